@@ -9,12 +9,18 @@ use slowlane_core::base::units::left;
 /// A column of a table whose rows are `T`.
 pub(super) struct Column<T> {
     pub(super) name: &'static str,
-    pub(super) text: fn(&T) -> String,
-    pub(super) value: fn(&T) -> Value,
+    pub(super) cell: fn(&T) -> Cell,
     /// Numbers are aligned to the right and shown whole.
     pub(super) is_number: bool,
     /// On a narrow screen the column with the highest rank goes first. Columns of rank 0 stay.
     pub(super) rank: u8,
+}
+
+/// A cell of a column.
+pub(super) struct Cell {
+    pub(super) text: String,
+    /// Rows are sorted by it, if it is a column of numbers. A text is sorted by itself.
+    number: f64,
 }
 
 /// The least lengths of a shortened name. The next one applies once no other column can go.
@@ -25,99 +31,63 @@ impl<T> Column<T> {
     pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
         if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
     }
-}
 
-/// The value that rows are sorted by.
-#[derive(Clone, Debug, PartialEq, PartialOrd)]
-pub(super) enum Value {
-    /// The greatest first, unknown values last.
-    Number(f64),
-    /// In alphabetical order.
-    Text(String),
-}
-
-impl Value {
-    pub(super) fn order(&self, other: &Value) -> Ordering {
-        match (self, other) {
-            (Value::Number(one), Value::Number(other)) => other.total_cmp(one),
-            (Value::Text(one), Value::Text(other)) => one.cmp(other),
-            _ => Ordering::Equal,
-        }
+    /// The greatest number first, or texts from a to z.
+    pub(super) fn order(&self, one: &T, other: &T) -> Ordering {
+        let (one, other) = ((self.cell)(one), (self.cell)(other));
+        if self.is_number { other.number.total_cmp(&one.number) } else { one.text.cmp(&other.text) }
     }
 }
 
-type Text<T> = fn(&T) -> String;
-type Order<T> = fn(&T) -> Value;
-
-fn number<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
-    Column { name, text, value, is_number: true, rank }
+fn number<T>(rank: u8, name: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
+    Column { name, cell, is_number: true, rank }
 }
 
-fn words<T>(rank: u8, name: &'static str, text: Text<T>, value: Order<T>) -> Column<T> {
-    Column { name, text, value, is_number: false, rank }
+fn words<T>(rank: u8, name: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
+    Column { name, cell, is_number: false, rank }
 }
 
-fn known(number: Option<impl Into<f64>>) -> Value {
-    Value::Number(number.map_or(-1.0, Into::into))
+/// Unknown numbers come after all others.
+fn cell(text: String, number: impl Into<Option<f64>>) -> Cell {
+    Cell { text, number: number.into().unwrap_or(-1.0) }
+}
+
+fn text(text: String) -> Cell {
+    cell(text, None)
 }
 
 /// The throttled keys.
 pub(super) fn keys() -> Vec<Column<KeyLine>> {
     vec![
-        number(
-            0,
-            "throttled/s",
-            |key| would(key, short(key.throttled_per_s)),
-            |key| Value::Number(key.throttled_per_s),
-        ),
-        number(3, "through/s", through, |key| known(key.let_through_per_s)),
-        number(
-            0,
-            "delay",
-            |key| would(key, delay(Some(key.delay_ms).filter(|&ms| ms > 0))),
-            |key| Value::Number(key.delay_ms as f64),
-        ),
-        number(5, "clients", |key| some(key.clients), |key| known(key.clients)),
-        number(
-            4,
-            "delayed",
-            |key| would(key, short(key.delayed as f64)),
-            |key| Value::Number(key.delayed as f64),
-        ),
-        number(
-            2,
-            "denied",
-            |key| would(key, short(key.denied as f64)),
-            |key| Value::Number(key.denied as f64),
-        ),
-        number(
-            1,
-            "last",
-            |key| format!("{} ago", time(key.seen_ms_ago / 1_000)),
-            |key| Value::Number(-(key.seen_ms_ago as f64)),
-        ),
-        number(0, "SLO", slo, |key| Value::Number(-f64::from(key.slo))),
-        words(0, "who", who, |key| Value::Text(who(key))),
+        number(0, "throttled/s", |key| cell(would(key, short(key.throttled_per_s)), key.throttled_per_s)),
+        number(3, "through/s", |key| cell(through(key), key.let_through_per_s)),
+        number(0, "delay", |key| {
+            let shown = delay(Some(key.delay_ms).filter(|&ms| ms > 0));
+            cell(would(key, shown), key.delay_ms as f64)
+        }),
+        number(5, "clients", |key| cell(some(key.clients), key.clients)),
+        number(4, "delayed", |key| cell(would(key, short(key.delayed as f64)), key.delayed as f64)),
+        number(2, "denied", |key| cell(would(key, short(key.denied as f64)), key.denied as f64)),
+        number(1, "last", |key| {
+            cell(format!("{} ago", time(key.seen_ms_ago / 1_000)), -(key.seen_ms_ago as f64))
+        }),
+        number(0, "SLO", |key| cell(slo(key), -f64::from(key.slo))),
+        words(0, "who", |key| text(who(key))),
     ]
 }
 
 /// The SLOs.
 pub(super) fn slos() -> Vec<Column<SloLine>> {
     vec![
-        number(0, "SLO", |slo| slo.id.to_string(), |slo| Value::Number(-f64::from(slo.id))),
-        number(0, "busiest", busiest, |slo| known(slo.in_flight.or(slo.busiest_per_s))),
-        number(
-            0,
-            "objective",
-            |slo| shown(&slo.objective),
-            |slo| Value::Number(slo.rate_per_s.unwrap_or(f64::INFINITY)),
-        ),
-        number(3, "pass/s", |slo| short(slo.rates[0]), |slo| Value::Number(slo.rates[0])),
-        number(2, "delay/s", |slo| throttled(slo, 1), |slo| Value::Number(slo.rates[1] + slo.shadow[1])),
-        number(1, "deny/s", |slo| throttled(slo, 2), |slo| Value::Number(slo.rates[2] + slo.shadow[2])),
-        number(6, "keys", throttled_keys, |slo| Value::Number(slo.keys as f64)),
-        words(5, "law", |slo| shown(&slo.law), |slo| Value::Text(slo.law.clone())),
-        words(4, "one bucket per", per, |slo| Value::Text(per(slo))),
+        number(0, "SLO", |slo| cell(slo.id.to_string(), -f64::from(slo.id))),
+        number(0, "busiest", |slo| cell(busiest(slo), slo.in_flight.or(slo.busiest_per_s))),
+        number(0, "objective", |slo| cell(shown(&slo.objective), slo.rate_per_s.unwrap_or(f64::INFINITY))),
+        number(3, "pass/s", |slo| cell(short(slo.rates[0]), slo.rates[0])),
+        number(2, "delay/s", |slo| cell(throttled(slo, 1), slo.rates[1] + slo.shadow[1])),
+        number(1, "deny/s", |slo| cell(throttled(slo, 2), slo.rates[2] + slo.shadow[2])),
+        number(6, "keys", |slo| cell(throttled_keys(slo), slo.keys as f64)),
+        words(5, "law", |slo| text(shown(&slo.law))),
+        words(4, "one bucket per", |slo| text(per(slo))),
     ]
 }
 
@@ -282,7 +252,7 @@ mod tests {
             ..real.clone()
         };
         let reported =
-            |key: &KeyLine| keys().iter().take(6).map(|column| (column.text)(key)).collect::<Vec<_>>();
+            |key: &KeyLine| keys().iter().take(6).map(|column| (column.cell)(key).text).collect::<Vec<_>>();
         assert_eq!(reported(&real), ["3", "2", "40 ms", "-", "30", "0"]);
         assert_eq!(reported(&dry_run), ["(3)", "5 (2)", "(40 ms)", "-", "(30)", "(0)"]);
     }
@@ -302,10 +272,10 @@ mod tests {
 
     #[test]
     fn the_greatest_number_is_first_and_text_goes_from_a_to_z() {
-        let number = |number: Option<u32>| known(number);
-        assert_eq!(number(Some(9)).order(&number(Some(10))), Ordering::Greater);
-        assert_eq!(number(Some(0)).order(&number(None)), Ordering::Less);
-        let text = |text: &str| Value::Text(text.to_owned());
-        assert_eq!(text("a").order(&text("b")), Ordering::Less);
+        let numbers = number(0, "", |number: &Option<f64>| cell(some(*number), *number));
+        assert_eq!(numbers.order(&Some(9.0), &Some(10.0)), Ordering::Greater);
+        assert_eq!(numbers.order(&Some(0.0), &None), Ordering::Less);
+        let texts = words(0, "", |word: &&str| text((*word).to_owned()));
+        assert_eq!(texts.order(&"a", &"b"), Ordering::Less);
     }
 }

@@ -135,7 +135,7 @@ fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
 
 fn table<T>(columns: &[Column<T>], rows: &[T], text: &mut String) {
     let head = columns.iter().map(|column| column.name.to_owned()).collect();
-    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect());
+    let cells = rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row).text).collect());
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(cells).collect();
     for line in aligned(&lines, " ", |place, _| !columns[place].is_number).lines() {
         *text += &format!("  {line}\n");

@@ -134,9 +134,9 @@ fn tabs(view: &View, width: usize) -> Line<'static> {
 }
 
 fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>], rows: &[&T]) {
-    let sort = view.sort(view.tab);
+    let sort = view.list().sort;
     let texts: Vec<Vec<String>> =
-        rows.iter().map(|row| columns.iter().map(|column| (column.text)(row)).collect()).collect();
+        rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row).text).collect()).collect();
     let wanted = |name_chars: usize| -> Vec<Wanted> {
         let wanted = |(place, column): (usize, &Column<T>)| {
             let longest = texts.iter().map(|row| layout::width(&row[place])).max().unwrap_or(0);
@@ -190,7 +190,7 @@ fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
 }
 
 fn foot(view: &View, width: usize) -> Line<'static> {
-    let filter = view.filter();
+    let filter = &view.list().filter;
     let reported = match (view.is_typing, filter.is_empty()) {
         (true, _) => vec![format!("filter: {filter}█"), "Enter keeps it".into(), "Esc drops it".into()],
         (false, false) => vec![format!("filter: {filter}"), "Esc drops it".into()],
@@ -325,7 +325,7 @@ mod tests {
             for (name, cell) in cells {
                 let column = columns.iter().find(|column| column.name == name);
                 let column = column.unwrap_or_else(|| panic!("{name} is the name of no column:\n{text}"));
-                let whole = (column.text)(row);
+                let whole = (column.cell)(row).text;
                 match cell.split_once('…').filter(|_| !column.is_number) {
                     Some((head, tail)) => assert!(whole.starts_with(head) && whole.ends_with(tail), "{text}"),
                     None => assert_eq!(*cell, whole, "{name} in\n{text}"),

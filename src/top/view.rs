@@ -30,14 +30,6 @@ impl Tab {
             Tab::Connections => "connections and reloads",
         }
     }
-
-    fn next(self) -> Tab {
-        match self {
-            Tab::Keys => Tab::Slos,
-            Tab::Slos => Tab::Connections,
-            Tab::Connections => Tab::Keys,
-        }
-    }
 }
 
 /// The column that rows are sorted by.
@@ -45,6 +37,13 @@ impl Tab {
 pub(super) struct Sort {
     pub(super) column: usize,
     pub(super) is_reversed: bool,
+}
+
+/// The choice of rows of a table, and their order.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) sort: Sort,
+    pub(super) filter: String,
 }
 
 /// The effect of a key beyond the view.
@@ -63,9 +62,8 @@ pub(super) struct View {
     /// The reason why there is no newer snapshot.
     pub(super) problem: Option<String>,
     pub(super) tab: Tab,
-    sorts: [Sort; 2],
     /// One for each table.
-    filters: [String; 3],
+    lists: [List; Tab::ALL.len()],
     pub(super) is_typing: bool,
     pub(super) selected: usize,
     /// The explanation that covers the rest of the screen.
@@ -137,19 +135,13 @@ impl View {
         match key.code {
             KeyCode::Char('q') => return Action::Leave,
             KeyCode::Enter => return self.wish_to_know(),
-            KeyCode::Tab => (self.tab, self.selected) = (self.tab.next(), 0),
-            KeyCode::Char('1') => (self.tab, self.selected) = (Tab::Keys, 0),
-            KeyCode::Char('2') => (self.tab, self.selected) = (Tab::Slos, 0),
-            KeyCode::Char('3') => (self.tab, self.selected) = (Tab::Connections, 0),
+            KeyCode::Tab => self.open(self.tab as usize + 1),
+            KeyCode::Char(number @ '1'..='3') => self.open(number as usize - '1' as usize),
             KeyCode::Char('/') => self.is_typing = self.tab != Tab::Connections,
-            KeyCode::Esc => self.filter_mut().clear(),
+            KeyCode::Esc => self.list_mut().filter.clear(),
             KeyCode::Char('<') | KeyCode::Left => self.sort_by(|column, count| (column + count - 1) % count),
             KeyCode::Char('>') | KeyCode::Right => self.sort_by(|column, count| (column + 1) % count),
-            KeyCode::Char('r') => {
-                if let Some(sort) = self.sort_mut() {
-                    sort.is_reversed = !sort.is_reversed;
-                }
-            }
+            KeyCode::Char('r') => self.list_mut().sort.is_reversed ^= true,
             KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
             KeyCode::Down | KeyCode::Char('j') => self.selected += 1,
             KeyCode::PageUp => self.selected = self.selected.saturating_sub(10),
@@ -161,8 +153,13 @@ impl View {
         Action::Nothing
     }
 
+    /// Opens a table, at its first row. After the last table comes the first.
+    fn open(&mut self, place: usize) {
+        (self.tab, self.selected) = (Tab::ALL[place % Tab::ALL.len()], 0);
+    }
+
     fn edit(&mut self, code: KeyCode) {
-        let filter = self.filter_mut();
+        let filter = &mut self.list_mut().filter;
         match code {
             KeyCode::Enter => self.is_typing = false,
             KeyCode::Esc => {
@@ -191,13 +188,13 @@ impl View {
         }
     }
 
-    /// The filter of this table.
-    pub(super) fn filter(&self) -> &str {
-        &self.filters[self.tab as usize]
+    /// The list of the open table.
+    pub(super) fn list(&self) -> &List {
+        &self.lists[self.tab as usize]
     }
 
-    fn filter_mut(&mut self) -> &mut String {
-        &mut self.filters[self.tab as usize]
+    fn list_mut(&mut self) -> &mut List {
+        &mut self.lists[self.tab as usize]
     }
 
     /// The reason why a table has no rows.
@@ -209,21 +206,8 @@ impl View {
         match (all, self.tab) {
             (0, Tab::Keys) => "no client is throttled".to_owned(),
             (0, _) => "no SLO".to_owned(),
-            (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.filter()),
+            (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.list().filter),
         }
-    }
-
-    fn sort_mut(&mut self) -> Option<&mut Sort> {
-        match self.tab {
-            Tab::Keys => Some(&mut self.sorts[0]),
-            Tab::Slos => Some(&mut self.sorts[1]),
-            Tab::Connections => None,
-        }
-    }
-
-    /// The order of the rows of a table.
-    pub(super) fn sort(&self, tab: Tab) -> Sort {
-        self.sorts[usize::from(tab != Tab::Keys)]
     }
 
     fn sort_by(&mut self, next: impl FnOnce(usize, usize) -> usize) {
@@ -231,9 +215,8 @@ impl View {
             Tab::Keys => columns::keys().len(),
             Tab::Slos | Tab::Connections => columns::slos().len(),
         };
-        if let Some(sort) = self.sort_mut() {
-            *sort = Sort { column: next(sort.column, count), is_reversed: false };
-        }
+        let sort = &mut self.list_mut().sort;
+        *sort = Sort { column: next(sort.column, count), is_reversed: false };
     }
 
     fn rows(&self) -> usize {
@@ -246,22 +229,21 @@ impl View {
 
     /// The keys that pass the filter, in the chosen order.
     pub(super) fn keys(&self) -> Vec<&KeyLine> {
-        found(&self.snapshot.keys, &columns::keys(), self.sort(Tab::Keys), &self.filters[0])
+        found(&self.snapshot.keys, &columns::keys(), &self.lists[Tab::Keys as usize])
     }
 
     pub(super) fn slos(&self) -> Vec<&SloLine> {
-        found(&self.snapshot.slos, &columns::slos(), self.sort(Tab::Slos), &self.filters[1])
+        found(&self.snapshot.slos, &columns::slos(), &self.lists[Tab::Slos as usize])
     }
 }
 
 /// The rows with the filter text in any column, sorted by one column.
-fn found<'s, T>(rows: &'s [T], columns: &[Column<T>], sort: Sort, filter: &str) -> Vec<&'s T> {
-    let filter = filter.to_lowercase();
-    let has = |row: &T| columns.iter().any(|column| (column.text)(row).to_lowercase().contains(&filter));
+fn found<'s, T>(rows: &'s [T], columns: &[Column<T>], list: &List) -> Vec<&'s T> {
+    let (sort, filter) = (list.sort, list.filter.to_lowercase());
+    let has = |row: &T| columns.iter().any(|column| (column.cell)(row).text.to_lowercase().contains(&filter));
     let mut found: Vec<&T> = rows.iter().filter(|&row| has(row)).collect();
-    let value = columns[sort.column].value;
     found.sort_by(|one, other| {
-        let order = value(one).order(&value(other));
+        let order = columns[sort.column].order(one, other);
         if sort.is_reversed { order.reverse() } else { order }
     });
     found
@@ -319,10 +301,10 @@ mod tests {
         let mut view = view();
         assert_eq!(View::new("here".into()).why_empty(), "no client is throttled");
         press(&mut view, "/nowhere\n");
-        assert_eq!((shown(&view).len(), view.filter()), (0, "nowhere"));
+        assert_eq!((shown(&view).len(), view.list().filter.as_str()), (0, "nowhere"));
         assert_eq!(view.why_empty(), "none of 3 has \"nowhere\" in it: Esc drops the filter");
         press(&mut view, "\t");
-        assert_eq!((view.filter(), view.why_empty().as_str()), ("", "no SLO"));
+        assert_eq!((view.list().filter.as_str(), view.why_empty().as_str()), ("", "no SLO"));
         // The connections have no filter.
         press(&mut view, "3/");
         assert_eq!(press(&mut view, "q"), Action::Leave);
