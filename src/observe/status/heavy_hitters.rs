@@ -44,91 +44,71 @@ pub struct Ranked {
     pub hitter: Hitter,
 }
 
-/// The sketch. Keys and weights are separate arrays, so a search touches few cache lines.
+/// The sketch: its places, all made room for at the start.
 #[derive(Debug)]
-pub(super) struct HeavyHitters {
-    keys: [Key; PLACES],
-    weights: [f32; PLACES],
-    errors: [f32; PLACES],
-    hitters: Box<[Hitter]>,
-    taken: usize,
+pub(super) struct HeavyHitters(Vec<Place>);
+
+#[derive(Debug)]
+struct Place {
+    key: Key,
+    weight: f32,
+    error: f32,
+    hitter: Hitter,
 }
 
 impl Default for HeavyHitters {
     fn default() -> HeavyHitters {
-        HeavyHitters {
-            keys: [Key::from_bits(0); PLACES],
-            weights: [0.0; PLACES],
-            errors: [0.0; PLACES],
-            hitters: vec![Hitter::default(); PLACES].into(),
-            taken: 0,
-        }
+        HeavyHitters(Vec::with_capacity(PLACES))
     }
 }
 
 impl HeavyHitters {
     /// Adds to the weight of a key, and returns its facts. They are empty if the key is new.
     pub(super) fn add(&mut self, key: Key, weight: f32) -> &mut Hitter {
-        let known = self.keys[..self.taken].iter().position(|&known| known == key);
+        let known = self.0.iter().position(|place| place.key == key);
         let place = known.unwrap_or_else(|| self.place_for(key));
-        self.weights[place] += weight;
-        &mut self.hitters[place]
+        let place = &mut self.0[place];
+        place.weight += weight;
+        &mut place.hitter
     }
 
     fn place_for(&mut self, key: Key) -> usize {
-        let place = if self.taken < PLACES { self.taken } else { self.lightest() };
-        self.taken = self.taken.max(place + 1);
-        self.keys[place] = key;
-        self.errors[place] = self.weights[place];
-        let hitter = &mut self.hitters[place];
-        (hitter.slo, hitter.since, hitter.blocked) = (None, Timestamp::default(), None);
-        (hitter.delayed, hitter.denied, hitter.delay_ms) = (0, 0, 0);
-        hitter.label.clear();
+        if self.0.len() < PLACES {
+            self.0.push(Place { key, weight: 0.0, error: 0.0, hitter: Hitter::default() });
+            return self.0.len() - 1;
+        }
+        let lightest =
+            self.0.iter().enumerate().min_by(|(_, one), (_, other)| one.weight.total_cmp(&other.weight));
+        let (place, &Place { weight, .. }) = lightest.expect("all places are taken");
+        self.0[place] = Place { key, weight, error: weight, hitter: Hitter::default() };
         place
-    }
-
-    fn lightest(&self) -> usize {
-        let least = self.weights.iter().copied().fold(f32::INFINITY, f32::min);
-        self.weights.iter().position(|&weight| weight == least).unwrap_or(0)
     }
 
     /// Multiplies all weights by a factor, and removes keys close to zero.
     pub(super) fn fade(&mut self, factor: f32) {
-        for place in (0..self.taken).rev() {
-            self.weights[place] *= factor;
-            self.errors[place] *= factor;
-            if self.weights[place] < FORGOTTEN {
-                self.forget(place);
-            }
-        }
-    }
-
-    /// Removes the key at a place, and moves the last key there.
-    fn forget(&mut self, place: usize) {
-        let last = self.taken - 1;
-        self.keys[place] = self.keys[last];
-        self.weights[place] = std::mem::take(&mut self.weights[last]);
-        self.errors[place] = std::mem::take(&mut self.errors[last]);
-        self.hitters.swap(place, last);
-        self.taken = last;
+        self.0.retain_mut(|place| {
+            place.weight *= factor;
+            place.error *= factor;
+            place.weight >= FORGOTTEN
+        });
     }
 
     /// Whether every key since the last one faded has a place.
     pub(super) fn is_complete(&self) -> bool {
-        self.taken < PLACES
+        self.0.len() < PLACES
     }
 
     /// All keys with a place, in no order.
-    pub(super) fn keys(&self) -> &[Key] {
-        &self.keys[..self.taken]
+    pub(super) fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
+        self.0.iter().map(|place| place.key)
     }
 
     /// All keys with their weights and facts, in no order.
     pub(super) fn ranked(&self) -> impl Iterator<Item = Ranked> {
-        (0..self.taken).map(|place| Ranked {
-            key: self.keys[place],
-            weight: self.weights[place] - self.errors[place],
-            hitter: self.hitters[place].clone(),
+        self.0.iter().map(|Place { key, weight, error, hitter }| Ranked {
+            key: *key,
+            weight: weight - error,
+            hitter: hitter.clone(),
         })
     }
 }

@@ -243,10 +243,10 @@ impl Status {
         let (policy, peers) = (throttle.policy(), peers());
         let proxies = |key: &Key| peers.by_key.get(key).copied().unwrap_or(0);
         let line = |ranked: &Ranked| key(ranked, throttled, &busy, sources, &policy, proxies(&ranked.key));
-        let mut keys: Vec<KeyLine> = throttled.top(KEYS_MAX).iter().map(line).collect();
-        let dry_runs = throttled.dry_runs(KEYS_MAX);
+        let mut keys: Vec<KeyLine> = throttled.keys.top(KEYS_MAX).iter().map(line).collect();
+        let dry_runs = throttled.dry_runs.top(KEYS_MAX);
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
-        let (keys_total, dry_run_keys_total) = (throttled.count(), throttled.count_of_dry_runs());
+        let (keys_total, dry_run_keys_total) = (throttled.keys.counted(), throttled.dry_runs.counted());
         let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
         let delays = history.now().map(|between| between.delays()).unwrap_or_default();
         Snapshot {

@@ -24,26 +24,15 @@ const NOTES_PER_S_MAX: f64 = 10_000.0;
 const HALF_LIFE_S: f64 = 10.0;
 
 /// Throttled keys with their fields.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Throttled {
-    keys: Sketch,
+    pub keys: Sketch,
     /// Keys that a dry run would throttle, apart so that they do not displace throttled keys.
-    dry_runs: Sketch,
-    /// One in this many requests is noted.
-    one_in: AtomicU32,
+    pub dry_runs: Sketch,
+    /// This many requests are skipped after each that is noted.
+    skipped: AtomicU32,
     /// The moment of the last decay, in nanoseconds.
     faded_at: AtomicU64,
-}
-
-impl Default for Throttled {
-    fn default() -> Throttled {
-        Throttled {
-            keys: Sketch::default(),
-            dry_runs: Sketch::default(),
-            one_in: AtomicU32::new(1),
-            faded_at: AtomicU64::new(0),
-        }
-    }
 }
 
 impl Throttled {
@@ -55,7 +44,7 @@ impl Throttled {
         for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
             self.dry_runs.count(judged.key, judged.verdict);
         }
-        let one_in = self.one_in.load(Relaxed);
+        let one_in = self.one_in();
         if !roll.is_multiple_of(one_in) {
             return;
         }
@@ -71,7 +60,7 @@ impl Throttled {
     /// Lets all notes decay, and adapts the sample to `throttled_per_s`, in requests per second. Call it once a second.
     pub fn tick(&self, now: Timestamp, throttled_per_s: f64) {
         let one_in = (throttled_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
-        self.one_in.store(one_in as u32, Relaxed);
+        self.skipped.store(one_in as u32 - 1, Relaxed);
         // Nothing decays at the first tick.
         let faded_at = if self.faded_at() == Timestamp::default() { now } else { self.faded_at() };
         let seconds = now.since(faded_at).as_secs_f64();
@@ -86,34 +75,14 @@ impl Throttled {
 
     /// One in this many throttled requests is noted.
     pub fn one_in(&self) -> u32 {
-        self.one_in.load(Relaxed)
-    }
-
-    /// The most throttled keys, in descending order.
-    pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
-        self.keys.top(keys_max)
-    }
-
-    /// The same for keys that a dry run would throttle.
-    pub fn dry_runs(&self, keys_max: usize) -> Vec<Ranked> {
-        self.dry_runs.top(keys_max)
-    }
-
-    /// The number of throttled keys.
-    pub fn count(&self) -> KeyCount {
-        self.keys.counted()
-    }
-
-    /// The same for keys that a dry run would throttle.
-    pub fn count_of_dry_runs(&self) -> KeyCount {
-        self.dry_runs.counted()
+        self.skipped.load(Relaxed) + 1
     }
 
     /// All known keys, including those of dry runs.
     pub(super) fn keys(&self) -> Vec<Key> {
         let mut keys = Vec::new();
         for shard in self.keys.shards.iter().chain(&self.dry_runs.shards) {
-            keys.extend_from_slice(shard.0.lock().keys());
+            keys.extend(shard.0.lock().keys());
         }
         keys
     }
@@ -156,7 +125,7 @@ struct Note {
 
 /// Heavy hitters in shards, for concurrent writers.
 #[derive(Debug, Default)]
-struct Sketch {
+pub struct Sketch {
     shards: [Shard; SHARDS],
     distinct: Distinct,
 }
@@ -175,7 +144,7 @@ impl Sketch {
     }
 
     /// The number of keys. It is exact if each has a place.
-    fn counted(&self) -> KeyCount {
+    pub fn counted(&self) -> KeyCount {
         let places = self.shards.iter().map(|shard| {
             let hitters = shard.0.lock();
             (hitters.keys().len() as u64, hitters.is_complete())
@@ -214,7 +183,8 @@ impl Sketch {
         self.distinct.tick();
     }
 
-    fn top(&self, keys_max: usize) -> Vec<Ranked> {
+    /// The most throttled keys, in descending order.
+    pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
         // Shards are locked one by one, so the copy blocks at most one shard at a time.
         let mut all: Vec<Ranked> = Vec::new();
         self.shards.iter().for_each(|shard| all.extend(shard.0.lock().ranked()));
@@ -268,8 +238,8 @@ mod tests {
         let counts = |top: Vec<Ranked>| -> Vec<_> {
             top.iter().map(|at| (at.key.bits(), at.hitter.delayed, at.hitter.denied)).collect()
         };
-        assert_eq!(counts(throttled.top(10)), [(3, 1, 0)]);
-        assert_eq!(counts(throttled.dry_runs(10)), [(1, 1, 2)]);
+        assert_eq!(counts(throttled.keys.top(10)), [(3, 1, 0)]);
+        assert_eq!(counts(throttled.dry_runs.top(10)), [(1, 1, 2)]);
     }
 
     #[test]
@@ -279,13 +249,13 @@ mod tests {
         note(1, Verdict::Pass);
         (0..3).for_each(|_| note(2, Verdict::Delay(Duration::from_millis(40))));
         (0..5).for_each(|_| note(1 << 33, Verdict::Deny { retry_after_s: 1 }));
-        let top = throttled.top(10);
+        let top = throttled.keys.top(10);
         let seen: Vec<_> = top
             .iter()
             .map(|at| (at.key.bits(), at.hitter.delayed, at.hitter.denied, at.hitter.delay_ms))
             .collect();
         assert_eq!(seen, [(1 << 33, 0, 5, 0), (2, 3, 0, 40)]);
-        assert_eq!(throttled.top(1).len(), 1);
+        assert_eq!(throttled.keys.top(1).len(), 1);
     }
 
     #[test]
@@ -294,7 +264,7 @@ mod tests {
         throttled.tick(Timestamp::from_millis(1_000), NOTES_PER_S_MAX * 4.0);
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
         (0..4_000).for_each(|roll| throttled.note(&denied, roll, |_, _| {}));
-        assert_eq!((throttled.one_in(), throttled.top(1)[0].hitter.denied), (4, 4_000));
+        assert_eq!((throttled.one_in(), throttled.keys.top(1)[0].hitter.denied), (4, 4_000));
     }
 
     #[test]
@@ -302,7 +272,7 @@ mod tests {
         let throttled = Throttled::default();
         throttled.note(&decision(1, Verdict::Deny { retry_after_s: 1 }), 0, |_, _| {});
         throttled.tick(Timestamp::from_millis(2_000), 0.0);
-        assert_eq!(throttled.top(1)[0].weight, 1.0);
+        assert_eq!(throttled.keys.top(1)[0].weight, 1.0);
     }
 
     #[test]
@@ -310,7 +280,7 @@ mod tests {
         let throttled = Throttled::default();
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
         let assert_rate = |now| {
-            let rate = throttled.per_second(&throttled.top(1)[0], now);
+            let rate = throttled.per_second(&throttled.keys.top(1)[0], now);
             assert!((49.9..50.1).contains(&rate), "{rate} at {now:?}");
         };
         throttled.tick(denied.at, 0.0);
