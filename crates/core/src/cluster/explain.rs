@@ -12,8 +12,8 @@ use crate::law::Arrival;
 pub(super) fn explain(local_view: LocalView, situation: &Situation<'_>, arrival: &Arrival) -> String {
     let left = local_view.remaining(situation, arrival.now);
     match local_view {
-        LocalView::Rate((pacing, view)) => {
-            let plan = situation.plan(&pacing);
+        LocalView::Rate((gcra, view)) => {
+            let plan = situation.plan(&gcra);
             of_rate(&view.stats(&plan, arrival.now), &plan, arrival.cost)
         }
         LocalView::Count((windowed, _)) => {

@@ -20,8 +20,8 @@ impl LocalView {
         now: Timestamp,
     ) -> LocalView {
         match *share {
-            Share::Rate(pacing) => {
-                LocalView::Rate((pacing, View::owing(&situation.plan(&pacing), unreported, now)))
+            Share::Rate(gcra) => {
+                LocalView::Rate((gcra, View::owing(&situation.plan(&gcra), unreported, now)))
             }
             Share::Count(windowed) => LocalView::Count((windowed, CountView::owing(unreported, now))),
             Share::Lease(windowed) => LocalView::Lease((windowed, LeaseView::new(now))),
@@ -31,7 +31,7 @@ impl LocalView {
     /// Goes on under these terms. False if an edit has changed the mode of the SLO: then nothing of it is of use.
     pub(super) fn follow(&mut self, share: &Share) -> bool {
         match (self, share) {
-            (LocalView::Rate((own, _)), Share::Rate(pacing)) => *own = *pacing,
+            (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = *gcra,
             (LocalView::Count((own, _)), Share::Count(windowed))
             | (LocalView::Lease((own, _)), Share::Lease(windowed)) => *own = *windowed,
             _ => return false,
@@ -41,7 +41,7 @@ impl LocalView {
 
     pub(super) fn share(&self) -> Share {
         match *self {
-            LocalView::Rate((pacing, _)) => Share::Rate(pacing),
+            LocalView::Rate((gcra, _)) => Share::Rate(gcra),
             LocalView::Count((windowed, _)) => Share::Count(windowed),
             LocalView::Lease((windowed, _)) => Share::Lease(windowed),
         }
@@ -51,8 +51,8 @@ impl LocalView {
     pub(super) fn judge(&mut self, situation: &Situation<'_>, cost: u32, now: Timestamp) -> Judgement {
         let cost = f64::from(cost);
         let (answer, remaining, is_beyond) = match self {
-            LocalView::Rate((pacing, view)) => {
-                let plan = situation.plan(pacing);
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(gcra);
                 (view.judge(&plan, cost, now), view.remaining(&plan, now), plan.is_beyond(cost))
             }
             LocalView::Count((windowed, view)) => {
@@ -76,14 +76,14 @@ impl LocalView {
     /// Charges a request that was refused and passes all the same. Only a rate can go into debt.
     pub(super) fn go_into_debt(&mut self, situation: &Situation<'_>, cost: f64, now: Timestamp) {
         match self {
-            LocalView::Rate((pacing, view)) => view.go_into_debt(&situation.plan(pacing), cost, now),
+            LocalView::Rate((gcra, view)) => view.go_into_debt(&situation.plan(gcra), cost, now),
             LocalView::Count(..) | LocalView::Lease(..) => {}
         }
     }
 
     pub(super) fn remaining(&self, situation: &Situation<'_>, now: Timestamp) -> u32 {
         match self {
-            LocalView::Rate((pacing, view)) => view.remaining(&situation.plan(pacing), now),
+            LocalView::Rate((gcra, view)) => view.remaining(&situation.plan(gcra), now),
             LocalView::Count((windowed, view)) => view.remaining(&situation.quota(windowed), now),
             LocalView::Lease((windowed, view)) => view.remaining(&situation.quota(windowed), now),
         }
@@ -92,8 +92,8 @@ impl LocalView {
     /// The seconds until the bucket is full again. None: it is no rate.
     pub(super) fn full_in_s(self, situation: &Situation<'_>, now: Timestamp) -> Option<f64> {
         match self {
-            LocalView::Rate((pacing, view)) => {
-                let plan = situation.plan(&pacing);
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(&gcra);
                 Some(view.stats(&plan, now).ahead_s + plan.burst_s())
             }
             LocalView::Count(..) | LocalView::Lease(..) => None,
@@ -111,7 +111,7 @@ impl LocalView {
 
     pub(super) fn take_back(&mut self, situation: &Situation<'_>, cost: f64) {
         match self {
-            LocalView::Rate((pacing, view)) => view.take_back(&situation.plan(pacing), cost),
+            LocalView::Rate((gcra, view)) => view.take_back(&situation.plan(gcra), cost),
             LocalView::Count((_, view)) => view.take_back(cost),
             LocalView::Lease((_, view)) => view.take_back(cost),
         }
@@ -120,8 +120,8 @@ impl LocalView {
     /// The words that are due now.
     pub(super) fn arguments(&mut self, situation: &Situation<'_>, now: Timestamp) -> Option<Arguments> {
         match self {
-            LocalView::Rate((pacing, view)) => {
-                let plan = situation.plan(pacing);
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(gcra);
                 view.has_to_tell(&plan, now).then(|| Arguments::Rate(view.message(&plan, now)))
             }
             LocalView::Count((windowed, view)) => {
@@ -146,8 +146,8 @@ impl LocalView {
         now: Timestamp,
     ) -> bool {
         match (self, arguments, answer) {
-            (LocalView::Rate((pacing, view)), Arguments::Rate(message), Answer::Rate(reply)) => {
-                let plan = situation.plan(pacing);
+            (LocalView::Rate((gcra, view)), Arguments::Rate(message), Answer::Rate(reply)) => {
+                let plan = situation.plan(gcra);
                 view.reply(&plan, message, reply, situation.round_trip, now);
                 reply.is_crowded(&plan)
             }

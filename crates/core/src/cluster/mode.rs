@@ -6,7 +6,7 @@ use crate::cluster::count::{CountMessage, CountRecord, CountReply, CountView};
 use crate::cluster::lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
 use crate::cluster::record::{Message, Record, Reply};
 use crate::cluster::view::View;
-use crate::law::{Pacing, Windowed};
+use crate::law::{Gcra, Windowed};
 
 /// What each mode has in a form of its own: the [`Share`] of an SLO, what a node holds of a key, its [`Arguments`], the
 /// store's record, and its [`Answer`].
@@ -21,10 +21,10 @@ pub enum ByMode<R, C, L> {
 }
 
 /// What nodes share of an SLO: its mode, and the numbers of its law.
-pub type Share = ByMode<Pacing, Windowed, Windowed>;
+pub type Share = ByMode<Gcra, Windowed, Windowed>;
 
 /// What a node holds of a shared key, with the numbers of the law that it is for.
-pub(super) type LocalView = ByMode<(Pacing, View), (Windowed, CountView), (Windowed, LeaseView)>;
+pub(super) type LocalView = ByMode<(Gcra, View), (Windowed, CountView), (Windowed, LeaseView)>;
 
 /// What a node reports about a key.
 pub type Arguments = ByMode<Message, CountMessage, LeaseMessage>;

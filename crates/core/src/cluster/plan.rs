@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::settings::{OnSilence, Settings};
-use crate::law::Pacing;
+use crate::law::Gcra;
 
 /// The numbers of a shared SLO, and of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,13 +52,13 @@ impl Plan {
     pub const KEPT_S: f64 = 30.0;
 
     /// The plan of a law that so many nodes share.
-    pub fn new(pacing: &Pacing, settings: &Settings, nodes: u32) -> Plan {
-        let slot_s = pacing.slot().as_secs_f64();
+    pub fn new(gcra: &Gcra, settings: &Settings, nodes: u32) -> Plan {
+        let slot_s = gcra.slot().as_secs_f64();
         let &Settings { period, silent_after, on_silence, .. } = settings;
         Plan {
             rate_per_s: 1.0 / slot_s,
-            burst: pacing.burst().as_secs_f64() / slot_s,
-            max_delay: pacing.max_delay,
+            burst: gcra.burst().as_secs_f64() / slot_s,
+            max_delay: gcra.delay_max(),
             period,
             silent_after,
             on_silence,

@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn a_charge_of_one_node_is_not_lost_in_the_better_knowledge_of_another() {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
-        let pacing = Law::new("pace", objective, Options::default()).unwrap().pacing().unwrap();
-        let plan = Plan::new(&pacing, &Settings::default(), 2);
+        let law = Law::new("pace", objective, Options::default()).unwrap();
+        let plan = Plan::new(law.gcra().unwrap(), &Settings::default(), 2);
         let mut record = Record::new(100.0);
         let message = |restore_s, charge| Message {
             charge,
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn debts_are_not_added_to_what_a_late_message_taught() {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
-        let pacing = Law::new("pace", objective, Options::default()).unwrap().pacing().unwrap();
-        let plan = Plan::new(&pacing, &Settings::default(), 2);
+        let law = Law::new("pace", objective, Options::default()).unwrap();
+        let plan = Plan::new(law.gcra().unwrap(), &Settings::default(), 2);
         let mut record = Record::new(100.0);
         let message = |charge, restore_s| Message {
             charge,

@@ -7,7 +7,7 @@ use crate::cluster::mode::Share;
 use crate::cluster::plan::Plan;
 use crate::cluster::quota::QuotaPlan;
 use crate::cluster::settings::Settings;
-use crate::law::{Law, Pacing, Windowed};
+use crate::law::{Gcra, Law, Windowed};
 
 /// The cluster at this moment. It makes numbers of terms.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +18,8 @@ pub(super) struct Situation<'s> {
 }
 
 impl Situation<'_> {
-    pub(super) fn plan(&self, pacing: &Pacing) -> Plan {
-        Plan::new(pacing, self.settings, self.nodes)
+    pub(super) fn plan(&self, gcra: &Gcra) -> Plan {
+        Plan::new(gcra, self.settings, self.nodes)
     }
 
     pub(super) fn quota(&self, &Windowed { limit, window, is_sliding, calendar }: &Windowed) -> QuotaPlan {
@@ -39,7 +39,7 @@ impl Share {
     /// None if each node has a part or all of the SLO for itself.
     pub fn new(sharing: Sharing, law: &Law) -> Option<Share> {
         match sharing {
-            Sharing::Rate => law.pacing().map(Share::Rate),
+            Sharing::Rate => law.gcra().copied().map(Share::Rate),
             Sharing::Count => law.windowed().map(Share::Count),
             Sharing::Lease => law.windowed().map(Share::Lease),
             Sharing::Split | Sharing::Local => None,
@@ -49,7 +49,7 @@ impl Share {
     /// How long a view without requests matters.
     pub(super) fn memory(&self) -> Duration {
         match self {
-            Share::Rate(pacing) => pacing.burst().saturating_add(pacing.max_delay),
+            Share::Rate(gcra) => gcra.burst().saturating_add(gcra.delay_max()),
             Share::Count(windowed) | Share::Lease(windowed) => windowed.window,
         }
     }
@@ -57,7 +57,7 @@ impl Share {
     /// The requests that may be let through at once.
     pub(super) fn limit(&self) -> u32 {
         match self {
-            Share::Rate(pacing) => pacing.burst_requests(),
+            Share::Rate(gcra) => gcra.burst_requests(),
             Share::Count(windowed) | Share::Lease(windowed) => windowed.limit,
         }
     }
@@ -65,7 +65,7 @@ impl Share {
     /// The clients that a delay stands for, in thousandths.
     pub(super) fn milli_clients(&self, delay: Duration) -> u32 {
         match self {
-            Share::Rate(pacing) => pacing.milli_clients(delay),
+            Share::Rate(gcra) => gcra.milli_clients(delay),
             Share::Count(_) | Share::Lease(_) => 1_000,
         }
     }
@@ -74,7 +74,7 @@ impl Share {
     /// be let through unreported.
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
-            Share::Rate(pacing) => Some((pacing.slot(), pacing.burst())),
+            Share::Rate(gcra) => Some((gcra.slot(), gcra.burst())),
             Share::Count(Windowed { limit, window, .. }) => Some((*window / (*limit).max(1), *window)),
             Share::Lease(_) => None,
         }

@@ -18,9 +18,10 @@ use std::time::Duration;
 
 use crate::base::time::Timestamp;
 use crate::base::units::Rate;
-use crate::law::bucket::Bucket;
 use crate::law::formula::{compared, number};
+use crate::law::gcra::Gcra;
 use crate::law::objective::Objective;
+use crate::law::rule::Rule;
 use crate::table::Entry;
 
 /// The assured rate of an SLO, with the burst of that SLO.
@@ -44,13 +45,13 @@ use crate::table::Entry;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assured {
     objective: Objective,
-    bucket: Bucket,
+    gcra: Gcra,
 }
 
 impl Assured {
     /// The rate of `objective` is the assured one. A burst of 0 counts as 1.
     pub fn new(objective: Objective) -> Assured {
-        Assured { objective, bucket: Bucket::of_one_at_least(objective) }
+        Assured { objective, gcra: Gcra::assured(objective) }
     }
 
     pub fn rate(&self) -> Rate {
@@ -59,49 +60,39 @@ impl Assured {
 
     /// Whether it can carry a request of this cost now.
     pub fn has_room(&self, entry: &Entry, cost: u32, now: Timestamp) -> bool {
-        self.start(entry, now).saturating_add(self.bucket.time(cost)) <= now.as_nanos()
+        self.gcra.start(entry, now.as_nanos()).saturating_add(self.gcra.bucket.time(cost)) <= now.as_nanos()
     }
 
     /// Charges a request. Without room for it the bucket goes into debt, by a burst at most.
     pub fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
-        let full_at = self.start(entry, now).saturating_add(self.bucket.time(cost));
-        entry.state.set_wide(full_at.min(now.as_nanos().saturating_add(self.bucket.burst_ns)));
-        entry.ask(cost, now);
-        entry.let_through(cost, now);
+        self.gcra.charge(entry, cost, now);
     }
 
     /// Takes back a request whose client left before its turn.
     pub fn take_back(&self, entry: &mut Entry, cost: u32) {
-        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
+        self.gcra.give_back(entry, cost);
     }
 
     /// How many more requests of cost 1 it would carry at once.
     pub fn remaining(&self, entry: &Entry, now: Timestamp) -> u32 {
-        self.bucket.requests(now.as_nanos().saturating_sub(self.start(entry, now)))
+        self.gcra.bucket.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
     }
 
     /// Until the bucket is full again, from the deepest debt.
     pub fn memory(&self) -> Duration {
-        Duration::from_nanos(self.bucket.burst_ns.saturating_mul(2))
+        self.gcra.memory()
     }
 
     /// The assured rate of one of so many nodes.
     pub fn split(&self, nodes: u32) -> Assured {
-        Assured { bucket: self.bucket.split(nodes), ..*self }
+        Assured { gcra: self.gcra.split(nodes), ..*self }
     }
 
     /// The formula with the numbers of a request: `used 3 + cost 1 <= burst 20 at 10/s`.
     pub fn explain(&self, entry: &Entry, cost: u32, now: Timestamp) -> String {
         let Objective { burst, rate } = self.objective;
-        let empty_at = now.as_nanos().saturating_sub(self.bucket.burst_ns);
-        let used = number(self.bucket.parts(self.start(entry, now).saturating_sub(empty_at)));
+        let used = number(self.gcra.lacking(entry, now.as_nanos()));
         let compared = compared(self.has_room(entry, cost, now));
         format!("used {used} + cost {cost} {compared} burst {} at {rate}", burst.max(1))
-    }
-
-    /// The moment at which the bucket was empty, if it has filled since. Debt beyond the deepest is forgiven.
-    fn start(&self, entry: &Entry, now: Timestamp) -> u64 {
-        let (now_ns, burst_ns) = (now.as_nanos(), self.bucket.burst_ns);
-        entry.state.wide().clamp(now_ns.saturating_sub(burst_ns), now_ns.saturating_add(burst_ns))
     }
 }

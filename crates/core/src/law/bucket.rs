@@ -22,11 +22,6 @@ impl Bucket {
         Bucket { slot_ns, burst_ns: slot_ns.saturating_mul(u64::from(objective.burst)) }
     }
 
-    /// A burst of 0 counts as 1: a bucket that never delays would let nothing through otherwise.
-    pub(super) fn of_one_at_least(objective: Objective) -> Bucket {
-        Bucket::new(Objective { burst: objective.burst.max(1), ..objective })
-    }
-
     /// The bucket of one of so many nodes: it fills at a part of the rate, and holds the whole burst.
     pub(super) fn split(&self, nodes: u32) -> Bucket {
         let slower = |ns: u64| ns.saturating_mul(u64::from(nodes.max(1)));

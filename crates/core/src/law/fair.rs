@@ -36,10 +36,10 @@ use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::calendar::{Booking, Calendar, Plan, SlotRequest};
 use crate::law::formula::{compared, option, time};
+use crate::law::gcra::Gcra;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
-use crate::law::pace::Pace;
 use crate::law::rule::Rule;
 use crate::table::Entry;
 
@@ -75,7 +75,7 @@ const LOOK_AHEAD_S: u64 = 60;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fair {
-    pace: Pace,
+    pace: Gcra,
     slots_max: u32,
     tokens_max: u32,
     sources_max: u32,
@@ -86,7 +86,7 @@ impl Fair {
         // The policy reads the sharer of each request.
         options.take("share");
         let objective = Objective { burst: objective.burst.max(1), ..objective };
-        let pace = Pace::from_options(objective, options)?;
+        let pace = Gcra::pace(objective, options)?;
         let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
         match pace.bucket.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
@@ -95,7 +95,7 @@ impl Fair {
             slots => {
                 let reason =
                     format!("holds {slots} slots, and fair keeps at most {SLOTS_MAX}: make it shorter");
-                let given = Duration::from_nanos(pace.max_delay_ns);
+                let given = pace.delay_max();
                 Err(OptionError::Rate { name: "max_delay", given, rate: objective.rate, reason })
             }
         }
@@ -124,9 +124,8 @@ impl Rule for Fair {
             return format!("no auxiliary memory left for waiting sources, so decided as pace: {stand_in}");
         };
         let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
-        let (mut entry, mut calendar) = (*entry, calendar.clone());
-        self.pace.start(&mut entry, now_ns);
-        calendar.advance(&self.plan(), now_ns, entry.state.wide());
+        let mut calendar = calendar.clone();
+        calendar.advance(&self.plan(), now_ns, self.pace.full_at(entry, now_ns));
         let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
         let offer = calendar.offer(&request, self.sources_max);
         let (state, max_delay, rate) =
@@ -158,7 +157,7 @@ impl Rule for Fair {
     }
 
     fn max_delay(&self) -> Option<Duration> {
-        self.pace.max_delay()
+        Some(self.pace.delay_max())
     }
 
     fn is_shared(&self) -> bool {
@@ -188,6 +187,7 @@ impl Fair {
         };
         entry.ask(arrival.cost, arrival.now);
         let (now_ns, bucket) = (arrival.now.as_nanos(), self.pace.bucket);
+        entry.state.set_wide(self.pace.full_at(entry, now_ns));
         let start = self.pace.start(entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;

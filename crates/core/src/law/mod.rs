@@ -1,19 +1,19 @@
 //! The laws: an entry, an SLO and a moment become a verdict.
 //!
 //! A law is a pure function: it changes only the entry that it is given, and its auxiliary state if it has one. Each
-//! law has its own file, which opens with the formula, the units and the source. A new law is one such file with one
-//! `impl Rule`, its `mod` line here, and one line in `registry.rs`.
+//! algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file with
+//! one `impl Rule`, its `mod` line here, and one line in `registry.rs`.
 //!
 //! The files build on each other in one direction:
 //!
 //! ```text
 //!  registry    every law by name                    <- the room's callers
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
-//!  adaptive, pace, token_bucket, … closed, open     the laws
+//!  assured                                          the rate that an SLO has whatever those above it say
+//!  adaptive, gcra, fixed_window, … closed, open     the laws
 //!  rule        the methods of every law
 //!  aux_state   memory beside the entry              made of calendar, log, open_tickets
-//!  assured                                          the rate that an SLO has whatever those above it say
-//!  bucket, debt, pacing, window, windowed           arithmetic that laws share
+//!  bucket, window, windowed                         arithmetic that laws share
 //!  objective, arrival, admission, judgement, used, options, formula
 //! ```
 
@@ -26,26 +26,22 @@ mod bucket;
 mod calendar;
 mod closed;
 mod concurrency;
-mod debt;
 mod fair;
 mod fixed_window;
 mod formula;
+mod gcra;
 mod judgement;
-mod leaky_bucket;
 mod log;
 mod objective;
 mod open;
 mod open_tickets;
 mod options;
-mod pace;
-mod pacing;
 mod registry;
 mod rule;
 mod sketch;
 mod sliding_buckets;
 mod sliding_log;
 mod sliding_window;
-mod token_bucket;
 mod used;
 mod warm_up;
 mod window;
@@ -55,11 +51,11 @@ pub use arrival::Arrival;
 pub use assured::Assured;
 pub use aux_state::AuxState;
 pub(crate) use formula::number;
+pub use gcra::Gcra;
 pub use judgement::Judgement;
 pub use objective::Objective;
 pub(crate) use open_tickets::OpenTickets;
 pub use options::{OptionError, Options};
-pub use pacing::Pacing;
 pub use registry::Law;
 pub use sketch::Sketch;
 pub use used::Used;

@@ -13,32 +13,29 @@ use crate::law::closed::Closed;
 use crate::law::concurrency::Concurrency;
 use crate::law::fair::Fair;
 use crate::law::fixed_window::FixedWindow;
+use crate::law::gcra::Gcra;
 use crate::law::judgement::Judgement;
-use crate::law::leaky_bucket::LeakyBucket;
 use crate::law::objective::Objective;
 use crate::law::open::Open;
 use crate::law::options::{OptionError, Options};
-use crate::law::pace::Pace;
-use crate::law::pacing::Pacing;
 use crate::law::rule::Rule;
 use crate::law::sketch::Sketch;
 use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
-use crate::law::token_bucket::TokenBucket;
 use crate::law::used::Used;
 use crate::law::warm_up::WarmUp;
 use crate::law::windowed::Windowed;
 use crate::table::Entry;
 
-/// Makes the enum [`Law`] of the lines `name => Type`, with its names, its constructor and `of_each!`.
+/// Makes the enum [`Law`] of the lines `name => Variant(Type::constructor)`, with its names, its constructor and `of_each!`.
 macro_rules! registry {
     // `$dollar` is a dollar sign for the macro inside the macro.
-    ($dollar:tt $($name:literal => $Law:ident,)+) => {
+    ($dollar:tt $($name:literal => $Law:ident($Type:ident::$make:ident),)+) => {
         /// A law with its numbers filled in for one SLO.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum Law {
-            $($Law($Law),)+
+            $($Law($Type),)+
             /// Any law at a rate of 0.
             Closed(Closed),
             /// No law at all, at an unlimited rate.
@@ -66,18 +63,10 @@ macro_rules! registry {
                 }
             }
 
-            /// The law with room for the debt of requests that it [owes](Law::add_debt). None: it cannot go into debt.
-            pub fn owing(&self) -> Option<Law> {
-                match self {
-                    $(Law::$Law(law) => law.owing().map(Law::$Law),)+
-                    Law::Closed(_) | Law::Open(_) => None,
-                }
-            }
-
             /// The law of a rate that is not 0.
             fn open(name: &str, objective: Objective, options: &mut Options) -> Result<Law, OptionError> {
                 match name {
-                    $($name => $Law::from_options(objective, options).map(Law::$Law),)+
+                    $($name => $Type::$make(objective, options).map(Law::$Law),)+
                     _ => Err(OptionError::law(name, Law::NAMES)),
                 }
             }
@@ -97,18 +86,18 @@ macro_rules! registry {
 }
 
 registry! { $
-    "adaptive" => Adaptive,
-    "pace" => Pace,
-    "fair" => Fair,
-    "token-bucket" => TokenBucket,
-    "leaky-bucket" => LeakyBucket,
-    "fixed-window" => FixedWindow,
-    "sliding-window" => SlidingWindow,
-    "sliding-buckets" => SlidingBuckets,
-    "sliding-log" => SlidingLog,
-    "warm-up" => WarmUp,
-    "concurrency" => Concurrency,
-    "sketch" => Sketch,
+    "adaptive" => Adaptive(Adaptive::from_options),
+    "pace" => Pace(Gcra::pace),
+    "fair" => Fair(Fair::from_options),
+    "token-bucket" => TokenBucket(Gcra::tokens),
+    "leaky-bucket" => LeakyBucket(Gcra::water),
+    "fixed-window" => FixedWindow(FixedWindow::from_options),
+    "sliding-window" => SlidingWindow(SlidingWindow::from_options),
+    "sliding-buckets" => SlidingBuckets(SlidingBuckets::from_options),
+    "sliding-log" => SlidingLog(SlidingLog::from_options),
+    "warm-up" => WarmUp(WarmUp::from_options),
+    "concurrency" => Concurrency(Concurrency::from_options),
+    "sketch" => Sketch(Sketch::from_options),
 }
 
 impl Law {
@@ -207,47 +196,21 @@ impl Law {
         of_each!(self, rule => rule.take_back(entry, aux, &gone));
     }
 
-    /// Whether the law has room for the debt of requests that it owes.
-    pub fn can_owe(&self) -> bool {
-        of_each!(self, rule => rule.can_owe())
+    /// The law with room for the debt of requests that it [owes](Gcra::add_debt). None: it cannot go into debt.
+    pub fn owing(mut self) -> Option<Law> {
+        let (Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra)) = &mut self else {
+            return None;
+        };
+        *gcra = gcra.owing();
+        Some(self)
     }
 
-    /// Charges a request that the law refuses, and that passes all the same: others wait the longer. The debt is
-    /// bounded.
-    ///
-    /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
-    /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
-    /// let law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap().owing().unwrap();
-    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
-    /// let delay_ms = |entry: &mut Entry, ms| {
-    ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()
-    /// };
-    /// assert_eq!([delay_ms(&mut entry, 9_000), delay_ms(&mut entry, 9_000)], [0, 100]);
-    /// law.add_debt(&mut entry, &arrival); // the third would wait for 200 ms, and owes 100 ms beyond `max_delay`
-    /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
-    /// ```
-    pub fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
-        of_each!(self, rule => rule.add_debt(entry, arrival));
-    }
-
-    /// The theoretical arrival time (TAT) of a key: the moment at which its bucket is full again. None: the law keeps
-    /// none.
-    ///
-    /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
-    /// // 10/s with a burst of 20: after three requests at once, the bucket is full in 0.3 s.
-    /// let objective = Objective { burst: 20, rate: "10/s".parse().unwrap() };
-    /// let now = Timestamp::from_millis(9_000);
-    /// for name in ["pace", "token-bucket", "leaky-bucket"] {
-    ///     let law = Law::new(name, objective, Options::default()).unwrap();
-    ///     let mut entry = Entry::default();
-    ///     law.judge(&mut entry, None, &Arrival { cost: 3, ..Arrival::at(now) });
-    ///     assert_eq!(law.tat(&entry, now), Some(Timestamp::from_millis(9_300)));
-    /// }
-    /// ```
-    pub fn tat(&self, entry: &Entry, now: Timestamp) -> Option<Timestamp> {
-        of_each!(self, rule => rule.tat(entry, now.as_nanos()).map(Timestamp::from_nanos))
+    /// The numbers of a law that keeps a theoretical arrival time, which nodes can share. None: it keeps none.
+    pub fn gcra(&self) -> Option<&Gcra> {
+        match self {
+            Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => Some(gcra),
+            _ => None,
+        }
     }
 
     /// Whether [`end`](Law::end) must be called for each admission.
@@ -301,11 +264,6 @@ impl Law {
         of_each!(self, rule => rule.max_delay())
     }
 
-    /// The numbers that nodes need to share its theoretical arrival time. None: it has none.
-    pub fn pacing(&self) -> Option<Pacing> {
-        of_each!(self, rule => rule.pacing())
-    }
-
     /// The numbers that nodes need to count its window together. None: it has none.
     pub fn windowed(&self) -> Option<Windowed> {
         of_each!(self, rule => rule.windowed())
@@ -331,7 +289,7 @@ impl Law {
     /// assert_eq!(sharings("fair"), [Sharing::Local]);
     /// ```
     pub fn sharings(&self) -> &'static [Sharing] {
-        match (self.pacing(), self.windowed()) {
+        match (self.gcra(), self.windowed()) {
             (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
             // Nodes that count together count multiples of a length, and months have several.
             (_, Some(windowed)) if windowed.calendar.is_some() => {

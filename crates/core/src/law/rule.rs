@@ -10,7 +10,6 @@ use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
-use crate::law::pacing::Pacing;
 use crate::law::used::Used;
 use crate::law::windowed::Windowed;
 use crate::table::Entry;
@@ -43,28 +42,6 @@ pub(super) trait Rule {
     /// Undoes the charge of a request whose client has left.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// The law with room for the debt of requests that it [owes](Rule::add_debt). None: it cannot go into debt.
-    fn owing(&self) -> Option<Self>
-    where
-        Self: Copy,
-    {
-        None
-    }
-
-    /// The theoretical arrival time of the entry's bucket, in nanoseconds: the moment at which it is full again. None:
-    /// the law keeps none.
-    fn tat(&self, _entry: &Entry, _now_ns: u64) -> Option<u64> {
-        None
-    }
-
-    /// Whether it has such room.
-    fn can_owe(&self) -> bool {
-        false
-    }
-
-    /// Charges a request that it refuses and that passes all the same. The law must [be able to owe](Rule::can_owe).
-    fn add_debt(&self, _entry: &mut Entry, _arrival: &Arrival) {}
-
     /// Whether the law must know of each request's end.
     fn counts_ends(&self) -> bool {
         false
@@ -88,11 +65,6 @@ pub(super) trait Rule {
 
     /// The longest delay. `None`: the law never delays. `Duration::MAX`: there is no limit.
     fn max_delay(&self) -> Option<Duration> {
-        None
-    }
-
-    /// The numbers of a law that keeps a theoretical arrival time.
-    fn pacing(&self) -> Option<Pacing> {
         None
     }
 

@@ -46,9 +46,9 @@ fn warning(slo: &Slo, period: Duration) -> Option<WarningKind> {
     {
         return Some(WarningKind::Quota { sharing: sharing.name(), window: windowed.window });
     }
-    let pacing = law.pacing().filter(|pacing| *sharing == Sharing::Rate && pacing.max_delay.is_zero())?;
+    let gcra = law.gcra().filter(|gcra| *sharing == Sharing::Rate && gcra.delay_max().is_zero())?;
     // A law that refuses needs a burst of one and a half periods: 0.1 s at 2000/s is a burst of 300.
-    let least = (period * 3 / 2).as_nanos().div_ceil(pacing.slot().as_nanos()) as u64;
-    let is_hasty = u64::from(objective.burst) < least && pacing.slot() * 2 < period;
+    let least = (period * 3 / 2).as_nanos().div_ceil(gcra.slot().as_nanos()) as u64;
+    let is_hasty = u64::from(objective.burst) < least && gcra.slot() * 2 < period;
     is_hasty.then_some(WarningKind::Hasty { burst: objective.burst, rate: objective.rate, period, least })
 }

@@ -12,7 +12,7 @@ use arrayvec::ArrayVec;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Assurance, JUDGED_MAX, Judged, Verdict};
-use crate::law::{Assured, Judgement};
+use crate::law::{Assured, Gcra, Judgement};
 use crate::policy::{Case, Slo};
 use crate::table::Entry;
 use crate::throttle::state::Throttle;
@@ -57,7 +57,8 @@ impl Carried {
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).any(refuses);
         // An SLO with rate 0 is closed for all.
-        let is_closed = (by + 1..=last).any(|place| stops(place) && !cases[place].slo.law.can_owe());
+        let is_closed = (by + 1..=last)
+            .any(|place| stops(place) && !cases[place].slo.law.gcra().is_some_and(Gcra::can_owe));
         let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cost);
         (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
     }

@@ -239,7 +239,7 @@ impl Throttle {
         let shared = self.cluster.as_deref().zip(Share::new(*sharing, law));
         if shared.is_none_or(|(cluster, share)| !cluster.add_debt(case.key, &share, entry, &arrival)) {
             let law = self.law_alone(case.slo).unwrap_or(*law);
-            law.owing().unwrap_or(law).add_debt(entry, &arrival);
+            law.gcra().inspect(|gcra| gcra.owing().add_debt(entry, &arrival));
         }
     }
 

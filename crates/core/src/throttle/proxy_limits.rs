@@ -76,12 +76,12 @@ impl Throttle {
         if law.is_closed() {
             return ProxyLimits::Refused(now + REFUSED);
         }
-        match law.pacing().filter(|_| has_bucket(case)) {
+        match law.gcra().filter(|_| has_bucket(case)) {
             None => ProxyLimits::Ask,
-            Some(pacing) => ProxyLimits::Paced(Paced {
-                slot: pacing.slot(),
-                burst: pacing.burst(),
-                max_delay: pacing.max_delay,
+            Some(gcra) => ProxyLimits::Paced(Paced {
+                slot: gcra.slot(),
+                burst: gcra.burst(),
+                max_delay: gcra.delay_max(),
                 tat: self.tat(case, now).unwrap_or(now).max(now),
             }),
         }
@@ -121,7 +121,7 @@ impl Throttle {
             return cluster.tat(case.key, &share, now);
         }
         let (entry, _) = self.table.get(case.key, now)?;
-        self.law_of(case).owing()?.tat(&entry, now)
+        Some(self.law_of(case).gcra()?.owing().tat(&entry, now))
     }
 
     /// The law of an SLO on this node: a part of it, if each node has one.
@@ -145,5 +145,5 @@ fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
 
 /// Whether requests can be charged that the law has not let through. A sketch has no row for them.
 fn has_bucket(case: &Case<'_>) -> bool {
-    case.sketch.is_none() && case.slo.law.owing().is_some()
+    case.sketch.is_none() && case.slo.law.gcra().is_some()
 }

@@ -1,0 +1,391 @@
+//! `pace`, `token-bucket` and `leaky-bucket`: one bucket that takes its requests apart by the time of each.
+//!
+//! ```text
+//! slot  = 1 / rate                            the time of one request
+//! start = max(full_at, now - burst * slot)    a bucket holds at most its burst; of an older debt, only
+//!                                             max_delay is kept when the SLO has changed
+//! delay = start + cost * slot - now           pass if it is not positive
+//! delay > max_delay: deny, full_at stays;     else full_at = start + cost * slot
+//! ```
+//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371); `full_at + burst * slot` is its
+//! theoretical arrival time. In any time T at most `burst + rate * T` requests pass.
+//!
+//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: it waits where the
+//! algorithm refuses. In debt, requests leave at least one slot apart. Requests that leave late do not lower the average
+//! rate: the bucket makes up for them, up to its burst.
+//!
+//! `token-bucket` is the usual form, and denies a request without a token: `tokens = (now - start) / slot`. A burst of
+//! 0 counts as 1, and `max_delay` is 0.
+//!
+//! `leaky-bucket` is its mirror, the meter: a request pours water into a leaking bucket, and is denied if it would
+//! overflow: `water = burst - tokens`. It gives the same verdicts. Let N be the burst and T the time in which a full
+//! bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New directions in
+//! communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
+//!
+//! Above an SLO with an assured rate, the debt may be 10 s more: requests that it refuses may pass, and are charged.
+//!
+//! The state is `full_at`, in nanoseconds.
+
+use std::time::Duration;
+
+use crate::base::time::Timestamp;
+use crate::base::verdict::Verdict;
+use crate::law::admission::Admission;
+use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
+use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
+use crate::law::formula::{compared, number, option, time};
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::options::{OptionError, Options};
+use crate::law::rule::Rule;
+use crate::table::Entry;
+
+/// The most debt beyond the longest delay. Rates assured in sum to no more than the bucket's never reach it, unless
+/// their bursts take longer than this to come back.
+const DEBT_MAX: Duration = Duration::from_secs(10);
+
+/// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane_core::law::{Law, Objective, Options};
+/// let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+/// let law = Law::new("pace", objective, Options::default()).unwrap();
+/// let gcra = law.gcra().unwrap();
+/// assert_eq!(gcra.slot(), Duration::from_millis(20));
+/// assert_eq!((gcra.burst(), gcra.delay_max()), (Duration::from_secs(2), Duration::from_secs(5)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    pub(super) bucket: Bucket,
+    pub(super) max_delay_ns: u64,
+    debt: Debt,
+    form: Form,
+}
+
+/// The most debt beyond the longest delay: of requests that the law refuses, and that pass all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Debt {
+    None,
+    Burst,
+    Most,
+}
+
+/// Which of the laws it is. They differ in their explanations, and only `pace` estimates its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Pace,
+    Tokens,
+    Water,
+}
+
+impl Gcra {
+    /// The law `pace`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+    ///
+    /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
+    /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::new([("max_delay", "5s")])).unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(1_000_000)));
+    /// for remaining in (0..10).rev() {
+    ///     let judgement = law.judge(&mut entry, None, &arrival);
+    ///     assert_eq!((judgement.verdict, judgement.remaining), (Verdict::Pass, remaining));
+    /// }
+    /// assert_eq!(law.judge(&mut entry, None, &arrival).verdict, Verdict::Delay(Duration::from_millis(100)));
+    /// ```
+    pub(super) fn pace(objective: Objective, options: &mut Options) -> Result<Gcra, OptionError> {
+        let max_delay = options.duration("max_delay")?.unwrap_or(MAX_DELAY_DEFAULT);
+        Ok(Gcra::new(objective, max_delay, Form::Pace))
+    }
+
+    /// The law `token-bucket`.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+    ///
+    /// // 10/s with a burst of 2: two pass, the third comes a tenth of a second too early.
+    /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("token-bucket", objective, Options::default()).unwrap();
+    /// let mut entry = Entry::default();
+    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict;
+    /// assert_eq!([ask(9_000), ask(9_000)], [Verdict::Pass; 2]);
+    /// assert_eq!(ask(9_099), Verdict::Deny { retry_after_s: 1 });
+    /// assert_eq!(ask(9_100), Verdict::Pass);
+    /// ```
+    pub(super) fn tokens(objective: Objective, _: &mut Options) -> Result<Gcra, OptionError> {
+        Ok(Gcra::refusing(objective, Form::Tokens))
+    }
+
+    /// The law `leaky-bucket`.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+    ///
+    /// // 10/s with room for 2: the third overflows until a tenth of a second has drained one.
+    /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("leaky-bucket", objective, Options::default()).unwrap();
+    /// let mut entry = Entry::default();
+    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict;
+    /// assert_eq!([ask(9_000), ask(9_000)], [Verdict::Pass; 2]);
+    /// assert_eq!(ask(9_099), Verdict::Deny { retry_after_s: 1 });
+    /// assert_eq!(ask(9_100), Verdict::Pass);
+    /// ```
+    pub(super) fn water(objective: Objective, _: &mut Options) -> Result<Gcra, OptionError> {
+        Ok(Gcra::refusing(objective, Form::Water))
+    }
+
+    /// The bucket of an assured rate: it denies, and owes at most its burst.
+    pub(super) fn assured(objective: Objective) -> Gcra {
+        Gcra { debt: Debt::Burst, ..Gcra::refusing(objective, Form::Tokens) }
+    }
+
+    /// A burst of 0 counts as 1: a bucket that never delays would let nothing through otherwise.
+    fn refusing(objective: Objective, form: Form) -> Gcra {
+        Gcra::new(Objective { burst: objective.burst.max(1), ..objective }, Duration::ZERO, form)
+    }
+
+    fn new(objective: Objective, max_delay: Duration, form: Form) -> Gcra {
+        let (bucket, max_delay_ns) = (Bucket::new(objective), max_delay.as_nanos() as u64);
+        Gcra { bucket, max_delay_ns, debt: Debt::None, form }
+    }
+
+    /// The time of one request.
+    pub fn slot(&self) -> Duration {
+        Duration::from_nanos(self.bucket.slot_ns.max(1))
+    }
+
+    /// The time of a full burst.
+    pub fn burst(&self) -> Duration {
+        Duration::from_nanos(self.bucket.burst_ns)
+    }
+
+    /// The requests of a full burst.
+    pub fn burst_requests(&self) -> u32 {
+        self.bucket.requests(self.bucket.burst_ns)
+    }
+
+    /// The longest delay. Zero: the law never delays, it refuses.
+    pub fn delay_max(&self) -> Duration {
+        Duration::from_nanos(self.max_delay_ns)
+    }
+
+    /// The clients that a delay stands for, in thousandths.
+    pub fn milli_clients(&self, delay: Duration) -> u32 {
+        self.bucket.milli_clients(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The law with room for the debt of requests that it [owes](Gcra::add_debt).
+    pub fn owing(&self) -> Gcra {
+        Gcra { debt: Debt::Most, ..*self }
+    }
+
+    /// Whether it has such room.
+    pub fn can_owe(&self) -> bool {
+        self.debt != Debt::None
+    }
+
+    /// The theoretical arrival time (TAT) of a key: the moment at which its bucket is full again.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// // 10/s with a burst of 20: after three requests at once, the bucket is full in 0.3 s.
+    /// let objective = Objective { burst: 20, rate: "10/s".parse().unwrap() };
+    /// let now = Timestamp::from_millis(9_000);
+    /// for name in ["pace", "token-bucket", "leaky-bucket"] {
+    ///     let law = Law::new(name, objective, Options::default()).unwrap();
+    ///     let mut entry = Entry::default();
+    ///     law.judge(&mut entry, None, &Arrival { cost: 3, ..Arrival::at(now) });
+    ///     assert_eq!(law.gcra().unwrap().tat(&entry, now), Timestamp::from_millis(9_300));
+    /// }
+    /// ```
+    pub fn tat(&self, entry: &Entry, now: Timestamp) -> Timestamp {
+        Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.bucket.burst_ns))
+    }
+
+    /// Charges a request that the law refuses, and that passes all the same: others wait the longer. The debt is
+    /// bounded.
+    ///
+    /// ```
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
+    /// let law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap().owing().unwrap();
+    /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
+    /// let delay_ms = |entry: &mut Entry, ms| {
+    ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()
+    /// };
+    /// assert_eq!([delay_ms(&mut entry, 9_000), delay_ms(&mut entry, 9_000)], [0, 100]);
+    /// // The third would wait for 200 ms, and owes 100 ms beyond `max_delay`.
+    /// law.gcra().unwrap().add_debt(&mut entry, &arrival);
+    /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
+    /// ```
+    pub fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
+        let full_at = self.charge(entry, arrival.cost, arrival.now);
+        entry.gpt0 = self.gpt0(full_at.saturating_sub(arrival.now.as_nanos()));
+    }
+
+    /// Charges a request with room for it or without, and returns when the debt is paid.
+    pub(super) fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
+        let now_ns = now.as_nanos();
+        let full_at = self.start(entry, now_ns).saturating_add(self.bucket.time(cost));
+        let full_at = full_at.min(self.debt_max(now_ns));
+        entry.ask(cost, now);
+        entry.state.set_wide(full_at);
+        entry.let_through(cost, now);
+        full_at
+    }
+
+    /// Returns the slots of a request. Requests behind it keep their slots; the next arrival finds a shorter queue.
+    pub(super) fn give_back(&self, entry: &mut Entry, cost: u32) {
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
+    }
+
+    /// When the next slot begins.
+    pub(super) fn start(&self, entry: &Entry, now_ns: u64) -> u64 {
+        self.full_at(entry, now_ns).max(now_ns.saturating_sub(self.bucket.burst_ns))
+    }
+
+    /// When the debt is paid. Debt beyond the deepest is forgiven: that of an earlier SLO, or after a step back of the
+    /// clock.
+    pub(super) fn full_at(&self, entry: &Entry, now_ns: u64) -> u64 {
+        entry.state.wide().min(self.debt_max(now_ns))
+    }
+
+    /// How many requests the bucket lacks until it is full.
+    pub(super) fn lacking(&self, entry: &Entry, now_ns: u64) -> f64 {
+        let full_at = self.start(entry, now_ns).saturating_add(self.bucket.burst_ns);
+        self.bucket.parts(full_at.saturating_sub(now_ns))
+    }
+
+    /// The moment at which the deepest debt is paid: `max_delay`, and what it may owe beyond.
+    fn debt_max(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.max_delay_ns).saturating_add(self.debt_ns())
+    }
+
+    fn debt_ns(&self) -> u64 {
+        match self.debt {
+            Debt::None => 0,
+            Debt::Burst => self.bucket.burst_ns,
+            Debt::Most => DEBT_MAX.as_nanos() as u64,
+        }
+    }
+
+    fn gpt0(&self, delay_ns: u64) -> u32 {
+        if self.form == Form::Pace { self.bucket.milli_clients(delay_ns) } else { 1_000 }
+    }
+}
+
+impl Rule for Gcra {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        let now_ns = arrival.now.as_nanos();
+        let taken_ns = self.bucket.time(arrival.cost);
+        let start = self.start(entry, now_ns);
+        let full_at = start.saturating_add(taken_ns);
+        let delay_ns = full_at.saturating_sub(now_ns);
+        entry.gpt0 = self.gpt0(delay_ns);
+        if delay_ns > self.max_delay_ns {
+            entry.state.set_wide(start);
+            let remaining = self.bucket.requests(now_ns.saturating_sub(start));
+            return match taken_ns.saturating_sub(self.bucket.burst_ns) > self.max_delay_ns {
+                true => Judgement::never(remaining),
+                // The debt shrinks by one second per second.
+                false => Judgement::deny(delay_ns - self.max_delay_ns, remaining),
+            };
+        }
+        entry.state.set_wide(full_at);
+        entry.let_through(arrival.cost, arrival.now);
+        let remaining = self.bucket.requests(now_ns.saturating_sub(full_at));
+        Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
+    }
+
+    fn explain(
+        &self,
+        objective: &Objective,
+        entry: &Entry,
+        _: Option<&AuxState>,
+        arrival: &Arrival,
+    ) -> String {
+        let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
+        let (burst, rate) = (objective.burst.max(u32::from(self.form != Form::Pace)), objective.rate);
+        let start = self.start(entry, now_ns);
+        let over_ns = start.saturating_add(bucket.time(cost)).saturating_sub(now_ns);
+        let used = number(self.lacking(entry, now_ns));
+        let (over, delay) = (number(bucket.parts(over_ns)), time(over_ns));
+        match self.form {
+            Form::Pace if over_ns == 0 => format!("used {used} + cost {cost} <= burst {burst}"),
+            Form::Pace => {
+                let (within, max_delay) = (compared(over_ns <= self.max_delay_ns), option(self.max_delay_ns));
+                format!(
+                    "used {used} + cost {cost} - burst {burst} = {over} over; \
+                     delay = {over} / {rate} = {delay} {within} max_delay {max_delay}"
+                )
+            }
+            Form::Tokens => {
+                let (left_ns, owed_ns) = (now_ns.saturating_sub(start), start.saturating_sub(now_ns));
+                let tokens = number(bucket.parts(left_ns) - bucket.parts(owed_ns));
+                match over_ns {
+                    0 => format!("tokens {tokens} of burst {burst} >= cost {cost}"),
+                    _ if cost > burst => format!("burst {burst} < cost {cost}"),
+                    _ => format!(
+                        "tokens {tokens} of burst {burst} < cost {cost}; wait = {over} / {rate} = {delay}"
+                    ),
+                }
+            }
+            Form::Water => {
+                let level = number(self.lacking(entry, now_ns) + f64::from(cost));
+                match over_ns {
+                    0 => format!("water {used} + cost {cost} = {level} <= burst {burst}"),
+                    _ if cost > burst => format!("cost {cost} > burst {burst}"),
+                    _ => format!(
+                        "water {used} + cost {cost} = {level} > burst {burst}; wait = {over} / {rate} = {delay}"
+                    ),
+                }
+            }
+        }
+    }
+
+    fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
+        self.give_back(entry, gone.cost);
+    }
+
+    /// Until the bucket is full again, from the deepest debt.
+    fn memory(&self) -> Duration {
+        let debt_ns = self.max_delay_ns.saturating_add(self.debt_ns());
+        Duration::from_nanos(self.bucket.burst_ns.saturating_add(debt_ns))
+    }
+
+    fn max_delay(&self) -> Option<Duration> {
+        (self.form == Form::Pace).then(|| self.delay_max())
+    }
+
+    fn split(&self, nodes: u32) -> Self {
+        Self { bucket: self.bucket.split(nodes), ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::law::Law;
+
+    /// Ten fit in. Seven come as one request, three of them go: the next leaves room for five.
+    #[test]
+    fn a_request_is_taken_back_at_its_cost() {
+        let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
+        let now = Timestamp::from_millis(9_000);
+        for name in ["pace", "token-bucket", "leaky-bucket"] {
+            let law = Law::new(name, objective, Options::default()).unwrap();
+            let mut entry = Entry::default();
+            let ask = |entry: &mut Entry, cost| {
+                law.judge(entry, None, &Arrival { cost, ..Arrival::at(now) }).remaining
+            };
+            assert_eq!(ask(&mut entry, 7), 3, "{name}");
+            law.take_back(&mut entry, None, 3, now, now);
+            assert_eq!(ask(&mut entry, 1), 5, "{name}");
+        }
+    }
+}
