@@ -1,4 +1,4 @@
-//! The metrics that a slowlane has only if it uses what they are about.
+//! The metrics of optional features: clusters, token servers, state files, peers and TLS.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,7 +14,8 @@ type OfListener = [(&'static str, &'static str); 1];
 type OfFailure = [(&'static str, &'static str); 2];
 type Moment = Gauge<f64, AtomicU64>;
 
-/// A group of metrics: each field with its type, its name behind the prefix, its unit if it has one, and its help.
+/// Declares a group of metrics. Each line has the field, its type, the name after the prefix, an optional unit, and
+/// the help.
 macro_rules! group {
     (
         $(#[$doc:meta])* $group:ident $prefix:literal

@@ -19,7 +19,7 @@ pub(super) struct Column<T> {
 /// A cell of a column.
 pub(super) struct Cell {
     pub(super) text: String,
-    /// Rows are sorted by it, if it is a column of numbers. A text is sorted by itself.
+    /// Sorts the rows in a column of numbers. A column of words is sorted by its texts.
     number: f64,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! slot  = nodes / (rate / 2)                  all nodes together use up to half of the rate unreported
-//! start = max(full_at, now - max(burst * slot of the law, slot))
-//! start + cost * slot > now: the key has to be shared;  else full_at = start + cost * slot
+//! start = max(paid_at, now - max(burst * slot of the law, slot))
+//! start + cost * slot > now: the key has to be shared;  else paid_at = start + cost * slot
 //! ```
 //! Most keys of a large table are quiet. They are not reported, and they take no memory beside their row.
 
@@ -35,10 +35,10 @@ impl LocalBudget {
 
     /// Lets a request through unreported. False without room for it.
     pub(super) fn take(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> bool {
-        let full_at = self.start(entry, now).saturating_add(self.slot_ns.saturating_mul(cost.into()));
-        let has_room = full_at <= now.as_nanos();
+        let paid_at = self.start(entry, now).saturating_add(self.slot_ns.saturating_mul(cost.into()));
+        let has_room = paid_at <= now.as_nanos();
         if has_room {
-            entry.state.set_wide(full_at);
+            entry.state.set_wide(paid_at);
         }
         has_room
     }

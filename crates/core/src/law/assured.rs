@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! slot   = 1 / assured                       the time of one request
-//! start  = max(full_at, now - burst * slot)  a bucket holds at most the burst of the SLO, 1 at least
-//! start + cost * slot <= now: it carries the request, and full_at = start + cost * slot
+//! start  = max(paid_at, now - burst * slot)  a bucket holds at most the burst of the SLO, 1 at least
+//! start + cost * slot <= now: it carries the request, and paid_at = start + cost * slot
 //! ```
 //! In any time T the assured rate carries at most `burst + assured * T` requests of a key. Only carried requests are
 //! charged: while the SLOs above have room, the bucket fills. A key that never asks for more than that is never delayed
@@ -12,7 +12,7 @@
 //! HTB of Linux has the same idea as `rate` beside `ceil`. There a class spends its own tokens first. Here it spends
 //! them only when its parent has none, so a key has state only while its parent is in debt.
 //!
-//! The state is `full_at`, in nanoseconds, in a row of its own.
+//! The state is `paid_at`, in nanoseconds, in a row of its own.
 
 use std::time::Duration;
 

@@ -133,15 +133,15 @@ const ALL: u64 = u64::MAX;
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Brings the calendar to `now`. One of another plan begins anew, from a bucket that is full at `full_at_ns`.
-    pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, full_at_ns: u64) {
+    /// Brings the calendar to `now`. One of another plan begins anew, from a bucket whose debt is paid at `paid_at_ns`.
+    pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
         // After a small step back of the clock, wait. After one beyond the longest delay, begin anew.
         let begun_at = self.start_ns(&self.clock, self.clock.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
-            *self = Calendar::new(plan, now_ns, full_at_ns);
+            *self = Calendar::new(plan, now_ns, paid_at_ns);
         }
         let clock = self.clock_at(now_ns);
         if clock.is_full {
@@ -165,21 +165,21 @@ impl Calendar {
         }
     }
 
-    /// The state of `pace` as a calendar: tokens for the time since `full_at_ns`, taken slots for a debt.
-    fn new(plan: &Plan, now_ns: u64, full_at_ns: u64) -> Calendar {
+    /// The state of `pace` as a calendar: tokens for the time since `paid_at_ns`, taken slots for a debt.
+    fn new(plan: &Plan, now_ns: u64, paid_at_ns: u64) -> Calendar {
         let (slot_ns, tokens_max) = (plan.slot_ns, plan.tokens_max);
         let ring = vec![0; plan.words()].into_boxed_slice();
         let mut calendar = Calendar { slot_ns, tokens_max, ring, ..Calendar::default() };
         calendar.clock.reach = calendar.slots();
-        match full_at_ns.checked_sub(now_ns) {
+        match paid_at_ns.checked_sub(now_ns) {
             None | Some(0) => {
-                let since = now_ns - full_at_ns;
+                let since = now_ns - paid_at_ns;
                 calendar.clock.tokens = u32::try_from(since / slot_ns).unwrap_or(u32::MAX).min(tokens_max);
                 calendar.clock.origin_ns = now_ns - since % slot_ns;
             }
             Some(debt) => {
                 let slots = debt.div_ceil(slot_ns).min(u64::from(plan.slots_max));
-                calendar.clock.origin_ns = full_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
+                calendar.clock.origin_ns = paid_at_ns.saturating_sub(slots * slot_ns).min(now_ns);
                 calendar.take(1, slots as u32, ALL);
             }
         }
@@ -539,13 +539,13 @@ mod tests {
         #[test]
         fn words_of_slots_are_as_good_as_slots(plan in plans(), requests in requests(), debt_ms in 0..2_000u64) {
             let (mut calendar, mut now_ns) = (Calendar::default(), 100_000 * MS);
-            let (full_at_ns, max_delay_ns) = (now_ns + debt_ms * MS, plan.slot_ns * u64::from(plan.slots_max));
+            let (paid_at_ns, max_delay_ns) = (now_ns + debt_ms * MS, plan.slot_ns * u64::from(plan.slots_max));
             for (pause_ms, sharer, cost, is_taken_back) in requests {
                 now_ns += pause_ms * MS;
                 if calendar.slot_ns > 0 {
                     prop_assert_eq!(calendar.clock_at(now_ns), clock_by_slots(&calendar, now_ns));
                 }
-                calendar.advance(&plan, now_ns, full_at_ns);
+                calendar.advance(&plan, now_ns, paid_at_ns);
                 prop_assert!(calendar.is_sound());
                 let request = SlotRequest { now_ns, cost, sharer, max_delay_ns };
                 let offer = calendar.offer(&request, plan.sharers_max);

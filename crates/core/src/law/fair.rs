@@ -125,7 +125,7 @@ impl Rule for Fair {
         };
         let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
         let mut calendar = calendar.clone();
-        calendar.advance(&self.plan(), now_ns, self.pace.full_at(entry, now_ns));
+        calendar.advance(&self.plan(), now_ns, self.pace.paid_at(entry, now_ns));
         let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
         let offer = calendar.offer(&request, self.sources_max);
         let (state, max_delay, rate) =
@@ -187,7 +187,7 @@ impl Fair {
         };
         entry.ask(arrival.cost, arrival.now);
         let (now_ns, bucket) = (arrival.now.as_nanos(), self.pace.bucket);
-        entry.state.set_wide(self.pace.full_at(entry, now_ns));
+        entry.state.set_wide(self.pace.paid_at(entry, now_ns));
         let start = self.pace.start(entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;

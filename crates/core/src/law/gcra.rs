@@ -1,18 +1,18 @@
-//! `pace`, `token-bucket` and `leaky-bucket`: one bucket that takes its requests apart by the time of each.
+//! `pace`, `token-bucket` and `leaky-bucket`: one bucket, kept as the moment at which its debt is paid.
 //!
 //! ```text
 //! slot  = 1 / rate                            the time of one request
-//! start = max(full_at, now - burst * slot)    a bucket holds at most its burst; of an older debt, only
+//! start = max(paid_at, now - burst * slot)    a bucket holds at most its burst; of an older debt, only
 //!                                             max_delay is kept when the SLO has changed
 //! delay = start + cost * slot - now           pass if it is not positive
-//! delay > max_delay: deny, full_at stays;     else full_at = start + cost * slot
+//! delay > max_delay: deny, paid_at stays;     else paid_at = start + cost * slot
 //! ```
-//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371); `full_at + burst * slot` is its
+//! Times are nanoseconds. This is the generic cell rate algorithm (ITU-T I.371); `paid_at + burst * slot` is its
 //! theoretical arrival time. In any time T at most `burst + rate * T` requests pass.
 //!
-//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: it waits where the
-//! algorithm refuses. In debt, requests leave at least one slot apart. Requests that leave late do not lower the average
-//! rate: the bucket makes up for them, up to its burst.
+//! `pace` gives every request its exact slot on arrival, from a bucket that may go into debt: the request waits where
+//! the algorithm refuses. In debt, requests leave at least one slot apart. Requests that leave late do not lower the
+//! average rate: the bucket makes up for them, up to its burst.
 //!
 //! `token-bucket` is the usual form, and denies a request without a token: `tokens = (now - start) / slot`. A burst of
 //! 0 counts as 1, and `max_delay` is 0.
@@ -24,7 +24,7 @@
 //!
 //! Above an SLO with an assured rate, the debt may be 10 s more: requests that it refuses may pass, and are charged.
 //!
-//! The state is `full_at`, in nanoseconds.
+//! The state is `paid_at`, in nanoseconds: from then on, the bucket has tokens again.
 
 use std::time::Duration;
 
@@ -223,19 +223,19 @@ impl Gcra {
     /// assert_eq!(delay_ms(&mut entry, 9_200), 100);
     /// ```
     pub fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
-        let full_at = self.charge(entry, arrival.cost, arrival.now);
-        entry.gpt0 = self.gpt0(full_at.saturating_sub(arrival.now.as_nanos()));
+        let paid_at = self.charge(entry, arrival.cost, arrival.now);
+        entry.gpt0 = self.gpt0(paid_at.saturating_sub(arrival.now.as_nanos()));
     }
 
     /// Charges a request with room for it or without, and returns when the debt is paid.
     pub(super) fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let now_ns = now.as_nanos();
-        let full_at = self.start(entry, now_ns).saturating_add(self.bucket.time(cost));
-        let full_at = full_at.min(self.debt_max(now_ns));
+        let paid_at = self.start(entry, now_ns).saturating_add(self.bucket.time(cost));
+        let paid_at = paid_at.min(self.debt_max(now_ns));
         entry.ask(cost, now);
-        entry.state.set_wide(full_at);
+        entry.state.set_wide(paid_at);
         entry.let_through(cost, now);
-        full_at
+        paid_at
     }
 
     /// Returns the slots of a request. Requests behind it keep their slots; the next arrival finds a shorter queue.
@@ -245,12 +245,12 @@ impl Gcra {
 
     /// When the next slot begins.
     pub(super) fn start(&self, entry: &Entry, now_ns: u64) -> u64 {
-        self.full_at(entry, now_ns).max(now_ns.saturating_sub(self.bucket.burst_ns))
+        self.paid_at(entry, now_ns).max(now_ns.saturating_sub(self.bucket.burst_ns))
     }
 
     /// When the debt is paid. Debt beyond the deepest is forgiven: that of an earlier SLO, or after a step back of the
     /// clock.
-    pub(super) fn full_at(&self, entry: &Entry, now_ns: u64) -> u64 {
+    pub(super) fn paid_at(&self, entry: &Entry, now_ns: u64) -> u64 {
         entry.state.wide().min(self.debt_max(now_ns))
     }
 
@@ -284,8 +284,8 @@ impl Rule for Gcra {
         let now_ns = arrival.now.as_nanos();
         let taken_ns = self.bucket.time(arrival.cost);
         let start = self.start(entry, now_ns);
-        let full_at = start.saturating_add(taken_ns);
-        let delay_ns = full_at.saturating_sub(now_ns);
+        let paid_at = start.saturating_add(taken_ns);
+        let delay_ns = paid_at.saturating_sub(now_ns);
         entry.gpt0 = self.gpt0(delay_ns);
         if delay_ns > self.max_delay_ns {
             entry.state.set_wide(start);
@@ -296,9 +296,9 @@ impl Rule for Gcra {
                 false => Judgement::deny(delay_ns - self.max_delay_ns, remaining),
             };
         }
-        entry.state.set_wide(full_at);
+        entry.state.set_wide(paid_at);
         entry.let_through(arrival.cost, arrival.now);
-        let remaining = self.bucket.requests(now_ns.saturating_sub(full_at));
+        let remaining = self.bucket.requests(now_ns.saturating_sub(paid_at));
         Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
     }
 

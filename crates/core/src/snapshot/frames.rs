@@ -1,4 +1,4 @@
-//! Frames: the bytes of a snapshot, a part with its checksum in each.
+//! Frames: the bytes of a snapshot. Each frame holds one part and its checksum.
 //!
 //! ```text
 //! "slowlane state", version ─ 2 bytes │ frame │ frame │ …
@@ -84,7 +84,7 @@ pub struct Parts<R> {
     pub head: Head,
     /// The number of frames read so far.
     read: u64,
-    /// That of the last one.
+    /// The payload of the last frame.
     payload: Vec<u8>,
 }
 
