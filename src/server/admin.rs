@@ -1,27 +1,27 @@
 //! The admin listener: health, readiness, metrics, status and the Runtime API over HTTP.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{
     ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
     ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::status::{Quotas, Row, Why};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
 use crate::server::http1::WriteTimeouts;
-use crate::server::runtime_api::{Answer as Reported, Command, PIECE_BYTES, commands};
+use crate::server::runtime_api::{Answer as Reported, PIECE_BYTES, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::{admin_socket, blocks, http1, page, scrape};
@@ -288,47 +288,27 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal
         return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
     };
     let reported = match &commands(line.trim_ascii_end())[..] {
-        [words] => agent.answer(Command::parse(words), signal),
+        [words] => agent.answer(words, signal),
         _ => Reported::refusal("one command at a time\n".into()),
     };
-    let status = if reported.is_refusal() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    let mut answer = Response::new(
-        Pieces { reported: Some(reported), agent: agent.clone(), is_resting: true }.boxed_unsync(),
-    );
+    let status = if reported.is_refusal { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+    let mut answer = Response::new(pieces(reported, agent.clone()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, PLAIN);
     answer
 }
 
 /// An answer of the Runtime API as a body, which produces each piece after the previous one was written.
-struct Pieces {
-    reported: Option<Reported>,
-    agent: Arc<Agent>,
-    is_resting: bool,
-}
-
-impl Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let pieces = self.get_mut();
-        let Some(reported) = &mut pieces.reported else { return Poll::Ready(None) };
-        // Yield after each piece, so that other clients are served meanwhile.
-        pieces.is_resting = !pieces.is_resting;
-        if pieces.is_resting {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+fn pieces(reported: Reported, agent: Arc<Agent>) -> UnsyncBoxBody<Bytes, Infallible> {
+    let next = |unfinished: Option<(Reported, Arc<Agent>)>| async {
+        let (mut reported, agent) = unfinished?;
+        // Yield before each piece, so that other clients are served meanwhile.
+        yield_now().await;
         let mut piece = String::with_capacity(PIECE_BYTES);
-        if !reported.more(&pieces.agent.throttle, pieces.agent.clock.now(), &mut piece) {
-            pieces.reported = None;
-        }
-        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
-    }
+        let goes_on = reported.more(&agent.throttle, agent.clock.now(), &mut piece);
+        Some((Ok(Frame::data(piece.into())), goes_on.then_some((reported, agent))))
+    };
+    StreamBody::new(stream::unfold(Some((reported, agent)), next)).boxed_unsync()
 }
 
 /// Answers `/api/table/<key>`: one entry, by its key in hex.

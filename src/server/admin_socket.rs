@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
 use crate::server::agent::Agent;
-use crate::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, Prompt, commands};
+use crate::server::runtime_api::{Answer, Control, PIECE_BYTES, Prompt, VERSION, answer, commands};
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::Stream;
 use crate::server::write_timeout::{WriteTimeout, limited};
@@ -23,8 +23,7 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Serves until the client closes, the last answer is sent, or the shutdown begins.
 pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut console = Console {
-        stream: limited(stream, IDLE_TIMEOUT),
-        read: Vec::new(),
+        stream: BufReader::new(limited(stream, IDLE_TIMEOUT)),
         prompt: Prompt::Once,
         agent,
         signal: shutdown.signal(),
@@ -36,9 +35,7 @@ pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown)
 
 /// A client that sends commands and reads their answers.
 struct Console {
-    stream: WriteTimeout,
-    /// Bytes read but not yet used.
-    read: Vec<u8>,
+    stream: BufReader<WriteTimeout>,
     prompt: Prompt,
     agent: Arc<Agent>,
     signal: Signal,
@@ -50,13 +47,13 @@ impl Console {
         while let Some(line) = timeout(IDLE_TIMEOUT, self.line()).await.unwrap_or(Ok(None))? {
             let commands = commands(&line);
             for (place, words) in commands.iter().enumerate() {
-                let command = Command::parse(words);
-                match command {
-                    Ok(Command::Quit) => return self.close().await,
-                    Ok(Command::Prompt(prompt)) => self.switch(prompt),
-                    _ => {}
+                let answer = self.agent.answer(words, &self.signal);
+                match answer.control {
+                    Some(Control::Quit) => return self.close().await,
+                    Some(Control::Prompt(prompt)) => self.switch(prompt),
+                    None => {}
                 }
-                self.answer(command, place + 1 == commands.len()).await?;
+                self.write(answer, place + 1 == commands.len()).await?;
             }
             if self.prompt == Prompt::Once {
                 return self.close().await;
@@ -67,26 +64,12 @@ impl Console {
 
     /// The next line without its line break; `None` at the end of the input, or if the line is too long.
     async fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut looked = 0;
-        loop {
-            if let Some(end) = self.read[looked..].iter().position(|&byte| byte == b'\n') {
-                let rest = self.read.split_off(looked + end + 1);
-                let mut line = std::mem::replace(&mut self.read, rest);
-                line.pop();
-                return Ok(Some(line));
-            }
-            looked = self.read.len();
-            if looked > LINE_BYTES_MAX {
-                return Ok(None);
-            }
-            let mut piece = [0; 1024];
-            match self.stream.read(&mut piece).await? {
-                // The last line needs no line break.
-                0 if looked > 0 => return Ok(Some(std::mem::take(&mut self.read))),
-                0 => return Ok(None),
-                read => self.read.extend_from_slice(&piece[..read]),
-            }
-        }
+        let mut line = Vec::new();
+        (&mut self.stream).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line).await?;
+        let has_break = line.pop_if(|last| *last == b'\n').is_some();
+        // The last line needs no line break.
+        let is_line = has_break || (1..=LINE_BYTES_MAX).contains(&line.len());
+        Ok(is_line.then_some(line))
     }
 
     fn switch(&mut self, prompt: Prompt) {
@@ -98,8 +81,7 @@ impl Console {
     }
 
     /// Writes an answer and an empty line. After the last command of a line, the prompt follows.
-    async fn answer(&mut self, command: Result<Command, String>, is_last: bool) -> io::Result<()> {
-        let mut answer = self.agent.answer(command, &self.signal);
+    async fn write(&mut self, mut answer: Answer, is_last: bool) -> io::Result<()> {
         let mut piece = String::with_capacity(PIECE_BYTES);
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
             self.stream.write_all(piece.as_bytes()).await?;
@@ -116,7 +98,7 @@ impl Console {
         let mut unread = [0; LINE_BYTES_MAX];
         tokio::select! {
             biased;
-            _ = self.stream.read(&mut unread) => {}
+            _ = self.stream.get_mut().read(&mut unread) => {}
             () = std::future::ready(()) => {}
         }
         self.stream.shutdown().await
@@ -124,21 +106,27 @@ impl Console {
 }
 
 impl Agent {
-    /// The answer to a command, or to a faulty one.
-    pub(super) fn answer(&self, command: Result<Command, String>, signal: &Signal) -> Answer {
-        Answer::to(command, &self.throttle, &self.info(signal), self.clock.now())
+    /// The answer to a command of the Runtime API.
+    pub(super) fn answer(&self, words: &[String], signal: &Signal) -> Answer {
+        answer(words, &self.throttle, self.clock.now(), || self.info(signal))
     }
 
-    fn info(&self, signal: &Signal) -> Info {
+    /// The lines of HAProxy's `show info` that apply to slowlane.
+    fn info(&self, signal: &Signal) -> String {
+        let uptime_s = self.clock.uptime().as_secs();
+        let (days, hours, minutes) = (uptime_s / 86_400, uptime_s / 3_600 % 24, uptime_s / 60 % 60);
         let listeners = [&self.metrics.spop, &self.metrics.http, &self.metrics.admin];
-        Info {
-            pid: std::process::id(),
-            threads: available_parallelism().map_or(1, usize::from),
-            uptime: self.clock.uptime(),
-            connections: listeners.iter().map(|listener| listener.open.get()).sum(),
-            connections_total: listeners.iter().map(|listener| listener.accepted.get()).sum(),
-            requests_total: self.metrics.verdicts.total(),
-            is_ending: signal.has_ended(),
-        }
+        format!(
+            "Name: slowlane\nVersion: {VERSION}\nNbthread: {}\nNbproc: 1\nProcess_num: 1\nPid: {}\n\
+             Uptime: {days}d {hours}h{minutes:02}m{:02}s\nUptime_sec: {uptime_s}\n\
+             CurrConns: {}\nCumConns: {}\nCumReq: {}\nStopping: {}\n",
+            available_parallelism().map_or(1, usize::from),
+            std::process::id(),
+            uptime_s % 60,
+            listeners.iter().map(|listener| listener.open.get()).sum::<i64>(),
+            listeners.iter().map(|listener| listener.accepted.get()).sum::<u64>(),
+            self.metrics.verdicts.total(),
+            u8::from(signal.has_ended()),
+        )
     }
 }

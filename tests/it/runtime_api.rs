@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use slowlane::server::runtime_api::{Answer, Command, Info, PIECE_BYTES, commands};
+use slowlane::server::runtime_api::{PIECE_BYTES, answer, commands};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::Policy;
@@ -384,9 +384,9 @@ fn a_million_rows_come_in_small_pieces_and_each_once() {
         throttle.table().with(key(number), now, Duration::ZERO, |entry| entry.gpt0 = number as u32);
     }
     let pieces = |line: &str, mut each: Box<dyn FnMut(&str) + '_>| {
-        let command = Command::parse(&commands(line.as_bytes())[0]);
+        let words = &commands(line.as_bytes())[0];
         let (mut answer, mut piece, mut goes_on) =
-            (Answer::to(command, &throttle, &Info::default(), now), String::new(), true);
+            (answer(words, &throttle, now, String::new), String::new(), true);
         while goes_on {
             piece.clear();
             goes_on = answer.more(&throttle, now, &mut piece);

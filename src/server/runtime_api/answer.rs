@@ -1,15 +1,16 @@
 //! Answers of the Runtime API, produced in pieces.
 
 use std::fmt::Write;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observe::status::{Column, Filter, Row, header};
-use crate::server::runtime_api::command::{Command, Which, help};
+use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, Prompt};
+use crate::server::runtime_api::arguments::{filter, key, prompt, values, word};
+use crate::server::runtime_api::help::{help, unknown};
+use crate::server::runtime_api::maps::{get, lines, map, maps};
 use slowlane_core::base::key::Key;
-use slowlane_core::base::shown::Shown;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::policy::{MapView, Policy};
 use slowlane_core::table::{Cursor, Page};
 use slowlane_core::throttle::Throttle;
 
@@ -19,131 +20,153 @@ pub const PIECE_BYTES: usize = 8 * 1024;
 /// The most pages that one piece scans, even if the filter matches no row.
 const PAGES_MAX: usize = 16;
 
-/// Facts about the process for `show info`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Info {
-    pub pid: u32,
-    pub threads: usize,
-    pub uptime: Duration,
-    pub connections: i64,
-    pub connections_total: u64,
-    pub requests_total: u64,
-    pub is_ending: bool,
-}
+/// The most words of a command, as in HAProxy.
+const WORDS_MAX: usize = 64;
 
 /// An answer in progress.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct Answer {
     /// The start of the answer.
     text: String,
-    rest: Rest,
-    is_refusal: bool,
+    /// None: the start is all.
+    rest: Option<Rest>,
+    pub is_refusal: bool,
+    /// What the command asks of the connection.
+    pub control: Option<Control>,
 }
 
-/// The rest of the answer, still to be produced.
-#[derive(Debug)]
-enum Rest {
-    Nothing,
-    Rows {
-        next: Cursor,
-        filter: Filter,
-    },
-    Clear {
-        next: Cursor,
-        filter: Filter,
-    },
-    /// The policy is held weakly: a slow reader must not keep an old policy alive.
-    Map {
-        policy: Weak<Policy>,
-        number: usize,
-        next: usize,
-    },
+/// Appends the next piece of an answer; false if the answer is complete.
+type Rest = Box<dyn FnMut(&Throttle, Timestamp, &mut String) -> bool + Send>;
+
+/// A command to the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    Quit,
+    Prompt(Prompt),
 }
 
-const NO_MAP: &str = "Unknown map identifier. Please use #<id> or <file>.\n";
+/// Carries out a command, or starts to, or returns its error as the answer. An error is HAProxy's own if HAProxy has it.
+/// `info` makes the text of `show info`.
+///
+/// ```
+/// # use {slowlane_core::{base::time::Timestamp, policy::Policy, table::Sizing, throttle::Throttle}, std::time::Duration};
+/// use slowlane::server::runtime_api::{answer, commands};
+/// let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(30) };
+/// let (throttle, now) = (Throttle::new(Policy::builtin(), sizing, 0), Timestamp::from_millis(1));
+/// let mut text = String::new();
+/// let goes_on = answer(&commands(b"show table other")[0], &throttle, now, String::new).more(&throttle, now, &mut text);
+/// assert_eq!((goes_on, text.as_str()), (false, "No such table\n"));
+/// ```
+pub fn answer(
+    words: &[String],
+    throttle: &Throttle,
+    now: Timestamp,
+    info: impl FnOnce() -> String,
+) -> Answer {
+    carry_out(words, throttle, now, info).unwrap_or_else(Answer::refusal)
+}
+
+fn carry_out(
+    words: &[String],
+    throttle: &Throttle,
+    now: Timestamp,
+    info: impl FnOnce() -> String,
+) -> Result<Answer, String> {
+    if words.len() > WORDS_MAX {
+        return Err(format!("Too many arguments. Commands must have at most {WORDS_MAX} arguments.\n"));
+    }
+    let third = word(words, 2);
+    Ok(match (word(words, 0), word(words, 1)) {
+        ("", _) => Answer::default(),
+        ("help", _) => {
+            Answer::of(format!("The following commands are valid at this level:\n{}", help(&words[1..])))
+        }
+        ("quit", _) => Answer::control(Control::Quit),
+        ("prompt", mode) => Answer::control(Control::Prompt(prompt(mode)?)),
+        ("show", "table") if third.is_empty() => Answer::of(header(throttle.table())),
+        ("show", "table") => match key(words)? {
+            Some(key) => Answer::of(row(key, throttle, now)),
+            None => {
+                let filter = filter(words, EXPECTED_SHOW)?;
+                let rest = rest(Cursor::default(), move |from, throttle, now, out| {
+                    rows(from, &filter, throttle, now, out)
+                });
+                Answer { text: header(throttle.table()), rest, ..Answer::default() }
+            }
+        },
+        ("clear", "table") if third.is_empty() => return Err(EXPECTED_CLEAR.into()),
+        ("clear", "table") => match key(words)? {
+            Some(key) => {
+                throttle.forget(key, |_| true);
+                Answer::default()
+            }
+            None => {
+                let filter = filter(words, EXPECTED_CLEAR)?;
+                let rest = rest(Cursor::default(), move |from, throttle, now, _| {
+                    clear(from, &filter, throttle, now)
+                });
+                Answer { rest, ..Answer::default() }
+            }
+        },
+        ("set", "table") => {
+            let (key, values) = values(words)?;
+            set(key, &values, throttle, now);
+            Answer::default()
+        }
+        ("show", "map") if third.is_empty() => Answer::of(maps(&throttle.policy())),
+        ("show", "map") => {
+            let policy = throttle.policy();
+            let (number, policy) = (map(&policy, third)?.number, Arc::downgrade(&policy));
+            let rest = rest(0, move |from, _, _, out| lines(&policy, number, from, out));
+            Answer { rest, ..Answer::default() }
+        }
+        ("get", "map") => match (third, word(words, 3)) {
+            ("", _) | (_, "") => return Err("Missing map identifier and/or key.\n".into()),
+            (name, value) => Answer::of(get(&map(&throttle.policy(), name)?, value)),
+        },
+        ("show", "info") => Answer::of(info()),
+        ("show", "version") => Answer::of(format!("{VERSION}\n")),
+        (word, _) => return Err(unknown(word)),
+    })
+}
+
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Repeats a step, each time from the cursor that the last one returned.
+fn rest<C: Send + 'static>(
+    start: C,
+    mut step: impl FnMut(C, &Throttle, Timestamp, &mut String) -> Option<C> + Send + 'static,
+) -> Option<Rest> {
+    let mut next = Some(start);
+    Some(Box::new(move |throttle, now, out| {
+        next = next.take().and_then(|from| step(from, throttle, now, out));
+        next.is_some()
+    }))
+}
 
 impl Answer {
-    /// Carries out a command, or starts to, or returns its error as the answer.
-    pub fn to(command: Result<Command, String>, throttle: &Throttle, info: &Info, now: Timestamp) -> Answer {
-        let table = throttle.table();
-        let command = match command {
-            Ok(command) => command,
-            Err(reported) => return Answer::refusal(reported),
-        };
-        match command {
-            Command::Nothing | Command::Prompt(_) | Command::Quit => Answer::of(String::new()),
-            Command::Help(words) => {
-                Answer::of(format!("The following commands are valid at this level:\n{}", help(&words)))
-            }
-            Command::ShowTables => Answer::of(header(table)),
-            Command::ShowTable(Which::Of(key)) => Answer::of(row(throttle, key, now)),
-            Command::ShowTable(Which::All(filter)) => {
-                Answer::and(header(table), Rest::Rows { next: Cursor::default(), filter })
-            }
-            Command::SetTable(key, values) => {
-                set(throttle, key, &values, now);
-                Answer::of(String::new())
-            }
-            Command::ClearTable(Which::Of(key)) => {
-                throttle.forget(key, |_| true);
-                Answer::of(String::new())
-            }
-            Command::ClearTable(Which::All(filter)) => {
-                Answer::and(String::new(), Rest::Clear { next: Cursor::default(), filter })
-            }
-            Command::ShowMaps => Answer::of(maps(&throttle.policy())),
-            Command::ShowMap(name) => show_map(&throttle.policy(), &name),
-            Command::GetMap(name, value) => match map(&throttle.policy(), &name) {
-                Some(map) => Answer::of(get(&map, &value)),
-                None => Answer::refusal(NO_MAP.into()),
-            },
-            Command::ShowInfo => Answer::of(info.text()),
-            Command::ShowVersion => Answer::of(format!("{VERSION}\n")),
-        }
-    }
-
     /// An error as an answer.
     pub fn refusal(text: String) -> Answer {
         Answer { is_refusal: true, ..Answer::of(text) }
     }
 
-    pub fn is_refusal(&self) -> bool {
-        self.is_refusal
-    }
-
     fn of(text: String) -> Answer {
-        Answer::and(text, Rest::Nothing)
+        Answer { text, ..Answer::default() }
     }
 
-    fn and(text: String, rest: Rest) -> Answer {
-        Answer { text, rest, is_refusal: false }
+    fn control(control: Control) -> Answer {
+        Answer { control: Some(control), ..Answer::default() }
     }
 
     /// Appends the next piece, which may be empty; false if the answer is complete.
     pub fn more(&mut self, throttle: &Throttle, now: Timestamp, out: &mut String) -> bool {
         out.push_str(&std::mem::take(&mut self.text));
-        let rest = std::mem::replace(&mut self.rest, Rest::Nothing);
-        self.rest = match rest {
-            Rest::Nothing => Rest::Nothing,
-            Rest::Rows { next, filter } => match rows(throttle, next, &filter, now, out) {
-                Some(next) => Rest::Rows { next, filter },
-                None => Rest::Nothing,
-            },
-            Rest::Clear { next, filter } => match clear(throttle, next, &filter, now) {
-                Some(next) => Rest::Clear { next, filter },
-                None => Rest::Nothing,
-            },
-            Rest::Map { policy, number, next } => match lines(&policy, number, next, out) {
-                Some(next) => Rest::Map { policy, number, next },
-                None => Rest::Nothing,
-            },
-        };
-        !matches!(self.rest, Rest::Nothing)
+        self.rest.as_mut().is_some_and(|rest| rest(throttle, now, out))
     }
 }
 
 /// `show table <table> key <key>`. Like HAProxy, it shows no header without a row.
-fn row(throttle: &Throttle, key: Key, now: Timestamp) -> String {
+fn row(key: Key, throttle: &Throttle, now: Timestamp) -> String {
     match Row::of(throttle, key, now) {
         Some(row) => format!("{}{row}\n", header(throttle.table())),
         None => String::new(),
@@ -151,9 +174,9 @@ fn row(throttle: &Throttle, key: Key, now: Timestamp) -> String {
 }
 
 fn rows(
-    throttle: &Throttle,
     from: Cursor,
     filter: &Filter,
+    throttle: &Throttle,
     now: Timestamp,
     out: &mut String,
 ) -> Option<Cursor> {
@@ -170,7 +193,7 @@ fn rows(
     next
 }
 
-fn clear(throttle: &Throttle, from: Cursor, filter: &Filter, now: Timestamp) -> Option<Cursor> {
+fn clear(from: Cursor, filter: &Filter, throttle: &Throttle, now: Timestamp) -> Option<Cursor> {
     let mut page = Page::new();
     let next = throttle.table().page(from, now, &mut page);
     for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
@@ -181,99 +204,11 @@ fn clear(throttle: &Throttle, from: Cursor, filter: &Filter, now: Timestamp) -> 
 }
 
 /// `set table`. As in HAProxy, the row expires no sooner than before, and no sooner than after the table's `expire`.
-fn set(throttle: &Throttle, key: Key, values: &[(Column, u32)], now: Timestamp) {
+fn set(key: Key, values: &[(Column, u32)], throttle: &Throttle, now: Timestamp) {
     let left = throttle.table().row(key, now).map_or(Duration::ZERO, |found| found.left);
     throttle.table().with(key, now, left, |entry| {
         values.iter().for_each(|&(column, value)| column.write(entry, value, now));
     });
-}
-
-/// Finds a map by `#1`, by its path in `show map`, or by the name of its file.
-fn map<'p>(policy: &'p Policy, name: &str) -> Option<MapView<'p>> {
-    let is_it = |map: &MapView<'_>| match name.strip_prefix('#') {
-        Some(number) => number.parse() == Ok(map.number),
-        None => map.path.as_os_str() == name || map.path.file_name().is_some_and(|file| file == name),
-    };
-    policy.maps().find(is_it)
-}
-
-fn maps(policy: &Policy) -> String {
-    let line = |map: MapView<'_>| {
-        let path = Shown(map.path.as_os_str().as_encoded_bytes());
-        let used_by = match map.lookup {
-            Some(lookup) => format!("lookup {} ({})", Shown(lookup.as_bytes()), map.method),
-            None => "SLOs".into(),
-        };
-        format!(
-            "{} ({path}) pattern loaded from file '{path}' used by {used_by}. curr_ver=0 next_ver=0 entry_cnt={}\n",
-            map.number, map.entries
-        )
-    };
-    "# id (file) description\n".to_owned() + &policy.maps().map(line).collect::<String>()
-}
-
-fn show_map(policy: &Arc<Policy>, name: &str) -> Answer {
-    match map(policy, name) {
-        Some(map) => {
-            let policy = Arc::downgrade(policy);
-            Answer::and(String::new(), Rest::Map { policy, number: map.number, next: 0 })
-        }
-        None => Answer::refusal(NO_MAP.into()),
-    }
-}
-
-/// Lines of `show map`. In place of HAProxy's memory address, it shows the offset of the line in its file.
-fn lines(policy: &Weak<Policy>, number: usize, from: usize, out: &mut String) -> Option<usize> {
-    let Some(policy) = policy.upgrade() else {
-        out.push_str("# the policy has been reloaded meanwhile: repeat the command\n");
-        return None;
-    };
-    let map = policy.maps().nth(number)?;
-    for (line, next) in map.lines_from(from) {
-        writeln!(out, "{:#x} {} {}", line.at, Shown(line.key), Shown(line.value))
-            .expect("a string takes all that is written");
-        if out.len() >= PIECE_BYTES {
-            return Some(next);
-        }
-    }
-    None
-}
-
-fn get(map: &MapView<'_>, value: &str) -> String {
-    let found = map.find(value.as_bytes());
-    let method = map.method;
-    match found {
-        None => format!("type={method}, case=sensitive, found=no\n"),
-        Some(line) => {
-            let idx = if matches!(method, "str" | "ip" | "beg") { "tree" } else { "list" };
-            let (key, value) = (Shown(line.key), Shown(line.value));
-            format!(
-                "type={method}, case=sensitive, found=yes, idx={idx}, key=\"{key}\", value=\"{value}\", type=\"str\"\n"
-            )
-        }
-    }
-}
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-impl Info {
-    /// The lines of HAProxy's `show info` that apply to slowlane.
-    fn text(&self) -> String {
-        let uptime_s = self.uptime.as_secs();
-        let (days, hours, minutes) = (uptime_s / 86_400, uptime_s / 3_600 % 24, uptime_s / 60 % 60);
-        format!(
-            "Name: slowlane\nVersion: {VERSION}\nNbthread: {}\nNbproc: 1\nProcess_num: 1\nPid: {}\n\
-             Uptime: {days}d {hours}h{minutes:02}m{:02}s\nUptime_sec: {uptime_s}\n\
-             CurrConns: {}\nCumConns: {}\nCumReq: {}\nStopping: {}\n",
-            self.threads,
-            self.pid,
-            uptime_s % 60,
-            self.connections,
-            self.connections_total,
-            self.requests_total,
-            u8::from(self.is_ending),
-        )
-    }
 }
 
 #[cfg(test)]
@@ -282,6 +217,7 @@ mod tests {
 
     use super::*;
     use crate::server::runtime_api::words::commands;
+    use slowlane_core::policy::Policy;
     use slowlane_core::table::Sizing;
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
@@ -300,8 +236,8 @@ mod tests {
 
     /// The answers to a line, each without its final empty line.
     fn reported(throttle: &Throttle, line: &[u8]) -> Vec<String> {
-        let answer = |words: &_| {
-            let mut answer = Answer::to(Command::parse(words), throttle, &Info::default(), NOW);
+        let answered = |words: &Vec<String>| {
+            let mut answer = answer(words, throttle, NOW, String::new);
             let mut reported = String::new();
             for _ in 0..100 {
                 if !answer.more(throttle, NOW, &mut reported) {
@@ -310,7 +246,7 @@ mod tests {
             }
             panic!("an endless answer: {reported:.200}");
         };
-        commands(line).iter().map(answer).collect()
+        commands(line).iter().map(answered).collect()
     }
 
     const WORDS: &str = "(show|set|clear|get|help|prompt|quit|table|map|info|version|slowlane|key|data\\.gpt0|data\\.gpc0_rate|\
@@ -350,5 +286,115 @@ mod tests {
             reported(&throttle, b"clear table slowlane;show table"),
             ["", "# table: slowlane, type: binary, size:1000, used:0\n",]
         );
+    }
+
+    /// The error of the first command of a line.
+    fn refusal(line: &str) -> Option<String> {
+        let answer = answer(&commands(line.as_bytes())[0], &full(10), NOW, String::new);
+        answer.is_refusal.then_some(answer.text)
+    }
+
+    #[test]
+    fn errors_are_in_haproxys_words() {
+        for (line, reported) in [
+            (
+                "show table slowlane data.gpt0",
+                r#"Filter entry #1: Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#,
+            ),
+            (
+                "show table slowlane data.gpt0 xx 3",
+                r#"Filter entry #1: Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#,
+            ),
+            (
+                "show table slowlane data.gpt0 gt",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
+            (
+                "show table slowlane data.gpt0 gt 3x",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
+            ("show table slowlane data.gpt0 gt 3 data.foo gt 3", "Filter entry #2: Unknown data type"),
+            (
+                "show table slowlane data.http_req_rate gt 3",
+                "Filter entry #1: Data type not stored in this table",
+            ),
+            (
+                "show table slowlane data.gpt0 gt +3",
+                "Filter entry #1: Require a valid integer value to compare against",
+            ),
+            ("show table slowlane key", "Key value expected"),
+            ("show table slowlane key 1", "Require a key of sixteen hex digits"),
+            ("show table slowlane foo", EXPECTED_SHOW.trim_end()),
+            ("clear table", EXPECTED_CLEAR.trim_end()),
+            ("clear table nope", "No such table"),
+            ("clear table slowlane foo", EXPECTED_CLEAR.trim_end()),
+            ("set table", "Required arguments: <table> key <key> [data.<store_data_type> <value>]*"),
+            (
+                "set table slowlane keyy a",
+                "Required arguments: <table> key <key> [data.<store_data_type> <value>]*",
+            ),
+            (
+                "set table slowlane key 0000000000000001 gpt0 5",
+                "\"data.<type>\" followed by a value expected",
+            ),
+            ("set table slowlane key 0000000000000001 data.gpt0", "Require a valid integer value to store"),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 -1",
+                "Require a valid integer value to store",
+            ),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 4294967296",
+                "Require a valid integer value to store",
+            ),
+            (
+                "set table slowlane key 0000000000000001 data.gpt0 +1",
+                "Require a valid integer value to store",
+            ),
+            ("get map", "Missing map identifier and/or key."),
+            ("get map x", "Missing map identifier and/or key."),
+        ] {
+            assert_eq!(refusal(line), Some(format!("{reported}\n")), "{line}");
+        }
+        assert!(
+            refusal("bogus\u{1b}[31m").unwrap().starts_with(r"Unknown command: 'bogus\u{1b}[31m'. Please")
+        );
+        assert_eq!(
+            refusal("show table slowlane data.gpt0 gt 0 data.gpt0 gt 0 data.gpt0 gt 0 data.gpt0 gt 0"),
+            None
+        );
+        let set = "set table slowlane key 0000000000000001".to_owned();
+        assert_eq!(refusal(&(set.clone() + &" data.gpt0 1".repeat(29))), None, "63 words");
+        let reported = "Too many arguments. Commands must have at most 64 arguments.\n";
+        assert_eq!(refusal(&(set + &" data.gpt0 1".repeat(30))), Some(reported.into()));
+        let five = "show table slowlane".to_owned() + &" data.gpt0 gt 0".repeat(5);
+        assert!(refusal(&five).unwrap().starts_with("Detected extra data in filter"));
+    }
+
+    #[test]
+    fn words_are_read_as_commands() {
+        let throttle = full(10);
+        let reported = |line: &str| reported(&throttle, line.as_bytes()).concat();
+        let row = "show table slowlane key 00000000000000AB";
+        assert_eq!(reported(row), "");
+        assert_eq!(reported("set table slowlane key 00000000000000AB data.gpt0 5 data.gpc0_rate 9"), "");
+        let shown = reported(row);
+        assert!(shown.contains("key=00000000000000AB ") && shown.contains("gpt0=5"), "{shown}");
+        assert!(shown.contains("gpc0_rate(1000)=9"), "{shown}");
+        assert!(reported("show table slowlane").contains(&shown[shown.find("key=").unwrap()..]));
+        assert_eq!(reported("clear table slowlane key 00000000000000ab"), "");
+        assert_eq!(reported(row), "");
+        assert_eq!(reported(" "), "");
+        let control = |line: &str| answer(&commands(line.as_bytes())[0], &throttle, NOW, String::new).control;
+        assert_eq!(control("prompt i"), Some(Control::Prompt(Prompt::Interactive)));
+        assert_eq!([control("quit"), control("help")], [Some(Control::Quit), None]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_command_or_an_error(line in "(show|set|clear|get|help|prompt|[a-z]{0,9})( (table|map|info|slowlane|key|data.gpt0|gt|[ -~é\u{0}-\u{1f}]{0,16})){0,9}") {
+            if let Some(reported) = refusal(&line) {
+                prop_assert!(reported.ends_with('\n') && !reported.chars().any(|c| c.is_control() && c != '\n'), "{:?}", reported);
+            }
+        }
     }
 }

@@ -4,15 +4,18 @@
 //! show table slowlane data.gpc0_rate gt 10; show map
 //!        │ words: `;` separates commands, a backslash quotes the next letter
 //!        ▼
-//!    Command ─▶ Answer ─ more, more, … ─▶ text, a few kilobytes at a time
+//!    answer ─ more, more, … ─▶ text, a few kilobytes at a time
 //! ```
 //! Commands and answers match HAProxy 3.2. This module has no socket and no clock. It produces answers in pieces,
 //! because the table may have millions of rows.
 
 mod answer;
-mod command;
+mod arguments;
+mod help;
+mod maps;
 mod words;
 
-pub use answer::{Answer, Info, PIECE_BYTES};
-pub use command::{Command, Prompt};
-pub use words::{Words, commands};
+pub(crate) use answer::VERSION;
+pub use answer::{Answer, Control, PIECE_BYTES, answer};
+pub use arguments::Prompt;
+pub use words::commands;

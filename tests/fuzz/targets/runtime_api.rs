@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slowlane::server::runtime_api::{Answer, Command, Info, commands};
+use slowlane::server::runtime_api::{answer, commands};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::policy::Policy;
@@ -25,7 +25,7 @@ pub fn run(text: &[u8]) {
     }
     for line in text.split(|&byte| byte == b'\n') {
         for words in commands(line) {
-            let mut answer = Answer::to(Command::parse(&words), &throttle, &Info::default(), now);
+            let mut answer = answer(&words, &throttle, now, String::new);
             let (mut reported, mut pieces) = (String::new(), 1);
             while answer.more(&throttle, now, &mut reported) {
                 pieces += 1;
