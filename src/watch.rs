@@ -25,7 +25,7 @@ use crate::observe::status::Status;
 use crate::observe::systemd;
 use debounce::{Debounce, SECOND_LOOK, Step};
 use directories::{LOOK, Watch, follow};
-pub(crate) use files::{FileState, ReloadHandle};
+pub(crate) use files::FileState;
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
 use slowlane_core::base::key::KeySecret;
@@ -169,7 +169,7 @@ pub(crate) fn start(
 ) -> Reload {
     let (wake, wakes) = mpsc::channel();
     let noticed = wake.clone();
-    let watch = Watch::new("policy", move |event| {
+    let watch = Watch::new(move |event| {
         if let Some(event) = Noticed::of(event) {
             let _ = noticed.send(Wake::Noticed(event));
         }

@@ -1,41 +1,27 @@
 //! The look at the config file while the process serves: an edit waits for an upgrade.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it looks at the config file")]
-
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
 use crate::config::ConfigFile;
+use crate::watch::FileState;
 
 /// Looks at the config file while the process serves.
 #[derive(Debug)]
 pub(super) struct Look {
     file: ConfigFile,
-    /// The file as it was last reported, and as it was seen last. An editor may not be done with what is new.
-    reported: Option<Stamp>,
-    seen: Option<Stamp>,
+    state: FileState,
     news: Option<String>,
 }
 
-/// Device, inode, size and the time of the last change: any edit changes them.
-type Stamp = (u64, u64, u64, i64, i64);
-
 impl Look {
     pub(super) fn at(file: &ConfigFile) -> Look {
-        Look { file: file.clone(), reported: None, seen: None, news: None }
+        let state = FileState::new(vec![file.path().to_owned()]);
+        Look { file: file.clone(), state, news: None }
     }
 
     /// The news since the last look. The inner None: an edit was taken back.
     pub(super) fn again(&mut self) -> Option<Option<String>> {
-        let stamp = fs::metadata(self.file.path())
-            .ok()
-            .map(|found| (found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()));
-        let is_settled = self.seen == stamp;
-        self.seen = stamp;
-        if !is_settled || self.reported == stamp {
+        if !self.state.has_settled() {
             return None;
         }
-        self.reported = stamp;
         let before = std::mem::replace(&mut self.news, self.file.news());
         (self.news != before).then(|| self.news.clone())
     }
@@ -43,6 +29,8 @@ impl Look {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::config::{Config, Flags};
 

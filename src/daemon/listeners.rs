@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
-use crate::daemon::access_lists::AccessLists;
+use crate::daemon::access_lists::{AccessLists, Certificates};
 use crate::daemon::rounds;
 use crate::observe::clock::Clock;
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
@@ -25,7 +25,6 @@ use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
 use crate::server::transfer::{State, Transfer};
 use crate::sync::TokenServer;
-use crate::watch::ReloadHandle;
 use slowlane_core::base::address::Address;
 
 /// The names of the entrances, for sockets from systemd and for an upgrade.
@@ -50,8 +49,7 @@ pub(super) struct Listeners {
     token_server: Option<TokenServerDoor>,
     /// None: no proxy enforces limits locally.
     peers: Option<PeersDoor>,
-    /// `None` without TLS.
-    certificates: Option<ReloadHandle>,
+    certificates: Certificates,
     /// `None` without a config file.
     config: Option<ConfigFile>,
 }
@@ -112,7 +110,7 @@ impl Listeners {
             admin_thread,
             token_server,
             peers,
-            certificates: access_lists.watch(),
+            certificates: access_lists.watch()?,
             config: config.file.clone(),
         })
     }
@@ -171,9 +169,8 @@ impl Listeners {
         self.token_server.as_ref().map(|own| own.server.clone())
     }
 
-    /// `None` without TLS.
-    pub(super) fn certificates(&self) -> Option<&ReloadHandle> {
-        self.certificates.as_ref()
+    pub(super) fn certificates(&self) -> &Certificates {
+        &self.certificates
     }
 
     /// The bound addresses for SPOP, the HTTP check and the admin pages.

@@ -35,7 +35,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
     loop {
         let (reload, certificates) = (serving.reload.clone(), serving.certificates());
         let asked = tokio::select! {
-            order = signals.wait(reload.as_ref(), certificates.as_ref(), config.file.as_ref()) => match order {
+            order = signals.wait(reload.as_ref(), Some(&certificates), config.file.as_ref()) => match order {
                 Order::End => break,
                 Order::Upgrade => None,
             },

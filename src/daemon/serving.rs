@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::config::Config;
+use crate::daemon::access_lists::Certificates;
 use crate::daemon::listeners::Listeners;
 use crate::daemon::{parts, rounds};
 use crate::observe::clock::Clock;
@@ -23,7 +24,7 @@ use crate::server::shutdown::{self, Trigger};
 use crate::server::transfer::Transfer;
 use crate::sync::{Found, Node, RunningNode, SnapshotWriter};
 use crate::upgrade::{Handover, OldProcess, Program};
-use crate::watch::{Reload, ReloadHandle};
+use crate::watch::Reload;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::cluster::Cluster;
 
@@ -143,9 +144,8 @@ impl Built {
 }
 
 impl Serving {
-    /// `None` without TLS.
-    pub(super) fn certificates(&self) -> Option<ReloadHandle> {
-        self.listeners.certificates().cloned()
+    pub(super) fn certificates(&self) -> Certificates {
+        self.listeners.certificates().clone()
     }
 
     /// What it serves, for the operator.

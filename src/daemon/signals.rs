@@ -3,9 +3,10 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::ConfigFile;
+use crate::daemon::access_lists::Certificates;
 use crate::observe::log;
 use crate::observe::systemd;
-use crate::watch::{Reload, ReloadHandle};
+use crate::watch::Reload;
 
 /// The signals of the daemon.
 pub(super) struct Signals {
@@ -41,7 +42,7 @@ impl Signals {
     pub(super) async fn wait(
         &mut self,
         reload: Option<&Reload>,
-        certificates: Option<&ReloadHandle>,
+        certificates: Option<&Certificates>,
         file: Option<&ConfigFile>,
     ) -> Order {
         loop {
@@ -54,12 +55,12 @@ impl Signals {
                     if let Some(news) = file.and_then(ConfigFile::news) {
                         tracing::warn!("{news}");
                     }
-                    certificates.iter().for_each(|certificates| certificates.ask());
+                    certificates.iter().for_each(|certificates| certificates.reload());
                     match reload {
                         Some(reload) => reload.ask(),
                         None => {
                             systemd::reloading();
-                            if certificates.is_none() {
+                            if certificates.is_none_or(Certificates::is_empty) {
                                 tracing::info!("nothing to reload: there is no policy directory");
                             }
                             systemd::ready();

@@ -42,15 +42,15 @@ pub(super) struct Watch {
 impl Watch {
     /// The system limits the number of watchers. Without one, edits are found at the next look ([`LOOK`]).
     ///
-    /// `what` is watched, for the log. `noticed` gets each event.
-    pub(super) fn new(what: &str, noticed: impl Fn(&Event) + Send + 'static) -> Watch {
+    /// `noticed` gets each event.
+    pub(super) fn new(noticed: impl Fn(&Event) + Send + 'static) -> Watch {
         let edited = move |event: notify::Result<Event>| {
             if let Ok(event) = event {
                 noticed(&event);
             }
         };
         let watcher = notify::recommended_watcher(edited).inspect_err(|error| {
-            tracing::warn!("cannot watch the {what}, edits take effect up to 5 s late: {error}");
+            tracing::warn!("cannot watch the policy, edits take effect up to 5 s late: {error}");
         });
         Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
     }
