@@ -12,11 +12,13 @@ mod writers;
 
 use std::collections::BTreeSet;
 use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
+
+use notify::Event;
 
 use crate::observe::clock::Clock;
 use crate::observe::metrics::Metrics;
@@ -31,7 +33,7 @@ use fingerprint::Seen;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::policy::{Layout, Policy, PolicyErrors, Strays};
 use slowlane_core::throttle::Throttle;
-use writers::{Noticed, Writers};
+use writers::{Writers, matters};
 
 /// Events that arrive within this time cause one look.
 const GATHER: Duration = Duration::from_millis(10);
@@ -42,39 +44,18 @@ const READINGS_MAX: u32 = 5;
 /// A policy directory and its layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    dir: PathBuf,
-    layout: Layout,
+    pub dir: PathBuf,
+    pub layout: Layout,
     /// Longer delays are cut to this, so they cause a warning.
-    hold_max: Duration,
+    pub hold_max: Duration,
     /// Every generation has the same keys.
-    key_secret: KeySecret,
-    /// How often a node of a cluster talks to its store. None: this slowlane is alone.
-    period: Option<Duration>,
+    pub key_secret: KeySecret,
+    /// How often a node of a cluster talks to its store: SLOs that cannot be shared well cause warnings. None: this
+    /// slowlane is alone.
+    pub period: Option<Duration>,
 }
 
 impl Source {
-    /// Its keys have the secret [`KeySecret::KNOWN`], until [`with_key_secret`](Source::with_key_secret).
-    pub(crate) fn new(dir: PathBuf, layout: Layout, hold_max: Duration) -> Source {
-        Source { dir, layout, hold_max, key_secret: KeySecret::KNOWN, period: None }
-    }
-
-    /// In a cluster, SLOs that cannot be shared well cause warnings.
-    pub(crate) fn in_cluster(self, period: Option<Duration>) -> Source {
-        Source { period, ..self }
-    }
-
-    pub(crate) fn with_key_secret(self, key_secret: KeySecret) -> Source {
-        Source { key_secret, ..self }
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     pub(crate) fn read(&self) -> Result<Policy, PolicyErrors> {
         let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);
@@ -132,7 +113,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wake {
     /// An event in a watched directory.
-    Noticed(Noticed),
+    Noticed(Event),
     /// SIGHUP: read the policy now, even if nothing has changed.
     Ask,
     /// The keys get another secret.
@@ -170,7 +151,7 @@ pub(crate) fn start(
     let (wake, wakes) = mpsc::channel();
     let noticed = wake.clone();
     let watch = Watch::new(move |event| {
-        if let Some(event) = Noticed::of(event) {
+        if matters(&event) {
             let _ = noticed.send(Wake::Noticed(event));
         }
     });
@@ -229,7 +210,7 @@ impl Reloader {
         }
         for wake in iter::once(first).chain(wakes.try_iter()) {
             match wake {
-                Wake::Noticed(noticed) => self.writers.notice(noticed),
+                Wake::Noticed(event) => self.writers.notice(&event),
                 Wake::Ask => self.debounce.ask(),
                 Wake::Rekey(secret) => {
                     self.source.key_secret = secret;

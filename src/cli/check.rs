@@ -69,7 +69,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     errors.extend(tls_errors);
     let config_warnings = [read.warnings(), expired].concat();
     let policy = read.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), |source| source.read());
-    let dir = read.policy.as_ref().map(|source| source.dir().to_owned());
+    let dir = read.policy.as_ref().map(|source| source.dir.clone());
     let report = Report::new((config, dir), &errors, config_warnings.clone(), policy.as_ref(), strict);
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";

@@ -216,11 +216,11 @@ impl Used {
     fn of(config: &Config) -> Used {
         let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
         let Some(source) = &config.policy else { return used };
-        let mut names: BTreeSet<String> = source.layout().all_fields().map(str::to_owned).collect();
+        let mut names: BTreeSet<String> = source.layout.all_fields().map(str::to_owned).collect();
         match source.read() {
             Ok(policy) => {
                 names.extend(policy.used_fields().map(str::to_owned));
-                used.paced = paced(source.layout(), &policy);
+                used.paced = paced(&source.layout, &policy);
                 let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
                 used.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
             }

@@ -13,7 +13,7 @@ use crate::observe::status::Status;
 use crate::server::Agent;
 use crate::server::peers::Peers;
 use crate::sync::SnapshotWriter;
-use crate::watch::{self, Reload};
+use crate::watch::{self, Reload, Source};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::cluster::Cluster;
 use slowlane_core::policy::Policy;
@@ -51,7 +51,7 @@ pub(super) fn throttle(
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
         return Ok((Arc::new(build(policy)), None));
     };
-    let source = source.with_key_secret(key_secret);
+    let source = Source { key_secret, ..source };
     let (seen, policy) = source.read_first();
     let policy = policy?;
     tracing::info!("policy: {}", policy.summary());

@@ -43,10 +43,10 @@ impl Watch {
     /// The system limits the number of watchers. Without one, edits are found at the next look ([`LOOK`]).
     ///
     /// `noticed` gets each event.
-    pub(super) fn new(noticed: impl Fn(&Event) + Send + 'static) -> Watch {
+    pub(super) fn new(noticed: impl Fn(Event) + Send + 'static) -> Watch {
         let edited = move |event: notify::Result<Event>| {
             if let Ok(event) = event {
-                noticed(&event);
+                noticed(event);
             }
         };
         let watcher = notify::recommended_watcher(edited).inspect_err(|error| {

@@ -7,39 +7,10 @@ use notify::event::{AccessKind, AccessMode, Event, EventKind, ModifyKind, Rename
 
 use crate::watch::fingerprint::{Fingerprint, Seen};
 
-/// An event in a watched directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Noticed {
-    Written(PathBuf),
-    /// Closed by its writer, removed, or replaced.
-    Closed(PathBuf),
-    Renamed(PathBuf, PathBuf),
-    /// Events were lost.
-    Lost,
-    Other,
-}
-
-impl Noticed {
-    /// `None` for an event without an effect on the files, like a reader that opens one.
-    pub(super) fn of(event: &Event) -> Option<Noticed> {
-        let path = |number: usize| event.paths.get(number).cloned();
-        if event.need_rescan() {
-            return Some(Noticed::Lost);
-        }
-        let noticed = match event.kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write)) => path(0).map(Noticed::Closed),
-            EventKind::Access(_) => return None,
-            EventKind::Modify(ModifyKind::Data(_)) => path(0).map(Noticed::Written),
-            EventKind::Modify(ModifyKind::Name(RenameMode::To)) | EventKind::Remove(_) => {
-                path(0).map(Noticed::Closed)
-            }
-            EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
-                path(0).zip(path(1)).map(|(from, to)| Noticed::Renamed(from, to))
-            }
-            _ => None,
-        };
-        Some(noticed.unwrap_or(Noticed::Other))
-    }
+/// Whether an event may have an effect on files. A reader that opens one has none.
+pub(super) fn matters(event: &Event) -> bool {
+    let is_close = event.kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
+    is_close || !event.kind.is_access() || event.need_rescan()
 }
 
 /// The paths that were written and not closed since.
@@ -49,17 +20,25 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    pub(super) fn notice(&mut self, noticed: Noticed) {
-        match noticed {
-            Noticed::Written(path) => drop(self.open.insert(path)),
-            Noticed::Closed(path) => drop(self.open.remove(&path)),
-            Noticed::Renamed(from, to) => {
-                if self.open.remove(&from) {
-                    self.open.insert(to);
+    pub(super) fn notice(&mut self, event: &Event) {
+        match (event.kind, event.paths.as_slice()) {
+            // Events were lost.
+            _ if event.need_rescan() => self.open.clear(),
+            (EventKind::Modify(ModifyKind::Data(_)), [path, ..]) => drop(self.open.insert(path.clone())),
+            // Closed by its writer, replaced, or removed.
+            (
+                EventKind::Access(AccessKind::Close(AccessMode::Write))
+                | EventKind::Modify(ModifyKind::Name(RenameMode::To))
+                | EventKind::Remove(_),
+                [path, ..],
+            ) => drop(self.open.remove(path)),
+            (EventKind::Modify(ModifyKind::Name(RenameMode::Both)), [from, to, ..]) => {
+                let was_open = self.open.remove(from);
+                if was_open {
+                    self.open.insert(to.clone());
                 }
             }
-            Noticed::Lost => self.open.clear(),
-            Noticed::Other => {}
+            _ => {}
         }
     }
 
@@ -80,7 +59,17 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use notify::event::{DataChange, Flag};
+
     use super::*;
+
+    const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write));
+    const RENAMED: EventKind = EventKind::Modify(ModifyKind::Name(RenameMode::Both));
+    const WRITTEN: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+
+    fn event(kind: EventKind, path: &Path) -> Event {
+        Event::new(kind).add_path(path.to_owned())
+    }
 
     fn fingerprint(path: &Path) -> Fingerprint {
         Fingerprint { files: vec![Seen::look(path)], ..Fingerprint::default() }
@@ -94,17 +83,17 @@ mod tests {
         fs::write(&new, "b 1\n").unwrap();
         let mut writers = Writers::default();
         assert!(!writers.have_open(&fingerprint(&map)));
-        writers.notice(Noticed::Written(new.clone()));
+        writers.notice(&event(WRITTEN, &new));
         assert!(!writers.have_open(&fingerprint(&map)), "no map yet");
         // It is renamed over the map before it is closed.
         fs::rename(&new, &map).unwrap();
-        writers.notice(Noticed::Closed(map.clone()));
-        writers.notice(Noticed::Renamed(new.clone(), map.clone()));
+        writers.notice(&event(CLOSED, &map));
+        writers.notice(&event(RENAMED, &new).add_path(map.clone()));
         assert!(writers.have_open(&fingerprint(&map)));
-        writers.notice(Noticed::Closed(map.clone()));
+        writers.notice(&event(CLOSED, &map));
         assert!(!writers.have_open(&fingerprint(&map)));
         // The close of a file that is gone has no path.
-        writers.notice(Noticed::Written(map.clone()));
+        writers.notice(&event(WRITTEN, &map));
         let before = fingerprint(&map);
         fs::remove_file(&map).unwrap();
         assert!(!writers.have_open(&before) && writers.open.is_empty());
@@ -114,9 +103,9 @@ mod tests {
     fn lost_events_leave_nothing_open() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut writers = Writers::default();
-        writers.notice(Noticed::Written(file.path().to_owned()));
+        writers.notice(&event(WRITTEN, file.path()));
         assert!(writers.have_open(&fingerprint(file.path())));
-        writers.notice(Noticed::Lost);
+        writers.notice(&Event::new(EventKind::Other).set_flag(Flag::Rescan));
         assert!(!writers.have_open(&fingerprint(file.path())));
     }
 }
