@@ -22,7 +22,6 @@
 )]
 
 mod block_sync;
-mod call;
 mod numbers;
 mod pause;
 mod redis;

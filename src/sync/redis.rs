@@ -1,6 +1,5 @@
 //! The store as a Redis server, one behind sentinels, or a Redis Cluster.
 
-use std::collections::BTreeMap;
 use std::{fs, io};
 
 use futures_util::future::{FutureExt, OptionFuture, try_join_all, try_join3};
@@ -12,15 +11,14 @@ use redis::{
     RedisError, RedisResult, Script, TlsCertificates, Value,
 };
 
-use crate::sync::call::Call;
 use crate::sync::numbers;
 use crate::sync::settings::Files;
 use crate::sync::store::{CONNECT, StoreError};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::target::Target;
 use slowlane_core::cluster::{
-    Answer, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, KeyUpdate, Member, Membership, PRESENT,
-    Response, SECRET_KEPT,
+    Answer, Arguments, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, KeyUpdate, Member, Membership,
+    PRESENT, Response, SECRET_KEPT,
 };
 
 /// A message has this many keys at most, so that the store is never busy for longer than about 2 ms.
@@ -28,6 +26,36 @@ const KEYS_MAX: usize = 200;
 
 /// Keys are spread over this many hash tags, so that a Redis Cluster can spread them over its servers.
 const TAGS: u64 = 16;
+
+/// A call of the store, which a script answers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    Rate,
+    Count,
+    Lease,
+    Beat,
+    Blocks,
+}
+
+/// The script of each call. Its first lines tell its arguments and its answer.
+const SCRIPTS: [&str; 5] = [
+    include_str!("rate.lua"),
+    include_str!("count.lua"),
+    include_str!("lease.lua"),
+    include_str!("beat.lua"),
+    include_str!("blocks.lua"),
+];
+
+impl Call {
+    /// Arguments of one mode have one call.
+    const fn of(arguments: &Arguments) -> Call {
+        match arguments {
+            Arguments::Rate(_) => Call::Rate,
+            Arguments::Count(_) => Call::Count,
+            Arguments::Lease(_) => Call::Lease,
+        }
+    }
+}
 
 /// A connection to Redis.
 #[derive(Clone)]
@@ -40,7 +68,7 @@ enum Link {
 pub(super) struct Redis {
     link: Link,
     prefix: String,
-    scripts: BTreeMap<Call, Script>,
+    scripts: Vec<Script>,
 }
 
 impl Redis {
@@ -71,7 +99,8 @@ impl Redis {
     }
 
     fn new(link: Link, prefix: &str) -> Redis {
-        let scripts = Call::ALL.map(|call| (call, Script::new(&call.script()))).into();
+        let script = |own| Script::new(&format!("{}{own}", include_str!("common.lua")));
+        let scripts = SCRIPTS.map(script).into();
         Redis { link, prefix: prefix.to_owned(), scripts }
     }
 
@@ -135,7 +164,7 @@ impl Redis {
         keys: Vec<String>,
         arguments: Vec<String>,
     ) -> RedisResult<T> {
-        let mut script = self.scripts[&call].prepare_invoke();
+        let mut script = self.scripts[call as usize].prepare_invoke();
         match self.link.clone() {
             Link::Server(mut link) => script.key(keys).arg(arguments).invoke_async(&mut link).await,
             Link::Cluster(mut link) => script.key(keys).arg(arguments).invoke_async(&mut link).await,

@@ -10,24 +10,14 @@ use tokio::time::timeout;
 
 use crate::store_protocol::{ProtocolError, Refusal};
 use crate::sync::redis::{self, Redis};
-use crate::sync::settings::Files;
+use crate::sync::settings::SyncConfig;
 use crate::sync::token_link::TokenLink;
 use crate::sync::token_server::TokenServer;
-use crate::sync::url::{StorePlace, StoreUrl};
+use crate::sync::url::StorePlace;
 use slowlane_core::cluster::{Cluster, Due, Presence, Response};
 
 /// A connection is given up if it takes longer.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
-
-/// How to reach a store, and where its keys are.
-#[derive(Debug)]
-pub(super) struct StoreAddress {
-    pub(super) url: StoreUrl,
-    pub(super) files: Files,
-    /// The beginning of all keys.
-    pub(super) prefix: String,
-    pub(super) own: Option<Own>,
-}
 
 /// The token server of this slowlane, which is the store of its own node.
 #[derive(Clone, Debug)]
@@ -101,11 +91,11 @@ pub(super) enum Store {
     Own(Own),
 }
 
-impl StoreAddress {
+impl Store {
     /// Connects. Sentinels are asked anew each time: the master may be another one.
-    pub(super) async fn open(&self) -> Result<Store, StoreError> {
-        let StoreAddress { url, files, prefix, own } = self;
-        Ok(match &url.place {
+    pub(super) async fn open(config: &SyncConfig, own: Option<&Own>) -> Result<Store, StoreError> {
+        let SyncConfig { store, files, prefix, .. } = config;
+        Ok(match &store.place {
             StorePlace::Server(info) => Store::Redis(Redis::server(info.clone(), files, prefix).await?),
             StorePlace::Sentinel { sentinels, name, master } => {
                 let address = redis::master(sentinels, name).await?;
@@ -116,12 +106,10 @@ impl StoreAddress {
                 let open = timeout(CONNECT, TokenLink::open(info, files));
                 Store::TokenServer(open.await.unwrap_or(Err(StoreError::Silent(CONNECT)))?)
             }
-            StorePlace::Own => Store::Own(own.clone().ok_or(StoreError::NoTokenServer)?),
+            StorePlace::Own => Store::Own(own.cloned().ok_or(StoreError::NoTokenServer)?),
         })
     }
-}
 
-impl Store {
     /// Tells the store everything that is due.
     pub(super) async fn exchange(&mut self, due: &Due) -> Result<Response, StoreError> {
         let response = match self {

@@ -16,7 +16,7 @@ use crate::observe::status::{ClusterLine, Status};
 use crate::sync::block_sync::BlockSync;
 use crate::sync::pause::Pauses;
 use crate::sync::settings::SyncConfig;
-use crate::sync::store::{Own, Store, StoreAddress, StoreError};
+use crate::sync::store::{Own, Store, StoreError};
 use crate::sync::token_server::TokenServer;
 use crate::watch::Reload;
 use slowlane_core::base::key::KeySecret;
@@ -55,15 +55,13 @@ impl Node {
     /// A file of TLS cannot be used, or the system starts no thread.
     pub(crate) fn start(self) -> io::Result<RunningNode> {
         self.config.files.check().map_err(io::Error::other)?;
-        let SyncConfig { store, files, prefix, is_secret_fixed, .. } = self.config.clone();
-        let cluster = self.cluster.clone();
+        let (cluster, is_secret_fixed) = (self.cluster.clone(), self.config.is_secret_fixed);
         let own = self.token_server.clone().map(|server| Own { server, cluster, is_secret_fixed });
-        let address = StoreAddress { url: store, files, prefix, own };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
             revived("the exchange with the store", || {
-                let mut task = Task::new(&self, &address);
+                let mut task = Task::new(&self, own.as_ref());
                 runtime.block_on(async {
                     tokio::select! {
                         () = task.run() => {}
@@ -86,7 +84,7 @@ pub(crate) struct RunningNode {
 /// The task, from the start or from its last failure.
 struct Task<'n> {
     node: &'n Node,
-    address: &'n StoreAddress,
+    own: Option<&'n Own>,
     run: String,
     rng: Rng,
     pauses: Pauses,
@@ -112,11 +110,11 @@ struct Task<'n> {
 }
 
 impl<'n> Task<'n> {
-    fn new(node: &'n Node, address: &'n StoreAddress) -> Task<'n> {
+    fn new(node: &'n Node, own: Option<&'n Own>) -> Task<'n> {
         let mut rng = Rng::new();
         Task {
             node,
-            address,
+            own,
             run: format!("{:016x}", rng.u64(..)),
             rng,
             pauses: Pauses::default(),
@@ -137,11 +135,11 @@ impl<'n> Task<'n> {
     }
 
     async fn run(&mut self) {
-        tracing::info!("cluster: the store is {}", self.address.url);
+        tracing::info!("cluster: the store is {}", self.node.config.store);
         self.show(self.node.clock.now());
         loop {
-            let address = self.address;
-            let error = match self.meanwhile_alone(address.open()).await {
+            let open = Store::open(&self.node.config, self.own);
+            let error = match self.meanwhile_alone(open).await {
                 Ok(mut store) => self.spop_state(&mut store).await,
                 Err(error) => error,
             };
@@ -383,7 +381,7 @@ impl<'n> Task<'n> {
     fn show(&self, now: Timestamp) {
         let Node { cluster, metrics, status, .. } = self.node;
         let line = ClusterLine {
-            store: self.address.url.to_string(),
+            store: self.node.config.store.to_string(),
             run: self.run.clone(),
             silent: self.silent.clone(),
             since_s: now.since(self.since).as_secs(),

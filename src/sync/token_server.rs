@@ -56,11 +56,10 @@ impl TokenServer {
     }
 
     /// Serves until the client closes or falls silent, or the shutdown begins.
-    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, guest: Guest, shutdown: Shutdown) {
+    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, mut guest: Guest, shutdown: Shutdown) {
         let peer = stream.peer();
-        let stream = limited(stream, IDLE_MAX);
-        let mut visit = Visit { server: &self, stream, guest, is_known: false };
-        match shutdown.unless_begun(visit.run()).await {
+        let mut stream = limited(stream, IDLE_MAX);
+        match shutdown.unless_begun(self.talk(&mut stream, &mut guest)).await {
             Some(Err(error @ (ProtocolError::Resp | ProtocolError::Version(_)))) => {
                 if let Some(suppressed) = self.foreign_line.allow(self.clock.now()) {
                     tracing::warn!(suppressed, "token server: a node at {peer} shares nothing: {error}");
@@ -68,6 +67,56 @@ impl TokenServer {
             }
             Some(Err(error)) => tracing::debug!("token server: a connection closed: {error}"),
             Some(Ok(())) | None => {}
+        }
+    }
+
+    /// Talks with a node. A client that has not shown the token, if there is one, has one short message.
+    async fn talk(&self, stream: &mut WriteTimeout, guest: &mut Guest) -> Result<(), ProtocolError> {
+        let login_ends = Instant::now() + LOGIN_MAX;
+        let Ok(greeting) = timeout_at(login_ends, greeted(stream)).await else { return Ok(()) };
+        match greeting {
+            Err(ProtocolError::Resp) => {
+                stream.write_all(TO_RESP).await?;
+                stream.flush().await?;
+                drain(&mut *stream).await;
+            }
+            // The node tells its operator by this one's version.
+            Ok(()) | Err(ProtocolError::Version(_)) => greet(stream).await?,
+            Err(_) => {}
+        }
+        greeting?;
+        let (mut is_known, mut ends, mut bytes_max) = (false, login_ends, UNAUTHENTICATED_BYTES_MAX);
+        loop {
+            let Ok(question) = timeout_at(ends, read(stream, bytes_max)).await else { return Ok(()) };
+            let answer = self.answer(&question?, is_known, guest);
+            write(stream, &answer).await?;
+            if matches!(answer, Answer::Refused(refusal) if refusal != Refusal::Numbers) {
+                drain(&mut *stream).await;
+                return Ok(());
+            }
+            (is_known, ends, bytes_max) = (true, Instant::now() + IDLE_MAX, MESSAGE_BYTES_MAX);
+        }
+    }
+
+    fn answer(&self, question: &Question, is_known: bool, guest: &mut Guest) -> Answer {
+        self.metrics.commands.inc();
+        let refusal = match (question, &self.token) {
+            (Question::Exchange(_), _) => (!is_known).then_some(Refusal::NoToken),
+            (Question::Login(None), None) => None,
+            (Question::Login(Some(given)), Some(token)) => {
+                (!token.is(given.as_bytes())).then_some(Refusal::WrongToken)
+            }
+            (Question::Login(None), Some(_)) => Some(Refusal::NoToken),
+            (Question::Login(Some(_)), None) => Some(Refusal::NoneWanted),
+        };
+        match (refusal, question) {
+            (Some(refusal), _) => Answer::Refused(refusal),
+            _ if !guest.is_known() => Answer::Refused(Refusal::Full),
+            (None, Question::Login(_)) => Answer::Welcome,
+            (None, Question::Exchange(due)) => match self.exchange(due, Presence::Node) {
+                Some(response) => Answer::Response(response),
+                None => Answer::Refused(Refusal::Numbers),
+            },
         }
     }
 
@@ -79,73 +128,5 @@ impl TokenServer {
         let refused = store.refused();
         self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
         response
-    }
-}
-
-/// A connection of a node.
-struct Visit<'s> {
-    server: &'s TokenServer,
-    stream: WriteTimeout,
-    guest: Guest,
-    /// It has shown the token, or neither side has one.
-    is_known: bool,
-}
-
-impl Visit<'_> {
-    async fn run(&mut self) -> Result<(), ProtocolError> {
-        let login_ends = Instant::now() + LOGIN_MAX;
-        let Ok(greeting) = timeout_at(login_ends, greeted(&mut self.stream)).await else { return Ok(()) };
-        match greeting {
-            Err(ProtocolError::Resp) => {
-                self.stream.write_all(TO_RESP).await?;
-                self.stream.flush().await?;
-                drain(&mut self.stream).await;
-            }
-            // The node tells its operator by this one's version.
-            Ok(()) | Err(ProtocolError::Version(_)) => greet(&mut self.stream).await?,
-            Err(_) => {}
-        }
-        greeting?;
-        loop {
-            let (ends, bytes_max) = match self.is_known {
-                true => (Instant::now() + IDLE_MAX, MESSAGE_BYTES_MAX),
-                false => (login_ends, UNAUTHENTICATED_BYTES_MAX),
-            };
-            let Ok(question) = timeout_at(ends, read(&mut self.stream, bytes_max)).await else {
-                return Ok(());
-            };
-            let answer = self.answer(&question?);
-            write(&mut self.stream, &answer).await?;
-            // A client without the token has one message.
-            if matches!(answer, Answer::Refused(refusal) if refusal != Refusal::Numbers) {
-                drain(&mut self.stream).await;
-                return Ok(());
-            }
-        }
-    }
-
-    fn answer(&mut self, question: &Question) -> Answer {
-        self.server.metrics.commands.inc();
-        if let Question::Login(given) = question {
-            let refusal = match (given, &self.server.token) {
-                (None, None) => None,
-                (Some(given), Some(token)) => (!token.is(given.as_bytes())).then_some(Refusal::WrongToken),
-                (None, Some(_)) => Some(Refusal::NoToken),
-                (Some(_), None) => Some(Refusal::NoneWanted),
-            };
-            self.is_known = refusal.is_none();
-            if let Some(refusal) = refusal {
-                return Answer::Refused(refusal);
-            }
-        }
-        match question {
-            _ if !self.is_known => Answer::Refused(Refusal::NoToken),
-            _ if !self.guest.is_known() => Answer::Refused(Refusal::Full),
-            Question::Login(_) => Answer::Welcome,
-            Question::Exchange(due) => match self.server.exchange(due, Presence::Node) {
-                Some(response) => Answer::Response(response),
-                None => Answer::Refused(Refusal::Numbers),
-            },
-        }
     }
 }
