@@ -179,28 +179,28 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let (shipped, paced) = (Parts::of(&[Paced::source()]), Parts::of(places.paced));
     let peer = agent(places.peer, "unix@")?;
     let local = format!("{LOCAL}{}", paced.counters);
-    let (arguments, timeouts) = (arguments(places), Timeouts::of(places.hold_max));
+    let (arguments, [processing, idle, server]) = (arguments(places), timeouts(places.hold_max));
     let guards = format!("{LAST_GUARD}{}", rules(places.fields));
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", in_its_words(places.bind)?);
     let app = in_its_words(places.app)?;
     let ssl = places.tls.map_or(Ok(String::new()), ssl)?;
-    let server = format!("{agent}{ssl} check");
+    let checked = format!("{agent}{ssl} check");
     // A line `peer` takes no words of TLS.
     let line = if ssl.is_empty() { "peer" } else { "server" };
     let peer_line = format!("    {line} slowlane {peer}{ssl}\n");
     let places = [
-        (CHECKED, server.as_str()),
+        (CHECKED, checked.as_str()),
         ("127.0.0.1:9000", agent.as_str()),
         ("bind :8080", &bind),
         (APP, app.as_str()),
         ("/etc/haproxy/", &folder),
         (LAST_GUARD, &guards),
         (ARGUMENTS, &arguments),
-        (PROCESSING, &timeouts.processing),
-        (IDLE, &timeouts.idle),
-        (SERVER, &timeouts.server),
+        (PROCESSING, &processing),
+        (IDLE, &idle),
+        (SERVER, &server),
         (LOCAL, &local),
         (PEER_LINE, &peer_line),
         (PEER, &peer),
@@ -292,29 +292,14 @@ const PROCESSING: &str = "timeout processing 21s";
 const IDLE: &str = "timeout idle       2m";
 const SERVER: &str = "timeout server  3m";
 
-/// The lines of the timeouts that a hold needs.
-struct Timeouts {
-    processing: String,
-    idle: String,
-    server: String,
-}
-
-impl Timeouts {
-    /// A second more than the hold for the answer; a silent connection must last longer still.
-    fn of(hold_max: Duration) -> Timeouts {
-        const MINUTE: Duration = Duration::from_secs(60);
-        let [processing, idle, server] = [
-            hold_max + Duration::from_secs(1),
-            (hold_max + MINUTE).max(2 * MINUTE),
-            (hold_max + 2 * MINUTE).max(3 * MINUTE),
-        ]
-        .map(written);
-        Timeouts {
-            processing: format!("timeout processing {processing}"),
-            idle: format!("timeout idle       {idle}"),
-            server: format!("timeout server  {server}"),
-        }
-    }
+/// The lines of the timeouts: a second more than the hold for the answer; a silent connection must last longer still.
+fn timeouts(hold_max: Duration) -> [String; 3] {
+    const MINUTE: Duration = Duration::from_secs(60);
+    [
+        format!("timeout processing {}", written(hold_max + Duration::from_secs(1))),
+        format!("timeout idle       {}", written((hold_max + MINUTE).max(2 * MINUTE))),
+        format!("timeout server  {}", written((hold_max + 2 * MINUTE).max(3 * MINUTE))),
+    ]
 }
 
 /// The first words of the lines in the section `global` that slowlane needs.

@@ -55,21 +55,22 @@ pub const APP: &str = "127.0.0.1:8000";
 pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     let agent = agent(places.agent, "unix:")?;
     let listen = format!("listen {};", word(places.listen)?);
-    let reports = if places.ratelimit { &RATELIMIT[..] } else { &[] };
     let seconds = places.delay_max.max(DELAY_SHIPPED).as_millis().div_ceil(1_000) + 1;
     let query = if places.ratelimit { "&ratelimit=on" } else { "" };
     let (asks, waits) =
         (format!("/check?max_delay={seconds}s{query};"), format!("proxy_read_timeout    {}s;", seconds + 1));
     let name = places.tls.map_or(Ok(""), |tls| word(tls.name))?;
     let name = format!("proxy_ssl_name                {name};");
-    let ssl = match places.tls {
-        None => Vec::new(),
-        Some(tls) if tls.has_certificate => [&[(SSL_NAME, name.as_str())], &SSL[..], &SSL_OWN].concat(),
-        Some(_) => [&[(SSL_NAME, name.as_str())], &SSL[..]].concat(),
-    };
-    let (headers, unfit, maps) = (headers(places.fields), unfit(places.fields), maps(places.fields));
-    let (attach, passed) = (attach(places.fields), passed(places.fields));
-    let places = [
+    let own: Vec<Own<'_>> = places
+        .fields
+        .iter()
+        .filter(|name| !is_usual(name))
+        .map(|name| (name.as_str(), variable(name)))
+        .collect();
+    let has_method = places.fields.iter().any(|field| field.eq_ignore_ascii_case("method"));
+    let (headers, unfit, maps) = (headers(&own), unfit(&own, has_method), maps(&own, has_method));
+    let (attach, passed) = (attach(&own), passed(&own));
+    let mut filled = vec![
         ("127.0.0.1:9001", agent.as_str()),
         ("listen 8080;", &listen),
         (APP, word(places.app)?),
@@ -81,8 +82,15 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
         (ATTACH, &attach),
         (HOST, &passed),
     ];
-    let places = [&places[..], reports, &ssl].concat();
-    Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &places) }).collect())
+    if places.ratelimit {
+        filled.extend(RATELIMIT);
+    }
+    if let Some(tls) = places.tls {
+        filled.push((SSL_NAME, &name));
+        filled.extend(SSL);
+        filled.extend(tls.has_certificate.then_some(SSL_OWN));
+    }
+    Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &filled) }).collect())
 }
 
 /// Replacements that enable quotas for clients: commented lines, and the query that asks for the quota.
@@ -102,7 +110,7 @@ const SSL: [(&str, &str); 3] = [
 ];
 
 /// A replacement that lets nginx show its own certificate.
-const SSL_OWN: [(&str, &str); 1] = [("# proxy_ssl_certificate", "proxy_ssl_certificate")];
+const SSL_OWN: (&str, &str) = ("# proxy_ssl_certificate", "proxy_ssl_certificate");
 
 const ASKS: &str = "/check?max_delay=11s;";
 const WAITS: &str = "proxy_read_timeout    12s;";
@@ -110,42 +118,45 @@ const METHOD: &str = "    proxy_set_header X-Slowlane-Method  $slowlane_method;\
 
 const UNFIT: &str = "map \"$slowlane_odd|$slowlane_owner\" $slowlane_unfit {";
 
-/// The line with the values to check: a client may choose those of the policy's fields.
-fn unfit(fields: &[String]) -> String {
-    let own: Vec<String> = fields
-        .iter()
-        .filter(|name| !is_usual(name))
-        .filter_map(|name| Some(format!("|{}", variable(name)?)))
-        .collect();
-    let odd = if has(fields, "method") { "$slowlane_odd_method" } else { "" };
-    format!("map \"$slowlane_odd{odd}|$slowlane_owner{}\" $slowlane_unfit {{", own.concat())
+/// A field that only this policy uses, and its variable. None: no header can have its name.
+type Own<'f> = (&'f str, Option<String>);
+
+/// The fields that have a variable, each with it.
+fn variables<'o>(own: &'o [Own<'_>]) -> impl Iterator<Item = (&'o str, &'o str)> {
+    own.iter().filter_map(|(name, variable)| Some((*name, variable.as_deref()?)))
 }
 
-fn has(fields: &[String], name: &str) -> bool {
-    fields.iter().any(|field| field.eq_ignore_ascii_case(name))
+fn uses(own: &[Own<'_>], part: &str) -> bool {
+    variables(own).any(|(_, variable)| variable.contains(part))
+}
+
+/// The line with the values to check: a client may choose those of the policy's fields.
+fn unfit(own: &[Own<'_>], has_method: bool) -> String {
+    let values: String = variables(own).map(|(_, variable)| format!("|{variable}")).collect();
+    let odd = if has_method { "$slowlane_odd_method" } else { "" };
+    format!("map \"$slowlane_odd{odd}|$slowlane_owner{values}\" $slowlane_unfit {{")
 }
 
 const METHOD_MAP: &str = "    default $request_method;\n}\n";
 
 /// The end of the map of the method, and the maps of what the policy uses beside it.
-fn maps(fields: &[String]) -> String {
+fn maps(own: &[Own<'_>], has_method: bool) -> String {
     let mut maps = METHOD_MAP.to_owned();
-    if has(fields, "method") {
+    if has_method {
         maps += METHODS;
     }
-    if has_path(fields) {
-        maps += PATH;
+    if uses(own, PATH) {
+        maps += PATH_MAP;
     }
     for (name, pattern) in [("query", "^[^?#]*\\?([^#]*)"), ("search", "^[^?#]*(\\?[^#]+)")] {
         let used = format!("$slowlane_{name}");
-        if fields.iter().filter_map(|field| variable(field)).any(|variable| variable.contains(&used)) {
+        if uses(own, &used) {
             maps += "\n# What follows the path, as the client sent it.\n";
             maps +=
                 &format!("map $request_uri {used} {{\n    default      \"\";\n    \"~{pattern}\" $1;\n}}\n");
         }
     }
-    for name in fields.iter().filter(|name| !is_usual(name) && is_own(name)) {
-        let variable = variable(name).expect("an operator's field has one");
+    for (name, variable) in variables(own).filter(|(_, variable)| variable.starts_with("$slowlane_of_")) {
         maps += &format!(
             "\n# The field {name}. Take it from a value that the client cannot choose, or check it.\n\
              map $host {variable} {{\n    default \"\";\n}}\n"
@@ -154,11 +165,8 @@ fn maps(fields: &[String]) -> String {
     maps
 }
 
-/// Whether a field is of the path, which only the request itself has: in the check, `$uri` is the address of the check.
-fn has_path(fields: &[String]) -> bool {
-    let path = |field: &String| variable(field).is_some_and(|variable| variable.contains("$slowlane_path"));
-    fields.iter().any(path)
-}
+/// The variable of the path, which only the request itself has: in the check, `$uri` is the address of the check.
+const PATH: &str = "$slowlane_path";
 
 const METHODS: &str = "
 # The policy uses the method, and a client can make up as many as it likes: others are refused.
@@ -174,7 +182,7 @@ map $slowlane_method $slowlane_odd_method {
 }
 ";
 
-const PATH: &str = "
+const PATH_MAP: &str = "
 # The path as nginx reads it: decoded, without dots and doubled slashes. slowlane.conf fixes it before the check has its own.
 map $uri $slowlane_path {
     default $uri;
@@ -184,39 +192,30 @@ map $uri $slowlane_path {
 const ATTACH: &str = "auth_request     /slowlane-check;\n";
 
 /// The line that attaches slowlane, with the one that fixes the path above it.
-fn attach(fields: &[String]) -> String {
-    let fixed = if has_path(fields) { "set $slowlane_fixed $slowlane_path;\n" } else { "" };
+fn attach(own: &[Own<'_>]) -> String {
+    let fixed = if uses(own, PATH) { "set $slowlane_fixed $slowlane_path;\n" } else { "" };
     format!("{fixed}{ATTACH}")
 }
 
 const HOST: &str = "            proxy_set_header Host              $http_host;\n";
 
 /// The headers that the application gets: of one that is sent twice, only the value that slowlane counts.
-fn passed(fields: &[String]) -> String {
-    let mut lines = HOST.to_owned();
-    for name in fields.iter().filter(|name| !is_usual(name)) {
-        if let Some(variable) = variable(name).filter(|variable| variable.starts_with("$http_")) {
-            let header = variable["$http_".len()..].replace('_', "-");
-            lines += &format!("            proxy_set_header {header} {variable};\n");
-        }
-    }
-    lines
+fn passed(own: &[Own<'_>]) -> String {
+    let headers =
+        variables(own).filter_map(|(_, variable)| Some((variable.strip_prefix("$http_")?, variable)));
+    let lines = headers.map(|(header, variable)| {
+        format!("            proxy_set_header {} {variable};\n", header.replace('_', "-"))
+    });
+    HOST.to_owned() + &lines.collect::<String>()
 }
 
 /// The line of the method, and one for each field that only this policy uses.
-fn headers(fields: &[String]) -> String {
-    let mut lines = METHOD.to_owned();
-    for name in fields.iter().filter(|name| !is_usual(name)) {
-        lines += &match variable(name) {
-            Some(variable) => {
-                format!("    proxy_set_header X-Slowlane-{} {variable};\n", name.replace('_', "-"))
-            }
-            None => {
-                format!("    # The policy uses the field {}: no header can have its name.\n", shown(name))
-            }
-        };
-    }
-    lines
+fn headers(own: &[Own<'_>]) -> String {
+    let lines = own.iter().map(|(name, variable)| match variable {
+        Some(variable) => format!("    proxy_set_header X-Slowlane-{} {variable};\n", name.replace('_', "-")),
+        None => format!("    # The policy uses the field {}: no header can have its name.\n", shown(name)),
+    });
+    METHOD.to_owned() + &lines.collect::<String>()
 }
 
 /// The variables of nginx that have a field.
@@ -234,11 +233,6 @@ fn variable(name: &str) -> Option<String> {
     })
 }
 
-/// Whether the operator sets the variable of a field.
-fn is_own(name: &str) -> bool {
-    variable(name).is_some_and(|variable| variable.starts_with("$slowlane_of_"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +240,7 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = FILES.map(|(_, text)| text).concat();
-        for place in [&RATELIMIT[..], &SSL, &SSL_OWN]
+        for place in [&RATELIMIT[..], &SSL, &[SSL_OWN]]
             .concat()
             .iter()
             .map(|(place, _)| *place)
