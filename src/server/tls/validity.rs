@@ -2,79 +2,36 @@
 
 use std::time::Duration;
 
-use time::{Date, Month};
-
-/// Tags of DER (X.690).
-const SEQUENCE: u8 = 0x30;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-/// The version stands in front of the other parts, unless it is the first one.
-const VERSION: u8 = 0xa0;
+use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
+use der::{Decode, SliceReader, Tag, Tagged};
 
 /// The moment after which a certificate is no longer valid, since 1970 (RFC 5280, 4.1). None: it cannot be read.
 pub(super) fn not_after(certificate: &[u8]) -> Option<Duration> {
-    let certificate = Part::first(certificate)?.within(SEQUENCE)?;
-    let mut parts = Part::first(certificate)?.within(SEQUENCE)?;
-    if parts.first() == Some(&VERSION) {
-        parts = Part::first(parts)?.rest;
-    }
+    let mut certificate = sequence(&mut SliceReader::new(certificate).ok()?)?;
+    let mut parts = sequence(&mut certificate)?;
+    // The version stands in front of the other parts, unless it is the first one.
+    let has_version = part(&mut parts)?.tag().is_context_specific();
     // The serial number, the algorithm of the signature and the issuer come before the validity.
-    for _ in 0..3 {
-        parts = Part::first(parts)?.rest;
+    for _ in 0..2 + usize::from(has_version) {
+        part(&mut parts)?;
     }
-    let validity = Part::first(parts)?.within(SEQUENCE)?;
-    Part::first(Part::first(validity)?.rest)?.time()
-}
-
-/// A value of DER, and the bytes behind it.
-struct Part<'a> {
-    tag: u8,
-    value: &'a [u8],
-    rest: &'a [u8],
-}
-
-impl<'a> Part<'a> {
-    fn first(bytes: &'a [u8]) -> Option<Part<'a>> {
-        let (&[tag, short], rest) = bytes.split_first_chunk()?;
-        let (length, rest) = match short {
-            0..=0x7f => (usize::from(short), rest),
-            // A certificate of more than 16 MB is none.
-            0x81..=0x83 => {
-                let (length, rest) = rest.split_at_checked(usize::from(short & 0x7f))?;
-                (length.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte)), rest)
-            }
-            _ => return None,
-        };
-        let (value, rest) = rest.split_at_checked(length)?;
-        Some(Part { tag, value, rest })
-    }
-
-    fn within(self, tag: u8) -> Option<&'a [u8]> {
-        (self.tag == tag).then_some(self.value)
-    }
-
-    /// `YYMMDDHHMMSSZ`, where years from 50 on are of the 20th century, or `YYYYMMDDHHMMSSZ` (RFC 5280, 4.1.2.5).
-    fn time(self) -> Option<Duration> {
-        let digits = self.value.strip_suffix(b"Z")?;
-        let (century, digits) = match (self.tag, digits.len()) {
-            (UTC_TIME, 12) if digits[0] >= b'5' => (19, digits),
-            (UTC_TIME, 12) => (20, digits),
-            (GENERALIZED_TIME, 14) => (pair(digits)?, &digits[2..]),
-            _ => return None,
-        };
-        let numbers: Vec<u8> = digits.chunks_exact(2).map(pair).collect::<Option<_>>()?;
-        let &[year, month, day, hour, minute, second] = &numbers[..] else { return None };
-        let year = i32::from(century) * 100 + i32::from(year);
-        let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
-        let end_s = date.with_hms(hour, minute, second).ok()?.as_utc().unix_timestamp();
-        u64::try_from(end_s).ok().map(Duration::from_secs)
+    let mut validity = sequence(&mut parts)?;
+    let _not_before = part(&mut validity)?;
+    let end = part(&mut validity)?;
+    match end.tag() {
+        Tag::UtcTime => Some(end.decode_as::<UtcTime>().ok()?.to_unix_duration()),
+        Tag::GeneralizedTime => Some(end.decode_as::<GeneralizedTime>().ok()?.to_unix_duration()),
+        _ => None,
     }
 }
 
-/// The number that two digits are.
-fn pair(digits: &[u8]) -> Option<u8> {
-    let &[ten, one, ..] = digits else { return None };
-    (ten.is_ascii_digit() && one.is_ascii_digit()).then(|| (ten - b'0') * 10 + one - b'0')
+fn part<'a>(reader: &mut SliceReader<'a>) -> Option<AnyRef<'a>> {
+    AnyRef::decode(reader).ok()
+}
+
+fn sequence<'a>(reader: &mut SliceReader<'a>) -> Option<SliceReader<'a>> {
+    let part = part(reader).filter(|part| part.tag() == Tag::Sequence)?;
+    SliceReader::new(part.value()).ok()
 }
 
 #[cfg(test)]
@@ -82,6 +39,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const SEQUENCE: u8 = 0x30;
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
+    const VERSION: u8 = 0xa0;
 
     fn part(tag: u8, value: &[u8]) -> Vec<u8> {
         let mut bytes = vec![tag];
