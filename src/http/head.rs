@@ -50,11 +50,14 @@ pub struct HeaderSlots(ArrayVec<(Span, Span), HEADERS_MAX>);
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     bytes: &'a [u8],
-    method: Span,
-    target_end: u16,
-    path: Span,
-    query: Option<Span>,
     headers: &'a [(Span, Span)],
+    pub method: &'a [u8],
+    /// The target as it is written.
+    pub target: &'a [u8],
+    /// The path of the target, in whatever form it is written.
+    pub path: &'a [u8],
+    /// The query of the target, without its `?`.
+    pub query: Option<&'a [u8]>,
     pub version: Version,
     pub framing: Framing,
     /// Whether the client asks on over the same connection.
@@ -70,7 +73,7 @@ impl<'a> Head<'a> {
     /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
     /// let mut room = HeaderSlots::default();
     /// let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
-    /// assert_eq!((head.method(), head.path(), head.query()), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
+    /// assert_eq!((head.method, head.path, head.query), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
     /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
     /// assert_eq!(rest, b"more");
     /// ```
@@ -82,62 +85,37 @@ impl<'a> Head<'a> {
         room: &'a mut HeaderSlots,
     ) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
         let HeaderSlots(headers) = room;
-        let Some(parsed) = Parsed::of(bytes, headers)? else {
-            return if bytes.len() >= HEAD_BYTES_MAX { Err(Refusal::TooLarge) } else { Ok(None) };
+        let mut parsed = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut []);
+        let length = match request.parse_with_uninit_headers(bytes, &mut parsed) {
+            Ok(httparse::Status::Complete(length)) if length <= HEAD_BYTES_MAX => length,
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => return Ok(None),
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
+            Err(_) => return Err(refusal(bytes)),
         };
-        let Parsed { method, target, version, length } = parsed;
-        let (path, query) = target.path_and_query(bytes);
+        let span = |part: &[u8]| Span::of(part, bytes);
+        let [method, target] =
+            [request.method, request.path].map(|part| span(part.unwrap_or_default().as_bytes()));
+        let version = if request.version == Some(1) { Version::Http11 } else { Version::Http10 };
+        headers.clear();
+        headers
+            .extend(request.headers.iter().map(|header| (span(header.name.as_bytes()), span(header.value))));
         for (name, _) in &*headers {
             bytes[name.range()].make_ascii_lowercase();
         }
         let (bytes, rest) = bytes.split_at(length);
-        let mut head = Head {
-            bytes,
-            method,
-            target_end: target.end() as u16,
-            path,
-            query,
-            headers,
-            version,
-            framing: Framing::None,
-            keeps_alive: false,
-        };
+        let [method, target] = [method, target].map(|span| &bytes[span.range()]);
+        let (path, query) = path_and_query(target);
+        let (framing, keeps_alive) = (Framing::None, false);
+        let mut head = Head { bytes, headers, method, target, path, query, version, framing, keeps_alive };
         head.read_framing()?;
         Ok(Some((head, rest)))
-    }
-
-    pub fn method(&self) -> &'a [u8] {
-        &self.bytes[self.method.range()]
-    }
-
-    /// The path of the target, in whatever form it is written.
-    pub fn path(&self) -> &'a [u8] {
-        &self.bytes[self.path.range()]
-    }
-
-    /// The query of the target, without its `?`.
-    pub fn query(&self) -> Option<&'a [u8]> {
-        self.query.map(|query| &self.bytes[query.range()])
     }
 
     /// Names and values, in the order of arrival.
     pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let bytes = self.bytes;
         self.headers.iter().map(move |(name, value)| (&bytes[name.range()], &bytes[value.range()]))
-    }
-
-    /// The method and the target, as they are written.
-    pub fn method_and_target(&self) -> &'a [u8] {
-        &self.bytes[usize::from(self.method.begin)..usize::from(self.target_end)]
-    }
-
-    /// Names, each with its whole line but its end: name, colon and value.
-    pub fn lines(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
-        let bytes = self.bytes;
-        self.headers.iter().map(move |&(name, value)| {
-            let begin = usize::from(name.begin);
-            (&bytes[name.range()], &bytes[begin..value.end().max(name.end())])
-        })
     }
 
     /// The first value with a name, which is in lower case.
@@ -192,32 +170,28 @@ impl<'a> Head<'a> {
 impl Span {
     /// The place of a part within the whole that it is borrowed from. Parts end within [`HEAD_BYTES_MAX`].
     fn of(part: &[u8], whole: &[u8]) -> Span {
+        // An empty value may be borrowed from nowhere.
+        if part.is_empty() {
+            return Span::default();
+        }
         let begin = part.as_ptr().addr() - whole.as_ptr().addr();
         Span { begin: begin as u16, length: part.len() as u16 }
     }
 
     fn range(self) -> Range<usize> {
-        usize::from(self.begin)..self.end()
+        let begin = usize::from(self.begin);
+        begin..begin + usize::from(self.length)
     }
+}
 
-    fn end(self) -> usize {
-        usize::from(self.begin) + usize::from(self.length)
-    }
-
-    /// The part of it from a place on, and until another one.
-    fn part(self, from: usize, until: usize) -> Span {
-        Span { begin: self.begin + from as u16, length: (until - from) as u16 }
-    }
-
-    /// The path and the query of a target. A proxy may name the whole address (RFC 9112, section 3.2.2).
-    fn path_and_query(self, bytes: &[u8]) -> (Span, Option<Span>) {
-        let target = &bytes[self.range()];
-        let begin = if target.first() == Some(&b'/') { 0 } else { after_authority(target) };
-        let end = memchr::memchr(b'#', &target[begin..]).map_or(target.len(), |at| begin + at);
-        match memchr::memchr(b'?', &target[begin..end]) {
-            Some(at) => (self.part(begin, begin + at), Some(self.part(begin + at + 1, end))),
-            None => (self.part(begin, end), None),
-        }
+/// The path and the query of a target. A proxy may name the whole address (RFC 9112, section 3.2.2).
+fn path_and_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let begin = if target.first() == Some(&b'/') { 0 } else { after_authority(target) };
+    let target = &target[begin..];
+    let target = memchr::memchr(b'#', target).map_or(target, |end| &target[..end]);
+    match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
     }
 }
 
@@ -230,45 +204,6 @@ fn after_authority(target: &[u8]) -> usize {
     let begin = scheme + b"://".len();
     let length = target[begin..].iter().position(|byte| b"/?#".contains(byte));
     length.map_or(target.len(), |length| begin + length)
-}
-
-/// The places of a head, before anything is borrowed from it.
-struct Parsed {
-    method: Span,
-    target: Span,
-    version: Version,
-    length: usize,
-}
-
-impl Parsed {
-    /// Fills `places` with the headers.
-    fn of(bytes: &[u8], places: &mut ArrayVec<(Span, Span), HEADERS_MAX>) -> Result<Option<Parsed>, Refusal> {
-        let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
-        let mut request = httparse::Request::new(&mut []);
-        let length = match request.parse_with_uninit_headers(bytes, &mut headers) {
-            Ok(httparse::Status::Complete(length)) if length > HEAD_BYTES_MAX => {
-                return Err(Refusal::TooLarge);
-            }
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
-            Err(_) => return Err(refusal(bytes)),
-        };
-        let span = |text: Option<&str>| Span::of(text.unwrap_or_default().as_bytes(), bytes);
-        let spans = |header: &httparse::Header<'_>| {
-            // An empty value may be borrowed from nowhere.
-            let value = if header.value.is_empty() { Span::default() } else { Span::of(header.value, bytes) };
-            (Span::of(header.name.as_bytes(), bytes), value)
-        };
-        places.clear();
-        places.extend(request.headers.iter().map(spans));
-        Ok(Some(Parsed {
-            method: span(request.method),
-            target: span(request.path),
-            version: if request.version == Some(1) { Version::Http11 } else { Version::Http10 },
-            length,
-        }))
-    }
 }
 
 /// What other programs begin with: HAProxy with a frame of less than 16 MiB, TLS with a handshake.
@@ -329,7 +264,7 @@ mod tests {
             let mut room = HeaderSlots::default();
             let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            (text(head.path()), head.query().map(text))
+            (text(head.path), head.query.map(text))
         };
         for (target, path, query) in [
             ("/check", "/check", None),
@@ -448,11 +383,10 @@ mod tests {
             let (whole, mut room) = (bytes.len(), HeaderSlots::default());
             if let Ok(Some((head, rest))) = Head::cut(&mut bytes, &mut room) {
                 prop_assert!(rest.len() < whole);
-                prop_assert_eq!(head.method(), b"GET");
-                prop_assert!(!head.path().contains(&b'?') && !head.method_and_target().contains(&b'\n'));
-                for ((name, value), (same, line)) in head.headers().zip(head.lines()) {
-                    prop_assert_eq!(name, same);
-                    prop_assert!(line.starts_with(name) && line.ends_with(value) && !line.contains(&b'\n'));
+                prop_assert_eq!(head.method, b"GET");
+                prop_assert!(!head.path.contains(&b'?') && !head.target.contains(&b'\n'));
+                for (name, value) in head.headers() {
+                    prop_assert!(!name.contains(&b'\n') && !value.contains(&b'\n'));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The HTTP check for nginx: reads requests from headers, and writes decisions as status and headers.
 
+use std::str;
 use std::time::Duration;
-use std::{iter, str};
 
 use thiserror::Error;
 
@@ -174,8 +174,8 @@ fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-/// The lines of all that the decision depends on, if it may be a question that nginx repeats. None without nginx's id
-/// of the request.
+/// All that the decision depends on, if it may be a question that nginx repeats. None without nginx's id of the request.
+/// No part has an end of a line.
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
 pub fn repeatable<'a>(
@@ -183,13 +183,13 @@ pub fn repeatable<'a>(
     options: CheckOptions,
 ) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
     let has_id = head.header(REQUEST_ID).is_some_and(|id| !id.is_empty());
-    if !has_id || options.deny != Status::FORBIDDEN || head.path() != CHECK {
+    if !has_id || options.deny != Status::FORBIDDEN || head.path != CHECK {
         return None;
     }
     // A decision knows no other headers.
     let asks = |name: &[u8]| name.starts_with(FIELD_PREFIX.as_bytes()) || name == REQUEST_ID.as_bytes();
-    let lines = head.lines().filter(move |(name, _)| asks(name)).map(|(_, line)| line);
-    Some(iter::once(head.method_and_target()).chain(lines))
+    let headers = head.headers().filter(move |(name, _)| asks(name)).flat_map(|(name, value)| [name, value]);
+    Some([head.method, head.target].into_iter().chain(headers))
 }
 
 /// The ticket in a `/done` request, still sealed.

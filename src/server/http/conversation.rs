@@ -196,8 +196,8 @@ impl Conversation {
 
     fn respond(&mut self, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
         let asked = |options| Asked { options, version: head.version, keeps_alive };
-        match head.path() {
-            CHECK => match self.query.options(head.query()) {
+        match head.path {
+            CHECK => match self.query.options(head.query) {
                 Ok(options) => self.check(head, asked(options), now),
                 Err(error) => self.refuse_query(&error, head, keeps_alive, now),
             },
@@ -293,7 +293,7 @@ impl Conversation {
             tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
         }
         let answer = self.begin(Status::BAD_REQUEST, head.version, keeps_alive);
-        answer.end_with(&format!("{error}\n"), head.method() == b"HEAD");
+        answer.end_with(&format!("{error}\n"), head.method == b"HEAD");
     }
 
     /// Ends the conversation: the next request cannot be found.

@@ -57,7 +57,7 @@ fn expect_repeatable(head: &Head<'_>, options: CheckOptions) {
     let id = head.header("x-request-id").filter(|id| !id.is_empty() && options.deny == Status::FORBIDDEN);
     let asks = |name: &[u8]| name.starts_with(PREFIX) || name == b"x-request-id";
     let asking = head.headers().filter(|(name, _)| asks(name)).count();
-    assert_eq!(parts, id.map(|_| 1 + asking));
+    assert_eq!(parts, id.map(|_| 2 + 2 * asking));
 }
 
 fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, options: CheckOptions) {
