@@ -2,28 +2,12 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::time::UNIX_EPOCH;
 
-use time::UtcDateTime;
+use httpdate::HttpDate;
+use hyper::{StatusCode, Version};
 
-use crate::http::head::Version;
 use slowlane_core::base::time::Timestamp;
-
-/// The status of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    pub code: u16,
-    reason: &'static str,
-}
-
-impl Status {
-    pub const OK: Status = Status { code: 200, reason: "OK" };
-    pub const NO_CONTENT: Status = Status { code: 204, reason: "No Content" };
-    pub const BAD_REQUEST: Status = Status { code: 400, reason: "Bad Request" };
-    pub const FORBIDDEN: Status = Status { code: 403, reason: "Forbidden" };
-    pub const NOT_FOUND: Status = Status { code: 404, reason: "Not Found" };
-    pub const TOO_MANY_REQUESTS: Status = Status { code: 429, reason: "Too Many Requests" };
-    pub const TOO_LARGE: Status = Status { code: 431, reason: "Request Header Fields Too Large" };
-}
 
 /// The header `date`, written anew each second.
 #[derive(Clone, Debug)]
@@ -35,15 +19,9 @@ pub struct Date {
 impl Date {
     /// The date of a moment (RFC 9110, section 5.6.7).
     pub fn at(now: Timestamp) -> Date {
-        let second = now.since_epoch().as_secs();
-        let at = UtcDateTime::from_unix_timestamp(second as i64).expect("a timestamp ends in the year 2554");
-        let (weekday, month, (hour, minute, of_minute)) = (at.weekday(), at.month(), at.as_hms());
-        let text = format!(
-            "date: {weekday:.3}, {:02} {month:.3} {:04} {hour:02}:{minute:02}:{of_minute:02} GMT\r\n",
-            at.day(),
-            at.year()
-        );
-        Date { second, text }
+        let since_epoch = now.since_epoch();
+        let text = format!("date: {}\r\n", HttpDate::from(UNIX_EPOCH + since_epoch));
+        Date { second: since_epoch.as_secs(), text }
     }
 
     pub fn advance(&mut self, now: Timestamp) {
@@ -57,7 +35,7 @@ impl Date {
 #[derive(Debug)]
 pub struct Answer<'o> {
     out: &'o mut Vec<u8>,
-    status: Status,
+    status: StatusCode,
 }
 
 impl<'o> Answer<'o> {
@@ -65,9 +43,9 @@ impl<'o> Answer<'o> {
     ///
     /// ```
     /// use slowlane_core::base::time::Timestamp;
-    /// use slowlane::http::{Answer, Date, Status, Version};
+    /// use slowlane::http::{Answer, Date, StatusCode, Version};
     /// let (mut out, date) = (Vec::new(), Date::at(Timestamp::from_millis(784_111_777_000)));
-    /// Answer::begin(&mut out, Version::Http11, Status::FORBIDDEN, &date, true).number("retry-after", 3).end();
+    /// Answer::begin(&mut out, Version::HTTP_11, StatusCode::FORBIDDEN, &date, true).number("retry-after", 3).end();
     /// assert_eq!(
     ///     String::from_utf8(out).unwrap(),
     ///     "HTTP/1.1 403 Forbidden\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"
@@ -76,23 +54,19 @@ impl<'o> Answer<'o> {
     pub fn begin(
         out: &'o mut Vec<u8>,
         version: Version,
-        status: Status,
+        status: StatusCode,
         date: &Date,
         keeps_alive: bool,
     ) -> Answer<'o> {
         let (version, connection) = match (version, keeps_alive) {
-            (Version::Http11, true) => ("HTTP/1.1", ""),
-            (Version::Http11, false) => ("HTTP/1.1", "connection: close\r\n"),
-            (Version::Http10, true) => ("HTTP/1.0", "connection: keep-alive\r\n"),
-            (Version::Http10, false) => ("HTTP/1.0", "connection: close\r\n"),
+            (Version::HTTP_11, true) => ("HTTP/1.1", ""),
+            (Version::HTTP_11, false) => ("HTTP/1.1", "connection: close\r\n"),
+            (_, true) => ("HTTP/1.0", "connection: keep-alive\r\n"),
+            (_, false) => ("HTTP/1.0", "connection: close\r\n"),
         };
-        let code = [
-            b'0' + (status.code / 100) as u8,
-            b'0' + (status.code / 10 % 10) as u8,
-            b'0' + (status.code % 10) as u8,
-        ];
-        for part in [version.as_bytes(), b" ", &code, b" ", status.reason.as_bytes(), b"\r\n"] {
-            out.extend_from_slice(part);
+        let reason = status.canonical_reason().unwrap_or_default();
+        for part in [version, " ", status.as_str(), " ", reason, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
         }
         out.extend_from_slice(date.text.as_bytes());
         out.extend_from_slice(connection.as_bytes());
@@ -124,7 +98,8 @@ impl<'o> Answer<'o> {
     /// Ends it without a body.
     pub fn end(self) {
         // An answer without content must not tell its length (RFC 9110, section 8.6).
-        let length: &[u8] = if self.status == Status::NO_CONTENT { b"" } else { b"content-length: 0\r\n" };
+        let length: &[u8] =
+            if self.status == StatusCode::NO_CONTENT { b"" } else { b"content-length: 0\r\n" };
         self.out.extend_from_slice(length);
         self.out.extend_from_slice(b"\r\n");
     }
@@ -145,7 +120,7 @@ mod tests {
 
     fn written(version: Version, keeps_alive: bool, end: impl Fn(Answer<'_>)) -> String {
         let (mut out, date) = (Vec::new(), Date::at(Timestamp::default()));
-        end(Answer::begin(&mut out, version, Status::BAD_REQUEST, &date, keeps_alive));
+        end(Answer::begin(&mut out, version, StatusCode::BAD_REQUEST, &date, keeps_alive));
         String::from_utf8(out).unwrap()
     }
 
@@ -154,17 +129,17 @@ mod tests {
         let has = |version, keeps_alive, line: &str| {
             written(version, keeps_alive, |answer| answer.end()).contains(line)
         };
-        assert!(has(Version::Http10, true, "HTTP/1.0 400 Bad Request\r\n"));
-        assert!(has(Version::Http10, true, "connection: keep-alive\r\n"));
-        assert!(has(Version::Http11, false, "connection: close\r\n"));
-        assert!(!has(Version::Http11, true, "connection: "));
+        assert!(has(Version::HTTP_10, true, "HTTP/1.0 400 Bad Request\r\n"));
+        assert!(has(Version::HTTP_10, true, "connection: keep-alive\r\n"));
+        assert!(has(Version::HTTP_11, false, "connection: close\r\n"));
+        assert!(!has(Version::HTTP_11, true, "connection: "));
     }
 
     #[test]
     fn a_reason_has_its_length_and_head_sees_none_of_it() {
-        let text = written(Version::Http11, true, |answer| answer.end_with("why\n", false));
+        let text = written(Version::HTTP_11, true, |answer| answer.end_with("why\n", false));
         assert!(text.ends_with("content-length: 4\r\n\r\nwhy\n"), "{text}");
-        let text = written(Version::Http11, true, |answer| answer.end_with("why\n", true));
+        let text = written(Version::HTTP_11, true, |answer| answer.end_with("why\n", true));
         assert!(text.ends_with("content-length: 4\r\n\r\n"), "{text}");
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::str;
 
 use arrayvec::ArrayVec;
+use hyper::Version;
 use thiserror::Error;
 
 use crate::http::framing::Framing;
@@ -14,13 +15,6 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The most headers of a request.
 pub const HEADERS_MAX: usize = 100;
-
-/// The version that a request is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    Http10,
-    Http11,
-}
 
 /// The reason that bytes are no request. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -96,7 +90,7 @@ impl<'a> Head<'a> {
         let span = |part: &[u8]| Span::of(part, bytes);
         let [method, target] =
             [request.method, request.path].map(|part| span(part.unwrap_or_default().as_bytes()));
-        let version = if request.version == Some(1) { Version::Http11 } else { Version::Http10 };
+        let version = if request.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
         headers.clear();
         headers
             .extend(request.headers.iter().map(|header| (span(header.name.as_bytes()), span(header.value))));
@@ -145,7 +139,7 @@ impl<'a> Head<'a> {
                 }
                 b"transfer-encoding" => {
                     let is_chunked =
-                        value.eq_ignore_ascii_case(b"chunked") && self.version == Version::Http11;
+                        value.eq_ignore_ascii_case(b"chunked") && self.version == Version::HTTP_11;
                     let has_other = std::mem::replace(&mut framing, Framing::Chunked) != Framing::None;
                     if !is_chunked || has_other {
                         return Err(Refusal::Ambiguous);
@@ -161,7 +155,7 @@ impl<'a> Head<'a> {
             }
         }
         // RFC 9112, section 9.3.
-        self.keeps_alive = !has_close && (self.version == Version::Http11 || has_keep_alive);
+        self.keeps_alive = !has_close && (self.version == Version::HTTP_11 || has_keep_alive);
         self.framing = framing;
         Ok(())
     }

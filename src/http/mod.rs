@@ -13,6 +13,7 @@ mod answer;
 mod framing;
 mod head;
 
-pub use answer::{Answer, Date, Status};
+pub use answer::{Answer, Date};
 pub use framing::Framing;
-pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, HeaderSlots, Refusal, Version};
+pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, HeaderSlots, Refusal};
+pub use hyper::{StatusCode, Version};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::http::{Answer, Head, Status};
+use crate::http::{Answer, Head, StatusCode};
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::quota::Quota;
 use slowlane_core::base::reply::Reply;
@@ -38,9 +38,9 @@ fn is_answer(name: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Status of a request that goes on: 204, or 200 with `/check/200/`.
-    pub pass: Status,
+    pub pass: StatusCode,
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
-    pub deny: Status,
+    pub deny: StatusCode,
     /// Whether to hold the answer for the delay. With `hold=off` the answer only contains the delay.
     pub hold: bool,
     /// Longer delays are denied, with `max_delay=6s`. A proxy would let the request pass at its own timeout.
@@ -63,8 +63,8 @@ impl Default for CheckOptions {
     /// That of a question without a query.
     fn default() -> CheckOptions {
         CheckOptions {
-            pass: Status::NO_CONTENT,
-            deny: Status::FORBIDDEN,
+            pass: StatusCode::NO_CONTENT,
+            deny: StatusCode::FORBIDDEN,
             hold: true,
             max_delay: Duration::MAX,
             ratelimit: false,
@@ -77,7 +77,7 @@ impl CheckOptions {
     /// on, and appends it to `/check/200`.
     pub fn appended(path: &[u8]) -> CheckOptions {
         let takes_200 = path.strip_prefix(CHECK_200).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
-        let pass = if takes_200 { Status::OK } else { Status::NO_CONTENT };
+        let pass = if takes_200 { StatusCode::OK } else { StatusCode::NO_CONTENT };
         CheckOptions { pass, ..CheckOptions::default() }
     }
 
@@ -105,8 +105,8 @@ impl CheckOptions {
     /// The error is what is expected for this key.
     fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         match (key, value) {
-            ("deny", "403") => self.deny = Status::FORBIDDEN,
-            ("deny", "429") => self.deny = Status::TOO_MANY_REQUESTS,
+            ("deny", "403") => self.deny = StatusCode::FORBIDDEN,
+            ("deny", "429") => self.deny = StatusCode::TOO_MANY_REQUESTS,
             ("deny", _) => return Err("deny=403 or deny=429"),
             ("hold", "on") => self.hold = true,
             ("hold", "off") => self.hold = false,
@@ -144,7 +144,7 @@ const FORWARDED_METHOD: &str = "x-forwarded-method";
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
 /// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
 pub fn fields<'a>(head: &Head<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
-    let forwarded = (options.deny == Status::TOO_MANY_REQUESTS).then(|| forwarded(head));
+    let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
     named(head).chain(forwarded.into_iter().flatten()).take(FIELDS_MAX)
 }
 
@@ -183,7 +183,7 @@ pub fn repeatable<'a>(
     options: CheckOptions,
 ) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
     let has_id = head.header(REQUEST_ID).is_some_and(|id| !id.is_empty());
-    if !has_id || options.deny != Status::FORBIDDEN || head.path != CHECK {
+    if !has_id || options.deny != StatusCode::FORBIDDEN || head.path != CHECK {
         return None;
     }
     // A decision knows no other headers.
@@ -205,7 +205,7 @@ pub fn answer<'o>(
     options: CheckOptions,
     secret: KeySecret,
     quota: Option<Quota>,
-    begin: impl FnOnce(Status) -> Answer<'o>,
+    begin: impl FnOnce(StatusCode) -> Answer<'o>,
 ) {
     let slo = reply.slo.number();
     let mut answer = begin(match reply.verdict {
@@ -266,8 +266,8 @@ mod tests {
     fn answered(decision: &Decision, options: CheckOptions, quota: Option<Quota>) -> (u16, Head<'static>) {
         let (mut out, date, mut status) = (Vec::new(), Date::at(Timestamp::default()), 0);
         answer(&Reply::to(decision), options, KeySecret::KNOWN, quota, |reported| {
-            status = reported.code;
-            Answer::begin(&mut out, Version::Http11, reported, &date, true)
+            status = reported.as_u16();
+            Answer::begin(&mut out, Version::HTTP_11, reported, &date, true)
         });
         let text = String::from_utf8(out).unwrap();
         let (_, headers) = text.split_once("\r\n").unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, Status, Version};
+use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, StatusCode, Version};
 use crate::observe::log::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
 use crate::server::agent::Agent;
@@ -207,10 +207,10 @@ impl Conversation {
             }
             b"/done" => {
                 let is_ended = self.agent.end(nginx::ticket(head).unwrap_or_default(), now);
-                let status = if is_ended { Status::NO_CONTENT } else { Status::BAD_REQUEST };
+                let status = if is_ended { StatusCode::NO_CONTENT } else { StatusCode::BAD_REQUEST };
                 self.begin(status, head.version, keeps_alive).end();
             }
-            _ => self.begin(Status::NOT_FOUND, head.version, keeps_alive).end(),
+            _ => self.begin(StatusCode::NOT_FOUND, head.version, keeps_alive).end(),
         }
     }
 
@@ -292,7 +292,7 @@ impl Conversation {
         if let Some(suppressed) = self.shared.query_line.allow(now) {
             tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
         }
-        let answer = self.begin(Status::BAD_REQUEST, head.version, keeps_alive);
+        let answer = self.begin(StatusCode::BAD_REQUEST, head.version, keeps_alive);
         answer.end_with(&format!("{error}\n"), head.method == b"HEAD");
     }
 
@@ -307,12 +307,16 @@ impl Conversation {
             }
             _ => tracing::debug!("http connection refused: {refusal}"),
         }
-        let status = if refusal == Refusal::TooLarge { Status::TOO_LARGE } else { Status::BAD_REQUEST };
-        self.begin(status, Version::Http11, false).end();
+        let status = if refusal == Refusal::TooLarge {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        } else {
+            StatusCode::BAD_REQUEST
+        };
+        self.begin(status, Version::HTTP_11, false).end();
     }
 
     /// Begins an answer. One that does not keep the connection alive is the last one.
-    fn begin(&mut self, status: Status, version: Version, keeps_alive: bool) -> Answer<'_> {
+    fn begin(&mut self, status: StatusCode, version: Version, keeps_alive: bool) -> Answer<'_> {
         self.is_over |= !keeps_alive;
         Answer::begin(&mut self.out, version, status, &self.date, keeps_alive)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slowlane::http::{Answer, Date, Head, HeaderSlots, Status, Version};
+use slowlane::http::{Answer, Date, Head, HeaderSlots, StatusCode, Version};
 use slowlane::proxy::nginx::{self, CheckOptions};
 use slowlane_core::base::key::{Key, KeySecret};
 use slowlane_core::base::reply::Reply;
@@ -54,7 +54,7 @@ fn question(lines: &[u8]) -> Vec<u8> {
 /// Only nginx asks again, and each of its own headers counts.
 fn expect_repeatable(head: &Head<'_>, options: CheckOptions) {
     let parts = nginx::repeatable(head, options).map(Iterator::count);
-    let id = head.header("x-request-id").filter(|id| !id.is_empty() && options.deny == Status::FORBIDDEN);
+    let id = head.header("x-request-id").filter(|id| !id.is_empty() && options.deny == StatusCode::FORBIDDEN);
     let asks = |name: &[u8]| name.starts_with(PREFIX) || name == b"x-request-id";
     let asking = head.headers().filter(|(name, _)| asks(name)).count();
     assert_eq!(parts, id.map(|_| 2 + 2 * asking));
@@ -71,7 +71,7 @@ fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, options: CheckOptions) {
         if own.any(|own| own == value) {
             continue;
         }
-        assert_eq!(options.deny, Status::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
+        assert_eq!(options.deny, StatusCode::TOO_MANY_REQUESTS, "{field:?} is in no header of ours");
         match field.name {
             b"source" => {
                 let last = head.all("x-forwarded-for").next_back().unwrap();
@@ -107,9 +107,9 @@ fn expect_answers(options: CheckOptions) {
         let (mut out, date, mut reported) = (Vec::new(), Date::at(Timestamp::default()), None);
         nginx::answer(&Reply::to(&decision), options, KeySecret::KNOWN, None, |status| {
             reported = Some(status);
-            Answer::begin(&mut out, Version::Http11, status, &date, true)
+            Answer::begin(&mut out, Version::HTTP_11, status, &date, true)
         });
-        let expected = if verdict.is_let_through() { Status::NO_CONTENT } else { options.deny };
+        let expected = if verdict.is_let_through() { StatusCode::NO_CONTENT } else { options.deny };
         assert_eq!(reported, Some(expected));
         let end = out.iter().position(|&byte| byte == b'\n').expect("a status line");
         let mut copied = [b"GET /check HTTP/1.1\r\n", &out[end + 1..]].concat();
