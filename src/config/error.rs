@@ -32,9 +32,6 @@ pub(crate) enum ConfigError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {message}", .path.display())]
     Invalid { path: PathBuf, line: usize, message: String },
-    /// A mistake that is found when the settings are put to use.
-    #[error("{}:{line}: {error}", .path.display())]
-    At { path: PathBuf, line: usize, error: Box<ConfigError> },
     #[error(transparent)]
     Open(#[from] OpenListener),
     #[error("[{section}] listens on {address}, and so does [{other}]: give each a port of its own")]
@@ -77,7 +74,6 @@ impl ConfigError {
                 (Some(path), None, message.strip_prefix(&prefix).unwrap_or(&message).to_owned())
             }
             ConfigError::Invalid { path, line, message } => (Some(path), Some(*line), message.clone()),
-            ConfigError::At { path, line, error } => (Some(path), Some(*line), error.to_string()),
             other => (None, None, other.to_string()),
         }
     }

@@ -247,16 +247,8 @@ impl Config {
         (errors, warnings)
     }
 
-    /// The error with the line of the config that names the file.
     fn tls_error(&self, section: String, key: &str, error: TlsError) -> ConfigError {
-        let line = self.file.as_ref().and_then(|file| mistakes::line_of(&file.text, &section, key));
-        let error = ConfigError::Tls { section, error };
-        match (&self.file, line) {
-            (Some(file), Some(line)) => {
-                ConfigError::At { path: file.path.clone(), line, error: Box::new(error) }
-            }
-            _ => error,
-        }
+        placed(self.file.as_ref(), &section.clone(), key, ConfigError::Tls { section, error })
     }
 
     /// The secret of the keys of this run: that of the config, that of an earlier run, or a random one.
@@ -284,14 +276,7 @@ impl Config {
 
     fn new(written: file::File, file: Option<ConfigFile>, errors: &mut Vec<ConfigError>) -> Config {
         let mut report = |section: &str, key: &str, error: ConfigError| {
-            let place = file.as_ref().and_then(|file| {
-                let line = mistakes::line_of(&file.text, section, key)?;
-                Some((file.path.clone(), line))
-            });
-            errors.push(match place {
-                Some((path, line)) => ConfigError::At { path, line, error: Box::new(error) },
-                None => error,
-            });
+            errors.push(placed(file.as_ref(), section, key, error));
         };
         let secrets = secrets(&written, file.as_ref());
         let file::File {
@@ -348,6 +333,17 @@ impl Config {
             file,
             secrets,
         }
+    }
+}
+
+/// The error with the line of the file that has the key, if one has.
+fn placed(file: Option<&ConfigFile>, section: &str, key: &str, error: ConfigError) -> ConfigError {
+    let line = file.and_then(|file| mistakes::line_of(&file.text, section, key));
+    match (file, line) {
+        (Some(ConfigFile { path, .. }), Some(line)) => {
+            ConfigError::Invalid { path: path.clone(), line, message: error.to_string() }
+        }
+        _ => error,
     }
 }
 

@@ -13,15 +13,7 @@ use slowlane_core::base::host::Host;
 /// A web page of any site can have its name resolved to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
 /// that site, and lets the page read all answers. But the `Host` header still has the name of the site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hosts(Vec<Known>);
-
-/// A host that compares equal in every spelling.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Known {
-    Address(IpAddr),
-    /// In lower case, without a final dot.
-    Name(Vec<u8>),
-}
+pub(crate) struct Hosts(Vec<String>);
 
 /// A part of `[admin] hosts` that is no host. The message says what may stand there.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,8 +23,8 @@ pub(crate) struct HostError(String);
 impl Hosts {
     pub(crate) fn new(hosts: &[String]) -> Result<Hosts, HostError> {
         let known = |text: &String| {
-            let known = Known::read(text.as_bytes()).filter(|_| !has_port(text));
-            known.ok_or_else(|| HostError(text.clone()))
+            let host = canonical(text.as_bytes()).filter(|_| !has_port(text));
+            host.ok_or_else(|| HostError(text.clone()))
         };
         Ok(Hosts(hosts.iter().map(known).collect::<Result<_, _>>()?))
     }
@@ -43,32 +35,25 @@ impl Hosts {
         let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut named =
             request.uri().authority().map(|host| host.as_str().as_bytes()).into_iter().chain(written);
-        let is_allowed = |host| Known::read(host).is_some_and(|host| self.has(&host));
+        let is_allowed = |host| canonical(host).is_some_and(|host| self.has(&host));
         match named.next() {
             None => request.version() == Version::HTTP_10,
             Some(first) => is_allowed(first) && named.all(is_allowed),
         }
     }
 
-    fn has(&self, host: &Known) -> bool {
-        let is_local = match host {
-            Known::Address(address) => is_loopback(*address),
-            Known::Name(name) => name == b"localhost",
-        };
-        is_local || self.0.contains(host)
+    fn has(&self, host: &str) -> bool {
+        let is_local = host == "localhost" || host.parse().is_ok_and(is_loopback);
+        is_local || self.0.iter().any(|known| known == host)
     }
 }
 
-impl Known {
-    fn read(text: &[u8]) -> Option<Known> {
-        Some(match Host::read(text)? {
-            Host::Ipv6(address) => Known::Address(IpAddr::from(address).to_canonical()),
-            Host::Name { name, .. } => match str::from_utf8(name).ok().and_then(|name| name.parse().ok()) {
-                Some(address) => Known::Address(address),
-                None => Known::Name(name.to_ascii_lowercase()),
-            },
-        })
-    }
+/// The one spelling of a host: a name is in lower case, without a final dot.
+fn canonical(text: &[u8]) -> Option<String> {
+    Some(match Host::read(text)? {
+        Host::Ipv6(address) => IpAddr::from(address).to_canonical().to_string(),
+        Host::Name { name, .. } => str::from_utf8(name).ok()?.to_ascii_lowercase(),
+    })
 }
 
 /// Whether a host has a port behind it. An IPv6 address has colons, too.

@@ -13,10 +13,10 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::observe::clock::Clock;
-use crate::observe::groups::ListenerTlsMetrics;
+use crate::observe::groups::{ListenerTlsMetrics, Reason};
 use crate::observe::log::OncePerSecond;
 use crate::server::lobby::Lobby;
-use crate::server::tls::failure::Failure;
+use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
 use slowlane_core::base::date::written;
 use slowlane_core::base::time::Timestamp;
@@ -110,20 +110,20 @@ impl Tls {
         let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
         let (_place, lost) = self.unfinished.enter();
         let acceptor = TlsAcceptor::from(self.in_force.load_full());
-        let failure = tokio::select! {
+        let (reason, text) = tokio::select! {
             accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
                 Ok(Ok(stream)) => {
                     self.metrics.handshakes.inc();
                     return Some(Box::new(stream));
                 }
-                Ok(Err(error)) => Failure::of(&error),
-                Err(_) => Failure::timed_out(),
+                Ok(Err(error)) => failure(&error),
+                Err(_) => (Reason::Timeout, "it took too long".into()),
             },
-            _ = lost => Failure::crowded(),
+            _ = lost => (Reason::Crowded, "too many others are unfinished, and this is the oldest".into()),
         };
-        self.metrics.failed(failure.reason);
+        self.metrics.failed(reason);
         if let Some(suppressed) = self.failed_line.allow(self.clock.now()) {
-            let (section, text) = (self.listener.section, failure.text);
+            let section = self.listener.section;
             let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
             tracing::warn!(suppressed, "[{section}.tls] a handshake with {peer} failed: {text}");
         }
