@@ -29,7 +29,7 @@ use warnings::Secret;
 use crate::observe::clock::Clock;
 use crate::observe::{decision_log, log};
 use crate::server::hosts::Hosts;
-use crate::server::listener::Guarded;
+use crate::server::listener::OpenListener;
 use crate::server::tls::{self, TlsError};
 use crate::sync::{StateFile, StoreUrl, SyncConfig};
 use crate::watch::Source;
@@ -368,7 +368,7 @@ impl AdminConfig {
     fn new(written: file::Admin, report: Report<'_>) -> AdminConfig {
         let file::Admin { listen, allow, token, token_file, hosts, socket, socket_mode, tls } = written;
         let listen = Listen::new("admin", listen, allow, tls, ADMIN_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
-        let token = guard(&listen, Guarded::Admin, token, token_file, report);
+        let token = guard(&listen, token, token_file, report);
         let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
         AdminConfig { listen, token, hosts, socket, socket_mode }
     }
@@ -380,22 +380,16 @@ impl TokenServerConfig {
         let file::Cluster { listen, allow, token_file, tls, .. } = written;
         let (listen, allow, tls) = (mem::take(listen), mem::take(allow), mem::take(tls));
         let listen = Listen::new("cluster", listen, allow, tls, NODE_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
-        let token = guard(&listen, Guarded::TokenServer, None, token_file.take(), report);
+        let token = guard(&listen, None, token_file.take(), report);
         (!listen.addresses.is_empty()).then_some(TokenServerConfig { listen, token })
     }
 }
 
 /// The token of a listener that needs one if other machines can reach it.
-fn guard(
-    listen: &Listen,
-    guarded: Guarded,
-    token: Option<Token>,
-    file: Option<PathBuf>,
-    report: Report<'_>,
-) -> Option<Token> {
+fn guard(listen: &Listen, token: Option<Token>, file: Option<PathBuf>, report: Report<'_>) -> Option<Token> {
     // A token that cannot be read is one mistake, and not a listener without a token as well.
     let is_secret = token.is_some() || file.is_some();
-    let open = listen.addresses.iter().find_map(|address| guarded.unless_local(address).err());
+    let open = listen.addresses.iter().find(|address| !address.is_local());
     let token = match (token, file) {
         (Some(token), Some(_)) => {
             report(listen.section, "token_file", ConfigError::TwoTokens);
@@ -406,7 +400,8 @@ fn guard(
         }
         (token, None) => token,
     };
-    if let Some(open) = open.filter(|_| !is_secret) {
+    if let Some(address) = open.filter(|_| !is_secret) {
+        let open = OpenListener { section: listen.section, address: address.to_string() };
         report(listen.section, "listen", open.into());
     }
     token

@@ -1,5 +1,6 @@
 //! The entrances of a daemon, each with the service behind it.
 
+use std::iter;
 use std::sync::Arc;
 use std::thread;
 
@@ -19,7 +20,7 @@ use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket;
 use crate::server::http::Check;
 use crate::server::inherited::Inherited;
-use crate::server::listener::{Guarded, Listener, UNIX_MODE};
+use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::peers::{self, Peers};
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
@@ -208,10 +209,7 @@ impl TokenServerDoor {
             || acceptor(TOKEN_SERVER, &config.listen, inherited, UNIX_MODE, access_list, &metrics.nodes);
         let acceptor = thread.enter(bind)?;
         if config.token.is_none() {
-            acceptor
-                .listeners()
-                .iter()
-                .try_for_each(|listener| Guarded::TokenServer.unless_bound_locally(listener))?;
+            unless_open("cluster", &acceptor)?;
         }
         let metrics = metrics.token_server.clone().unwrap_or_default();
         let server = TokenServer::new(config.token.clone(), clock, metrics);
@@ -231,9 +229,17 @@ fn bind_admin(
     let socket = acceptor(ADMIN_SOCKET, &socket, inherited, config.socket_mode, Arc::default(), metrics)?;
     let admin = acceptor(ADMIN, &config.listen, inherited, config.socket_mode, access_list, metrics)?;
     if config.token.is_none() {
-        admin.listeners().iter().try_for_each(|listener| Guarded::Admin.unless_bound_locally(listener))?;
+        unless_open("admin", &admin)?;
     }
     Ok((admin, socket))
+}
+
+/// Refuses a listener that other machines can reach. Names are resolved now, and systemd may have opened it.
+fn unless_open(section: &'static str, acceptor: &Acceptor) -> Result<(), OpenListener> {
+    match acceptor.listeners().iter().find(|listener| !listener.is_local()) {
+        Some(open) => Err(OpenListener { section, address: open.to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// Binds the listeners of a protocol. Sockets from systemd replace the addresses in the config. A socket that the
@@ -246,7 +252,7 @@ fn acceptor(
     access_list: Arc<AccessList>,
     metrics: &ConnectionMetrics,
 ) -> anyhow::Result<Acceptor> {
-    let mut listeners = inherited.take(name);
+    let mut listeners: Vec<Listener> = iter::from_fn(|| inherited.take(name, None)).collect();
     for listener in listeners.iter().filter(|listener| access_list.is_open() && !listener.is_local()) {
         tracing::warn!(
             "{} on {listener}, which systemd has opened, has no TLS and no list of networks",
@@ -255,7 +261,7 @@ fn acceptor(
     }
     if listeners.is_empty() {
         for address in &listen.addresses {
-            listeners.push(match inherited.take_of(name, address) {
+            listeners.push(match inherited.take(name, Some(address)) {
                 Some(listener) => listener,
                 None => Listener::bind(address, unix_mode)?,
             });

@@ -14,7 +14,7 @@ use crate::server::agent::Agent;
 use crate::server::listener::Listener;
 use crate::server::lobby::{Guest, Lobby};
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::{Accepted, Stream};
+use crate::server::stream::Stream;
 
 /// The listeners of one protocol, and the most connections that they may have together.
 #[derive(Debug)]
@@ -136,14 +136,14 @@ impl Accept {
         S: Fn(Stream, K, Arc<Agent>, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        while let Some(accepted) = self.next(&shutdown).await {
+        while let Some(stream) = self.next(&shutdown).await {
             // The next process accepts no connection that this one has accepted.
             let place = shutdown.unless_begun(self.place()).await;
             let open = Open::new(&self.metrics);
             let (serve, agent, shutdown) = (serve.clone(), self.agent.clone(), shutdown.clone());
             let access_list = self.access_list.clone();
             tokio::spawn(async move {
-                if let Some(stream) = access_list.open(accepted, &shutdown).await {
+                if let Some(stream) = access_list.open(stream, &shutdown).await {
                     serve(stream, K::default(), agent, shutdown).await;
                 }
                 drop((open, place));
@@ -157,14 +157,14 @@ impl Accept {
         S: Fn(Stream, Guest, Shutdown) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        while let Some(accepted) = self.next(&shutdown).await {
+        while let Some(stream) = self.next(&shutdown).await {
             let (place, go) = lobby.enter();
             let guest = Guest::new(place, self.places.clone());
             let open = Open::new(&self.metrics);
             let (serve, access_list, shutdown) = (serve.clone(), self.access_list.clone(), shutdown.clone());
             tokio::spawn(async move {
                 let served = async {
-                    if let Some(stream) = access_list.open(accepted, &shutdown).await {
+                    if let Some(stream) = access_list.open(stream, &shutdown).await {
                         serve(stream, guest, shutdown).await;
                     }
                 };
@@ -178,10 +178,10 @@ impl Accept {
     }
 
     /// The next connection that may come in. None: the shutdown has begun.
-    async fn next(&self, shutdown: &Shutdown) -> Option<Accepted> {
+    async fn next(&self, shutdown: &Shutdown) -> Option<Stream> {
         loop {
-            let accepted = match shutdown.unless_begun(self.listener.accept()).await? {
-                Ok(accepted) => accepted,
+            let stream = match shutdown.unless_begun(self.listener.accept()).await? {
+                Ok(stream) => stream,
                 Err(error) => {
                     self.accept_failed(&error).await;
                     continue;
@@ -189,8 +189,8 @@ impl Accept {
             };
             self.metrics.accepted.inc();
             tracing::debug!(listener = %self.listener, "a connection");
-            if self.access_list.admits(&accepted, self.agent.clock.now()) {
-                return Some(accepted);
+            if self.access_list.admits(&stream, self.agent.clock.now()) {
+                return Some(stream);
             }
             self.metrics.not_allowed.inc();
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::observe::log::OncePerSecond;
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::{Accepted, Stream};
+use crate::server::stream::Stream;
 use crate::server::tls::Tls;
 use slowlane_core::base::network::Network;
 use slowlane_core::base::time::Timestamp;
@@ -30,8 +30,8 @@ impl AccessList {
     }
 
     /// Whether the peer may connect. If not, the log has it.
-    pub(super) fn admits(&self, accepted: &Accepted, now: Timestamp) -> bool {
-        let Accepted::Tcp(stream) = accepted else { return true };
+    pub(super) fn admits(&self, stream: &Stream, now: Timestamp) -> bool {
+        let Stream::Tcp(stream) = stream else { return true };
         if self.allow.is_empty() {
             return true;
         }
@@ -53,8 +53,9 @@ impl AccessList {
     }
 
     /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
-    pub(super) async fn open(&self, accepted: Accepted, shutdown: &Shutdown) -> Option<Stream> {
-        match (accepted.open(), &self.tls) {
+    pub(super) async fn open(&self, stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
+        stream.set_options();
+        match (stream, &self.tls) {
             (Stream::Tcp(stream), Some(tls)) => {
                 shutdown.unless_begun(tls.handshake(stream)).await.flatten().map(Stream::Tls)
             }

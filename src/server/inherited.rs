@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io;
+use std::iter;
 use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
@@ -46,21 +47,14 @@ impl Inherited {
         self.0.push(Socket { acceptor, address, socket });
     }
 
-    /// Takes the sockets of systemd's for a listener, for the runtime of the caller.
-    pub(crate) fn take(&mut self, acceptor: &str) -> Vec<Listener> {
-        let is_ours = |socket: &mut Socket| socket.acceptor == acceptor && socket.address.is_none();
-        let ours: Vec<Socket> = self.0.extract_if(.., is_ours).collect();
-        let take = |Socket { acceptor, socket, .. }: Socket| {
-            Listener::taken(socket, None).inspect_err(|error| of_no_use(&acceptor, error)).ok()
-        };
-        ours.into_iter().filter_map(take).collect()
-    }
-
-    /// Takes the socket of an address, for the runtime of the caller.
-    pub(crate) fn take_of(&mut self, acceptor: &str, address: &Address) -> Option<Listener> {
-        let is_it = |socket: &Socket| socket.acceptor == acceptor && socket.address.as_ref() == Some(address);
-        let Socket { acceptor, address, socket } = self.0.remove(self.0.iter().position(is_it)?);
-        Listener::taken(socket, address).inspect_err(|error| of_no_use(&acceptor, error)).ok()
+    /// Takes the next socket of an address, for the runtime of the caller. Without an address, one of systemd's.
+    pub(crate) fn take(&mut self, acceptor: &str, address: Option<&Address>) -> Option<Listener> {
+        let is_it = |socket: &Socket| socket.acceptor == acceptor && socket.address.as_ref() == address;
+        iter::from_fn(|| Some(self.0.remove(self.0.iter().position(is_it)?))).find_map(
+            |Socket { socket, address, .. }| {
+                Listener::taken(socket, address).inspect_err(|error| of_no_use(acceptor, error)).ok()
+            },
+        )
     }
 }
 

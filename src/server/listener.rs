@@ -11,7 +11,7 @@ use socket2::{Domain, SockRef};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use crate::server::stream::Accepted;
+use crate::server::stream::Stream;
 use slowlane_core::base::address::{Address, is_loopback};
 
 /// The default permissions of a Unix socket: its owner and its group may connect.
@@ -76,10 +76,10 @@ impl Listener {
         Listener { socket, address, path }
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<Accepted> {
+    pub(crate) async fn accept(&self) -> io::Result<Stream> {
         Ok(match &self.socket {
-            Socket::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
-            Socket::Unix(listener) => Accepted::Unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
+            Socket::Unix(listener) => Stream::Unix(listener.accept().await?.0),
         })
     }
 
@@ -149,58 +149,15 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// The listeners that need a token if other machines can reach them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Guarded {
-    Admin,
-    TokenServer,
-}
-
-impl Guarded {
-    const fn name(self) -> &'static str {
-        match self {
-            Guarded::Admin => "admin",
-            Guarded::TokenServer => "cluster",
-        }
-    }
-
-    const fn token(self) -> &'static str {
-        match self {
-            Guarded::Admin => "[admin] token or token_file",
-            Guarded::TokenServer => "[cluster] token_file",
-        }
-    }
-}
-
 /// A listener without a token that other machines could reach.
 #[derive(Debug, Error)]
 #[error(
-    "{} on {address} is open to others: set a token ({}), or listen on 127.0.0.1 or unix:/path",
-    .listener.name(),
-    .listener.token()
+    "{section} on {address} is open to others: set a token ({}), or listen on 127.0.0.1 or unix:/path",
+    if *section == "admin" { "[admin] token or token_file" } else { "[cluster] token_file" }
 )]
 pub(crate) struct OpenListener {
-    listener: Guarded,
-    address: String,
-}
-
-impl Guarded {
-    pub(crate) fn unless_local(self, address: &Address) -> Result<(), OpenListener> {
-        if address.is_local() {
-            Ok(())
-        } else {
-            Err(OpenListener { listener: self, address: address.to_string() })
-        }
-    }
-
-    /// The same check for a bound socket, whose name is resolved or which systemd has opened.
-    pub(crate) fn unless_bound_locally(self, listener: &Listener) -> Result<(), OpenListener> {
-        if listener.is_local() {
-            Ok(())
-        } else {
-            Err(OpenListener { listener: self, address: listener.to_string() })
-        }
-    }
+    pub(crate) section: &'static str,
+    pub(crate) address: String,
 }
 
 /// Resolves a name, and binds the first of its addresses that can be bound.

@@ -1,4 +1,4 @@
-//! Streams: accepted connections, TCP, TLS or Unix.
+//! Streams: connections over TCP, TLS or Unix sockets.
 
 use std::io;
 use std::pin::Pin;
@@ -20,31 +20,6 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// The most bytes that are read meanwhile.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// A connection just after `accept`, without any socket option set.
-#[derive(Debug)]
-pub(crate) enum Accepted {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Accepted {
-    /// Sets the socket options.
-    ///
-    /// The task that serves the connection calls this, not the loop that accepts.
-    pub(crate) fn open(self) -> Stream {
-        match self {
-            Accepted::Tcp(stream) => {
-                // Each answer is a single write, so Nagle's algorithm would only add latency. A failure means that the
-                // other side has closed, which the first read reports.
-                let _ = stream.set_nodelay(true);
-                let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
-                Stream::Tcp(stream)
-            }
-            Accepted::Unix(stream) => Stream::Unix(stream),
-        }
-    }
-}
-
 /// A connection of any kind.
 #[derive(Debug)]
 pub enum Stream {
@@ -55,6 +30,16 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Sets the options of a TCP socket. The task that serves the connection calls this, not the loop that accepts.
+    pub(crate) fn set_options(&self) {
+        if let Stream::Tcp(stream) = self {
+            // Each answer is a single write, so Nagle's algorithm would only add latency. A failure means that the
+            // other side has closed, which the first read reports.
+            let _ = stream.set_nodelay(true);
+            let _ = SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE);
+        }
+    }
+
     /// The peer's address without a port, or `unix`.
     pub(crate) fn peer(&self) -> String {
         match self {

@@ -15,7 +15,7 @@ use crate::server::agent::Agent;
 use crate::server::peers::registry::Peers;
 use crate::server::peers::session::{PATIENCE, Session};
 use crate::server::shutdown::Shutdown;
-use crate::server::stream::{Accepted, Stream};
+use crate::server::stream::Stream;
 use slowlane_core::base::address::Address;
 use spop::peers::{Hello, Status};
 
@@ -58,11 +58,12 @@ pub(crate) async fn dial(
 
 /// A connection after its handshake, and what was read beyond it.
 async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
-    let accepted = match address {
-        Address::Tcp(address) => Accepted::Tcp(TcpStream::connect(address).await?),
-        Address::Unix(path) => Accepted::Unix(UnixStream::connect(path).await?),
+    let mut stream = match address {
+        Address::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await?),
+        Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
     };
-    let (mut stream, mut out) = (accepted.open(), Vec::new());
+    stream.set_options();
+    let mut out = Vec::new();
     Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
     stream.write_all(&out).await?;
     let mut unread = BytesMut::new();
