@@ -1,288 +1,221 @@
-//! The entrances of a daemon, each with the service behind it.
+//! The listeners of a daemon, each with the service behind it.
 
 use std::iter;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
-use crate::daemon::access_lists::{AccessLists, Certificates};
+use crate::daemon::certificates::Certificates;
 use crate::daemon::rounds;
-use crate::observe::clock::Clock;
-use crate::observe::metrics::{ConnectionMetrics, Metrics};
+use crate::observe::metrics::ConnectionMetrics;
 use crate::server::Agent;
-use crate::server::acceptor::Acceptor;
+use crate::server::acceptor::{Acceptor, Lines, Service};
 use crate::server::access_list::AccessList;
 use crate::server::admin::{Admin, UpgradeRequests};
-use crate::server::admin_socket;
+use crate::server::admin_socket::AdminSocket;
 use crate::server::http::Check;
 use crate::server::inherited::Inherited;
 use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
-use crate::server::peers::{self, Peers};
+use crate::server::peers;
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
-use crate::server::transfer::{State, Transfer};
+use crate::server::tls::Tls;
+use crate::server::transfer::Transfer;
 use crate::sync::TokenServer;
+use crate::watch::FileState;
 use slowlane_core::base::address::Address;
 
-/// The names of the entrances, for sockets from systemd and for an upgrade.
-const SPOP: &str = "spop";
-const HTTP: &str = "http";
-const ADMIN: &str = "admin";
-const ADMIN_SOCKET: &str = "admin socket";
-const TOKEN_SERVER: &str = "cluster";
-const PEERS: &str = "peers";
-
-/// The entrances of a daemon, bound, each with the service behind it.
+/// The listeners of a daemon, bound, each with the service behind it.
 #[derive(Debug)]
 pub(super) struct Listeners {
-    spop: Acceptor,
-    spoe: Arc<Spoe>,
-    http: Acceptor,
-    check: Check,
-    admin: Acceptor,
-    socket: Acceptor,
-    page: Admin,
-    admin_thread: SideThread,
-    token_server: Option<TokenServerDoor>,
-    /// None: no proxy enforces limits locally.
-    peers: Option<PeersDoor>,
-    certificates: Certificates,
+    acceptors: Vec<Arc<Acceptor>>,
+    _threads: Vec<SideThread>,
+    /// `None`: this slowlane is no store of others.
+    pub(super) token_server: Option<Arc<TokenServer>>,
+    pub(super) certificates: Certificates,
     /// `None` without a config file.
     config: Option<ConfigFile>,
-}
-
-/// The listener of peers, in a thread of its own: a proxy may report a hundred thousand keys at once.
-#[derive(Debug)]
-struct PeersDoor {
-    acceptor: Acceptor,
-    thread: SideThread,
-}
-
-/// The listener of a token server, in a thread of its own.
-#[derive(Debug)]
-struct TokenServerDoor {
-    acceptor: Acceptor,
-    server: Arc<TokenServer>,
-    thread: SideThread,
 }
 
 impl Listeners {
     /// Binds all listeners. None serves yet, so a failed start answers no request.
     pub(super) fn bind(
         config: &Config,
-        mut inherited: Inherited,
-        clock: Clock,
-        metrics: &Metrics,
+        inherited: Inherited,
+        agent: &Arc<Agent>,
         upgrades: UpgradeRequests,
     ) -> anyhow::Result<Listeners> {
-        let (mut access_lists, inherited) = (AccessLists::new(config, metrics, clock), &mut inherited);
-        let access_list = access_lists.access_list(&config.spop.listen)?;
-        let spop = acceptor(SPOP, &config.spop.listen, inherited, UNIX_MODE, access_list, &metrics.spop)?;
-        let access_list = access_lists.access_list(&config.http.listen)?;
-        let http = acceptor(HTTP, &config.http.listen, inherited, UNIX_MODE, access_list, &metrics.http)?;
+        // As the files are before they are read.
+        let files = FileState::taken(config.tls_files());
+        let mut binder = Binder { inherited, agent, acceptors: Vec::new(), secured: Vec::new() };
+        let (metrics, mut threads) = (&agent.metrics, Vec::new());
+        let Config { spop, http, admin, .. } = config;
+        let spoe = Arc::new(Spoe::new(spop.frame_bytes_max, spop.timeout));
+        binder.bind(&spop.listen, UNIX_MODE, &metrics.spop, spoe)?;
+        let check = Arc::new(Check::new(http.idle_timeout));
+        binder.bind(&http.listen, UNIX_MODE, &metrics.http, check)?;
         let mut token_server = None;
-        if let Some(config) = &config.token_server {
-            let access_list = access_lists.access_list(&config.listen)?;
-            token_server = Some(TokenServerDoor::bind(config, access_list, inherited, clock, metrics)?);
+        if let Some(TokenServerConfig { listen, token }) = &config.token_server {
+            let thread = SideThread::start("token server")?;
+            let own = metrics.token_server.clone().unwrap_or_default();
+            let server = TokenServer::new(token.clone(), agent.clock, own);
+            let service = server.clone();
+            thread.enter(|| binder.bind(listen, UNIX_MODE, &metrics.nodes, service))?;
+            binder.unless_open(token.is_some())?;
+            threads.push(thread);
+            token_server = Some(server);
         }
-        let mut peers = None;
-        if let Some(PeersConfig { listen, .. }) = &config.peers {
-            let (thread, access_list) = (SideThread::start("peers")?, access_lists.access_list(listen)?);
-            let bind =
-                || acceptor(PEERS, listen, inherited, UNIX_MODE, access_list, &metrics.peer_connections);
-            peers = Some(PeersDoor { acceptor: thread.enter(bind)?, thread });
+        if let (Some(PeersConfig { listen, .. }), Some(peers)) = (&config.peers, agent.peers()) {
+            let thread = SideThread::start("peers")?;
+            thread.enter(|| binder.bind(listen, UNIX_MODE, &metrics.peer_connections, peers.clone()))?;
+            threads.push(thread);
         }
-        let admin_thread = SideThread::start("admin")?;
-        let access_list = access_lists.access_list(&config.admin.listen)?;
-        let (admin, socket) =
-            admin_thread.enter(|| bind_admin(&config.admin, access_list, inherited, &metrics.admin))?;
+        let thread = SideThread::start("admin")?;
+        let AdminConfig { listen, token, hosts, socket, socket_mode } = admin;
+        let addresses = socket.iter().cloned().map(Address::Unix).collect();
+        let socket =
+            Listen { name: "admin socket", section: "admin socket", addresses, tls: None, ..listen.clone() };
+        let page = Admin::new(token.clone(), hosts.clone()).with_upgrades(upgrades);
+        thread.enter(|| {
+            binder.bind(&socket, *socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
+            binder.bind(listen, *socket_mode, &metrics.admin, Arc::new(page))
+        })?;
+        binder.unless_open(token.is_some())?;
+        threads.push(thread);
+        let Binder { acceptors, secured, .. } = binder;
         Ok(Listeners {
-            spop,
-            spoe: Arc::new(Spoe::new(config.spop.frame_bytes_max, config.spop.timeout)),
-            http,
-            check: Check::new(config.http.idle_timeout),
-            admin,
-            socket,
-            page: Admin::new(config.admin.token.clone(), config.admin.hosts.clone()).with_upgrades(upgrades),
-            admin_thread,
+            acceptors,
+            _threads: threads,
             token_server,
-            peers,
-            certificates: access_lists.watch()?,
+            certificates: Certificates::watch(secured, files)?,
             config: config.file.clone(),
         })
     }
 
     /// Starts to serve, also the connections of an earlier process.
-    pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, earlier: Vec<Transfer>) {
-        let (mut spop, mut http) = (Vec::new(), Vec::new());
-        for Transfer { stream, state } in earlier {
-            match state {
-                State::Spop(spop_state) => spop.push((stream, spop_state)),
-                State::Http(unread) => http.push((stream, unread)),
+    pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, mut earlier: Vec<Transfer>) {
+        for acceptor in &self.acceptors {
+            let is_ours = |transfer: &mut Transfer| transfer.state.acceptor() == acceptor.name;
+            acceptor.open(shutdown, earlier.extract_if(.., is_ours));
+            let _entered = acceptor.runtime.enter();
+            match acceptor.name {
+                "peers" => peers::dial(agent, shutdown),
+                "admin" => rounds::begin(agent, self.config.as_ref(), shutdown),
+                _ => {}
             }
         }
-        let (spoe, check, page) = (self.spoe.clone(), self.check.clone(), self.page.clone());
-        self.spop.open(agent, shutdown, spop, move |stream, spop_state, agent, shutdown| {
-            spoe.clone().serve(stream, spop_state, agent, shutdown)
-        });
-        self.http.open(agent, shutdown, http, move |stream, unread, agent, shutdown| {
-            check.clone().serve(stream, unread, agent, shutdown)
-        });
-        if let (Some(own), Some(peers)) = (&self.peers, agent.peers()) {
-            own.open(peers, agent, shutdown);
-        }
-        self.admin_thread.enter(|| {
-            self.admin.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
-                page.clone().serve(stream, agent, shutdown)
-            });
-            self.socket.open(agent, shutdown, Vec::new(), |stream, (), agent, shutdown| {
-                admin_socket::serve(stream, agent, shutdown)
-            });
-            rounds::begin(agent, self.config.as_ref(), shutdown);
-        });
-        if let Some(TokenServerDoor { acceptor, server, thread }) = &self.token_server {
-            thread.enter(|| {
-                let (server, lobby) = (server.clone(), &server.lobby);
-                acceptor.open_lobby(agent, shutdown, lobby, move |stream, guest, shutdown| {
-                    server.clone().serve(stream, guest, shutdown)
-                });
-            });
-        }
     }
 
-    /// All listeners, each with the name of its listener.
+    /// All listeners, each with the name of its acceptor.
     pub(super) fn listeners(&self) -> Vec<(&'static str, Arc<Listener>)> {
-        let token_server = self.token_server.as_ref().map(|own| (TOKEN_SERVER, &own.acceptor));
-        [(SPOP, &self.spop), (HTTP, &self.http), (ADMIN, &self.admin), (ADMIN_SOCKET, &self.socket)]
-            .into_iter()
-            .chain(token_server)
-            .chain(self.peers.as_ref().map(|own| (PEERS, &own.acceptor)))
-            .flat_map(|(name, acceptor)| acceptor.listeners().iter().map(move |one| (name, one.clone())))
-            .collect()
-    }
-
-    /// `None`: this slowlane is no store of others.
-    pub(super) fn token_server(&self) -> Option<Arc<TokenServer>> {
-        self.token_server.as_ref().map(|own| own.server.clone())
-    }
-
-    pub(super) fn certificates(&self) -> &Certificates {
-        &self.certificates
+        let of = |acceptor: &Arc<Acceptor>| {
+            let name = acceptor.name;
+            acceptor.listeners.clone().into_iter().map(move |listener| (name, listener))
+        };
+        self.acceptors.iter().flat_map(of).collect()
     }
 
     /// The bound addresses for SPOP, the HTTP check and the admin pages.
     pub(super) fn addresses(&self) -> [Vec<String>; 3] {
-        let addresses = |acceptor: &Acceptor| acceptor.listeners().iter().map(ToString::to_string).collect();
-        [&self.spop, &self.http, &self.admin].map(addresses)
+        ["spop", "http", "admin"].map(|of| {
+            let listeners = self.listeners().into_iter().filter(|(name, _)| *name == of);
+            listeners.map(|(_, listener)| listener.to_string()).collect()
+        })
     }
 }
 
-impl PeersDoor {
-    fn open(&self, peers: &Arc<Peers>, agent: &Arc<Agent>, shutdown: &Shutdown) {
-        self.thread.enter(|| {
-            let served = peers.clone();
-            self.acceptor.open(agent, shutdown, Vec::new(), move |stream, (), agent, shutdown| {
-                peers::serve(served.clone(), stream, agent, shutdown)
-            });
-            for (name, address) in peers.settings.dial.clone() {
-                let (peers, agent, shutdown) = (peers.clone(), agent.clone(), shutdown.clone());
-                tokio::spawn(peers::dial(peers, name, address, agent, shutdown));
-            }
-        });
-    }
+/// Binds the acceptors of a daemon.
+struct Binder<'a> {
+    inherited: Inherited,
+    agent: &'a Arc<Agent>,
+    acceptors: Vec<Arc<Acceptor>>,
+    secured: Vec<Arc<Tls>>,
 }
 
-impl TokenServerDoor {
+impl Binder<'_> {
+    /// Binds the listeners of a service, for the runtime of the caller. Sockets from systemd replace the addresses in the
+    /// config. A socket that the process before an upgrade had for an address is used again.
     fn bind(
-        config: &TokenServerConfig,
-        access_list: Arc<AccessList>,
-        inherited: &mut Inherited,
-        clock: Clock,
-        metrics: &Metrics,
-    ) -> anyhow::Result<TokenServerDoor> {
-        let thread = SideThread::start("token server")?;
-        let bind =
-            || acceptor(TOKEN_SERVER, &config.listen, inherited, UNIX_MODE, access_list, &metrics.nodes);
-        let acceptor = thread.enter(bind)?;
-        if config.token.is_none() {
-            unless_open("cluster", &acceptor)?;
+        &mut self,
+        listen: &Listen,
+        unix_mode: u32,
+        metrics: &ConnectionMetrics,
+        service: Arc<dyn Service>,
+    ) -> anyhow::Result<()> {
+        let access_list = self.access_list(listen)?;
+        let (name, inherited) = (listen.section, &mut self.inherited);
+        let mut listeners: Vec<Listener> = iter::from_fn(|| inherited.take(name, None)).collect();
+        for listener in listeners.iter().filter(|listener| access_list.is_open() && !listener.is_local()) {
+            tracing::warn!(
+                "{} on {listener}, which systemd has opened, has no TLS and no list of networks",
+                listen.name
+            );
         }
-        let metrics = metrics.token_server.clone().unwrap_or_default();
-        let server = TokenServer::new(config.token.clone(), clock, metrics);
-        Ok(TokenServerDoor { acceptor, server, thread })
+        if listeners.is_empty() {
+            for address in &listen.addresses {
+                listeners.push(match inherited.take(name, Some(address)) {
+                    Some(listener) => listener,
+                    None => Listener::bind(address, unix_mode)?,
+                });
+            }
+        }
+        for listener in &listeners {
+            tracing::info!("{} on {listener}", listen.name);
+        }
+        self.acceptors.push(Arc::new(Acceptor {
+            name,
+            listeners: listeners.into_iter().map(Arc::new).collect(),
+            access_list: Arc::new(access_list),
+            places: Arc::new(Semaphore::new(listen.connections_max)),
+            metrics: metrics.clone(),
+            service,
+            agent: self.agent.clone(),
+            runtime: Handle::current(),
+            lines: Lines::default(),
+        }));
+        Ok(())
     }
-}
 
-/// Binds the admin listener and the admin socket.
-fn bind_admin(
-    config: &AdminConfig,
-    access_list: Arc<AccessList>,
-    inherited: &mut Inherited,
-    metrics: &ConnectionMetrics,
-) -> anyhow::Result<(Acceptor, Acceptor)> {
-    let addresses = config.socket.iter().cloned().map(Address::Unix).collect();
-    let socket = Listen { name: "admin socket", addresses, ..config.listen.clone() };
-    let socket = acceptor(ADMIN_SOCKET, &socket, inherited, config.socket_mode, Arc::default(), metrics)?;
-    let admin = acceptor(ADMIN, &config.listen, inherited, config.socket_mode, access_list, metrics)?;
-    if config.token.is_none() {
-        unless_open("admin", &admin)?;
+    /// The start fails if a file of its TLS cannot be used.
+    fn access_list(&mut self, listen: &Listen) -> anyhow::Result<AccessList> {
+        let mut tls = None;
+        if let (Some(files), Some(metrics)) = (&listen.tls, &self.agent.metrics.tls) {
+            let metrics = metrics.of(listen.section);
+            let loaded = Tls::load(listen.secured(), files.clone(), metrics, self.agent.clock);
+            let loaded = Arc::new(loaded.map_err(|error| anyhow!("[{}.tls] {error}", listen.section))?);
+            self.secured.push(loaded.clone());
+            tls = Some(loaded);
+        }
+        Ok(AccessList::new(listen.allow.clone(), tls))
     }
-    Ok((admin, socket))
-}
 
-/// Refuses a listener that other machines can reach. Names are resolved now, and systemd may have opened it.
-fn unless_open(section: &'static str, acceptor: &Acceptor) -> Result<(), OpenListener> {
-    match acceptor.listeners().iter().find(|listener| !listener.is_local()) {
-        Some(open) => Err(OpenListener { section, address: open.to_string() }),
-        None => Ok(()),
-    }
-}
-
-/// Binds the listeners of a protocol. Sockets from systemd replace the addresses in the config. A socket that the
-/// process before an upgrade had for an address is used again.
-fn acceptor(
-    name: &str,
-    listen: &Listen,
-    inherited: &mut Inherited,
-    unix_mode: u32,
-    access_list: Arc<AccessList>,
-    metrics: &ConnectionMetrics,
-) -> anyhow::Result<Acceptor> {
-    let mut listeners: Vec<Listener> = iter::from_fn(|| inherited.take(name, None)).collect();
-    for listener in listeners.iter().filter(|listener| access_list.is_open() && !listener.is_local()) {
-        tracing::warn!(
-            "{} on {listener}, which systemd has opened, has no TLS and no list of networks",
-            listen.name
-        );
-    }
-    if listeners.is_empty() {
-        for address in &listen.addresses {
-            listeners.push(match inherited.take(name, Some(address)) {
-                Some(listener) => listener,
-                None => Listener::bind(address, unix_mode)?,
-            });
+    /// Refuses the last acceptor if other machines can reach it without a token. Names are resolved now, and systemd may
+    /// have opened its listeners.
+    fn unless_open(&self, has_token: bool) -> Result<(), OpenListener> {
+        let open = |acceptor: &Arc<Acceptor>| {
+            let address = acceptor.listeners.iter().find(|listener| !listener.is_local())?.to_string();
+            Some(OpenListener { section: acceptor.name, address })
+        };
+        match self.acceptors.last().filter(|_| !has_token).and_then(open) {
+            Some(open) => Err(open),
+            None => Ok(()),
         }
     }
-    for listener in &listeners {
-        tracing::info!("{} on {listener}", listen.name);
-    }
-    let listeners = listeners.into_iter().map(Arc::new).collect();
-    Ok(Acceptor::new(listeners, listen.connections_max, access_list, metrics.clone()))
 }
 
 /// A thread for a listener beside those of the proxies, so that its load does not slow decisions down.
 #[derive(Debug)]
-pub(super) struct SideThread {
+struct SideThread {
     handle: Handle,
     _end: oneshot::Sender<()>,
 }
 
 impl SideThread {
-    pub(super) fn start(name: &str) -> anyhow::Result<SideThread> {
+    fn start(name: &str) -> anyhow::Result<SideThread> {
         let runtime =
             Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
         let handle = runtime.handle().clone();
@@ -293,7 +226,7 @@ impl SideThread {
     }
 
     /// Calls `open`. Sockets that it binds and tasks that it spawns belong to the thread.
-    pub(super) fn enter<T>(&self, open: impl FnOnce() -> T) -> T {
+    fn enter<T>(&self, open: impl FnOnce() -> T) -> T {
         let _entered = self.handle.enter();
         open()
     }

@@ -6,7 +6,7 @@
     reason = "it starts the runtime, its threads and its timers"
 )]
 
-mod access_lists;
+mod certificates;
 mod edited;
 mod listeners;
 mod parts;

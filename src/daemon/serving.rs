@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::config::Config;
-use crate::daemon::access_lists::Certificates;
+use crate::daemon::certificates::Certificates;
 use crate::daemon::listeners::Listeners;
 use crate::daemon::{parts, rounds};
 use crate::observe::clock::Clock;
@@ -117,7 +117,7 @@ impl Built {
         let agent = Arc::new(agent.with_peers(parts::peers(config, &metrics)));
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
-        let listeners = Listeners::bind(config, inherited, clock, &metrics, ask)?;
+        let listeners = Listeners::bind(config, inherited, &agent, ask)?;
         Ok(Built { agent, listeners, reload, cluster, upgrades })
     }
 
@@ -129,7 +129,7 @@ impl Built {
         {
             let (config, metrics, reload) = (config.clone(), metrics.clone(), reload.clone());
             let (throttle, status, clock) = (agent.throttle.clone(), agent.status.clone(), agent.clock);
-            let token_server = listeners.token_server();
+            let token_server = listeners.token_server.clone();
             let joining = Node { config, token_server, cluster, throttle, reload, clock, metrics, status };
             node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
         }
@@ -145,7 +145,7 @@ impl Built {
 
 impl Serving {
     pub(super) fn certificates(&self) -> Certificates {
-        self.listeners.certificates().clone()
+        self.listeners.certificates.clone()
     }
 
     /// What it serves, for the operator.

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::ConfigFile;
-use crate::daemon::access_lists::Certificates;
+use crate::daemon::certificates::Certificates;
 use crate::observe::log;
 use crate::observe::systemd;
 use crate::watch::Reload;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -18,6 +19,7 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::status::{Quotas, Row, Why};
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
 use crate::server::http1::WriteTimeouts;
@@ -49,10 +51,10 @@ const OPENMETRICS: HeaderValue =
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The service of the admin listener, shared by all its connections.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Admin {
-    token: Option<Arc<Token>>,
-    hosts: Arc<Hosts>,
+    token: Option<Token>,
+    hosts: Hosts,
     /// None: the process cannot be upgraded.
     upgrades: Option<UpgradeRequests>,
 }
@@ -66,7 +68,7 @@ impl Admin {
     /// With a token, requests without it get only the page, health and readiness. Without a token, requests over TCP
     /// must name one of the hosts.
     pub(crate) fn new(token: Option<Token>, hosts: Hosts) -> Admin {
-        Admin { token: token.map(Arc::new), hosts: Arc::new(hosts), upgrades: None }
+        Admin { token, hosts, upgrades: None }
     }
 
     /// Sends requests for an upgrade there.
@@ -74,7 +76,7 @@ impl Admin {
         Admin { upgrades: Some(upgrades), ..self }
     }
 
-    pub(crate) async fn serve(self, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
+    async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         // No browser opens a Unix socket.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
         let (agent, ending, admin) = (&agent, &shutdown.signal(), &self);
@@ -153,6 +155,12 @@ impl Admin {
     fn is_open_to(&self, request: &Request<Incoming>) -> bool {
         let Some(token) = &self.token else { return true };
         request.headers().get(AUTHORIZATION).is_some_and(|given| token.is_in(given.as_bytes()))
+    }
+}
+
+impl Service for Admin {
+    fn call(self: Arc<Self>, Accepted { stream, agent, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
+        Box::pin(self.serve(stream, agent, shutdown))
     }
 }
 

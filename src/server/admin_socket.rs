@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
 use crate::server::runtime_api::{Answer, Control, PIECE_BYTES, Prompt, VERSION, answer, commands};
 use crate::server::shutdown::{Shutdown, Signal};
@@ -20,8 +22,18 @@ pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;
 /// The longest wait for a whole line, and for a client to read its answer.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The service of the admin socket.
+#[derive(Debug)]
+pub(crate) struct AdminSocket;
+
+impl Service for AdminSocket {
+    fn call(self: Arc<Self>, Accepted { stream, agent, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
+        Box::pin(serve(stream, agent, shutdown))
+    }
+}
+
 /// Serves until the client closes, the last answer is sent, or the shutdown begins.
-pub(crate) async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut console = Console {
         stream: BufReader::new(limited(stream, IDLE_TIMEOUT)),
         prompt: Prompt::Once,

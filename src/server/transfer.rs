@@ -26,6 +26,16 @@ pub(crate) enum State {
     Http(Vec<u8>),
 }
 
+impl State {
+    /// The name of the acceptor that goes on with it.
+    pub(crate) fn acceptor(&self) -> &'static str {
+        match self {
+            State::Spop(_) => "spop",
+            State::Http(_) => "http",
+        }
+    }
+}
+
 impl Transfer {
     /// Makes a stream of a socket from another process, for the runtime of the caller.
     ///

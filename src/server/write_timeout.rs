@@ -30,11 +30,13 @@ mod tests {
     use crate::observe::clock::Clock;
     use crate::observe::metrics::Metrics;
     use crate::observe::status::Status;
+    use crate::server::acceptor::{Accepted, Service};
     use crate::server::admin::Admin;
+    use crate::server::admin_socket::AdminSocket;
     use crate::server::agent::Agent;
     use crate::server::hosts::Hosts;
     use crate::server::http::Check;
-    use crate::server::{admin_socket, shutdown};
+    use crate::server::shutdown;
     use slowlane_core::base::hold::{HoldLimits, WhenFull};
     use slowlane_core::base::key::Key;
     use slowlane_core::policy::Policy;
@@ -74,16 +76,20 @@ mod tests {
             }
         }
 
-        /// Serves one connection and returns the time that it took.
         async fn serve(self, agent: Arc<Agent>, stream: UnixStream) -> Duration {
-            let (_trigger, shutdown) = shutdown::channel();
-            let (started, stream) = (Instant::now(), Stream::Unix(stream));
             match self {
-                Way::Socket => admin_socket::serve(stream, agent, shutdown).await,
-                Way::Http => Admin::new(None, Hosts::default()).serve(stream, agent, shutdown).await,
+                Way::Socket => serve(AdminSocket, agent, stream).await,
+                Way::Http => serve(Admin::new(None, Hosts::default()), agent, stream).await,
             }
-            started.elapsed()
         }
+    }
+
+    /// Serves one connection and returns the time that it took.
+    async fn serve(service: impl Service, agent: Arc<Agent>, stream: UnixStream) -> Duration {
+        let (_trigger, shutdown) = shutdown::channel();
+        let (started, stream) = (Instant::now(), Stream::Unix(stream));
+        Arc::new(service).call(Accepted { stream, earlier: None, guest: None, agent, shutdown }).await;
+        started.elapsed()
     }
 
     fn is_about(reported: Duration, seconds: u64) -> bool {
@@ -156,18 +162,14 @@ mod tests {
                 while client.write_all(questions.as_bytes()).await.is_ok() {}
                 sleep(Duration::from_secs(1_000)).await;
             });
-            let (_trigger, shutdown) = shutdown::channel();
-            let (agent, stream) = (agent(), Stream::Unix(server));
-            let check = Check::new(Duration::from_secs(75));
             let served = async {
                 match is_check {
-                    true => check.serve(stream, Vec::new(), agent, shutdown).await,
-                    false => Admin::new(None, Hosts::default()).serve(stream, agent, shutdown).await,
+                    true => serve(Check::new(Duration::from_secs(75)), agent(), server).await,
+                    false => Way::Http.serve(agent(), server).await,
                 }
             };
-            let started = Instant::now();
-            timeout(Duration::from_secs(600), served).await.expect("the connection is closed");
-            assert!(is_about(started.elapsed(), if is_check { 75 } else { 60 }), "{:?}", started.elapsed());
+            let served = timeout(Duration::from_secs(600), served).await.expect("the connection is closed");
+            assert!(is_about(served, if is_check { 75 } else { 60 }), "{served:?}");
         }
     }
 

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout_at};
 
 use crate::observe::clock::Clock;
 use crate::observe::groups::TokenServerMetrics;
 use crate::observe::log::OncePerSecond;
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::lobby::{Guest, Lobby};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::{Stream, drain};
@@ -42,7 +44,7 @@ const TO_RESP: &[u8] =
 pub(crate) struct TokenServer {
     store: Mutex<StoreServer>,
     token: Option<Token>,
-    pub(crate) lobby: Arc<Lobby>,
+    lobby: Arc<Lobby>,
     clock: Clock,
     metrics: TokenServerMetrics,
     foreign_line: OncePerSecond,
@@ -56,7 +58,7 @@ impl TokenServer {
     }
 
     /// Serves until the client closes or falls silent, or the shutdown begins.
-    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, mut guest: Guest, shutdown: Shutdown) {
+    async fn serve(self: Arc<Self>, stream: Stream, mut guest: Guest, shutdown: Shutdown) {
         let peer = stream.peer();
         let mut stream = limited(stream, IDLE_MAX);
         match shutdown.unless_begun(self.talk(&mut stream, &mut guest)).await {
@@ -128,5 +130,16 @@ impl TokenServer {
         let refused = store.refused();
         self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
         response
+    }
+}
+
+impl Service for TokenServer {
+    fn call(self: Arc<Self>, Accepted { stream, guest, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
+        let guest = guest.expect("the service has a lobby");
+        Box::pin(self.serve(stream, guest, shutdown))
+    }
+
+    fn lobby(&self) -> Option<&Arc<Lobby>> {
+        Some(&self.lobby)
     }
 }

@@ -6,9 +6,13 @@ mod link;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
+use crate::server::transfer::State;
 use conversation::{Conversation, Shared};
 use link::Link;
 
@@ -35,5 +39,16 @@ impl Check {
         if let Err(error) = link.run().await {
             tracing::debug!("http connection lost: {error}");
         }
+    }
+}
+
+impl Service for Check {
+    fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()> {
+        let Accepted { stream, earlier, agent, shutdown, .. } = accepted;
+        let unread = match earlier {
+            Some(State::Http(unread)) => unread,
+            _ => Vec::new(),
+        };
+        Box::pin(Check::clone(&self).serve(stream, unread, agent, shutdown))
     }
 }

@@ -22,14 +22,16 @@ use spop::peers::{Hello, Status};
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Connects to the proxies that the config tells to dial, in tasks of the runtime of the caller.
+pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
+    let Some(peers) = agent.peers() else { return };
+    for (name, address) in peers.settings.dial.clone() {
+        tokio::spawn(keep(peers.clone(), name, address, agent.clone(), shutdown.clone()));
+    }
+}
+
 /// Keeps a connection to a proxy, unless it has connected by itself. Two that dial each other at once would part again.
-pub(crate) async fn dial(
-    peers: Arc<Peers>,
-    name: String,
-    address: Address,
-    agent: Arc<Agent>,
-    shutdown: Shutdown,
-) {
+async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agent>, shutdown: Shutdown) {
     let Ok(peer) = peers.peer(&name) else { return };
     let (line, mut is_reported) = (OncePerSecond::default(), false);
     loop {

@@ -14,4 +14,3 @@ mod session;
 pub use registry::{Peers, Settings};
 
 pub(crate) use dial::dial;
-pub(crate) use session::serve;

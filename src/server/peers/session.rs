@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use fastrand::Rng;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::observe::clock::Clock;
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
 use crate::server::peers::registry::{Connection, Latest, Peer, Peers};
 use crate::server::shutdown::Shutdown;
@@ -27,8 +29,14 @@ const TICK: Duration = Duration::from_millis(200);
 /// Bytes that are read at once. A message is shorter.
 const READ_BYTES: usize = 64 << 10;
 
+impl Service for Peers {
+    fn call(self: Arc<Self>, Accepted { stream, agent, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
+        Box::pin(serve(self, stream, agent, shutdown))
+    }
+}
+
 /// Serves a peer that has connected.
-pub(crate) async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
+async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut unread = BytesMut::new();
     let greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread, agent.clock.now()));
     let Some(greeted) = shutdown.unless_begun(greeted).await else { return };

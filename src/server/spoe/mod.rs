@@ -6,13 +6,17 @@ mod link;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 pub use conversation::{Conversation, Used};
 
 use crate::observe::log::OncePerSecond;
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
 use crate::server::shutdown::Shutdown;
 use crate::server::spop_state::SpopState;
 use crate::server::stream::Stream;
+use crate::server::transfer::State;
 use link::{Link, Settings};
 
 /// The SPOP service, shared by all its connections.
@@ -42,5 +46,16 @@ impl Spoe {
         {
             tracing::debug!("spop connection lost: {error}");
         }
+    }
+}
+
+impl Service for Spoe {
+    fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()> {
+        let Accepted { stream, earlier, agent, shutdown, .. } = accepted;
+        let spop_state = match earlier {
+            Some(State::Spop(spop_state)) => spop_state,
+            _ => SpopState::default(),
+        };
+        Box::pin(self.serve(stream, spop_state, agent, shutdown))
     }
 }
