@@ -31,7 +31,7 @@ pub struct PeerLine {
 }
 
 /// The connection of a proxy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PeerConnection {
     pub address: String,
     pub since_s: u64,

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use crate::observe::log::OncePerSecond;
 use crate::server::agent::Agent;
-use crate::server::peers::registry::Peers;
-use crate::server::peers::session::{PATIENCE, Session};
+use crate::server::peers::registry::{Connection, Peers};
+use crate::server::peers::session::{PATIENCE, Session, send};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use slowlane_core::base::address::Address;
@@ -42,7 +42,8 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((stream, unread)) => {
                     is_reported = false;
-                    let session = Session { peers, name: name.clone(), peer, agent, is_dialled: true };
+                    let connection = Connection::new(stream.peer(), true, agent.clock.now());
+                    let session = Session { peers, name: name.clone(), peer, agent, connection };
                     session.run(stream, unread, shutdown.clone()).await;
                 }
                 Err(error) if !is_reported && line.allow(agent.clock.now()).is_some() => {
@@ -67,7 +68,7 @@ async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(St
     stream.set_options();
     let mut out = Vec::new();
     Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
-    stream.write_all(&out).await?;
+    send(&mut stream, &mut out).await?;
     let mut unread = BytesMut::new();
     loop {
         if stream.read_buf(&mut unread).await? == 0 {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::observe::groups::PeersMetrics;
 use crate::observe::log::OncePerSecond;
@@ -59,21 +59,18 @@ pub(super) struct Lines {
 pub(super) struct Peer {
     pub(super) lines: Arc<Lines>,
     proxy: Mutex<Proxy>,
-    /// The number of its last connection. An older one ends.
-    latest: watch::Sender<u64>,
-    connection: Mutex<Option<Connection>>,
+    /// Its last connection. An older one ends.
+    connection: Mutex<Option<Arc<Connection>>>,
 }
 
-/// The state of a connection, for operators.
-#[derive(Clone, Debug, Default)]
+/// A connection, which belongs to its session.
+#[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) since: Timestamp,
-    pub(super) address: String,
-    pub(super) is_dialled: bool,
-    pub(super) has_all: bool,
-    pub(super) updates: u64,
-    pub(super) pushes: u64,
-    pub(super) unacknowledged: u64,
+    since: Timestamp,
+    /// Its state for operators, but for the time.
+    pub(super) status: Mutex<PeerConnection>,
+    /// Another connection of the same proxy has begun.
+    pub(super) is_replaced: Notify,
 }
 
 impl Peers {
@@ -107,7 +104,6 @@ impl Peers {
         let peer = Arc::new(Peer {
             lines: if is_listed { Arc::default() } else { self.unlisted.clone() },
             proxy: Mutex::new(Proxy::new(fields.clone(), KEYS_MAX)),
-            latest: watch::Sender::new(0),
             connection: Mutex::default(),
         });
         peers.insert(name.to_owned(), peer.clone());
@@ -117,7 +113,7 @@ impl Peers {
     /// All proxies as operators see them, by their names.
     pub fn status(&self, now: Timestamp) -> PeersStatus {
         let proxies = self.all().into_iter().map(|(name, peer)| {
-            let connection = peer.connection.lock().clone().map(|connection| connection.reported(now));
+            let connection = peer.connection.lock().as_ref().map(|connection| connection.status(now));
             let proxy = peer.proxy();
             PeerLine {
                 name: shown(name.as_bytes()),
@@ -155,17 +151,13 @@ impl Peers {
 }
 
 impl Connection {
-    fn reported(self, now: Timestamp) -> PeerConnection {
-        let Connection { since, address, is_dialled, has_all, updates, pushes, unacknowledged } = self;
-        PeerConnection {
-            address,
-            since_s: now.since(since).as_secs(),
-            is_dialled,
-            is_synced: has_all,
-            updates,
-            pushes,
-            acks_behind: unacknowledged,
-        }
+    pub(super) fn new(address: String, is_dialled: bool, now: Timestamp) -> Arc<Connection> {
+        let status = Mutex::new(PeerConnection { address, is_dialled, ..PeerConnection::default() });
+        Arc::new(Connection { since: now, status, is_replaced: Notify::new() })
+    }
+
+    fn status(&self, now: Timestamp) -> PeerConnection {
+        PeerConnection { since_s: now.since(self.since).as_secs(), ..self.status.lock().clone() }
     }
 }
 
@@ -178,54 +170,16 @@ impl Peer {
         self.connection.lock().is_some()
     }
 
-    /// Begins a connection. The one before ends. Returns the number of its unacknowledged updates, too.
-    pub(super) fn connect(&self, connection: Connection) -> (Latest, u64) {
-        let mut number = 0;
-        self.latest.send_modify(|latest| {
-            *latest += 1;
-            number = *latest;
-        });
-        let before = self.connection.lock().replace(connection);
-        let behind = before.map_or(0, |connection| connection.unacknowledged);
-        (Latest { number, latest: self.latest.subscribe() }, behind)
-    }
-
-    /// Notes the state of a connection, unless it is no longer the latest.
-    pub(super) fn note(&self, latest: &Latest, note: impl FnOnce(&mut Connection)) {
-        if latest.is_latest()
-            && let Some(connection) = &mut *self.connection.lock()
-        {
-            note(connection);
+    /// Begins a connection. The one before ends.
+    pub(super) fn connect(&self, connection: &Arc<Connection>) {
+        if let Some(before) = self.connection.lock().replace(connection.clone()) {
+            before.is_replaced.notify_one();
         }
     }
 
-    /// Ends a connection, unless another has replaced it. Returns the number of its unacknowledged updates.
-    pub(super) fn disconnect(&self, latest: &Latest) -> u64 {
-        let mut connection = self.connection.lock();
-        let ended = if latest.is_latest() { connection.take() } else { None };
-        ended.map_or(0, |connection| connection.unacknowledged)
-    }
-}
-
-/// Tells a connection of its successor.
-#[derive(Debug)]
-pub(super) struct Latest {
-    number: u64,
-    latest: watch::Receiver<u64>,
-}
-
-impl Latest {
-    pub(super) fn is_latest(&self) -> bool {
-        *self.latest.borrow() == self.number
-    }
-
-    /// Returns once another connection of the same proxy has begun.
-    pub(super) async fn is_replaced(&mut self) {
-        let number = self.number;
-        if self.latest.wait_for(|latest| *latest != number).await.is_err() {
-            // The registry is gone: the daemon ends, and nobody replaces anything.
-            std::future::pending().await
-        }
+    /// Ends a connection, unless another has replaced it.
+    pub(super) fn disconnect(&self, connection: &Arc<Connection>) {
+        self.connection.lock().take_if(|latest| Arc::ptr_eq(latest, connection));
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::observe::clock::Clock;
 use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
-use crate::server::peers::registry::{Connection, Latest, Peer, Peers};
+use crate::server::peers::registry::{Connection, Peer, Peers};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use slowlane_core::base::time::Timestamp;
@@ -42,7 +42,8 @@ async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdow
     let Some(greeted) = shutdown.unless_begun(greeted).await else { return };
     match greeted {
         Ok(Ok(Some((name, peer)))) => {
-            let session = Session { peers, name, peer, agent, is_dialled: false };
+            let connection = Connection::new(stream.peer(), false, agent.clock.now());
+            let session = Session { peers, name, peer, agent, connection };
             session.run(stream, unread, shutdown).await;
         }
         Ok(Ok(None)) => {
@@ -93,8 +94,7 @@ async fn greet(
     };
     let mut out = Vec::new();
     answer.as_ref().map_or_else(|status| *status, |_| Status::OK).encode(&mut out);
-    stream.write_all(&out).await?;
-    stream.flush().await?;
+    send(stream, &mut out).await?;
     Ok(answer.ok())
 }
 
@@ -104,7 +104,7 @@ pub(super) struct Session {
     pub(super) name: String,
     pub(super) peer: Arc<Peer>,
     pub(super) agent: Arc<Agent>,
-    pub(super) is_dialled: bool,
+    pub(super) connection: Arc<Connection>,
 }
 
 /// The reason for the end of a connection.
@@ -119,21 +119,14 @@ enum End {
 
 impl Session {
     pub(super) async fn run(self, stream: Stream, unread: BytesMut, shutdown: Shutdown) {
-        let connection = Connection {
-            since: self.agent.clock.now(),
-            address: stream.peer(),
-            is_dialled: self.is_dialled,
-            ..Connection::default()
-        };
-        let (mut latest, behind) = self.peer.connect(connection);
-        self.peers.metrics.behind(behind, 0);
+        self.peer.connect(&self.connection);
         self.peers.metrics.sessions.inc();
         if let Some(suppressed) = self.peer.lines.connected.allow(self.agent.clock.now()) {
             tracing::info!(suppressed, "peer {} is connected", self.name);
         }
-        let end = self.converse(stream, unread, &mut latest, &shutdown).await;
-        let behind = self.peer.disconnect(&latest);
-        self.peers.metrics.behind(behind, 0);
+        let end = self.converse(stream, unread, &shutdown).await;
+        self.peer.disconnect(&self.connection);
+        self.peers.metrics.behind(self.connection.status.lock().acks_behind, 0);
         self.peers.metrics.sessions.dec();
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
@@ -153,30 +146,22 @@ impl Session {
         }
     }
 
-    async fn converse(
-        &self,
-        mut stream: Stream,
-        mut unread: BytesMut,
-        latest: &mut Latest,
-        shutdown: &Shutdown,
-    ) -> End {
+    async fn converse(&self, mut stream: Stream, mut unread: BytesMut, shutdown: &Shutdown) -> End {
         let mut out = Vec::new();
         let mut link = Link::begin(self.agent.clock.now().since_epoch(), &mut out);
         self.peer.proxy().begin();
         let (mut tick, mut rng) = (interval(TICK), Rng::new());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, latest, &mut rng) {
+            if let Err(error) = self.receive(&mut link, &mut unread, &mut out, &mut rng) {
                 error.protocol_error().encode(&mut out);
-                let _ = timeout(PATIENCE, write(&mut stream, &mut out)).await;
+                let _ = send(&mut stream, &mut out).await;
                 return End::Broken(error);
             }
             if !out.is_empty() {
                 link.sent(self.agent.clock.now().since_epoch());
-                match timeout(PATIENCE, write(&mut stream, &mut out)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => return End::Io(error),
-                    Err(_) => return End::Io(io::ErrorKind::TimedOut.into()),
+                if let Err(error) = send(&mut stream, &mut out).await {
+                    return End::Io(error);
                 }
             }
             unread.reserve(READ_BYTES);
@@ -187,11 +172,11 @@ impl Session {
                     Err(error) => return End::Io(error),
                 },
                 _ = tick.tick() => {
-                    if let Err(silence) = self.tick(&mut link, &mut out, latest) {
+                    if let Err(silence) = self.tick(&mut link, &mut out) {
                         return End::Silent(silence);
                     }
                 }
-                () = latest.is_replaced() => return End::Replaced,
+                () = self.connection.is_replaced.notified() => return End::Replaced,
                 () = shutdown.begun() => return End::Shutdown,
             }
         }
@@ -203,7 +188,6 @@ impl Session {
         link: &mut Link,
         unread: &mut BytesMut,
         out: &mut Vec<u8>,
-        latest: &Latest,
         rng: &mut Rng,
     ) -> Result<(), Error> {
         if unread.is_empty() {
@@ -259,7 +243,7 @@ impl Session {
         if has_defined_all {
             self.warn_of_tables(link, moment.now);
         }
-        self.push(link, &pushes, out, latest, updates);
+        self.push(link, &pushes, out, updates);
         Ok(())
     }
 
@@ -271,29 +255,27 @@ impl Session {
     }
 
     /// Appends what is due now.
-    fn tick(&self, link: &mut Link, out: &mut Vec<u8>, latest: &Latest) -> Result<(), Duration> {
+    fn tick(&self, link: &mut Link, out: &mut Vec<u8>) -> Result<(), Duration> {
         let moment = self.moment();
         link.tick(moment.now.since_epoch(), out)?;
         let mut pushes = Vec::new();
         self.peer.proxy().due(&self.agent.throttle, moment, &mut pushes);
-        self.push(link, &pushes, out, latest, 0);
+        self.push(link, &pushes, out, 0);
         Ok(())
     }
 
-    fn push(&self, link: &mut Link, pushes: &[LimitPush], out: &mut Vec<u8>, latest: &Latest, updates: u64) {
+    fn push(&self, link: &mut Link, pushes: &[LimitPush], out: &mut Vec<u8>, updates: u64) {
         let pushed = |push: &&LimitPush| {
             let LimitPush { table, key, numbers } = push;
             link.push(table, key, numbers, out)
         };
         let pushes = pushes.iter().filter(pushed).count() as u64;
         self.peers.metrics.pushes.inc_by(pushes);
-        let (unacknowledged, has_all) = (link.unacknowledged(), link.has_all());
-        self.peer.note(latest, |connection| {
-            connection.updates += updates;
-            connection.pushes += pushes;
-            self.peers.metrics.behind(connection.unacknowledged, unacknowledged);
-            (connection.unacknowledged, connection.has_all) = (unacknowledged, has_all);
-        });
+        let mut status = self.connection.status.lock();
+        status.updates += updates;
+        status.pushes += pushes;
+        self.peers.metrics.behind(status.acks_behind, link.unacknowledged());
+        (status.acks_behind, status.is_synced) = (link.unacknowledged(), link.has_all());
     }
 
     fn moment(&self) -> Moment {
@@ -301,9 +283,13 @@ impl Session {
     }
 }
 
-async fn write(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
-    stream.write_all(out).await?;
-    stream.flush().await?;
+/// Sends what is to be written, unless the peer does not read it in time.
+pub(super) async fn send(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
+    timeout(PATIENCE, async {
+        stream.write_all(out).await?;
+        stream.flush().await
+    })
+    .await??;
     out.clear();
     Ok(())
 }
