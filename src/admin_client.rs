@@ -13,15 +13,11 @@ use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::server::stream::Stream;
 use slowlane_core::base::address::Address;
 use slowlane_core::base::shown::shown;
 use slowlane_core::base::token::Token;
@@ -112,22 +108,11 @@ impl AdminClient {
 
     async fn copy(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
         let patience = question.patience;
-        let mut answer = match &self.address {
-            Address::Tcp(address) => {
-                let stream = self.within(patience, TcpStream::connect(address)).await?;
-                match &self.tls {
-                    None => self.within(patience, self.answer(stream, question)).await?,
-                    Some(tls) => {
-                        let stream = self.secured(address, tls, stream).await?;
-                        self.within(patience, self.answer(stream, question)).await?
-                    }
-                }
-            }
-            Address::Unix(path) => {
-                let stream = self.within(patience, UnixStream::connect(path)).await?;
-                self.within(patience, self.answer(stream, question)).await?
-            }
-        };
+        let mut stream = self.within(patience, Stream::connect(&self.address)).await?;
+        if let (Address::Tcp(address), Some(tls)) = (&self.address, &self.tls) {
+            stream = self.secured(address, tls.clone(), stream).await?;
+        }
+        let mut answer = self.within(patience, self.answer(stream, question)).await?;
         if answer.status() != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
@@ -143,27 +128,21 @@ impl AdminClient {
     async fn secured(
         &self,
         address: &str,
-        tls: &Arc<ClientConfig>,
-        stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, AskError> {
-        let insecure =
-            |reason: String| AskError::Insecure { address: self.address.clone(), reason: shown(reason) };
+        tls: Arc<ClientConfig>,
+        stream: Stream,
+    ) -> Result<Stream, AskError> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(host).map_err(|error| insecure(error.to_string()))?;
-        let handshake = TlsConnector::from(tls.clone()).connect(name, stream);
-        match timeout(PATIENCE, handshake).await {
-            Ok(secured) => secured.map_err(|error| insecure(error.to_string())),
-            Err(_) => Err(insecure(format!("no handshake within {} s", PATIENCE.as_secs()))),
-        }
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let reason = match timeout(PATIENCE, stream.secured(host, tls)).await {
+            Ok(Ok(secured)) => return Ok(secured),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no handshake within {} s", PATIENCE.as_secs()),
+        };
+        Err(AskError::Insecure { address: self.address.clone(), reason: shown(reason) })
     }
 
     /// The head of the answer. Its body comes piece by piece.
-    async fn answer(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        question: Question,
-    ) -> anyhow::Result<Response<Incoming>> {
+    async fn answer(&self, stream: Stream, question: Question) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let mut request = Request::builder()

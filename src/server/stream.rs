@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,7 +10,11 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, copy, sink};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use slowlane_core::base::address::Address;
 
 /// Detects within minutes that the machine of a proxy has vanished, which would send nothing more.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
@@ -30,6 +35,23 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// Connects to an address.
+    pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
+        let stream = match address {
+            Address::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await?),
+            Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+        };
+        stream.set_options();
+        Ok(stream)
+    }
+
+    /// Makes the handshake of a client over TCP, and verifies that the server has the name of the host.
+    pub(crate) async fn secured(self, host: &str, tls: Arc<ClientConfig>) -> io::Result<Stream> {
+        let Stream::Tcp(stream) = self else { return Ok(self) };
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        Ok(Stream::Tls(Box::new(TlsConnector::from(tls).connect(name, stream).await?.into())))
+    }
+
     /// Sets the options of a TCP socket. The task that serves the connection calls this, not the loop that accepts.
     pub(crate) fn set_options(&self) {
         if let Stream::Tcp(stream) = self {

@@ -3,11 +3,9 @@
 use std::io;
 
 use redis::{ConnectionAddr, ConnectionInfo};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::server::stream::Stream;
 use crate::store_protocol::{Answer, Question, greet, greeted, read, write};
 use crate::sync::settings::Files;
 use crate::sync::store::StoreError;
@@ -16,13 +14,8 @@ use slowlane_core::cluster::{Due, Response};
 /// The longest answer: all blocks, each with the longest target.
 const ANSWER_BYTES_MAX: usize = 128 << 20;
 
-/// A stream over TCP, with TLS or without.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
 /// The connection of a node to a token server.
-pub(super) struct TokenLink(Box<dyn Stream>);
+pub(super) struct TokenLink(Stream);
 
 impl TokenLink {
     /// Connects, and shows the token.
@@ -52,19 +45,18 @@ impl TokenLink {
     }
 }
 
-async fn stream(address: &ConnectionAddr, files: &Files) -> Result<Box<dyn Stream>, StoreError> {
+async fn stream(address: &ConnectionAddr, files: &Files) -> Result<Stream, StoreError> {
     let (host, port, is_tls) = match address {
         ConnectionAddr::Tcp(host, port) => (host, *port, false),
         ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
         _ => unreachable!("the address of a token server has a host and a port"),
     };
-    let stream = TcpStream::connect((host.as_str(), port)).await?;
-    stream.set_nodelay(true)?;
+    let stream = Stream::Tcp(TcpStream::connect((host.as_str(), port)).await?);
+    stream.set_options();
     if !is_tls {
-        return Ok(Box::new(stream));
+        return Ok(stream);
     }
-    let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
     // The files may be others than at the last connection.
-    let connector = TlsConnector::from(files.client().map_err(io::Error::other)?);
-    Ok(Box::new(connector.connect(name, stream).await?))
+    let tls = files.client().map_err(io::Error::other)?;
+    Ok(stream.secured(host, tls).await?)
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use crate::observe::log::OncePerSecond;
@@ -61,12 +60,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
 
 /// A connection after its handshake, and what was read beyond it.
 async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
-    let mut stream = match address {
-        Address::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await?),
-        Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
-    };
-    stream.set_options();
-    let mut out = Vec::new();
+    let (mut stream, mut out) = (Stream::connect(address).await?, Vec::new());
     Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
     send(&mut stream, &mut out).await?;
     let mut unread = BytesMut::new();

@@ -8,9 +8,8 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::observe::clock::Clock;
 use crate::observe::groups::{ListenerTlsMetrics, Reason};
@@ -114,7 +113,7 @@ impl Tls {
             accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
                 Ok(Ok(stream)) => {
                     self.metrics.handshakes.inc();
-                    return Some(Box::new(stream));
+                    return Some(Box::new(stream.into()));
                 }
                 Ok(Err(error)) => failure(&error),
                 Err(_) => (Reason::Timeout, "it took too long".into()),
