@@ -13,7 +13,11 @@ use hyper::header::{
     ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
     ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -22,11 +26,11 @@ use crate::observe::status::{Quotas, Row, Why};
 use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
 use crate::server::hosts::Hosts;
-use crate::server::http1::WriteTimeouts;
 use crate::server::runtime_api::{Answer as Reported, PIECE_BYTES, commands};
 use crate::server::shutdown::{Shutdown, Signal};
-use crate::server::stream::Stream;
-use crate::server::{admin_socket, blocks, http1, page, scrape};
+use crate::server::stream::{Stream, drain};
+use crate::server::write_timeout::limited;
+use crate::server::{admin_socket, blocks, page, scrape};
 use slowlane_core::base::key::Key;
 use slowlane_core::base::query::Query;
 use slowlane_core::base::request::Request as Asked;
@@ -34,7 +38,11 @@ use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::token::Token;
 use slowlane_core::throttle::Throttle;
 
+/// The longest wait for a whole request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// The approximate limit for the head of a request: every connection may hold one in memory.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The longest wait for the body of a request: a command has few bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,18 +84,37 @@ impl Admin {
         Admin { upgrades: Some(upgrades), ..self }
     }
 
+    /// Serves until the client closes, sends no whole request or reads no answer for too long, or the shutdown begins. An
+    /// error ends only this connection.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         // No browser opens a Unix socket.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
-        let (agent, ending, admin) = (&agent, &shutdown.signal(), &self);
+        let (agent, signal, admin) = (&agent, &shutdown.signal(), &self);
         let answer = |request| async move {
-            guarded(match wants_host && !admin.hosts.allow(&request) {
+            Ok::<_, Infallible>(guarded(match wants_host && !admin.hosts.allow(&request) {
                 true => plain(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED),
-                false => admin.answer(request, agent, ending).await,
-            })
+                false => admin.answer(request, agent, signal).await,
+            }))
         };
-        let patience = WriteTimeouts { idle: IDLE_TIMEOUT, stalled: admin_socket::IDLE_TIMEOUT };
-        http1::serve(stream, patience, &mut shutdown, answer).await;
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
+        let mut stream = limited(stream, admin_socket::IDLE_TIMEOUT);
+        let mut connection = http.serve_connection(TokioIo::new(&mut stream), service_fn(answer));
+        let served = tokio::select! {
+            // First, so that the connection has done all that it can when the shutdown is looked at.
+            biased;
+            served = &mut connection => served,
+            () = signal.begun() => {
+                std::pin::Pin::new(&mut connection).graceful_shutdown();
+                shutdown.decides_no_more();
+                connection.await
+            }
+        };
+        let Err(error) = served else { return };
+        tracing::debug!("http connection closed: {error}");
+        if error.is_parse() {
+            signal.unless_begun(drain(stream)).await;
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
@@ -130,8 +157,7 @@ impl Admin {
             "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
             "/api/peers" => peers(&request, agent),
-            "/api/blocks" if wants_json(&request) => with_type(JSON, blocks::json(agent)),
-            "/api/blocks" => plain(StatusCode::OK, blocks::text(agent)),
+            "/api/blocks" => shown(wants_json(&request), agent.as_ref(), blocks::json, blocks::text),
             path => match path.strip_prefix("/api/table/") {
                 Some(key) => row(key, agent),
                 None => plain(StatusCode::NOT_FOUND, NOT_FOUND),
@@ -184,20 +210,14 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     if let Some(peers) = agent.peers() {
         why.add_peers(|key| peers.counts(key, now));
     }
-    match wants_json(request) {
-        true => with_type(JSON, why.json()),
-        false => plain(StatusCode::OK, why.to_string()),
-    }
+    shown(wants_json(request), &why, Why::json, ToString::to_string)
 }
 
 /// Answers `/api/quota`: what a client has used of its quotas.
 fn quota(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now());
-    match wants_json(request) {
-        true => with_type(JSON, quotas.json()),
-        false => plain(StatusCode::OK, quotas.to_string()),
-    }
+    shown(wants_json(request), &quotas, Quotas::json, ToString::to_string)
 }
 
 /// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
@@ -205,10 +225,8 @@ fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let Some(line) = agent.status.cluster.get() else {
         return plain(StatusCode::CONFLICT, "this slowlane is alone: it has no [cluster] store\n");
     };
-    match wants_json(request) || request.uri().query() == Some("json") {
-        true => with_type(JSON, serde_json::to_vec(&line).expect("a line is plain data")),
-        false => plain(StatusCode::OK, line.to_string()),
-    }
+    let wants_json = wants_json(request) || request.uri().query() == Some("json");
+    shown(wants_json, &line, json, ToString::to_string)
 }
 
 /// Answers `/api/peers`: the proxies that keep the pace by themselves; as JSON, or as text.
@@ -217,10 +235,19 @@ fn peers(request: &Request<Incoming>, agent: &Agent) -> Answer {
         return plain(StatusCode::CONFLICT, "this slowlane has no peers: add [peers] listen to its config\n");
     };
     let status = peers.status(agent.clock.now());
-    match wants_json(request) {
-        true => with_type(JSON, serde_json::to_vec(&status).expect("a status is plain data")),
-        false => plain(StatusCode::OK, status.to_string()),
+    shown(wants_json(request), &status, json, ToString::to_string)
+}
+
+/// As JSON, or as text.
+fn shown<T>(wants_json: bool, what: &T, json: fn(&T) -> String, text: fn(&T) -> String) -> Answer {
+    match wants_json {
+        true => with_type(JSON, json(what)),
+        false => plain(StatusCode::OK, text(what)),
     }
+}
+
+fn json(what: &impl Serialize) -> String {
+    serde_json::to_string(what).expect("it is plain data")
 }
 
 fn wants_json(request: &Request<Incoming>) -> bool {

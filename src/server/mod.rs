@@ -17,7 +17,6 @@ pub(crate) mod dedup;
 pub(crate) mod holds;
 pub(crate) mod hosts;
 pub mod http;
-mod http1;
 mod inbox;
 pub(crate) mod inherited;
 pub(crate) mod listener;
