@@ -9,7 +9,6 @@
 
 use arrayvec::ArrayVec;
 
-use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Assurance, JUDGED_MAX, Judged, Verdict};
 use crate::law::{Assured, Gcra, Judgement};
@@ -95,11 +94,18 @@ impl Throttle {
         case.assured.filter(|_| !case.slo.dry_run).and_then(|_| self.assured_by(case.slo))
     }
 
+    /// The assured rates of a request, each with a copy of its row.
+    pub(super) fn guarantees(&self, cases: &[Case<'_>], entry: impl Fn(&Case<'_>) -> Entry) -> Guarantees {
+        let guarantee = |(place, case): (usize, &Case<'_>)| {
+            Some(Guarantee { place, assured: self.assured(case)?, entry: entry(case) })
+        };
+        cases.iter().enumerate().filter_map(guarantee).collect()
+    }
+
     /// The assured rate of an SLO, as far as this node gives it.
     pub(super) fn assured_by(&self, slo: &Slo) -> Option<Assured> {
         let assured = slo.assured?;
-        let nodes = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local);
         // Each node assures an equal part: all of them together never assure more than the line says.
-        Some(nodes.map_or(assured, |cluster| assured.split(cluster.nodes())))
+        Some(self.cluster_of(slo).map_or(assured, |cluster| assured.split(cluster.nodes())))
     }
 }

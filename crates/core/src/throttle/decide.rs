@@ -8,14 +8,12 @@ use crate::base::blocked::Blocked;
 use crate::base::key::Key;
 use crate::base::request::Request;
 use crate::base::sample::Sample;
-use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
-use crate::cluster::{Cluster, OnSilence, Share};
 use crate::law::{Arrival, Judgement, Law};
-use crate::policy::{BATCH_MAX, Batch, Case, Slo};
+use crate::policy::{BATCH_MAX, Batch, Case};
 use crate::table::{EACH_MAX, Entry};
-use crate::throttle::assured::{Carried, Guarantee, Guarantees};
+use crate::throttle::assured::{Carried, Guarantee};
 use crate::throttle::state::Throttle;
 
 /// The decisions on a batch, in the order of its requests.
@@ -111,8 +109,8 @@ impl Throttle {
         // Decisions are made after the rows are unlocked.
         for Single { case, arrival, judgement } in singles.iter() {
             let judgement = judgement.expect("each key has been written");
-            let judged = self.judged(case, &judgement);
-            let mut decision = Decision::of_one(judged, arrival.cost, arrival.now);
+            self.note_fallback(&judgement);
+            let mut decision = Decision::of_one(case.judged(&judgement), arrival.cost, arrival.now);
             decision.blocked = case.blocked(&judgement);
             self.open_ticket(&mut decision, std::slice::from_ref(case));
             decisions.push(decision);
@@ -132,8 +130,7 @@ impl Throttle {
             (0..cases.len()).filter(|&place| staged.judgements[place].is_none()).collect();
         let mut keys: ArrayVec<_, EACH_MAX> =
             in_rows.iter().map(|&place| (cases[place].key, self.memory(&cases[place]))).collect();
-        let mut guarantees: Guarantees =
-            cases.iter().enumerate().filter_map(|it| self.guarantee(it)).collect();
+        let mut guarantees = self.guarantees(cases, |_| Entry::default());
         keys.extend(
             guarantees
                 .iter()
@@ -154,8 +151,8 @@ impl Throttle {
             };
             let judgements: ArrayVec<Judgement, JUDGED_MAX> =
                 cases.iter().zip(&staged.judgements).map(rule).collect();
-            let carried = Carried::find(cases, &judgements, &guarantees, arrival.cost, now);
-            let decision = self.combine(cases, &judgements, carried, &guarantees, arrival);
+            judgements.iter().for_each(|judgement| self.note_fallback(judgement));
+            let decision = combine(cases, &judgements, &guarantees, arrival);
             for (row, &place) in in_rows.iter().enumerate() {
                 let (judged, entry) = (&decision.judged()[place], &mut entries[row]);
                 let states = (before[row], entry);
@@ -175,31 +172,6 @@ impl Throttle {
         decision
     }
 
-    /// The assured rate of a case, before its row is known.
-    fn guarantee(&self, (place, case): (usize, &Case<'_>)) -> Option<Guarantee> {
-        Some(Guarantee { place, assured: self.assured(case)?, entry: Entry::default() })
-    }
-
-    /// The decision under several judgements.
-    fn combine(
-        &self,
-        cases: &[Case<'_>],
-        judgements: &[Judgement],
-        carried: Option<Carried>,
-        guarantees: &Guarantees,
-        arrival: Arrival,
-    ) -> Decision {
-        let each = || cases.iter().zip(judgements);
-        let mut judged: ArrayVec<Judged, JUDGED_MAX> =
-            each().map(|(case, judgement)| self.judged(case, judgement)).collect();
-        if let Some(carried) = carried {
-            carried.mark(&mut judged, guarantees);
-        }
-        let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
-        decision.blocked = blocked(cases, judgements, &judged);
-        decision
-    }
-
     /// Writes the part of a decision under one of several SLOs into its row, which has its state from `before`, or that
     /// of a judgement.
     fn settle_one(
@@ -216,7 +188,7 @@ impl Throttle {
             self.refused(case, verdict, arrival.now);
         }
         match (decision.is_let_through(), verdict.is_let_through()) {
-            (true, true) if law.has_aux() || self.is_shared(case) => {
+            (true, true) if law.has_aux() || self.shared(case.slo).is_some() => {
                 // `foresee` left the auxiliary state and the view as they were. Judging again writes the row and them.
                 *entry = before;
                 self.judge(case, entry, arrival, Way::Judge);
@@ -235,10 +207,9 @@ impl Throttle {
 
     /// Charges a request that an SLO has not let through, and that passes all the same.
     pub(super) fn add_debt(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
-        let Slo { law, sharing, .. } = case.slo;
-        let shared = self.cluster.as_deref().zip(Share::new(*sharing, law));
+        let shared = self.shared(case.slo);
         if shared.is_none_or(|(cluster, share)| !cluster.add_debt(case.key, &share, entry, &arrival)) {
-            let law = self.law_alone(case.slo).unwrap_or(*law);
+            let law = self.law_alone(case.slo);
             law.gcra().inspect(|gcra| gcra.owing().add_debt(entry, &arrival));
         }
     }
@@ -251,12 +222,7 @@ impl Throttle {
         self.table.with_each(&keys, arrival.now, false, |entries, now| {
             entries.iter_mut().for_each(|entry| entry.ask(arrival.cost, now));
         });
-        let judgement = Judgement::blocked(blocked, arrival.now);
-        let judged: ArrayVec<Judged, JUDGED_MAX> =
-            cases.iter().map(|case| Judged { is_dry_run: false, ..case.judged(&judgement) }).collect();
-        let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
-        decision.blocked = Some(blocked);
-        decision
+        refusal(cases, blocked, arrival)
     }
 
     /// Opens the ticket of a decision, if an SLO counts the request until its end.
@@ -289,10 +255,9 @@ impl Throttle {
     /// A refusal may begin a block, but not one that only the silence of the store gives: no client has earned it.
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
-        let is_closed = |cluster: &Cluster| {
-            Share::new(case.slo.sharing, &case.slo.law).is_some_and(|share| cluster.is_closed(&share))
-        };
-        if !verdict.is_let_through() && !self.cluster.as_deref().is_some_and(is_closed) {
+        if !verdict.is_let_through()
+            && !self.shared(case.slo).is_some_and(|(cluster, share)| cluster.is_closed(&share))
+        {
             self.blocks.refused(case, verdict, now);
         }
     }
@@ -331,13 +296,12 @@ impl Throttle {
         }
     }
 
-    /// Adds the SLO to a judgement, and counts a fallback.
+    /// Counts a judgement by a simpler law.
     #[inline]
-    fn judged(&self, case: &Case<'_>, judgement: &Judgement) -> Judged {
+    fn note_fallback(&self, judgement: &Judgement) {
         if judgement.fell_back {
             self.count_fallback();
         }
-        case.judged(judgement)
     }
 
     /// Judges a request under a law that nodes share. None if it is a matter of this node alone.
@@ -348,32 +312,46 @@ impl Throttle {
         arrival: &Arrival,
         way: Way,
     ) -> Option<Judgement> {
-        let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
-        let Slo { law, sharing, .. } = case.slo;
-        if *sharing != Sharing::Local {
-            cluster.note_use();
-        }
-        let share = Share::new(*sharing, law);
-        let shared = share.and_then(|share| match way {
+        self.cluster_of(case.slo).filter(|_| arrival.cost > 0)?.note_use();
+        let shared = self.shared(case.slo).and_then(|(cluster, share)| match way {
             Way::Judge => cluster.judge(case.key, &share, entry, arrival),
             Way::Foresee | Way::Refused => cluster.foresee(case.key, &share, entry, arrival),
         });
         // Without room for one more shared key, or without a store, the node takes a part of the rate for itself.
-        shared.or_else(|| Some(self.law_alone(case.slo)?.judge(entry, None, arrival)))
-    }
-
-    /// The law of a node that takes a part of a shared SLO for itself. None if it is not shared.
-    pub(super) fn law_alone(&self, slo: &Slo) -> Option<Law> {
-        let cluster = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local)?;
-        let is_open = slo.sharing != Sharing::Split
-            && cluster.is_silent()
-            && cluster.settings().on_silence == OnSilence::Open;
-        Some(if is_open { slo.law } else { slo.law.split(cluster.nodes()) })
+        Some(shared.unwrap_or_else(|| self.law_alone(case.slo).judge(entry, None, arrival)))
     }
 }
 
+/// The decision under several judgements.
+pub(super) fn combine(
+    cases: &[Case<'_>],
+    judgements: &[Judgement],
+    guarantees: &[Guarantee],
+    arrival: Arrival,
+) -> Decision {
+    let Arrival { cost, now, .. } = arrival;
+    let mut judged: ArrayVec<Judged, JUDGED_MAX> =
+        cases.iter().zip(judgements).map(|(case, judgement)| case.judged(judgement)).collect();
+    if let Some(carried) = Carried::find(cases, judgements, guarantees, cost, now) {
+        carried.mark(&mut judged, guarantees);
+    }
+    let mut decision = Decision::of(&judged, cost, now);
+    decision.blocked = blocked(cases, judgements, &judged);
+    decision
+}
+
+/// The decision on a request that an operator has blocked. A dry run does not lift the block.
+pub(super) fn refusal(cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
+    let judgement = Judgement::blocked(blocked, arrival.now);
+    let judged: ArrayVec<Judged, JUDGED_MAX> =
+        cases.iter().map(|case| Judged { is_dry_run: false, ..case.judged(&judgement) }).collect();
+    let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
+    decision.blocked = Some(blocked);
+    decision
+}
+
 /// The block of a key that decides, unless an assured rate carries the request past it.
-pub(super) fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> Option<Blocked> {
+fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> Option<Blocked> {
     let in_force =
         cases.iter().zip(judgements).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
     in_force.filter_map(|((case, judgement), _)| case.blocked(judgement)).next()

@@ -5,13 +5,11 @@ use arrayvec::ArrayVec;
 use crate::base::blocked::Blocked;
 use crate::base::sample::Sample;
 use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict};
-use crate::cluster::Share;
-use crate::law::{Arrival, AuxState, Judgement, Used};
+use crate::base::verdict::{Decision, JUDGED_MAX, UNCOUNTED, Verdict};
+use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
 use crate::policy::{Case, Cases, Slo};
 use crate::table::{Entry, Found, Sketch};
-use crate::throttle::assured::{Carried, Guarantee, Guarantees};
-use crate::throttle::decide::{Way, blocked};
+use crate::throttle::decide::{Way, combine, refusal};
 use crate::throttle::sketches::Staged;
 use crate::throttle::state::Throttle;
 
@@ -73,39 +71,27 @@ impl Throttle {
         let asked = cases.list.iter().zip(&views).filter(|(case, _)| staged.has(case));
         let judgements: ArrayVec<Judgement, JUDGED_MAX> = asked.map(|(_, view)| view.judgement).collect();
         let cases = staged.cases.as_slice();
-        let mut judged: ArrayVec<Judged, JUDGED_MAX> = (cases.iter().zip(&judgements))
-            .map(|(case, judgement)| match by_operator {
-                None => case.judged(judgement),
-                Some(_) => Judged { is_dry_run: false, ..case.judged(judgement) },
-            })
-            .collect();
-        if by_operator.is_none() {
-            let guarantees = self.guarantees(cases, now);
-            if let Some(carried) = Carried::find(cases, &judgements, &guarantees, arrival.cost, now) {
-                carried.mark(&mut judged, &guarantees);
+        let decision = match by_operator {
+            Some(blocked) => refusal(cases, blocked, arrival),
+            None => {
+                let guarantees = self.guarantees(cases, |case| self.assured_entry(case, now));
+                combine(cases, &judgements, &guarantees, arrival)
             }
-        }
-        let mut decision = Decision::of(&judged, arrival.cost, now);
-        decision.blocked = by_operator.or_else(|| blocked(cases, &judgements, &judged));
+        };
         Foreseen { decision, views }
     }
 
     fn view(&self, case: &Case<'_>, by_operator: Option<Blocked>, arrival: Arrival) -> View {
         let &Case { slo, key, sharer, .. } = case;
-        let arrival = Arrival { sharer, ..arrival };
-        let found = self.table.row(key, arrival.now);
+        let (arrival, now) = (Arrival { sharer, ..arrival }, arrival.now);
+        let found = self.table.row(key, now);
         let entry = found.map_or(Entry::default(), |found| found.entry);
-        let aux = self.aux_store.copy(key, &slo.law, arrival.cost, arrival.now);
-        let used = self.used(case, &entry, aux.as_ref(), arrival.now);
-        if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, arrival.now)) {
+        let aux = self.aux_store.copy(key, &slo.law, arrival.cost, now);
+        let used = self.used(case, &entry, aux.as_ref(), now);
+        if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
             let formula = "not asked: the request is blocked".into();
-            return View {
-                found,
-                formula,
-                used,
-                assured: None,
-                judgement: Judgement::blocked(blocked, arrival.now),
-            };
+            let judgement = Judgement::blocked(blocked, now);
+            return View { found, formula, used, assured: None, judgement };
         }
         if let Some(sketch) = case.sketch {
             let formula = explain_sketched(case, sketch, arrival);
@@ -118,20 +104,9 @@ impl Throttle {
         let of_shared = self.explain_shared(case, &entry, &arrival);
         let formula =
             of_shared.unwrap_or_else(|| slo.law.explain(&slo.objective, &entry, aux.as_ref(), &arrival));
-        let assured = self.assured(case).map(|assured| {
-            let entry = self.assured_entry(case, arrival.now);
-            assured.explain(&entry, arrival.cost, arrival.now)
-        });
+        let explain = |assured: Assured| assured.explain(&self.assured_entry(case, now), arrival.cost, now);
+        let assured = self.assured(case).map(explain);
         View { found, formula, used, assured, judgement }
-    }
-
-    /// The assured rates of a request, with copies of their rows.
-    fn guarantees(&self, cases: &[Case<'_>], now: Timestamp) -> Guarantees {
-        let guarantee = |(place, case): (usize, &Case<'_>)| {
-            let assured = self.assured(case)?;
-            Some(Guarantee { place, assured, entry: self.assured_entry(case, now) })
-        };
-        cases.iter().enumerate().filter_map(guarantee).collect()
     }
 
     fn assured_entry(&self, case: &Case<'_>, now: Timestamp) -> Entry {
@@ -141,10 +116,8 @@ impl Throttle {
 
     /// What is used of a quota: by all nodes, if they share it.
     fn used(&self, case: &Case<'_>, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
-        let Slo { law, sharing, .. } = case.slo;
-        let share = self.cluster.as_deref().zip(Share::new(*sharing, law));
-        let shared = share.and_then(|(cluster, share)| cluster.used(case.key, &share, now));
-        shared.or_else(|| law.used(entry, aux, now))
+        let shared = self.shared(case.slo).and_then(|(cluster, share)| cluster.used(case.key, &share, now));
+        shared.or_else(|| case.slo.law.used(entry, aux, now))
     }
 
     /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that is
@@ -160,12 +133,11 @@ impl Throttle {
 
     /// The formula of a law that nodes share. None if it is a matter of this node alone.
     fn explain_shared(&self, case: &Case<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
-        let cluster = self.cluster.as_deref().filter(|_| arrival.cost > 0)?;
-        let Slo { law, objective, sharing, .. } = case.slo;
-        let share = Share::new(*sharing, law);
-        let shared = share.and_then(|share| cluster.explain(case.key, &share, entry, arrival));
+        let cluster = self.cluster_of(case.slo).filter(|_| arrival.cost > 0)?;
+        let shared =
+            self.shared(case.slo).and_then(|(_, share)| cluster.explain(case.key, &share, entry, arrival));
         shared.or_else(|| {
-            let alone = self.law_alone(case.slo)?.explain(objective, entry, None, arrival);
+            let alone = self.law_alone(case.slo).explain(&case.slo.objective, entry, None, arrival);
             Some(format!("one of {} nodes: {alone}", cluster.nodes()))
         })
     }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::base::sample::Sample;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
-use crate::cluster::Share;
 use crate::law::{Arrival, Law};
-use crate::policy::{Case, Cases, Slo};
+use crate::policy::{Case, Cases};
 use crate::throttle::state::Throttle;
 
 /// What a proxy has to know of a key to decide by its own rules.
@@ -116,8 +115,7 @@ impl Throttle {
 
     /// The moment at which the bucket of a key is full again: that of all nodes, if they share it.
     fn tat(&self, case: &Case<'_>, now: Timestamp) -> Option<Timestamp> {
-        let shared = self.cluster.as_deref().zip(Share::new(case.slo.sharing, &case.slo.law));
-        if let Some((cluster, share)) = shared {
+        if let Some((cluster, share)) = self.shared(case.slo) {
             return cluster.tat(case.key, &share, now);
         }
         let (entry, _) = self.table.get(case.key, now)?;
@@ -126,11 +124,7 @@ impl Throttle {
 
     /// The law of an SLO on this node: a part of it, if each node has one.
     fn law_of(&self, case: &Case<'_>) -> Law {
-        let Slo { law, sharing, .. } = case.slo;
-        match Share::new(*sharing, law) {
-            Some(_) => *law,
-            None => self.law_alone(case.slo).unwrap_or(*law),
-        }
+        if self.shared(case.slo).is_some() { case.slo.law } else { self.law_alone(case.slo) }
     }
 }
 

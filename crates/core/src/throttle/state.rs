@@ -9,8 +9,9 @@ use arc_swap::{ArcSwap, Guard};
 use crate::base::key::Key;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
-use crate::cluster::{Cluster, Share};
-use crate::policy::{Case, Policy};
+use crate::cluster::{Cluster, OnSilence, Share};
+use crate::law::Law;
+use crate::policy::{Case, Policy, Slo};
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::throttle::aux_store::AuxStore;
 use crate::throttle::blocks::Blocks;
@@ -65,20 +66,34 @@ impl Throttle {
         self.cluster.as_deref()
     }
 
-    /// Whether nodes share the SLO of a case.
+    /// The cluster, if its nodes divide or share an SLO.
     #[inline]
-    pub(super) fn is_shared(&self, case: &Case<'_>) -> bool {
-        self.cluster.is_some() && Share::new(case.slo.sharing, &case.slo.law).is_some()
+    pub(super) fn cluster_of(&self, slo: &Slo) -> Option<&Cluster> {
+        self.cluster().filter(|_| slo.sharing != Sharing::Local)
+    }
+
+    /// The cluster, and what its nodes share of an SLO. None: each node has a part or all of it for itself.
+    #[inline]
+    pub(super) fn shared(&self, slo: &Slo) -> Option<(&Cluster, Share)> {
+        let cluster = self.cluster()?;
+        Some((cluster, Share::new(slo.sharing, &slo.law)?))
+    }
+
+    /// The law of an SLO that a node judges by alone: a part of it, if nodes divide or share it.
+    pub(super) fn law_alone(&self, slo: &Slo) -> Law {
+        let Some(cluster) = self.cluster_of(slo) else { return slo.law };
+        let is_open = slo.sharing != Sharing::Split
+            && cluster.is_silent()
+            && cluster.settings().on_silence == OnSilence::Open;
+        if is_open { slo.law } else { slo.law.split(cluster.nodes()) }
     }
 
     /// How long the row of a case has to be kept after a write.
     #[inline]
     pub(super) fn memory(&self, case: &Case<'_>) -> Duration {
-        let (law, sharing) = (&case.slo.law, case.slo.sharing);
-        let Some(cluster) = self.cluster.as_deref().filter(|_| sharing != Sharing::Local) else {
-            return law.memory();
-        };
-        let unreported = Share::new(sharing, law).map_or(Duration::ZERO, |share| cluster.memory(&share));
+        let law = &case.slo.law;
+        let Some(cluster) = self.cluster_of(case.slo) else { return law.memory() };
+        let unreported = self.shared(case.slo).map_or(Duration::ZERO, |(_, share)| cluster.memory(&share));
         law.split(cluster.nodes()).memory().max(unreported)
     }
 

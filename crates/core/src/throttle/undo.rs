@@ -1,11 +1,10 @@
 //! The fate of a request that was let through: its client leaves before its turn, or it ends.
 
 use crate::base::key::Key;
-use crate::base::sharing::Sharing;
 use crate::base::ticket::{Counted, Ticket};
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
-use crate::policy::{Policy, Slo};
+use crate::policy::Policy;
 use crate::throttle::state::Throttle;
 
 impl Throttle {
@@ -29,7 +28,9 @@ impl Throttle {
                 self.aux_store.with_known(judged.key, &slo.law, |aux| {
                     slo.law.take_back(entry, aux, decision.cost, now, judged.due(decision.at));
                 });
-                self.take_back_shared(slo, judged.key, decision.cost);
+                if let Some(cluster) = self.cluster_of(slo) {
+                    cluster.take_back(judged.key, decision.cost);
+                }
             });
         }
     }
@@ -54,13 +55,6 @@ impl Throttle {
             });
         }
         has_ended
-    }
-
-    /// Takes back a request of a key that nodes share.
-    fn take_back_shared(&self, slo: &Slo, key: Key, cost: u32) {
-        if let Some(cluster) = self.cluster.as_deref().filter(|_| slo.sharing != Sharing::Local) {
-            cluster.take_back(key, cost);
-        }
     }
 
     /// Closes an open ticket. A request without a serial was not remembered, and is taken at its word.
