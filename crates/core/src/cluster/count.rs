@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
+use crate::cluster::exchange::Exchange;
 use crate::cluster::plan::{Plan, UNREPORTED};
 use crate::cluster::quota::QuotaPlan;
 use crate::law::Used;
@@ -29,13 +30,10 @@ const NEAR: f64 = 0.8;
 /// %.
 const PAUSE_S: f64 = 0.01;
 
-/// A message without an answer for so long is lost: twice the usual time after which the store counts as silent.
-const LOST_AFTER_S: f64 = 1.0;
-
 /// What a node knows of the counts of one key. Times are seconds since its first request.
 #[derive(Clone, Debug)]
 pub struct CountView {
-    origin: Timestamp,
+    exchange: Exchange,
     /// The counts of the store as of the last reply: in this window and the one before.
     current: f64,
     before: f64,
@@ -44,9 +42,6 @@ pub struct CountView {
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
     unsent: f64,
-    reported_s: f64,
-    sent_s: Option<f64>,
-    sent_charge: f64,
 }
 
 /// What a node reports about a window, with the bounds of its SLO.
@@ -80,15 +75,12 @@ pub struct CountReply {
 impl CountView {
     pub fn new(now: Timestamp) -> CountView {
         CountView {
-            origin: now,
+            exchange: Exchange::new(now),
             current: 0.0,
             before: 0.0,
             over: 0.0,
             began_s: None,
             unsent: 0.0,
-            reported_s: f64::NEG_INFINITY,
-            sent_s: None,
-            sent_charge: 0.0,
         }
     }
 
@@ -102,7 +94,7 @@ impl CountView {
     /// # Errors
     /// The window is full, or will be after this request. It ends after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
         // Before the first reply a node takes an equal part.
         let limit =
@@ -122,14 +114,14 @@ impl CountView {
     /// How many more requests the window has room for.
     pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
         let mut view = self.clone();
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         view.turn(plan, now_s);
         (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
     }
 
     /// What all nodes have let through in the window, as last known; and the end of the window.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
-        let (mut view, now_s) = (self.clone(), self.seconds(now));
+        let (mut view, now_s) = (self.clone(), self.exchange.seconds(now));
         view.turn(plan, now_s);
         let windows = if plan.is_sliding { 2.0 } else { 1.0 };
         let left_s = view.began_s.map(|began_s| (began_s + windows * plan.window_s - now_s).max(0.0));
@@ -140,19 +132,18 @@ impl CountView {
 
     /// Requests let through that the store does not know of, as far as this node knows.
     pub fn debt(&self) -> f64 {
-        (self.unsent + self.sent_s.map_or(0.0, |_| self.sent_charge)).max(0.0)
+        (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
 
     pub fn has_to_tell(&self, plan: &QuotaPlan, now: Timestamp) -> bool {
-        let now_s = self.seconds(now);
-        let is_flying = self.sent_s.is_some_and(|sent_s| now_s <= sent_s + LOST_AFTER_S);
+        let now_s = self.exchange.seconds(now);
         let is_near = self.began_s.is_none() || self.estimate(plan, now_s) > NEAR * plan.limit;
         let pause_s = if is_near { PAUSE_S } else { plan.period_s() };
-        self.unsent != 0.0 && !is_flying && now_s - self.reported_s >= pause_s
+        self.unsent != 0.0 && !self.exchange.is_waiting(now_s) && now_s - self.exchange.reported_s >= pause_s
     }
 
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
         let &mut CountView { current, before, over, .. } = self;
         let restore =
@@ -162,8 +153,8 @@ impl CountView {
         let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s, sent_s: now_s };
         // Until the reply comes, it counts here.
         self.current += self.unsent;
-        self.sent_charge = self.unsent;
-        (self.unsent, self.reported_s, self.sent_s) = (0.0, now_s, Some(now_s));
+        self.exchange.sent(self.unsent, now_s);
+        self.unsent = 0.0;
         message
     }
 
@@ -171,19 +162,19 @@ impl CountView {
     pub fn lost(&mut self, message: &CountMessage) {
         self.unsent += message.charge;
         self.current = (self.current - message.charge).max(0.0);
-        self.sent_s = None;
+        self.exchange.on_its_way = None;
     }
 
     pub fn reply(&mut self, message: &CountMessage, reply: &CountReply, now: Timestamp) {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         let trip_s = now_s - message.sent_s;
         (self.current, self.before, self.over) = (reply.current, reply.before, reply.over);
         self.began_s = Some(now_s - trip_s / 2.0 - reply.age_s);
-        self.sent_s = None;
+        self.exchange.on_its_way = None;
     }
 
     pub fn is_settled(&self) -> bool {
-        self.unsent == 0.0 && self.sent_s.is_none()
+        self.unsent == 0.0 && self.exchange.on_its_way.is_none()
     }
 
     /// What counts against the limit.
@@ -207,10 +198,6 @@ impl CountView {
             self.current = 0.0;
             self.began_s = Some(began_s + windows * plan.window_s);
         }
-    }
-
-    fn seconds(&self, now: Timestamp) -> f64 {
-        now.since(self.origin).as_secs_f64()
     }
 }
 

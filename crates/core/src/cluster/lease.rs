@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::date::around;
 use crate::base::time::Timestamp;
 use crate::cluster::decayed::Decayed;
+use crate::cluster::exchange::Exchange;
 use crate::cluster::plan::Plan;
 use crate::cluster::quota::QuotaPlan;
 use crate::law::Used;
@@ -39,9 +40,6 @@ const SCARCE_PART: f64 = 0.5;
 /// A node without requests for this time gives its hand back: by then its demand has faded to a third.
 const IDLE_S: f64 = 1.0;
 
-/// A message without an answer for so long is lost: twice the usual time after which the store counts as silent.
-const LOST_AFTER_S: f64 = 1.0;
-
 /// The least time between two messages: how often the task that talks to the store looks for them.
 const PAUSE_S: f64 = 0.005;
 
@@ -60,7 +58,7 @@ const FULL: f64 = 1.25;
 /// What a node holds of the quota of one key. Times are seconds since its first request.
 #[derive(Clone, Debug)]
 pub struct LeaseView {
-    origin: Timestamp,
+    exchange: Exchange,
     hand: f64,
     /// When the window ends, at the earliest and at the latest, if the store has reported it.
     ends_s: Option<f64>,
@@ -74,8 +72,6 @@ pub struct LeaseView {
     demand: Decayed,
     asked: f64,
     asked_s: f64,
-    reported_s: f64,
-    sent_s: Option<f64>,
 }
 
 /// What a node reports about a quota, with the bounds of its SLO.
@@ -114,7 +110,7 @@ pub struct LeaseReply {
 impl LeaseView {
     pub fn new(now: Timestamp) -> LeaseView {
         LeaseView {
-            origin: now,
+            exchange: Exchange::new(now),
             hand: 0.0,
             ends_s: None,
             credit_ends_s: f64::INFINITY,
@@ -124,8 +120,6 @@ impl LeaseView {
             demand: Decayed::default(),
             asked: 0.0,
             asked_s: 0.0,
-            reported_s: f64::NEG_INFINITY,
-            sent_s: None,
         }
     }
 
@@ -134,7 +128,7 @@ impl LeaseView {
     /// # Errors
     /// The hand is empty. The store may have more after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         self.turn(now_s);
         self.demand.add(cost, now_s, MEMORY_S);
         (self.asked, self.asked_s) = (self.asked + cost, now_s);
@@ -157,7 +151,7 @@ impl LeaseView {
 
     /// How many more requests the hand holds.
     pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
-        let has_ended = self.ends_s.is_some_and(|ends_s| ends_s <= self.seconds(now));
+        let has_ended = self.ends_s.is_some_and(|ends_s| ends_s <= self.exchange.seconds(now));
         if has_ended {
             plan.credit() as u32
         } else {
@@ -167,7 +161,7 @@ impl LeaseView {
 
     /// What all nodes have been given of the window, and not given back, as last known; and the end of the window.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
         let own = self.given.min(self.hand.floor());
         let requests = if ends_s.is_some() { self.given - own } else { 0.0 };
@@ -181,19 +175,19 @@ impl LeaseView {
 
     /// Whether a message is due.
     pub fn has_to_tell(&self, plan: &QuotaPlan, now: Timestamp) -> bool {
-        let now_s = self.seconds(now);
-        let is_flying = self.sent_s.is_some_and(|sent_s| now_s <= sent_s + LOST_AFTER_S);
-        if is_flying || now_s - self.reported_s < PAUSE_S {
+        let now_s = self.exchange.seconds(now);
+        if self.exchange.is_waiting(now_s) || now_s - self.exchange.reported_s < PAUSE_S {
             return false;
         }
         let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
         // What is spent stays spent until the window ends, or another node gives some back.
-        let is_patient = self.is_spent && now_s - self.reported_s < plan.period_s().max(SPENT_PAUSE_S);
+        let is_patient =
+            self.is_spent && now_s - self.exchange.reported_s < plan.period_s().max(SPENT_PAUSE_S);
         is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
     }
 
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> LeaseMessage {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         self.turn(now_s);
         let is_idle = now_s - self.asked_s > IDLE_S;
         let want = if is_idle { -self.hand } else { self.want(plan, now_s) };
@@ -215,26 +209,27 @@ impl LeaseView {
             kept_s: window_s + Plan::KEPT_S,
             sent_s: now_s,
         };
-        (self.asked, self.reported_s, self.sent_s) = (0.0, now_s, Some(now_s));
+        self.asked = 0.0;
+        self.exchange.sent(0.0, now_s);
         message
     }
 
     /// Notes that a message did not reach the store. What it gave back is lost: it may have arrived.
     pub fn lost(&mut self, message: &LeaseMessage) {
         self.asked += message.asked;
-        self.sent_s = None;
+        self.exchange.on_its_way = None;
     }
 
     pub fn reply(&mut self, message: &LeaseMessage, reply: &LeaseReply, now: Timestamp) {
-        self.turn(self.seconds(now));
-        self.sent_s = None;
+        self.turn(self.exchange.seconds(now));
+        self.exchange.on_its_way = None;
         // The window ends at this moment at the earliest: nothing of it is used later.
         let ends_s = message.sent_s + reply.rest_s;
-        if ends_s <= self.seconds(now) {
+        if ends_s <= self.exchange.seconds(now) {
             return;
         }
         self.ends_s = Some(ends_s);
-        self.credit_ends_s = self.seconds(now) + reply.rest_s;
+        self.credit_ends_s = self.exchange.seconds(now) + reply.rest_s;
         self.hand += reply.granted.max(0.0);
         self.given = reply.given;
         self.is_spent = message.want > 0.0 && reply.granted < 1.0;
@@ -242,8 +237,8 @@ impl LeaseView {
 
     /// Whether there is nothing to report and nothing in the hand.
     pub fn is_settled(&self, now: Timestamp) -> bool {
-        let has_ended = self.ends_s.is_none_or(|ends_s| ends_s <= self.seconds(now));
-        self.asked == 0.0 && self.sent_s.is_none() && (self.hand == 0.0 || has_ended)
+        let has_ended = self.ends_s.is_none_or(|ends_s| ends_s <= self.exchange.seconds(now));
+        self.asked == 0.0 && self.exchange.on_its_way.is_none() && (self.hand == 0.0 || has_ended)
     }
 
     /// What a window had is void at its end.
@@ -263,10 +258,6 @@ impl LeaseView {
         let ahead = per_s * (plan.period_s() + plan.round_trip_s);
         // A node that is hardly asked holds one or two requests.
         if self.hand < LOW * ahead + 1.0 { (FULL * ahead + 2.0 - self.hand).ceil().max(0.0) } else { 0.0 }
-    }
-
-    fn seconds(&self, now: Timestamp) -> f64 {
-        now.since(self.origin).as_secs_f64()
     }
 }
 

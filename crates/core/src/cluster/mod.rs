@@ -14,6 +14,7 @@ mod block_log;
 mod bounds;
 mod count;
 mod decayed;
+mod exchange;
 mod explain;
 mod keys;
 mod lease;

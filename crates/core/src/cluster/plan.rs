@@ -27,7 +27,7 @@ pub struct Plan {
 /// The band below the longest delay in which nodes divide the rate by their demand: two of the usual periods, so that
 /// each node has had a reply while it is there. Runs as in `view`, with 0.05, 0.2 and 0.8 s at 50 ms: errors of a law
 /// that refuses 0.25, 0.08 and 0.11 %; worst second of a load that moves each second +26, +22 and +26 %.
-const BAND_S: f64 = 0.2;
+pub(super) const BAND_S: f64 = 0.2;
 
 /// The memory of a demand in requests, and in seconds at least: [`Plan::memory_s`].
 const MEMORY_REQUESTS: f64 = 200.0;
@@ -84,10 +84,6 @@ impl Plan {
     /// Whether a request of this cost is never let through.
     pub(super) fn is_beyond(&self, cost: f64) -> bool {
         cost * self.slot_s() > self.burst_s() + self.cap_s()
-    }
-
-    pub(super) fn band_s(&self) -> f64 {
-        BAND_S
     }
 
     pub(super) fn refuses(&self) -> bool {

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use crate::base::time::Timestamp;
 use crate::cluster::decayed::Decayed;
-use crate::cluster::plan::{Plan, SLOW_MEMORY_S};
+use crate::cluster::exchange::Exchange;
+use crate::cluster::plan::{BAND_S, Plan, SLOW_MEMORY_S};
 use crate::cluster::record::{Message, Reply};
 use crate::cluster::settings::OnSilence;
 
@@ -80,9 +81,6 @@ const NEWS_FACTOR: f64 = 1.5;
 /// at 50/s; steady error 0.6, 0.1 and 0.1 %; worst of a load that moves each second, at 50 ms, +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 
-/// A message without an answer for so long is lost: twice the usual time after which the store counts as silent.
-const LOST_AFTER_S: f64 = 1.0;
-
 /// A sum with less than this part of what it will hold is young: the own demand is then scaled as that of all. It takes
 /// 2.3 memories. Runs with 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by 0.3 % in steady load.
 const WHOLE: f64 = 0.9;
@@ -116,7 +114,7 @@ const AGE_MIN_S: f64 = 1e-3;
 /// A node's view of one key. Times are seconds since its first request.
 #[derive(Clone, Debug)]
 pub struct View {
-    origin: Timestamp,
+    exchange: Exchange,
     /// The TAT as this node sees it, and the moment up to which it has drifted.
     tat_s: f64,
     drifted_s: f64,
@@ -134,9 +132,7 @@ pub struct View {
     /// The part of a request that is charged at once, for the others.
     at_once: f64,
     known: Option<Known>,
-    sent: Option<Sent>,
-    /// The moment of the last message, and the own demand per second then.
-    reported_s: f64,
+    /// The own demand per second at the last message.
     reported_per_s: f64,
     /// The first message without an answer.
     waiting_s: Option<f64>,
@@ -174,18 +170,11 @@ pub struct Stats {
     pub silent: Option<Duration>,
 }
 
-/// The message that is on its way.
-#[derive(Clone, Copy, Debug)]
-struct Sent {
-    at_s: f64,
-    charge: f64,
-}
-
 impl View {
     /// A view of a key that this node has not seen before.
     pub fn new(plan: &Plan, now: Timestamp) -> View {
         View {
-            origin: now,
+            exchange: Exchange::new(now),
             tat_s: -plan.burst_s(),
             drifted_s: 0.0,
             demand: Decayed::default(),
@@ -198,8 +187,6 @@ impl View {
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             at_once: 0.0,
             known: None,
-            sent: None,
-            reported_s: f64::NEG_INFINITY,
             reported_per_s: 0.0,
             waiting_s: None,
             returned_s: f64::NEG_INFINITY,
@@ -218,7 +205,7 @@ impl View {
     /// # Errors
     /// It is refused. The same request would get through after this time, if no other asked meanwhile.
     pub fn judge(&mut self, plan: &Plan, cost: f64, now: Timestamp) -> Result<Duration, Duration> {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         self.demand.add(cost, now_s, plan.memory_s());
         self.slow_demand.add(cost, now_s, SLOW_MEMORY_S);
         self.asked += cost;
@@ -230,7 +217,7 @@ impl View {
         }
         let delay_s = self.tat_s + slots_s - now_s;
         let is_foreseen = self.allowance >= cost && self.known.is_some();
-        let cap_s = if is_foreseen { plan.cap_s() } else { plan.cap_s() - plan.band_s() };
+        let cap_s = if is_foreseen { plan.cap_s() } else { plan.cap_s() - BAND_S };
         if delay_s > cap_s {
             return Err(duration(delay_s - cap_s));
         }
@@ -269,7 +256,7 @@ impl View {
 
     /// Charges a request that was refused and passes all the same. The debt is bounded.
     pub fn go_into_debt(&mut self, plan: &Plan, cost: f64, now: Timestamp) {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         let deepest_s = now_s + plan.cap_s() + Plan::AHEAD_MAX_S;
         if self.is_blind(plan, now_s) {
             let own_s = cost * plan.slot_s() / self.share_alone(plan);
@@ -288,7 +275,7 @@ impl View {
 
     /// How many more requests would pass at once.
     pub fn remaining(&self, plan: &Plan, now: Timestamp) -> u32 {
-        let tokens = (self.seconds(now) - self.tat_s) * plan.rate_per_s;
+        let tokens = (self.exchange.seconds(now) - self.tat_s) * plan.rate_per_s;
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
         // Those that are foreseen count once, any further one counts for the others, too.
         let foreseen = tokens.min(self.allowance);
@@ -297,12 +284,12 @@ impl View {
 
     /// The TAT less now: how long a request of no cost would wait. Negative: the time of the tokens that are left.
     fn ahead_s(&self, now: Timestamp) -> f64 {
-        self.tat_s - self.seconds(now)
+        self.tat_s - self.exchange.seconds(now)
     }
 
     /// The view as operators see it.
     pub fn stats(mut self, plan: &Plan, now: Timestamp) -> Stats {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         self.drift(plan, now_s);
         let is_blind = self.is_blind(plan, now_s);
         let share = self.known.map(|known| if is_blind { known.slow_share } else { known.share });
@@ -318,27 +305,30 @@ impl View {
 
     /// Requests let through that the store does not know of, as far as this node knows.
     pub fn debt(&self) -> f64 {
-        (self.unsent + self.sent.map_or(0.0, |sent| sent.charge)).max(0.0)
+        (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
 
     /// Whether there is anything left to report, now or later.
     pub fn is_settled(&self, now: Timestamp) -> bool {
-        self.unsent == 0.0 && self.asked == 0.0 && self.sent.is_none() && self.ahead_s(now) <= 0.0
+        self.unsent == 0.0
+            && self.asked == 0.0
+            && self.exchange.on_its_way.is_none()
+            && self.ahead_s(now) <= 0.0
     }
 
     /// Whether a message would be more than the usual one of a period.
     fn has_news(&self, now: Timestamp) -> bool {
-        let since_s = self.seconds(now) - self.reported_s;
+        let since_s = self.exchange.seconds(now) - self.exchange.reported_s;
         self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s
     }
 
     /// Whether a message about this key is due: once in a period, sooner with news, later while one is on its way.
     pub fn has_to_tell(&self, plan: &Plan, now: Timestamp) -> bool {
-        let now_s = self.seconds(now);
-        if self.sent.is_some_and(|sent| now_s <= sent.at_s + LOST_AFTER_S) {
+        let now_s = self.exchange.seconds(now);
+        if self.exchange.is_waiting(now_s) {
             return false;
         }
-        let since_s = now_s - self.reported_s;
+        let since_s = now_s - self.exchange.reported_s;
         let is_changed = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
         let is_urgent = self.has_news(now) && self.waiting_s.is_none();
@@ -348,9 +338,9 @@ impl View {
 
     /// The message to the store. What it says is charged, unless it is [lost](View::lost).
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
-        let now_s = self.seconds(now);
+        let now_s = self.exchange.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
-        let lost = Decayed::new(self.lost_lately, self.reported_s).sum(now_s, SLOW_MEMORY_S);
+        let lost = Decayed::new(self.lost_lately, self.exchange.reported_s).sum(now_s, SLOW_MEMORY_S);
         let lately = lost + self.asked_since_try;
         let message = Message {
             charge: self.unsent,
@@ -363,10 +353,10 @@ impl View {
             own,
             ..Message::new(plan)
         };
-        self.sent = Some(Sent { at_s: now_s, charge: self.unsent });
+        self.exchange.sent(self.unsent, now_s);
         (self.unsent, self.asked) = (0.0, 0.0);
         (self.asked_since_try, self.lost_lately) = (0.0, 0.0);
-        (self.reported_s, self.reported_per_s) = (now_s, own / plan.memory_s());
+        self.reported_per_s = own / plan.memory_s();
         self.waiting_s.get_or_insert(now_s);
         message
     }
@@ -376,7 +366,7 @@ impl View {
         self.unsent += message.charge;
         self.asked += message.asked;
         self.lost_lately += message.asked_lately;
-        self.sent = None;
+        self.exchange.on_its_way = None;
     }
 
     /// Takes up the answer to a message.
@@ -388,12 +378,12 @@ impl View {
         round_trip: Duration,
         now: Timestamp,
     ) {
-        let (now_s, half_trip_s) = (self.seconds(now), round_trip.as_secs_f64() / 2.0);
+        let (now_s, half_trip_s) = (self.exchange.seconds(now), round_trip.as_secs_f64() / 2.0);
         let is_return = self.is_blind(plan, now_s);
         if is_return {
             self.returned_s = now_s;
         }
-        (self.sent, self.waiting_s) = (None, None);
+        (self.exchange.on_its_way, self.waiting_s) = (None, None);
         let memory_s = plan.memory_s();
         // A young sum is not yet a whole one.
         let whole = 1.0 - (-reply.age_s.max(AGE_MIN_S) / memory_s).exp();
@@ -483,7 +473,7 @@ impl View {
     /// How fast the allowance grows: slower within the band below the cap, and not at all at the cap.
     fn gain(&self, plan: &Plan, now_s: f64) -> f64 {
         let room_s = now_s + plan.cap_s() - self.tat_s;
-        if room_s > plan.band_s() { 1.0 } else { (GAIN_MAX * room_s / plan.band_s()).clamp(0.0, GAIN_MAX) }
+        if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
     }
 
     /// How many seconds of the rate the others take in a second.
@@ -510,11 +500,7 @@ impl View {
     /// meanwhile was paced, and the shares of all nodes add up to the rate.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan);
-        self.unsent = (expected - self.sent.map_or(0.0, |sent| sent.charge)).max(0.0);
-    }
-
-    fn seconds(&self, now: Timestamp) -> f64 {
-        now.since(self.origin).as_secs_f64()
+        self.unsent = (expected - self.exchange.on_its_way.unwrap_or(0.0)).max(0.0);
     }
 }
 

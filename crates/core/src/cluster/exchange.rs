@@ -1,0 +1,36 @@
+//! The messages of a node about one key: at most one of them is on its way.
+
+use crate::base::time::Timestamp;
+
+/// A message without an answer for so long is lost: twice the usual time after which the store counts as silent.
+const LOST_AFTER_S: f64 = 1.0;
+
+/// The messages of a node about one key. Times are seconds since its first request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchange {
+    origin: Timestamp,
+    /// The moment of the last message.
+    pub(super) reported_s: f64,
+    /// The charge of the message that is on its way, if one is.
+    pub(super) on_its_way: Option<f64>,
+}
+
+impl Exchange {
+    pub(super) fn new(now: Timestamp) -> Exchange {
+        Exchange { origin: now, reported_s: f64::NEG_INFINITY, on_its_way: None }
+    }
+
+    pub(super) fn seconds(&self, now: Timestamp) -> f64 {
+        now.since(self.origin).as_secs_f64()
+    }
+
+    /// Whether an answer may still come.
+    pub(super) fn is_waiting(&self, now_s: f64) -> bool {
+        self.on_its_way.is_some() && now_s <= self.reported_s + LOST_AFTER_S
+    }
+
+    /// Notes a message.
+    pub(super) fn sent(&mut self, charge: f64, now_s: f64) {
+        (self.reported_s, self.on_its_way) = (now_s, Some(charge));
+    }
+}
