@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::cluster::mode::{Answer, Arguments, LocalView, Share};
-use crate::cluster::share::Situation;
+use crate::cluster::mode::{Arguments, LocalView, Share};
 use crate::table::{BoundedMap, Expiring};
 
 /// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within
@@ -26,18 +25,19 @@ const IDLE: Duration = Duration::from_secs(10);
 /// A decision locks one key, as the task that talks to the store does.
 #[derive(Debug)]
 pub(super) struct SharedKeys {
-    views: BoundedMap<Kept>,
+    pub(super) views: BoundedMap<Kept>,
     /// Keys that have something to report, now or later.
     to_tell: Mutex<Vec<Key>>,
 }
 
+/// What a node keeps of a shared key.
 #[derive(Debug)]
-struct Kept {
-    local_view: LocalView,
+pub(super) struct Kept {
+    pub(super) local_view: LocalView,
     used: Timestamp,
-    is_listed: bool,
+    pub(super) is_listed: bool,
     /// All nodes together ask for so much that each of them has to share the key.
-    is_crowded: bool,
+    pub(super) is_crowded: bool,
 }
 
 impl Expiring for Kept {
@@ -100,75 +100,7 @@ impl SharedKeys {
         local_view.follow(share).then_some(local_view)
     }
 
-    /// The words that are due. A key is listed until everything of it is reported.
-    pub(super) fn collect(
-        &self,
-        situation: &Situation<'_>,
-        now: Timestamp,
-        updates_max: usize,
-    ) -> Vec<KeyUpdate> {
-        let (mut listed, mut updates) = (mem::take(&mut *self.to_tell()), Vec::new());
-        listed.retain(|&key| {
-            let mut place = self.views.at(key);
-            let Some(kept) = place.get() else { return false };
-            if updates.len() < updates_max
-                && let Some(arguments) = kept.local_view.arguments(situation, now)
-            {
-                updates.push(KeyUpdate { key, arguments });
-            }
-            kept.is_listed = !kept.local_view.is_settled(now);
-            kept.is_listed
-        });
-        self.to_tell().append(&mut listed);
-        updates
-    }
-
-    /// Forgets what is held of keys that nobody has asked about for long.
-    pub(super) fn sweep(&self, now: Timestamp) {
-        self.views.sweep(now);
-    }
-
-    /// Takes up the answer to a key update.
-    pub(super) fn reply(
-        &self,
-        situation: &Situation<'_>,
-        update: &KeyUpdate,
-        answer: &Answer,
-        now: Timestamp,
-    ) {
-        let KeyUpdate { key, arguments } = update;
-        if let Some(kept) = self.views.at(*key).get() {
-            kept.is_crowded = kept.local_view.reply(situation, arguments, answer, now);
-        }
-    }
-
-    /// Notes that a key update did not reach the store.
-    pub(super) fn lost(&self, update: &KeyUpdate) {
-        self.with_known(update.key, |local_view| local_view.lost(&update.arguments));
-    }
-
-    /// Keys that are asked for so often that all nodes have to share them. At most so many.
-    pub(super) fn crowded(&self, now: Timestamp, most: usize) -> Vec<Key> {
-        let is_it = |kept: &Kept| kept.is_crowded && now.since(kept.used) < IN_USE;
-        self.views.pick(|key, kept| is_it(kept).then_some(key)).flatten().take(most).collect()
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.views.taken()
-    }
-
-    /// Requests that found no room for the view of their key.
-    pub(super) fn refused(&self) -> u64 {
-        self.views.refused()
-    }
-
-    /// Requests let through and not yet reported, over all keys.
-    pub(super) fn debt(&self) -> f64 {
-        // An empty sum of floats is -0.
-        0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
-    }
-
-    fn to_tell(&self) -> MutexGuard<'_, Vec<Key>> {
+    pub(super) fn to_tell(&self) -> MutexGuard<'_, Vec<Key>> {
         self.to_tell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,6 @@
 //! A node of a cluster: its part of every shared SLO.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -7,13 +8,13 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::cluster::explain::explain;
-use crate::cluster::keys::{KeyUpdate, SharedKeys};
+use crate::cluster::keys::{Kept, KeyUpdate, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::mode::{Answer, LocalView, Share};
 use crate::cluster::settings::{OnSilence, Settings};
 use crate::cluster::share::Situation;
 use crate::law::{Arrival, Judgement, Used};
-use crate::table::Entry;
+use crate::table::{Entry, Expiring};
 
 /// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
 const CROWDED_MAX: usize = 1_000;
@@ -177,22 +178,6 @@ impl Cluster {
         self.keys.with_known(key, |local_view| local_view.take_back(&self.situation(), cost.into()));
     }
 
-    /// The messages that are due now.
-    pub fn collect(&self, now: Timestamp, updates_max: usize) -> Vec<KeyUpdate> {
-        self.keys.collect(&self.situation(), now, updates_max)
-    }
-
-    /// Forgets what is held of keys that nobody has asked about for long.
-    pub fn sweep(&self, now: Timestamp) {
-        self.keys.sweep(now);
-    }
-
-    /// Takes up the answer to a key update.
-    pub fn reply(&self, update: &KeyUpdate, answer: &Answer, round_trip: Duration, now: Timestamp) {
-        let situation = Situation { round_trip, ..self.situation() };
-        self.keys.reply(&situation, update, answer, now);
-    }
-
     /// Whether the store is silent, as the task that talks to it has found.
     pub fn is_silent(&self) -> bool {
         self.is_silent.load(Relaxed)
@@ -207,29 +192,64 @@ impl Cluster {
         self.round_trip_us.store(u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// Notes that a message did not reach the store.
+    /// The key updates that are due now. A key is listed until everything of it is reported.
+    pub fn collect(&self, now: Timestamp, updates_max: usize) -> Vec<KeyUpdate> {
+        let situation = self.situation();
+        let (mut listed, mut updates) = (mem::take(&mut *self.keys.to_tell()), Vec::new());
+        listed.retain(|&key| {
+            let mut place = self.keys.views.at(key);
+            let Some(kept) = place.get() else { return false };
+            if updates.len() < updates_max
+                && let Some(arguments) = kept.local_view.arguments(&situation, now)
+            {
+                updates.push(KeyUpdate { key, arguments });
+            }
+            kept.is_listed = !kept.local_view.is_settled(now);
+            kept.is_listed
+        });
+        self.keys.to_tell().append(&mut listed);
+        updates
+    }
+
+    /// Forgets what is held of keys that nobody has asked about for long.
+    pub fn sweep(&self, now: Timestamp) {
+        self.keys.views.sweep(now);
+    }
+
+    /// Takes up the answer to a key update.
+    pub fn reply(&self, update: &KeyUpdate, answer: &Answer, round_trip: Duration, now: Timestamp) {
+        let situation = Situation { round_trip, ..self.situation() };
+        if let Some(kept) = self.keys.views.at(update.key).get() {
+            kept.is_crowded = kept.local_view.reply(&situation, &update.arguments, answer, now);
+        }
+    }
+
+    /// Notes that a key update did not reach the store.
     pub fn lost(&self, update: &KeyUpdate) {
-        self.keys.lost(update);
+        self.keys.with_known(update.key, |local_view| local_view.lost(&update.arguments));
     }
 
-    /// The keys shared now.
+    /// Keys that are asked for so often that all nodes have to share them from now on.
+    pub fn crowded(&self, now: Timestamp) -> Vec<Key> {
+        let is_it = |kept: &Kept| kept.is_crowded && kept.idle(now).is_none();
+        let crowded = self.keys.views.pick(|key, kept| is_it(kept).then_some(key)).flatten();
+        crowded.take(CROWDED_MAX).collect()
+    }
+
+    /// The number of keys shared now.
     pub fn keys(&self) -> usize {
-        self.keys.count()
-    }
-
-    /// Requests let through and not yet reported, over all keys.
-    pub fn debt(&self) -> f64 {
-        self.keys.debt()
+        self.keys.views.taken()
     }
 
     /// Requests that found no room for the view of their key, since the start.
     pub fn refused(&self) -> u64 {
-        self.keys.refused()
+        self.keys.views.refused()
     }
 
-    /// Keys that all nodes have to share from now on.
-    pub fn crowded(&self, now: Timestamp) -> Vec<Key> {
-        self.keys.crowded(now, CROWDED_MAX)
+    /// Requests let through and not yet reported, over all keys.
+    pub fn debt(&self) -> f64 {
+        // An empty sum of floats is -0.
+        0.0 + self.keys.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
     }
 
     /// Shares the key of a row from its next request on, however seldom it is used here.
