@@ -2,8 +2,8 @@
 
 use crate::cluster::count::CountReply;
 use crate::cluster::lease::LeaseMessage;
-use crate::cluster::mode::{Answer, Arguments};
 use crate::cluster::record::Message;
+use crate::cluster::share::{Answer, Arguments};
 
 /// The most requests, or seconds, of a number: sums and products of them stay finite and exact to a thousandth.
 const MOST: f64 = 1e12;

@@ -17,8 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::time::Timestamp;
 use crate::cluster::exchange::Exchange;
-use crate::cluster::plan::{Plan, UNREPORTED};
-use crate::cluster::quota::QuotaPlan;
+use crate::cluster::plan::{Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;
 
 /// From this part of the limit on, messages are sent as soon as possible. Runs of 35 nodes, 6000/s and a window of 1 s

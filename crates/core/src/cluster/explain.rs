@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cluster::mode::LocalView;
 use crate::cluster::plan::Plan;
-use crate::cluster::share::Situation;
+use crate::cluster::share::{LocalView, Situation};
 use crate::cluster::view::Stats;
 use crate::law::Arrival;
 

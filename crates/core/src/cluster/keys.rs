@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::key::Key;
 use crate::base::time::Timestamp;
-use crate::cluster::mode::{Arguments, LocalView, Share};
+use crate::cluster::share::{Arguments, LocalView, Share};
 use crate::table::{BoundedMap, Expiring};
 
 /// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within

@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::date::around;
 use crate::base::time::Timestamp;
-use crate::cluster::decayed::Decayed;
 use crate::cluster::exchange::Exchange;
-use crate::cluster::plan::Plan;
-use crate::cluster::quota::QuotaPlan;
+use crate::cluster::plan::{Plan, QuotaPlan};
+use crate::cluster::record::Decayed;
 use crate::law::Used;
 
 /// The memory of the demand of a key: some of the usual periods, so that a node that stops asking soon stops wanting.

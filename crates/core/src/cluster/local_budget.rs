@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use crate::base::time::Timestamp;
-use crate::cluster::mode::Share;
 use crate::cluster::plan::UNREPORTED;
+use crate::cluster::share::Share;
 use crate::table::Entry;
 
 /// The bucket of the requests that a node may let through unreported. Times are nanoseconds.

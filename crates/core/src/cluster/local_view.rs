@@ -6,8 +6,7 @@ use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::cluster::count::CountView;
 use crate::cluster::lease::LeaseView;
-use crate::cluster::mode::{Answer, Arguments, LocalView, Share};
-use crate::cluster::share::Situation;
+use crate::cluster::share::{Answer, Arguments, LocalView, Share, Situation};
 use crate::cluster::view::View;
 use crate::law::{Judgement, Used};
 

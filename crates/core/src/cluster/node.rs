@@ -10,9 +10,8 @@ use crate::base::verdict::Verdict;
 use crate::cluster::explain::explain;
 use crate::cluster::keys::{Kept, KeyUpdate, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
-use crate::cluster::mode::{Answer, LocalView, Share};
 use crate::cluster::settings::{OnSilence, Settings};
-use crate::cluster::share::Situation;
+use crate::cluster::share::{Answer, LocalView, Share, Situation};
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::{Entry, Expiring};
 

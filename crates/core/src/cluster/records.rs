@@ -7,8 +7,8 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::cluster::count::CountRecord;
 use crate::cluster::lease::LeaseRecord;
-use crate::cluster::mode::{Answer, Arguments, Kept};
 use crate::cluster::record::Record;
+use crate::cluster::share::{Answer, Arguments, Kept};
 
 /// The records of keys. Bounded: without room, the record of a new key is made for one message only. Nodes restore the
 /// store what they know in each message, so they then share what the last one of them knew.

@@ -8,9 +8,9 @@ use crate::base::time::Timestamp;
 use crate::cluster::block_log::{BlockLog, BlockNews, BlockUpdate};
 use crate::cluster::keys::KeyUpdate;
 use crate::cluster::members::{Beat, Membership, Presence};
-use crate::cluster::mode::Answer;
 use crate::cluster::node_list::NodeList;
 use crate::cluster::records::Records;
+use crate::cluster::share::Answer;
 
 /// The most keys with a record, about 80 MB.
 const RECORDS_MAX: usize = 500_000;

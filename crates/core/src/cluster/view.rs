@@ -21,10 +21,9 @@
 use std::time::Duration;
 
 use crate::base::time::Timestamp;
-use crate::cluster::decayed::Decayed;
 use crate::cluster::exchange::Exchange;
 use crate::cluster::plan::{BAND_S, Plan, SLOW_MEMORY_S};
-use crate::cluster::record::{Message, Reply};
+use crate::cluster::record::{Decayed, Message, Reply};
 use crate::cluster::settings::OnSilence;
 
 /// The part of a request's effect on the others that is charged at once, while there is no room to spare. Runs with 0,

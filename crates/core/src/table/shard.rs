@@ -8,8 +8,6 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::table::entry::Entry;
 use crate::table::index::Index;
-use crate::table::page::Found;
-use crate::table::sizing::Usage;
 use crate::table::spread::Spread;
 
 /// Expired rows that a write clears away. Two for each row added are enough to empty any backlog.
@@ -36,6 +34,27 @@ struct Row {
 }
 
 const _: () = assert!(size_of::<Row>() == 64);
+
+/// A copy of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub key: Key,
+    pub entry: Entry,
+    /// Time until it expires.
+    pub left: Duration,
+    /// Shard and number of its row. It stays the same for the life of the entry, and no other live entry has
+    /// it.
+    pub place: u64,
+}
+
+const ROW_BITS: u32 = u32::BITS;
+
+impl Found {
+    pub(super) fn of_shard(self, shard: usize) -> Found {
+        // Shards count from 1 here, so a place never looks like a bare row number.
+        Found { place: (shard as u64 + 1) << ROW_BITS | self.place, ..self }
+    }
+}
 
 impl Row {
     fn found(&self, number: u32, now: Timestamp) -> Found {
@@ -104,6 +123,14 @@ impl Flood {
     fn is_on(&self, now: Timestamp) -> bool {
         now < self.until
     }
+}
+
+/// Numbers of a table for the operator to watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub entries: u64,
+    /// Live entries evicted because the table was full.
+    pub evictions: u64,
 }
 
 /// Rows, an index over them, and one ring per class in the order of expiry.

@@ -10,9 +10,7 @@ use crate::base::key::Key;
 use crate::base::time::Timestamp;
 use crate::table::entry::Entry;
 use crate::table::locks::{Mutex, MutexGuard};
-use crate::table::page::{Cursor, Found, PAGE_ROWS, Page};
-use crate::table::shard::Shard;
-use crate::table::sizing::{Sizing, Usage};
+use crate::table::shard::{Found, Shard, Usage};
 use crate::table::spread::Spread;
 
 /// Locks are held so briefly that eight keep a few threads apart. More would be slower: a batch looks up the
@@ -32,6 +30,15 @@ const LOCK_TRIES: u32 = 9;
 
 /// The most entries that one step can write: the rows of three SLOs, and of the assured rates of two.
 pub const EACH_MAX: usize = 5;
+
+/// Bounds of a table in entries and in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizing {
+    /// Most entries, like `size` of a stick table; at least one.
+    pub entries_max: u32,
+    /// Lifetime of an entry after its last write, like `expire` of a stick table.
+    pub expire: Duration,
+}
 
 /// Entries by key, spread over shards so that threads seldom wait for each other.
 ///
@@ -54,6 +61,19 @@ pub struct Table {
     shards: Box<[Mutex<Shard>]>,
     spread: Spread,
     entries_max: u32,
+}
+
+/// Rows per page. Copying them takes a microsecond or two, and no request waits longer than that.
+pub const PAGE_ROWS: usize = 64;
+
+/// The rows of a page. Empty and expired rows are left out, so a page may be short.
+pub type Page = ArrayVec<Found, PAGE_ROWS>;
+
+/// Start of a page. The default is the first page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    pub(super) shard: usize,
+    pub(super) row: u32,
 }
 
 impl Table {

@@ -9,12 +9,8 @@ mod freq_ctr;
 #[path = "../../../../crates/core/src/table/index.rs"]
 mod index;
 mod locks;
-#[path = "../../../../crates/core/src/table/page.rs"]
-mod page;
 #[path = "../../../../crates/core/src/table/shard.rs"]
 mod shard;
-#[path = "../../../../crates/core/src/table/sizing.rs"]
-mod sizing;
 #[path = "../../../../crates/core/src/table/sketch.rs"]
 mod sketch;
 mod spread;
@@ -24,8 +20,7 @@ mod store;
 pub use bounded::{BoundedMap, Expiring, Place, deque_bytes_after};
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
-pub use page::{Cursor, Found, PAGE_ROWS, Page};
-pub use sizing::{Sizing, Usage};
+pub use shard::{Found, Usage};
 pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;
-pub use store::{EACH_MAX, Table};
+pub use store::{Cursor, EACH_MAX, PAGE_ROWS, Page, Sizing, Table};
