@@ -39,6 +39,7 @@ pub struct Agent {
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
+    pub(super) spop_error_line: OncePerSecond,
     /// None: no proxy enforces limits locally.
     peers: Option<Arc<Peers>>,
 }
@@ -53,7 +54,7 @@ impl Agent {
     ) -> Agent {
         let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
         let observer = Observer::new(&metrics, status.clone());
-        let [holds_line, abandoned_line] = [OncePerSecond::default(), OncePerSecond::default()];
+        let [holds_line, abandoned_line, spop_error_line] = Default::default();
         let secret = throttle.policy().key_secret();
         let elsewhere = Mutex::default();
         Agent {
@@ -68,6 +69,7 @@ impl Agent {
             elsewhere,
             holds_line,
             abandoned_line,
+            spop_error_line,
             peers: None,
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::server::spop_state::SpopState;
+use crate::server::spoe::SpopState;
 use crate::server::stream::Stream;
 
 /// A connection that goes on in another process.

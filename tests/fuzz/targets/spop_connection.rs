@@ -166,9 +166,9 @@ fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, has_chance: bool) -> Se
         let used = conversation.answer(&unread, now);
         // A hello and a goodbye come on top.
         let frames_max = used.notified as usize + HOLDS_MAX + 2;
-        assert!(conversation.out().len() <= frames_max * (4 + OWN_FRAME_BYTES_MAX as usize));
-        served.said.extend_from_slice(conversation.out());
-        conversation.written(usize::MAX);
+        assert!(conversation.out.len() <= frames_max * (4 + OWN_FRAME_BYTES_MAX as usize));
+        served.said.extend_from_slice(&conversation.out);
+        conversation.out.clear();
         unread.drain(..used.bytes);
         served.close = used.close;
         if served.close.is_some() {
@@ -177,7 +177,7 @@ fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, has_chance: bool) -> Se
         assert!(unread.len() < 4 + FRAME_BYTES_MAX as usize, "a whole frame is left unread");
     }
     conversation.leave();
-    served.said.extend_from_slice(conversation.out());
+    served.said.extend_from_slice(&conversation.out);
     served
 }
 

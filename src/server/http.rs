@@ -1,16 +1,22 @@
-//! The conversation of one connection to the HTTP check, without socket and clock: requests in, answers out.
+//! The HTTP check: serves connections of nginx, and of other proxies that ask over HTTP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
+use futures_util::future::BoxFuture;
 
 use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, StatusCode, Version};
 use crate::observe::log::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
+use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
 use crate::server::holds::Place;
-use crate::server::outbox::Outbox;
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::Stream;
+use crate::server::transfer::State;
 use slowlane_core::base::quota::Quota;
 use slowlane_core::base::reply::Reply;
 use slowlane_core::base::sample::Sample;
@@ -23,23 +29,63 @@ use slowlane_core::throttle::Decisions;
 /// No request is answered while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 64 * 1024;
 
+/// The service of the HTTP check, shared by all its connections.
+#[derive(Clone, Debug)]
+pub struct Check {
+    shared: Arc<Shared>,
+    idle_timeout: Duration,
+}
+
 /// What the connections have in common.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+struct Shared {
     query_line: OncePerSecond,
     foreign_line: OncePerSecond,
+}
+
+impl Check {
+    /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
+    ///
+    /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
+    /// question over a connection that is just being closed.
+    pub fn new(idle_timeout: Duration) -> Check {
+        Check { shared: Arc::default(), idle_timeout }
+    }
+
+    /// Serves a connection. `unread` is what an earlier process read of it and did not use.
+    pub async fn serve(self, stream: Stream, unread: Vec<u8>, agent: Arc<Agent>, shutdown: Shutdown) {
+        let protocol = Conversation::new(self.shared, agent.clone());
+        let inbox = Inbox::with(HEAD_BYTES_MAX as u32, &unread);
+        let link = Connection { stream, inbox, protocol, patience: self.idle_timeout, agent, shutdown };
+        if let Err(error) = link.run().await {
+            tracing::debug!("http connection lost: {error}");
+        }
+    }
+}
+
+impl Service for Check {
+    fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()> {
+        let Accepted { stream, earlier, agent, shutdown, .. } = accepted;
+        let unread = match earlier {
+            Some(State::Http(unread)) => unread,
+            _ => Vec::new(),
+        };
+        Box::pin(Check::clone(&self).serve(stream, unread, agent, shutdown))
+    }
 }
 
 /// One connection's state: its answers to be written, and the one that is held.
 ///
 /// Answers come in the order of the requests, so the requests after a held one wait in the buffer.
 #[derive(Debug)]
-pub(super) struct Conversation {
+struct Conversation {
     shared: Arc<Shared>,
     agent: Arc<Agent>,
     query: FirstQuery,
-    out: Outbox,
+    out: Vec<u8>,
     held: Option<Held>,
+    /// The moment of the last request, or of the answer to one that was held.
+    quiet_since: Timestamp,
     date: Date,
     rng: Rng,
     /// The bytes of an unfinished head that were there before.
@@ -69,50 +115,15 @@ struct Asked {
     keeps_alive: bool,
 }
 
-/// The result of [`Conversation::answer`].
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Used {
-    /// The number of bytes used. The rest is the beginning of a request, or waits behind a held one.
-    pub(super) bytes: usize,
-    /// The number of requests read.
-    pub(super) requests: u64,
-    pub(super) next: Next,
-}
+impl Protocol for Conversation {
+    const HAS_GOODBYE: bool = false;
 
-/// What is to be done after [`Conversation::answer`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Wait for more bytes, or for the end of a hold.
-    Wait,
-    /// Write what there is. Some requests are left.
-    Write,
-    /// Write what there is, and close.
-    Close,
-}
-
-impl Conversation {
-    pub(super) fn new(shared: Arc<Shared>, agent: Arc<Agent>) -> Conversation {
-        Conversation {
-            shared,
-            agent,
-            query: FirstQuery::default(),
-            out: Outbox::default(),
-            held: None,
-            date: Date::at(Timestamp::default()),
-            rng: Rng::new(),
-            seen: 0,
-            is_over: false,
-            is_ending: false,
-        }
-    }
-
-    /// Answers the whole requests at the beginning of `bytes`.
-    pub(super) fn answer(&mut self, bytes: &mut [u8], now: Timestamp) -> Used {
+    fn read(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next) {
         self.date.advance(now);
-        let (mut used, mut requests, mut room) = (0, 0, HeaderSlots::default());
+        let (mut used, mut room) = (0, HeaderSlots::default());
         let next = loop {
             if self.is_over {
-                break Next::Close;
+                break Next::Close(None);
             }
             if self.held.is_some() {
                 break Next::Wait;
@@ -133,7 +144,7 @@ impl Conversation {
                     let body = head.framing.skip(rest);
                     // What follows a body that is not there cannot be told from it.
                     used += length - rest.len() + body.unwrap_or(rest.len());
-                    requests += 1;
+                    self.quiet_since = now;
                     let keeps_alive = head.keeps_alive && body.is_some() && !self.is_ending;
                     self.respond(&head, keeps_alive, now);
                 }
@@ -145,41 +156,73 @@ impl Conversation {
             }
             self.seen = 0;
         };
-        Used { bytes: used, requests, next }
+        (used, next)
     }
 
-    /// The answers to write.
-    pub(super) fn outbox(&mut self) -> &mut Outbox {
+    fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    pub(super) fn has_answers(&self) -> bool {
-        !self.out.is_empty()
-    }
-
-    /// The moment at which the held answer is due.
-    pub(super) fn due(&self) -> Option<Timestamp> {
+    fn due(&self) -> Option<Timestamp> {
         self.held.as_ref().map(|held| held.due)
     }
 
-    /// Writes the held answer.
-    pub(super) fn release(&mut self, now: Timestamp) {
+    fn release(&mut self, now: Timestamp) {
         self.date.advance(now);
+        self.quiet_since = now;
         let Some(Held { decision, asked, quota, fingerprint, .. }) = self.held.take() else { return };
         let reply = Reply::to(&decision);
         self.remember(fingerprint, &reply, now, now);
         self.report(&reply, asked, quota);
     }
 
-    /// Notes that the next answer is the last one, also one that is held. The process that takes over is to know it,
-    /// too: after an internal redirect, that one is asked.
-    pub(super) fn end(&mut self, now: Timestamp) {
+    fn waits_since(&self) -> Option<Timestamp> {
+        self.held.is_none().then_some(self.quiet_since)
+    }
+
+    fn time_out(&mut self, _now: Timestamp) -> Next {
+        Next::Drop
+    }
+
+    fn state(&mut self, unread: &[u8]) -> Option<State> {
+        self.is_quiet().then(|| State::Http(unread.to_vec()))
+    }
+
+    /// The next answer is the last one, also one that is held. The process that takes over is to know it, too: after an
+    /// internal redirect, that one is asked.
+    fn begin_end(&mut self, now: Timestamp) -> usize {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
             held.asked.keeps_alive = false;
             let (fingerprint, due, reply) = (held.fingerprint, held.due, Reply::to(&held.decision));
             self.remember(fingerprint, &reply, due, now);
         }
+        usize::from(self.is_quiet())
+    }
+
+    fn say_goodbye(&mut self) {}
+}
+
+impl Conversation {
+    fn new(shared: Arc<Shared>, agent: Arc<Agent>) -> Conversation {
+        Conversation {
+            quiet_since: agent.clock.now(),
+            shared,
+            agent,
+            query: FirstQuery::default(),
+            out: Vec::new(),
+            held: None,
+            date: Date::at(Timestamp::default()),
+            rng: Rng::new(),
+            seen: 0,
+            is_over: false,
+            is_ending: false,
+        }
+    }
+
+    /// Whether no answer is on its way.
+    fn is_quiet(&self) -> bool {
+        self.held.is_none() && self.out.is_empty()
     }
 
     /// Whether a head may be complete. One that comes byte by byte is not read anew with each of them.

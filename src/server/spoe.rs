@@ -1,27 +1,109 @@
-//! The conversation of one SPOP connection, without socket and clock: frames in, answers out.
+//! The SPOE agent: serves SPOP connections, frames in and answers out.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use fastrand::Rng;
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
+use crate::observe::metrics;
 use crate::observe::status::Connected;
 use crate::proxy::haproxy::{self, Question};
+use crate::server::acceptor::{Accepted, Service};
 use crate::server::agent::Agent;
+use crate::server::connection::{self, Inbox, Next, Protocol};
 use crate::server::holds::Place;
-use crate::server::outbox::Outbox;
-use crate::server::spop_state::{Agreed, SpopState};
+use crate::server::shutdown::Shutdown;
+use crate::server::stream::Stream;
+use crate::server::transfer::State;
 use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::policy::{BATCH_MAX, Batch, Policy};
 use slowlane_core::throttle::Decisions;
-use spop::{Close, Connection, Error, Frame, Kind, Notify, Step};
+use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
 /// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;
+
+/// The most further reads before a DISCONNECT.
+const LAST_READS_MAX: usize = 16;
+
+/// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// The SPOP service, shared by all its connections.
+#[derive(Debug)]
+pub struct Spoe {
+    frame_bytes_max: u32,
+    timeout: Duration,
+}
+
+impl Spoe {
+    /// `frame_bytes_max` is the longest frame to accept.
+    ///
+    /// `timeout` limits the wait for HAProxy to send its hello, to finish a frame, or to accept an answer.
+    pub fn new(frame_bytes_max: u32, timeout: Duration) -> Spoe {
+        Spoe { frame_bytes_max, timeout }
+    }
+
+    /// Serves a connection. `spop_state` is its state in an earlier process.
+    pub async fn serve(
+        self: Arc<Spoe>,
+        stream: Stream,
+        spop_state: SpopState,
+        agent: Arc<Agent>,
+        shutdown: Shutdown,
+    ) {
+        // What an earlier process has agreed may be more than this one's limit.
+        let agreed = spop_state.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
+        let inbox = Inbox::with(self.frame_bytes_max.max(agreed), &spop_state.unread);
+        let protocol = Conversation::new(agent.clone(), self.frame_bytes_max, stream.peer())
+            .going_on(spop_state, agent.clock.now());
+        let link =
+            connection::Connection { stream, inbox, protocol, patience: self.timeout, agent, shutdown };
+        if let Err(error) = link.run().await {
+            tracing::debug!("spop connection lost: {error}");
+        }
+    }
+}
+
+impl Service for Spoe {
+    fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()> {
+        let Accepted { stream, earlier, agent, shutdown, .. } = accepted;
+        let spop_state = match earlier {
+            Some(State::Spop(spop_state)) => spop_state,
+            _ => SpopState::default(),
+        };
+        Box::pin(self.serve(stream, spop_state, agent, shutdown))
+    }
+}
+
+/// What an SPOP connection has agreed, and what is still to be done on it. The default is a new connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpopState {
+    /// None: HAProxy has not said hello yet.
+    agreed: Option<Agreed>,
+    /// The beginning of a frame.
+    unread: Vec<u8>,
+    /// Answers that the socket has not taken yet. They may begin within a frame.
+    unwritten: Vec<u8>,
+    /// Held answers, each with the moment at which it is due.
+    held: Vec<(Timestamp, haproxy::Id)>,
+    /// The moment since which a frame, or the HELLO, is incomplete.
+    unfinished_since: Option<Timestamp>,
+}
+
+/// The result of the handshake.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Agreed {
+    frame_bytes_max: u32,
+    engine_id: Option<Box<str>>,
+}
 
 /// One connection's protocol state, its held answers, and the answers to be written.
 #[derive(Debug)]
@@ -30,8 +112,11 @@ pub struct Conversation {
     /// The address of HAProxy, without a port.
     peer: String,
     protocol: Connection,
-    out: Outbox,
+    /// The answers to write.
+    pub out: Vec<u8>,
     held: Held,
+    /// The moment since which a frame, or the HELLO, is incomplete.
+    unfinished_since: Option<Timestamp>,
     /// The number of NOTIFYs read so far.
     notified: u64,
     /// The number of holds begun so far.
@@ -86,6 +171,71 @@ enum End {
     Closed(Close, Vec<u8>),
 }
 
+impl Protocol for Conversation {
+    const HAS_GOODBYE: bool = true;
+
+    fn read(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next) {
+        let used = self.answer(bytes, now);
+        self.unfinished_since = match used.bytes == bytes.len() && self.protocol.hello().is_some() {
+            true => None,
+            false if used.notified > 0 => Some(now),
+            false => self.unfinished_since.or(Some(now)),
+        };
+        (used.bytes, used.close.map_or(Next::Wait, |close| self.close(&close, now)))
+    }
+
+    fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    fn due(&self) -> Option<Timestamp> {
+        self.held.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    /// Writes the held answers that are due, up to [`OUT_BYTES_MAX`].
+    fn release(&mut self, now: Timestamp) {
+        while let Some(first) = self.held.first_entry() {
+            if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
+                return;
+            }
+            let (id, _) = first.remove();
+            self.agent.metrics.frames.ack.inc();
+            haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        }
+    }
+
+    fn waits_since(&self) -> Option<Timestamp> {
+        self.unfinished_since
+    }
+
+    fn time_out(&mut self, now: Timestamp) -> Next {
+        let close = self.refuse(Error::TimedOut);
+        self.close(&close, now)
+    }
+
+    fn state(&mut self, unread: &[u8]) -> Option<State> {
+        let agreed = self.protocol.hello().map(|greeting| Agreed {
+            frame_bytes_max: self.protocol.frame_bytes_max(),
+            engine_id: greeting.engine_id.clone(),
+        });
+        Some(State::Spop(SpopState {
+            agreed,
+            unread: unread.to_vec(),
+            unwritten: mem::take(&mut self.out),
+            held: mem::take(&mut self.held).into_iter().map(|((due, _), (id, _))| (due, id)).collect(),
+            unfinished_since: self.unfinished_since,
+        }))
+    }
+
+    fn begin_end(&mut self, _now: Timestamp) -> usize {
+        LAST_READS_MAX
+    }
+
+    fn say_goodbye(&mut self) {
+        self.leave();
+    }
+}
+
 impl Conversation {
     /// `frame_bytes_max` is the longest frame to accept; `peer` is the address of HAProxy.
     pub fn new(agent: Arc<Agent>, frame_bytes_max: u32, peer: String) -> Conversation {
@@ -93,8 +243,9 @@ impl Conversation {
             agent,
             peer,
             protocol: Connection::new(frame_bytes_max),
-            out: Outbox::default(),
+            out: Vec::new(),
             held: Held::new(),
+            unfinished_since: None,
             notified: 0,
             holds_begun: 0,
             rng: Rng::new(),
@@ -103,31 +254,23 @@ impl Conversation {
     }
 
     /// Goes on with the conversation of an earlier process, as it was.
-    pub(super) fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
+    fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
         if let Some(Agreed { frame_bytes_max, engine_id }) = spop_state.agreed {
             self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));
             self.protocol = Connection::established(frame_bytes_max, engine_id);
+            self.unfinished_since = spop_state.unfinished_since;
         }
-        self.out = Outbox::with(spop_state.unwritten);
+        self.out = spop_state.unwritten;
         for (due, id) in spop_state.held {
             self.hold_until(id, due, now);
         }
         self
     }
 
-    /// The conversation as another process can go on with it. `unread` is the beginning of a frame.
-    pub(super) fn into_talk(self, unread: Vec<u8>, unfinished_since: Option<Timestamp>) -> SpopState {
-        let agreed = self.protocol.hello().map(|greeting| Agreed {
-            frame_bytes_max: self.protocol.frame_bytes_max(),
-            engine_id: greeting.engine_id.clone(),
-        });
-        let held = self.held.into_iter().map(|((due, _), (id, _))| (due, id)).collect();
-        SpopState { agreed, unread, unwritten: self.out.into_bytes(), held, unfinished_since }
-    }
-
     /// With random numbers that fall the same way each time, for a run that can be repeated.
-    pub fn seeded(self, seed: u64) -> Conversation {
-        Conversation { rng: Rng::with_seed(seed), ..self }
+    pub fn seeded(mut self, seed: u64) -> Conversation {
+        self.rng = Rng::with_seed(seed);
+        self
     }
 
     /// Answers every whole frame of `bytes`, batch by batch: decode, decide, observe, answer.
@@ -155,30 +298,6 @@ impl Conversation {
         agent.metrics.frames.notify.inc_by(notified);
         agent.metrics.frames.ack.inc_by(notified - (self.holds_begun - holds));
         Used { bytes: bytes.len() - frames.len(), notified, close }
-    }
-
-    /// The answers to write. Call [`written`](Conversation::written) after writing them.
-    pub fn out(&self) -> &[u8] {
-        &self.out
-    }
-
-    /// Notes that so many bytes of the answers are written.
-    pub fn written(&mut self, bytes: usize) {
-        self.out.written(bytes);
-    }
-
-    pub(super) fn outbox(&mut self) -> &mut Outbox {
-        &mut self.out
-    }
-
-    /// Whether HAProxy has said hello.
-    pub(super) fn is_greeted(&self) -> bool {
-        self.protocol.hello().is_some()
-    }
-
-    /// The moment at which the next held answer is due.
-    pub(super) fn due(&self) -> Option<Timestamp> {
-        self.held.first_key_value().map(|(&(due, _), _)| due)
     }
 
     /// Takes frames from `frames` and decodes them into a batch. Frames that need no decision are answered at once.
@@ -291,18 +410,6 @@ impl Conversation {
         }
     }
 
-    /// Writes the held answers that are due, up to [`OUT_BYTES_MAX`].
-    pub(super) fn answer_held(&mut self, now: Timestamp) {
-        while let Some(first) = self.held.first_entry() {
-            if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
-                return;
-            }
-            let (id, _) = first.remove();
-            self.agent.metrics.frames.ack.inc();
-            haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
-        }
-    }
-
     fn answer_all_held(&mut self) {
         for (id, _) in std::mem::take(&mut self.held).into_values() {
             self.agent.metrics.frames.ack.inc();
@@ -311,7 +418,7 @@ impl Conversation {
     }
 
     /// Ends the conversation after an error of the other side.
-    pub(super) fn refuse(&mut self, error: Error) -> Close {
+    fn refuse(&mut self, error: Error) -> Close {
         let at = self.out.len();
         let close = self.protocol.refuse(error, &mut self.out);
         self.answer_held_before(at);
@@ -325,16 +432,36 @@ impl Conversation {
         self.answer_held_before(at);
     }
 
-    /// Notes that the connection has ended: nobody gets the answers that it still holds.
-    pub(super) fn lost(&mut self) {
-        self.agent.metrics.holds_abandoned.inc_by(self.held.len() as u64);
-        self.held.clear();
-    }
-
     /// Inserts all held answers into `out` at `at`, before the DISCONNECT: HAProxy ignores answers after it.
     fn answer_held_before(&mut self, at: usize) {
         let goodbye = self.out.split_off(at);
         self.answer_all_held();
         self.out.extend(goodbye);
+    }
+
+    /// Reports why the connection closes.
+    fn close(&self, close: &Close, now: Timestamp) -> Next {
+        let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
+        if close.status != Status::NORMAL {
+            let error = metrics::SpopError { status: close.status.assigned().code(), by };
+            self.agent.metrics.spop_errors.get_or_create(&error).inc();
+        }
+        // HAProxy up to 3.0 closes idle connections with the status timeout, which is not an error.
+        let is_idle = close.status == Status::TIMEOUT && close.error.is_none();
+        if close.status != Status::NORMAL
+            && !is_idle
+            && let Some(suppressed) = self.agent.spop_error_line.allow(now)
+        {
+            let reason = close.error.map(|error| error.to_string()).unwrap_or_default();
+            tracing::warn!(suppressed, "spop connection ended by {by}: {}: {reason}", close.status);
+        }
+        Next::Close(close.late.then_some(REFUSAL_PAUSE))
+    }
+}
+
+/// Nobody gets the answers that a lost connection still holds.
+impl Drop for Conversation {
+    fn drop(&mut self) {
+        self.agent.metrics.holds_abandoned.inc_by(self.held.len() as u64);
     }
 }

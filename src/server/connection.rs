@@ -1,0 +1,369 @@
+//! One connection: its socket, its buffers and its timers, whatever it speaks.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Sleep, sleep, sleep_until, timeout};
+
+use crate::server::agent::Agent;
+use crate::server::shutdown::{Shutdown, Signal};
+use crate::server::stream::{Stream, drain};
+use crate::server::transfer::{State, Transfer};
+use slowlane_core::base::time::Timestamp;
+
+/// A protocol without socket and clock: bytes in, answers out.
+pub(super) trait Protocol {
+    /// Whether the peer closes first after a goodbye, as HAProxy does after a DISCONNECT.
+    const HAS_GOODBYE: bool;
+
+    /// Answers the whole questions at the beginning of `bytes`. Returns the number of bytes used.
+    fn read(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next);
+
+    /// The bytes that the socket has not taken yet. They may begin within an answer.
+    fn out(&mut self) -> &mut Vec<u8>;
+
+    /// The moment at which the next held answer is due.
+    fn due(&self) -> Option<Timestamp>;
+
+    /// Writes the held answers that are due. The only held answer may be released early.
+    fn release(&mut self, now: Timestamp);
+
+    /// The moment since which the connection waits for the rest of a question. `None`: it may wait forever.
+    fn waits_since(&self) -> Option<Timestamp>;
+
+    /// The connection has waited for too long.
+    fn time_out(&mut self, now: Timestamp) -> Next;
+
+    /// The state for the next process, with the bytes read and not yet used. `None`: this process must answer first.
+    fn state(&mut self, unread: &[u8]) -> Option<State>;
+
+    /// Begins the end of the connection. Returns the most further reads: an endless stream of questions is cut off.
+    fn begin_end(&mut self, now: Timestamp) -> usize;
+
+    /// Answers everything and says goodbye, if the protocol has a word for it.
+    fn say_goodbye(&mut self);
+}
+
+/// The next step of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Write the answers, and wait for more bytes or for the end of a hold.
+    Wait,
+    /// Write the answers. Some questions are left.
+    Write,
+    /// Write the answers and close, after this pause.
+    Close(Option<Duration>),
+    /// Close at once.
+    Drop,
+}
+
+/// The reason that a wait is over.
+enum Wake {
+    Bytes,
+    Closed,
+    Due,
+    TimedOut,
+    End,
+}
+
+/// The state of one connection.
+pub(super) struct Connection<P> {
+    pub(super) stream: Stream,
+    pub(super) inbox: Inbox,
+    pub(super) protocol: P,
+    /// The longest wait for the rest of a question, and for a peer that reads no answer.
+    pub(super) patience: Duration,
+    pub(super) agent: Arc<Agent>,
+    pub(super) shutdown: Shutdown,
+}
+
+impl<P: Protocol> Connection<P> {
+    /// Serves until either side closes, the peer is too slow, or the shutdown begins.
+    pub(super) async fn run(mut self) -> io::Result<()> {
+        let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
+        let patience = self.agent.clock.instant(since + self.patience);
+        // Single futures for all waits: polling them again is cheaper than creating them.
+        let signal = self.shutdown.signal();
+        let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep_until(patience.into())));
+        loop {
+            let mut next = self.read();
+            if matches!(next, Next::Wait | Next::Write) && !self.flush_unless(ending.as_mut()).await? {
+                return self.stop(&signal).await;
+            }
+            if next == Next::Wait {
+                match self.wait(idle.as_mut(), ending.as_mut()).await? {
+                    Wake::Bytes | Wake::Due => {}
+                    Wake::Closed => return Ok(()),
+                    Wake::TimedOut => next = self.protocol.time_out(self.agent.clock.now()),
+                    Wake::End => return self.stop(&signal).await,
+                }
+            }
+            match next {
+                Next::Wait | Next::Write => {}
+                Next::Close(pause) => return self.close(pause, true, &signal).await,
+                Next::Drop => return Ok(()),
+            }
+        }
+    }
+
+    /// Writes the held answers that are due, and answers the questions in the read buffer.
+    fn read(&mut self) -> Next {
+        let now = self.agent.clock.now();
+        if self.protocol.due().is_some_and(|due| due <= now) {
+            self.protocol.release(now);
+        }
+        let (bytes, next) = self.protocol.read(self.inbox.bytes_mut(), now);
+        self.inbox.consume(bytes);
+        next
+    }
+
+    /// Waits for bytes, for the end of a hold or of the patience, or for the shutdown.
+    async fn wait(
+        &mut self,
+        mut idle: Pin<&mut Sleep>,
+        ending: Pin<&mut impl Future<Output = ()>>,
+    ) -> io::Result<Wake> {
+        let Connection { stream, inbox, protocol, patience, agent, .. } = self;
+        let (due, clock) = (protocol.due(), agent.clock);
+        let impatient = protocol.waits_since().map(|since| since + *patience);
+        // Pinned where it is made: it is too large to be moved for each question.
+        let alarm = pin!(async {
+            match (due, impatient) {
+                (Some(due), _) if impatient.is_none_or(|impatient| due < impatient) => {
+                    agent.holds.until(clock.instant(due)).await;
+                    Wake::Due
+                }
+                (_, Some(impatient)) => loop {
+                    idle.as_mut().await;
+                    if impatient <= clock.now() {
+                        return Wake::TimedOut;
+                    }
+                    // Set forward only when it rings: most questions come long before.
+                    idle.as_mut().reset(clock.instant(impatient).into());
+                },
+                (_, None) => std::future::pending().await,
+            }
+        });
+        // Requests behind a held one may fill the buffer.
+        let has_room = !inbox.space().is_empty();
+        tokio::select! {
+            biased;
+            // First, because an endless stream of questions would delay the shutdown.
+            () = ending => Ok(Wake::End),
+            bytes = inbox.read(stream), if has_room => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
+            wake = alarm => Ok(wake),
+        }
+    }
+
+    /// Ends the connection for a shutdown, or passes it on to the next process. The state of TLS cannot be passed on.
+    async fn stop(mut self, signal: &Signal) -> io::Result<()> {
+        if !self.stream.is_tls()
+            && let Some(handover) = self.shutdown.handover()
+            && let Some(state) = self.protocol.state(self.inbox.bytes())
+        {
+            handover.pass_on(Transfer { stream: self.stream, state });
+            return Ok(());
+        }
+        // Questions that are still unread are answered, too.
+        for _ in 0..self.protocol.begin_end(self.agent.clock.now()) {
+            let bytes = self.inbox.read_at_once(&mut self.stream).await?;
+            if let Next::Close(pause) = self.read() {
+                return self.close(pause, true, signal).await;
+            }
+            if bytes == 0 {
+                break;
+            }
+        }
+        self.protocol.say_goodbye();
+        self.shutdown.decides_no_more();
+        if self.protocol.due().is_some() && !self.hold_on(signal).await? {
+            return Ok(());
+        }
+        self.close(None, !P::HAS_GOODBYE, signal).await
+    }
+
+    /// Holds the last answer until it is due, or all connections are to be closed. False: the peer left before.
+    async fn hold_on(&mut self, signal: &Signal) -> io::Result<bool> {
+        let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
+        loop {
+            match self.wait(idle.as_mut(), ended.as_mut()).await? {
+                Wake::Bytes | Wake::TimedOut => {}
+                Wake::Closed => return Ok(false),
+                Wake::Due | Wake::End => {
+                    self.protocol.release(self.agent.clock.now());
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Writes the last answers and closes.
+    async fn close(mut self, pause: Option<Duration>, half_close: bool, signal: &Signal) -> io::Result<()> {
+        self.shutdown.decides_no_more();
+        if let Some(pause) = pause {
+            signal.unless_begun(sleep(pause)).await;
+        }
+        self.flush().await?;
+        if half_close {
+            timeout(self.patience, self.stream.shutdown()).await??;
+        }
+        match P::HAS_GOODBYE {
+            true => drain(self.stream).await,
+            false => drop(signal.unless_begun(drain(self.stream)).await),
+        }
+        Ok(())
+    }
+
+    /// Writes all answers, usually in one write. False: `ending` came first.
+    async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
+        let out = self.protocol.out();
+        if out.is_empty() {
+            return Ok(true);
+        }
+        // Usually the socket accepts everything at once, and no timer is needed.
+        match self.stream.try_write(out) {
+            Ok(written) => drop(out.drain(..written)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        if out.is_empty() {
+            return Ok(true);
+        }
+        tokio::select! {
+            biased;
+            written = self.flush() => written.map(|()| true),
+            () = ending => Ok(false),
+        }
+    }
+
+    /// Writes all answers within the patience. If it is dropped, the bytes that are left are still there.
+    async fn flush(&mut self) -> io::Result<()> {
+        let (stream, out) = (&mut self.stream, self.protocol.out());
+        let flushed = async {
+            while !out.is_empty() {
+                match stream.write(out).await? {
+                    0 => return Err(io::ErrorKind::WriteZero.into()),
+                    written => drop(out.drain(..written)),
+                }
+            }
+            // Bytes that TLS has taken may not be sent yet.
+            stream.flush().await
+        };
+        timeout(self.patience, flushed).await?
+    }
+}
+
+/// The initial size: room for a few questions. Most of the many connections never need more.
+const READ_BYTES_MIN: usize = 2 * 1024;
+
+/// The size that a busy connection grows to. Only a longer frame needs more.
+const READ_BYTES_MAX: usize = 16 * 1024;
+
+/// A first-in, first-out buffer, limited to the size of one frame.
+///
+/// ```text
+///  │ used │ bytes() ······ │ space() ······ │
+///         ▲ consume        ▲ filled
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    bytes_max: usize,
+    /// The last read filled all the space.
+    is_small: bool,
+}
+
+impl Inbox {
+    pub(super) fn new(frame_bytes_max: u32) -> Inbox {
+        let bytes_max = (frame_bytes_max as usize + size_of::<u32>()).max(READ_BYTES_MAX);
+        Inbox { buffer: vec![0; READ_BYTES_MIN], bytes_max, ..Inbox::default() }
+    }
+
+    /// A buffer that begins with bytes read before.
+    pub(super) fn with(frame_bytes_max: u32, unread: &[u8]) -> Inbox {
+        let mut inbox = Inbox::new(frame_bytes_max);
+        inbox.buffer.resize(inbox.buffer.len().max(unread.len()), 0);
+        inbox.buffer[..unread.len()].copy_from_slice(unread);
+        Inbox { end: unread.len(), ..inbox }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Reads once, and returns the number of bytes. 0: the peer has closed.
+    pub(super) async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        let bytes = stream.read(self.space()).await?;
+        self.filled(bytes);
+        Ok(bytes)
+    }
+
+    /// Reads what has come already, as far as there is room.
+    pub(super) async fn read_at_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        if self.space().is_empty() { Ok(0) } else { self.read(stream).now_or_never().unwrap_or(Ok(0)) }
+    }
+
+    /// The space for the next read. It is empty only if the buffer holds a whole frame of the largest size.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let is_small = std::mem::take(&mut self.is_small) && self.buffer.len() < READ_BYTES_MAX;
+        if is_small || self.end == self.buffer.len() {
+            let doubled = (self.buffer.len() * 2).min(self.bytes_max);
+            self.buffer.resize(doubled, 0);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.end += bytes;
+        self.is_small = self.end == self.buffer.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_whatever_the_steps() {
+        let mut inbox = Inbox::new(20_000);
+        let (mut written, mut read) = (0u32, 0u32);
+        for step in 1..2_000usize {
+            let space = inbox.space();
+            let bytes = space.len().min(step * 7 % 5_000);
+            for byte in &mut space[..bytes] {
+                *byte = written as u8;
+                written += 1;
+            }
+            inbox.filled(bytes);
+            let used = inbox.bytes().len().min(step * 11 % 5_000);
+            for &byte in &inbox.bytes()[..used] {
+                assert_eq!(byte, read as u8);
+                read += 1;
+            }
+            inbox.consume(used);
+        }
+        assert!(read > 1_000_000);
+        assert!(inbox.buffer.len() <= 20_004);
+    }
+}
