@@ -14,15 +14,13 @@ use slowlane_core::base::quota::{POLICY_BYTES_MAX, Quota};
 use slowlane_core::base::request::Value;
 use slowlane_core::base::ticket::Ticket;
 use slowlane_core::base::verdict::{Decision, Verdict};
-use spop::{Ack, AckWriter, Data, Error, Notify, Scope, Variable};
+use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
 /// The question of a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question<'a> {
-    /// `request`: asks for a verdict. The arguments are the fields.
-    Verdict,
-    /// `request` with the argument `ratelimit`: asks also for the client's quota.
-    VerdictAndPolicy,
+    /// `request`: asks for a verdict. The arguments are the fields; `ratelimit` asks also for the client's quota.
+    Verdict { wants_quota: bool },
     /// `hold`: asks for an answer after this delay.
     Hold(Duration),
     /// `abandoned`: reports that HAProxy has given up the hold of this delay before its end.
@@ -65,9 +63,9 @@ pub fn question<'a>(
         }
         match message.name {
             b"request" => {
-                let mut wants_policy = false;
+                let mut wants_quota = false;
                 message.each_argument(|name, data| {
-                    wants_policy |= name == b"ratelimit" && data == Data::Bool(true);
+                    wants_quota |= name == b"ratelimit" && data == Data::Bool(true);
                     match value(data) {
                         // A truth says nothing about a cost. As a number, `false` would make a request free.
                         Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {}
@@ -75,7 +73,7 @@ pub fn question<'a>(
                         None => {}
                     }
                 })?;
-                question = if wants_policy { Question::VerdictAndPolicy } else { Question::Verdict };
+                question = Question::Verdict { wants_quota };
             }
             name @ (b"hold" | b"abandoned") => {
                 let mut delay = Duration::ZERO;
@@ -129,52 +127,33 @@ const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
 const UNKNOWN: Variable = Variable::new(Scope::Txn, b"unknown");
 
-/// Appends the answer to a `request`.
-pub fn answer_verdict(id: Id, decision: &Decision, secret: KeySecret, out: &mut Vec<u8>) {
-    let ack = begin_verdict(id, decision, out);
-    finish_verdict(ack, decision, secret);
-}
-
-/// Appends the answer to a `request` that also asks for the client's quota.
-pub fn answer_verdict_and_policy(
+/// Appends the answer to a `request`, with the client's quota if it was asked for.
+#[inline]
+pub fn answer_verdict(
     id: Id,
     decision: &Decision,
     secret: KeySecret,
     quota: Option<Quota>,
     out: &mut Vec<u8>,
 ) {
-    let ack = begin_verdict(id, decision, out);
-    let ack = match quota {
-        Some(quota) => {
-            let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
-            write!(policy, "\"{}\";{quota}", decision.slo.number())
-                .expect("a policy is no longer than its parts");
-            ack.set(&POLICY, Data::Str(policy.as_bytes()))
-        }
-        None => ack,
-    };
-    finish_verdict(ack, decision, secret);
-}
-
-#[inline]
-fn begin_verdict<'o>(id: Id, decision: &Decision, out: &'o mut Vec<u8>) -> AckWriter<'o> {
-    Ack::begin(out, id.stream_id, id.frame_id)
+    let mut ack = Ack::begin(out, id.stream_id, id.frame_id)
         .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
         .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
         .set(&SLO, Data::Int64(decision.slo.number().into()))
         .set(&KEY, Data::Int64(decision.key.bits() as i64))
-        .set(&REMAINING, Data::Int64(decision.remaining.into()))
-}
-
-#[inline]
-fn finish_verdict(ack: AckWriter<'_>, decision: &Decision, secret: KeySecret) {
+        .set(&REMAINING, Data::Int64(decision.remaining.into()));
+    if let Some(quota) = quota {
+        let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
+        write!(policy, "\"{}\";{quota}", decision.slo.number())
+            .expect("a policy is no longer than its parts");
+        ack = ack.set(&POLICY, Data::Str(policy.as_bytes()));
+    }
     if let Verdict::Deny { retry_after_s } = decision.verdict {
-        return ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
+        ack = ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into()));
+    } else if let Some(ticket) = decision.ticket() {
+        ack = ack.set(&TICKET, Data::Str(written(&ticket, secret).as_bytes()));
     }
-    match decision.ticket() {
-        Some(ticket) => ack.set(&TICKET, Data::Str(written(&ticket, secret).as_bytes())).finish(),
-        None => ack.finish(),
-    }
+    ack.finish();
 }
 
 fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYTES_MAX }> {
@@ -188,13 +167,11 @@ fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYT
 /// HAProxy's `hold` group has another variable prefix, so the variables of the verdict stay.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
-    let ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
-    match verdict {
-        Verdict::Deny { retry_after_s } => {
-            ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into())).finish();
-        }
-        Verdict::Pass | Verdict::Delay(_) => ack.finish(),
+    let mut ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
+    if let Verdict::Deny { retry_after_s } = verdict {
+        ack = ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into()));
     }
+    ack.finish();
 }
 
 /// Appends an answer without effect. An ACK needs an action, so it unsets a variable that is never set.
@@ -213,6 +190,7 @@ mod tests {
     use spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;
+    const VERDICT_ALONE: Question<'_> = Question::Verdict { wants_quota: false };
 
     type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
 
@@ -245,7 +223,7 @@ mod tests {
         let bytes = notify(&[(b"request", &arguments)]);
         let mut request = Request::new();
         let asked = question(&read(&bytes), |name, value| request.push(name, value));
-        assert_eq!(asked, Ok(Question::Verdict));
+        assert_eq!(asked, Ok(VERDICT_ALONE));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
         assert_eq!([request.get(b"owner"), request.get(b"empty")], [None, None]);
@@ -311,7 +289,7 @@ mod tests {
     fn a_ticket_comes_with_the_verdict_and_goes_with_the_response() {
         let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), true);
         let mut out = Vec::new();
-        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, &mut out);
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, None, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         let ticket = ack.actions().find_map(|action| match action.unwrap() {
             Action::SetVar { name: b"ticket", value, .. } => Some(value),
@@ -330,18 +308,18 @@ mod tests {
     fn the_quota_is_sent_on_request() {
         let arguments =
             |asked| notify(&[(b"request", &[(b"ratelimit", asked), (b"owner", Data::Str(b"acme"))])]);
-        assert_eq!(asked(&arguments(Data::Bool(true))), Ok(Question::VerdictAndPolicy));
+        assert_eq!(asked(&arguments(Data::Bool(true))), Ok(Question::Verdict { wants_quota: true }));
         for not in [Data::Bool(false), Data::Str(b"true"), Data::Null, Data::Int64(1)] {
-            assert_eq!(asked(&arguments(not)), Ok(Question::Verdict), "{not:?}");
+            assert_eq!(asked(&arguments(not)), Ok(VERDICT_ALONE), "{not:?}");
         }
         let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), false);
         let answer = |quota| {
             let mut out = Vec::new();
-            answer_verdict_and_policy(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, quota, &mut out);
+            answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, quota, &mut out);
             out
         };
         let mut without = Vec::new();
-        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, &mut without);
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, None, &mut without);
         assert_eq!(answer(None), without);
         let with = answer(Some(Quota::Window { requests: 100, window_s: 2 }));
         let ack = Ack::decode(Frame::cut(&with, 256).unwrap().unwrap().0).unwrap();
@@ -356,7 +334,7 @@ mod tests {
         let verdict = Verdict::Deny { retry_after_s: 3 };
         let mut out = Vec::new();
         let id = Id { stream_id: 0, frame_id: 9 };
-        answer_verdict(id, &decision(verdict, slo, false), SECRET, &mut out);
+        answer_verdict(id, &decision(verdict, slo, false), SECRET, None, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
         let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });

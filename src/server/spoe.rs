@@ -340,9 +340,9 @@ impl Conversation {
         let id = haproxy::Id::of(notify);
         let mut draft = questions.batch.draft();
         match haproxy::question(notify, |name, value| draft.field(name, value))? {
-            question @ (Question::Verdict | Question::VerdictAndPolicy) => {
+            Question::Verdict { wants_quota } => {
                 questions.batch.keep_draft();
-                questions.asked.push((id, question == Question::VerdictAndPolicy));
+                questions.asked.push((id, wants_quota));
             }
             Question::Hold(delay) => self.hold(id, delay, now),
             Question::Abandoned(delay) => {
@@ -368,14 +368,10 @@ impl Conversation {
 
         agent.throttle.decide(batch, now, || Sample::from_bits(rng.u64(..)), &mut decisions);
         agent.observer.decided(batch, &decisions, agent.throttle.table(), rng, |number| batch.fields(number));
-        for (decision, &(id, wants_policy)) in decisions.iter().zip(&questions.asked) {
-            match wants_policy {
-                false => haproxy::answer_verdict(id, decision, agent.secret, out),
-                true => {
-                    let quota = batch.policy().quota(decision.slo, decision.remaining);
-                    haproxy::answer_verdict_and_policy(id, decision, agent.secret, quota, out);
-                }
-            }
+        for (decision, &(id, wants_quota)) in decisions.iter().zip(&questions.asked) {
+            let quota =
+                if wants_quota { batch.policy().quota(decision.slo, decision.remaining) } else { None };
+            haproxy::answer_verdict(id, decision, agent.secret, quota, out);
         }
     }
 

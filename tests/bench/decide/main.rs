@@ -150,7 +150,7 @@ impl Agent {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
                 let mut draft = batch.draft();
                 let asked = haproxy::question(&notify, |name, value| draft.field(name, value));
-                assert_eq!(asked, Ok(Question::Verdict));
+                assert_eq!(asked, Ok(Question::Verdict { wants_quota: false }));
                 batch.keep_draft();
                 ids.push(Id::of(&notify));
             }
@@ -158,7 +158,7 @@ impl Agent {
             if batch.is_full() || bytes.is_empty() {
                 self.throttle.decide(&batch, self.now, || Sample::MIDDLE, &mut decisions);
                 for (id, decision) in ids.iter().zip(&decisions) {
-                    haproxy::answer_verdict(*id, decision, KeySecret::KNOWN, &mut self.out);
+                    haproxy::answer_verdict(*id, decision, KeySecret::KNOWN, None, &mut self.out);
                 }
                 ids.clear();
                 batch.clear();

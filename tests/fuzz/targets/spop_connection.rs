@@ -97,7 +97,7 @@ impl Asked {
         });
         match read {
             Ok(question) => {
-                let is_request = matches!(question, Question::Verdict | Question::VerdictAndPolicy);
+                let is_request = matches!(question, Question::Verdict { .. });
                 assert!(is_request || fields == 0, "{question:?} has {fields} fields");
                 self.ends_request |= matches!(question, Question::End(_));
                 self.ids.push((notify.stream_id, notify.frame_id));
