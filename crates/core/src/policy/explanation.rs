@@ -4,8 +4,7 @@ use std::path::Path;
 
 use crate::base::request::Request;
 use crate::base::slo_id::SloId;
-use crate::policy::batch::Batch;
-use crate::policy::classify::{Case, Cases};
+use crate::policy::classify::{Batch, Case, Cases};
 use crate::policy::fields::{Masks, Place, Values};
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;

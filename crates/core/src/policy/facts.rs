@@ -2,7 +2,7 @@
 
 use crate::base::request::Value;
 use crate::base::slo_id::SloId;
-use crate::policy::batch::Batch;
+use crate::policy::classify::Batch;
 use crate::policy::fields::{Fields, Masks, Place, Values};
 use crate::policy::generation::Policy;
 

@@ -16,7 +16,6 @@
 
 mod also;
 mod assured;
-mod batch;
 mod block_fields;
 mod block_index;
 mod bounds;
@@ -44,13 +43,12 @@ mod traps;
 mod views;
 mod warning;
 
-pub use batch::{BATCH_MAX, Batch};
 pub use block_index::{BlockIndex, BlockTargetError, SHAPES_MAX};
 pub use bounds::{
     AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCH_STEPS_MAX,
 };
-pub use classify::{Case, Cases};
+pub use classify::{BATCH_MAX, Batch, Case, Cases};
 pub use error::{ERRORS_MAX, PolicyError, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::slo_id::SloId;
-use crate::policy::batch::Batch;
 use crate::policy::carried::Missing;
+use crate::policy::classify::Batch;
 use crate::policy::fields::Place;
 use crate::policy::generation::Policy;
 
