@@ -8,18 +8,7 @@ use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
 use slowlane_core::base::units;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane block source=192.0.2.66 --for 10m
-      refuse all requests of a source with 429, under every SLO
-  slowlane block source=192.0.2.0/24 website=shop.example --for 1d
-      refuse those of a network to one website: all fields must match
-  slowlane block path=/login --for 30s
-      a field that the policy does not use; the proxy must send it
-
-An IPv6 address stands for the network of its customer, as in keys: usually a /64. A second block of the same
-fields replaces the first. Blocks survive a reload of the policy and an upgrade. Without a state file
-they end with a restart.";
+pub(super) const EXAMPLES: &str = include_str!("help/block.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -44,12 +33,7 @@ pub(super) fn block(typed: Arguments) -> anyhow::Result<()> {
     daemon.print(Question { body: format!("for={time}"), ..Question::post(path("block", &fields)) })
 }
 
-pub(super) const UNBLOCK_EXAMPLES: &str = "\
-Examples:
-  slowlane unblock source=192.0.2.66
-      end the block of exactly these fields, and that of the key that they make up
-  slowlane unblock key=26C7827D889F6DA3
-      end the block that an SLO's block= has set; `slowlane blocks` lists the keys";
+pub(super) const UNBLOCK_EXAMPLES: &str = include_str!("help/unblock.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct UnblockArguments {

@@ -14,14 +14,7 @@ use crate::sync::StoreUrl;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::policy::{self, Policy, PolicyErrors};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane check
-      /etc/slowlane/slowlane.toml, which the service reads, and its policy
-  slowlane check --policy maps --strict
-      only a policy; exit with 1 even if there are only warnings
-  slowlane check --policy maps --json
-      errors and warnings as JSON, for an editor or a pipeline";
+pub(super) const EXAMPLES: &str = include_str!("help/check.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -5,12 +5,7 @@ use std::io::{self, Write};
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane completions bash > ~/.local/share/bash-completion/completions/slowlane
-  slowlane completions zsh > ~/.zfunc/_slowlane
-      with `fpath+=~/.zfunc` before compinit in ~/.zshrc
-  slowlane completions fish > ~/.config/fish/completions/slowlane.fish";
+pub(super) const EXAMPLES: &str = include_str!("help/completions.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -19,21 +19,7 @@ use slowlane_core::base::hold::HOLD_SHIPPED;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::policy::{Layout, Policy};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane config show --config /etc/slowlane/slowlane.toml
-      every key with its current value and its purpose
-  slowlane config haproxy > haproxy.cfg
-  slowlane config haproxy --file spoe-slowlane.conf > spoe-slowlane.conf
-      for the installed HAProxy, in front of an application on 127.0.0.1:8000
-  slowlane config haproxy --version 3.2 --spop unix:/run/slowlane/spop.sock --dir /etc/haproxy/slowlane
-      all files, in their final directory: its path is written into the files
-  slowlane config haproxy --attach --config /etc/slowlane/slowlane.toml
-      only the lines to paste into your own configuration
-  slowlane config nginx --dir /etc/nginx/slowlane --app 192.0.2.10:8080
-      the same for nginx
-  slowlane config haproxy --spop 10.0.0.5:9000 --tls=slowlane.example
-      with TLS to slowlane on another machine; its certificate has this name";
+pub(super) const EXAMPLES: &str = include_str!("help/config.txt");
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {

@@ -15,13 +15,7 @@ use slowlane_core::base::hold::HOLD_SHIPPED;
 use slowlane_core::base::units::Rate;
 use slowlane_lab::demo::{self, Agent, Look, Proxy, SECONDS_DEFAULT, SECONDS_MIN};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane demo
-      a crawler's 20 connections settle at 50 requests/s; a customer keeps fast answers
-  slowlane demo --clients 100 --rate 200/s --seconds 20
-  slowlane demo --haproxy none
-      without HAProxy, even if there is one";
+pub(super) const EXAMPLES: &str = include_str!("help/demo.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -8,12 +8,7 @@ use anyhow::Context;
 use clap::{Args, Command, ValueHint};
 use clap_mangen::Man;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane man | man -l -
-      read slowlane(1) without installing it
-  slowlane man --dir ~/.local/share/man/man1
-      install the pages of all commands";
+pub(super) const EXAMPLES: &str = include_str!("help/man.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -53,33 +53,7 @@ struct Cli {
     command: Command,
 }
 
-const EXAMPLES: &str = "\
-Examples:
-  slowlane demo
-      demonstrate slowlane, until Ctrl-C
-  slowlane run
-      serve on the default addresses: SPOP on 127.0.0.1:9000, the HTTP check on 127.0.0.1:9001,
-      admin on 127.0.0.1:9002; every request is counted and none is throttled
-  slowlane run --policy /etc/slowlane/policy
-      serve the SLOs of slo.map, reloaded at every edit
-  slowlane check --policy /etc/slowlane/policy
-      find every error before you deploy the policy
-  slowlane config haproxy
-      print a configuration for the HAProxy in front of your application
-  slowlane simulate --law pace,adaptive --rate 50/s --clients 10,50,200
-      test laws on simulated clients
-  slowlane replay --policy maps.new --against maps /var/log/haproxy.log
-      test an edit of the maps on yesterday's traffic
-  slowlane test --policy maps maps/policy.test
-      check that requests get the verdicts that you expect
-  slowlane top
-      monitor the daemon on this machine: rates, delays, throttled clients
-  slowlane why source=192.0.2.1 website=shop.example
-      explain the verdict for a request
-  slowlane table show data.gpc0_rate gt 10
-      the throttled keys, as HAProxy's `show table` prints them
-  slowlane block source=192.0.2.66 --for 10m
-      refuse the requests of a source";
+const EXAMPLES: &str = include_str!("help/slowlane.txt");
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -167,26 +141,7 @@ enum Command {
     Man(man::Arguments),
 }
 
-const RUN_EXAMPLES: &str = "\
-Examples:
-  slowlane run --spop 127.0.0.1:9000 --spop unix:/run/slowlane/spop.sock
-  slowlane run --config /etc/slowlane/slowlane.toml --admin 127.0.0.1:9102
-
-The policy directory holds slo.map and the lookup maps, all in HAProxy map syntax:
-  slo.map                  <id> burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes]
-                           [also=<lookup>] [cluster=<mode>] [block=<duration>]
-                           [option=value ...]
-  source+website.map       <address or network>+<website> <id>
-  source+owner.map         <address or network>+<owner> <id>
-  source.map               <address or network> <id>
-  website.map, owner.map   <name> <id>
-The first map that answers decides. A request that no map names has SLO 0.
-
-Laws that delay:   pace (the default), fair, warm-up, adaptive
-Laws that refuse:  token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-buckets,
-                   sliding-log, concurrency, sketch
-dry_run=yes counts the verdicts of an SLO, and lets everything pass. also=owner adds the SLO
-that owner.map names. block=10m refuses a key for that long after a refusal.";
+const RUN_EXAMPLES: &str = include_str!("help/run.txt");
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {

@@ -21,33 +21,7 @@ use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Dialect, Format, FormatError, LogOutcome, Mapping};
 use slowlane_lab::replay::{self, Input, Outcome, Settings, Subject};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane replay --policy maps /var/log/haproxy.log /var/log/haproxy.log.1 /var/log/haproxy.log.2.gz
-      the clients that would have been delayed or denied, and for how long
-  slowlane replay --policy maps.new --against maps /var/log/nginx/access.log
-      the difference that the new maps make
-  slowlane replay --policy maps --format '%ci [%tr] %[var(txn.website)] %{+Q}r' -
-      your own log-format, from standard input
-  slowlane replay --policy maps --field 'website=%[capture.req.hdr(0)]' --plot replay.svg haproxy.log
-      the website is the first captured header; draws a chart
-
-Logs are plain or gzip, of HAProxy (option httplog, httpslog, clf) or nginx (combined). A syslog prefix is accepted.
-These formats, and those of the shipped configurations, are recognised. Several logs are merged by time, in any order.
-Proxies log a request when it has been answered: --reorder says how long that may take.
-
-Fields of a request:
-  source    %ci, %[src]; $remote_addr
-  website   $host, $http_host; else the host of an absolute URI in the request line, as HTTP/2 has it in HAProxy
-  method    %HM, %[method]; $request_method; else the first word of the request line
-  NAME      %[var(txn.NAME)], %(NAME)[...]; $NAME, $slowlane_NAME
---field NAME=ITEM takes the field from another item of the format. ITEM may also be a part of the request line
-(%HM, %HU, %HP, %HV, $request_uri, $uri) or a captured header (%[capture.req.hdr(N)]). A text without % or $ is the
-value for all requests.
-
-Clients do not react: none waits longer or retries because it was delayed. Verdicts are exactly those that slowlane
-would have given. Random numbers come from --seed.
-Exit code 0: requests were replayed. 1: none could be. Lines that are not requests are counted, and the first are shown.";
+pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -16,41 +16,7 @@ use slowlane_lab::simulate::{
     self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Share, Span,
 };
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane simulate --law pace --rate 50/s --burst 100 --clients 1,10,50,200 --option max_delay=10s
-      one run for each number of clients
-  slowlane simulate --law all --clients 5-50-5 --plot laws.svg
-      every law but concurrency, for 5 clients, then 50, then 5 again; draws a chart
-  slowlane simulate --law pace,fair --clients 10 --attack 500/s
-      ten clients and an attacker that sends ten times the rate, regardless of the responses
-  slowlane simulate --law pace,fair --clients 9 --greedy 45
-      nine clients with one connection each, and one with 45
-  slowlane simulate --law pace,sliding-log --option pace:max_delay=10s --option sliding-log:window=10s
-      options of one law only
-  slowlane simulate --rate 2000/s --clients 400 --nodes 35 --skew 80% --rtt 50ms
-      35 nodes share the SLO; 80 % of the clients are on one node, and the store is 50 ms away
-  slowlane simulate --rate 2000/s --clients 400 --nodes 35 --seconds 80 --store-dead 20s..80s
-      the same store, dead for a minute
-
-Clients wait for each response, pause for about --think, and send the next request. Each is a separate source. They
-all use one website, and its SLO has the law. Columns of the table:
-  measured s   the seconds that the other columns cover: --measure, or the last three quarters of the run, or of each
-               of its parts
-  who          all; with an attacker or a greedy client, also each group
-  rate, share  requests admitted per second; their part of all admitted requests
-  error        the difference between the rate and the SLO's
-  429, left    requests refused, and requests whose client timed out (--patience), as parts of all requests
-  p50, p99     percentiles of the delay of admitted requests
-  settled s    from then on, every second is within 10 % of the rate, or within one request
-  Jain         fairness over the sources: 1 if all get the same, 1/n if one of n gets everything
-With several nodes:
-  worst s      the difference between the fullest second and the SLO
-  Jain         if an attacker is alone: fairness over the nodes, of the parts that they admit
-  messages     messages per second that reach the store, from all nodes
-Nodes share pace, token-bucket and leaky-bucket. A request that they refuse gets a Retry-After of 1 s.
-The same seed gives the same numbers and the same picture, to the last digit. With several nodes, the last digits also
-depend on the machine's mathematical library.";
+pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

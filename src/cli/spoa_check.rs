@@ -12,21 +12,7 @@ use slowlane_core::base::address::Address;
 use slowlane_core::base::units;
 use slowlane_lab::conformance::{self, ARGUMENTS_MAX, Agent, Argument, Setting, examine};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane spoa-check 127.0.0.1:9000
-      test the slowlane on this machine
-  slowlane spoa-check 127.0.0.1:12345 --message check-client-ip --arg ip=192.0.2.1
-      test another agent, with a message that it handles
-  slowlane spoa-check unix:/run/agent.sock --json
-      the report for a program
-  slowlane spoa-check --list
-      print the cases, without connecting
-
-An argument is BOOL, INT64, IPV4, IPV6 or STR, according to its value; NAME=str:VALUE is always STR.
-Sections are those of HAProxy's doc/SPOE.txt. `field` is the behaviour of HAProxy's versions.
-Do not test an agent in production: the suite sends invalid frames and opens 200 connections.
-Exit code 0: no required case fails. 1: one fails. 2: the command line is wrong.";
+pub(super) const EXAMPLES: &str = include_str!("help/spoa-check.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -9,26 +9,7 @@ use crate::cli::fields::{Field, path};
 use crate::observe::status::TABLE;
 use slowlane_core::base::key::Key;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane table show
-      every row, as HAProxy's `show table` prints them
-  slowlane table show data.gpc0_rate gt 10 data.gpt0 ge 5000
-      the rows that meet all conditions; up to four: eq, ne, lt, le, gt, ge
-  slowlane table get 26C7827D889F6DA3
-      one row; `slowlane why` prints the key of a request
-  slowlane table set 26C7827D889F6DA3 data.gpt0 1000 data.http_req_cnt 0
-      set columns of a row
-  slowlane table clear 26C7827D889F6DA3
-      forget what a key has used up: it has its whole burst again
-  slowlane table clear source=192.0.2.66 website=shop.example
-      the same for the keys of a request with these fields: its SLO's, and those that also= adds
-  slowlane table clear data.gpc1_rate eq 0
-      forget the rows that meet the condition; without one, all rows
-
-Columns: gpt0 (clients x 1000), gpc0_rate (requests per second under the law), http_req_cnt,
-gpc1_rate (the part of gpc0_rate that was admitted). Under adaptive they are the state of the law. The other
-laws write them for information only, and keep their own state. `clear` forgets that state; `set` leaves it unchanged.";
+pub(super) const EXAMPLES: &str = include_str!("help/table.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -13,39 +13,7 @@ use slowlane_core::base::key::KeySecret;
 use slowlane_core::policy::Policy;
 use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Settings, Suite};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane test --policy maps maps/policy.test
-      run the cases of a file; failed cases are printed with the expected and the actual verdicts
-  slowlane test --policy maps --verbose maps/*.test
-      the cases of several files, including those that pass
-  slowlane test --config /etc/slowlane/slowlane.toml --json policy.test
-      the same for a pipeline
-
-A case names a request and the SLOs that it falls under, its own first. Steps follow, in virtual time:
-  source=192.0.2.66 website=shop.example -> 3002
-      10 at once             -> 10 pass
-      11th                   -> delay 2s
-      after 1m
-      20 in 20s              -> 19 pass, 1 delay 1s
-      1 at once cost=100000  -> deny
-
-Request:   <field>=<value> ... -> <id>[, <id> ...]
-           in the place of the ids: unlimited, if every rate is unlimited; refused, if it cannot be looked up
-Steps:     <n> at once -> <verdicts>        requests at the same time
-           <n> in <time> -> <verdicts>      requests at equal intervals; after the step, the time has passed
-           11th -> <verdict>                one request, the eleventh of the case
-           after <time>                     time passes
-           <n> done                         this many requests in flight end, in the order in which they passed
-           done                             all requests that have passed end
-Verdicts:  <n> pass, <n> delay 20ms, <n> delay 20ms..1s, <n> deny, <n> deny 3s
-           in any order; one of them may omit its number, and gets the rest; a time after deny is the Retry-After
-
-Fields after the requests of a step, such as cost=5, replace those of the case for that step. Several steps may
-share one line, separated by ;. A comment begins with #. Values with spaces, commas or semicolons need double quotes.
-Each case begins with empty counters, at 2026-01-01 00:00:00 UTC, on a slowlane without a cluster. Random numbers are
-always the middle of their range. A delayed request proceeds after its delay. It counts as in flight until it is done.
-A file has a million requests at most.";
+pub(super) const EXAMPLES: &str = include_str!("help/test.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

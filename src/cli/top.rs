@@ -7,14 +7,7 @@ use clap::Args;
 use crate::cli::admin::At;
 use crate::top;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane top
-  slowlane top --admin unix:/run/slowlane/admin-http.sock
-  slowlane top --once | grep shop.example
-
-Keys: q or Ctrl-C quits, Tab or 1 2 3 chooses a table, < and > the column to sort by, r reverses,
-/ filters, Enter explains the key that the arrows have chosen, Esc goes back.";
+pub(super) const EXAMPLES: &str = include_str!("help/top.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {

@@ -18,22 +18,7 @@ use slowlane_core::policy::Policy;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  slowlane why source=192.0.2.1 website=shop.example
-      ask the daemon on this machine; nothing is counted
-  slowlane why --admin 127.0.0.1:9102 source=2001:db8::7 owner=acme cost=5
-      ask another daemon
-  slowlane why --policy /etc/slowlane/policy source=192.0.2.1 website=shop.example
-      read files instead, as if this were the first request
-
-Fields are named as in SPOE arguments and X-Slowlane- headers. It prints for each SLO:
-  in, named    its line in slo.map; the map line that named it, and the lookup or the also= of another SLO
-  key, shared  the key under which it is counted; the field by which its bucket is shared
-  entry        the columns of its row in the table
-  the law      its formula, with the numbers
-  assured      its assured rate, and whether the request bypasses the SLOs above
-  says         its verdict, if asked now; the strictest of all SLOs is the verdict of the request";
+pub(super) const EXAMPLES: &str = include_str!("help/why.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
