@@ -12,13 +12,16 @@ use crate::config::{Config, Flags, Listen, read_token};
 use crate::server::tls::{Trust, client};
 use slowlane_core::base::address::{Address, AddressError};
 
-/// The address of the daemon, and its token.
+/// A running daemon: its address and its token.
 #[derive(Debug, Args)]
-pub(super) struct At {
+pub(super) struct Daemon {
+    /// The daemon's config file, for its address and its token
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(super) config: Option<PathBuf>,
     /// The admin address of a running daemon, or https://HOST:PORT with TLS [default: from --config, else
     /// 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR", global = true)]
-    pub(super) admin: Option<AdminAddress>,
+    admin: Option<AdminAddress>,
     /// The file with the admin token [default: the token in --config]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
@@ -33,20 +36,30 @@ pub(super) struct At {
     key: Option<PathBuf>,
 }
 
-/// A running daemon, as most commands name it.
-#[derive(Debug, Args)]
-pub(super) struct Daemon {
-    /// The daemon's config file, for its address and its token
-    #[arg(long, value_name = "FILE", global = true)]
-    config: Option<PathBuf>,
-    #[command(flatten)]
-    at: At,
-}
-
 impl Daemon {
     /// A client for the daemon. It sends nothing yet.
     pub(super) fn client(self) -> anyhow::Result<AdminClient> {
-        self.at.daemon(self.config)
+        let config = Config::load(self.config.as_deref(), Flags::default())?.admin;
+        let token = match self.token_file {
+            Some(path) => Some(read_token(path)?),
+            None => config.token,
+        };
+        let configured = || config.listen.addresses.first().cloned();
+        let typed = self.admin.map(|typed| (typed.address, typed.is_https));
+        let (address, is_https) = match typed.or_else(|| Some((configured()?, None))) {
+            Some(found) => found,
+            None => return Err(anyhow!("no admin address is configured: name one with --admin")),
+        };
+        let is_tcp = matches!(address, Address::Tcp(_));
+        let is_typed = self.ca.is_some() || self.cert.is_some();
+        ensure!(
+            is_tcp || !(is_typed || is_https == Some(true)),
+            "{address} has no TLS: name a TCP address with --admin"
+        );
+        let is_https = is_https.unwrap_or(is_typed || is_tcp && config.listen.tls.is_some());
+        let identity = self.cert.as_deref().zip(self.key.as_deref());
+        let tls = is_https.then(|| client(&trust(self.ca, &config.listen), identity)).transpose()?;
+        Ok(AdminClient { address, tls, token })
     }
 
     /// Prints the answer to a question as it comes.
@@ -73,33 +86,6 @@ impl FromStr for AdminAddress {
             _ => (text, None),
         };
         Ok(AdminAddress { address: rest.strip_suffix('/').unwrap_or(rest).parse()?, is_https })
-    }
-}
-
-impl At {
-    /// A client for the daemon. It sends nothing yet.
-    pub(super) fn daemon(self, config: Option<PathBuf>) -> anyhow::Result<AdminClient> {
-        let config = Config::load(config.as_deref(), Flags::default())?.admin;
-        let token = match self.token_file {
-            Some(path) => Some(read_token(path)?),
-            None => config.token,
-        };
-        let configured = || config.listen.addresses.first().cloned();
-        let typed = self.admin.map(|typed| (typed.address, typed.is_https));
-        let (address, is_https) = match typed.or_else(|| Some((configured()?, None))) {
-            Some(found) => found,
-            None => return Err(anyhow!("no admin address is configured: name one with --admin")),
-        };
-        let is_tcp = matches!(address, Address::Tcp(_));
-        let is_typed = self.ca.is_some() || self.cert.is_some();
-        ensure!(
-            is_tcp || !(is_typed || is_https == Some(true)),
-            "{address} has no TLS: name a TCP address with --admin"
-        );
-        let is_https = is_https.unwrap_or(is_typed || is_tcp && config.listen.tls.is_some());
-        let identity = self.cert.as_deref().zip(self.key.as_deref());
-        let tls = is_https.then(|| client(&trust(self.ca, &config.listen), identity)).transpose()?;
-        Ok(AdminClient { address, tls, token })
     }
 }
 

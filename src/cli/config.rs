@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf, absolute};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use crate::cli::arguments::{RunArguments, config};
 use crate::config::{Config, Flags, Listen};
@@ -45,7 +45,7 @@ pub(super) struct Haproxy {
     /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has
     /// it]
     #[arg(long, value_name = "WAY")]
-    delivery: Option<Way>,
+    delivery: Option<Delivery>,
     /// Print only the lines to paste into your own configuration
     #[arg(long, conflicts_with_all = ["dir", "file"])]
     attach: bool,
@@ -84,29 +84,6 @@ struct Common {
     dir: Option<PathBuf>,
     #[command(flatten)]
     run: RunArguments,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Way {
-    /// slowlane waits, and answers late
-    Hold,
-    /// HAProxy waits, from 3.2 on
-    Pause,
-    /// HAProxy waits, if it has Lua
-    Lua,
-    /// HAProxy decides and waits, by limits that slowlane pushes
-    Peers,
-}
-
-impl From<Way> for Delivery {
-    fn from(way: Way) -> Delivery {
-        match way {
-            Way::Hold => Delivery::Hold,
-            Way::Pause => Delivery::Pause,
-            Way::Lua => Delivery::Lua,
-            Way::Peers => Delivery::Peers,
-        }
-    }
 }
 
 pub(super) fn print(what: What) -> anyhow::Result<()> {
@@ -157,8 +134,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
             (version, if is_for_lua { Delivery::Lua } else { Delivery::of(version) })
         }
     };
-    let delivery = delivery.map_or(best, Delivery::from);
-    let mut files = haproxy::files(version, delivery, &places)?;
+    let mut files = haproxy::files(version, delivery.unwrap_or(best), &places)?;
     if attach {
         return say(&haproxy::lines_to_paste(&files[0]));
     }

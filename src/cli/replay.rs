@@ -13,10 +13,8 @@ use clap::Args;
 use crate::cli::progress::Progress;
 use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
-use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::shown::shown;
 use slowlane_core::base::units;
-use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Dialect, Format, FormatError, LogOutcome, Mapping};
 use slowlane_lab::replay::{self, Input, Outcome, Settings, Subject};
@@ -114,18 +112,12 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
 /// Reads a policy as the daemon would.
 fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject> {
     let config = Config::load(typed.config.as_deref(), Flags { policy: policy.clone(), ..Flags::default() })?;
-    let read = match &config.policy {
-        Some(source) => source.read()?,
-        None => Policy::builtin(),
-    };
     let name = match &policy {
         Some(dir) => dir.display().to_string(),
         None if config.policy.is_some() => "as configured".to_owned(),
         None => "built in".to_owned(),
     };
-    // The same log gives the same keys each time.
-    let policy = read.with_key_secret(config.key_secret.unwrap_or(KeySecret::KNOWN));
-    let throttle = Throttle::new(policy, config.table, config.annex_bytes_max);
+    let throttle = Throttle::new(config.read_policy()?, config.table, config.annex_bytes_max);
     Ok(Subject { name: shown(&name), throttle })
 }
 

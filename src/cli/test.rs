@@ -9,8 +9,6 @@ use clap::Args;
 
 use crate::cli::arguments::Files;
 use crate::config::{Config, Flags};
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::policy::Policy;
 use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Settings, Suite};
 
 pub(super) const EXAMPLES: &str = include_str!("help/test.txt");
@@ -34,12 +32,7 @@ pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
     let Arguments { cases, files, verbose, json } = typed;
     let Files { config, policy } = files.or_of_service();
     let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
-    let read = match &config.policy {
-        Some(source) => source.read()?,
-        None => Policy::builtin(),
-    };
-    // The same cases give the same keys each time.
-    let mut policy = read.with_key_secret(config.key_secret.unwrap_or(KeySecret::KNOWN));
+    let mut policy = config.read_policy()?;
     let settings = Settings { expire: config.table.expire, annex_bytes_max: config.annex_bytes_max };
     let mut outcomes = Vec::new();
     for path in &cases {

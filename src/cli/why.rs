@@ -7,14 +7,12 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::admin_client::Question;
-use crate::cli::admin::{self, At};
+use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
 use crate::config::{Config, Flags};
 use crate::observe::clock::Clock;
 use crate::observe::status::Why;
-use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::request::{Request, Value};
-use slowlane_core::policy::Policy;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -25,26 +23,22 @@ pub(super) struct Arguments {
     /// The fields of the request
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
-    /// Read this policy directory instead of asking a daemon
+    /// Read this policy directory instead of asking a daemon; --config then gives the lookups and types
     #[arg(long, value_name = "DIR", conflicts_with = "admin")]
     policy: Option<PathBuf>,
-    /// The daemon's config file, for its address and its token; with --policy, for the lookups and types
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    at: At,
+    daemon: Daemon,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { fields, policy, config, at, json } = typed;
-    if let Some(policy) = policy {
-        return of_files(&fields, policy, config, json);
+    let Arguments { fields, policy, daemon, json } = typed;
+    match policy {
+        Some(policy) => of_files(&fields, policy, daemon.config, json),
+        None => daemon.print(Question::get(path("why", &fields)).with_json(json)),
     }
-    admin::print(&at.daemon(config)?, Question::get(path("why", &fields)).with_json(json))?;
-    Ok(())
 }
 
 /// Explains with an empty table: every entry is new.
@@ -52,12 +46,7 @@ const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1)
 
 fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
     let config = Config::load(config.as_deref(), Flags { policy: Some(policy), ..Flags::default() })?;
-    let policy = match &config.policy {
-        Some(source) => source.read()?,
-        None => Policy::builtin(),
-    };
-    let policy = policy.with_key_secret(config.key_secret.unwrap_or(KeySecret::KNOWN));
-    let throttle = Throttle::new(policy, NO_TABLE, config.annex_bytes_max);
+    let throttle = Throttle::new(config.read_policy()?, NO_TABLE, config.annex_bytes_max);
     let mut request = Request::new();
     for Field { name, value } in fields.iter().filter(|field| !field.value.is_empty()) {
         request.push(name.as_bytes(), Value::Text(value.as_bytes()));

@@ -36,6 +36,7 @@ use crate::watch::Source;
 use slowlane_core::base::hold::HoldLimits;
 use slowlane_core::base::key::KeySecret;
 use slowlane_core::base::token::Token;
+use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
 /// The settings and the mistakes of a text. The files that it names are not read.
@@ -249,6 +250,15 @@ impl Config {
 
     fn tls_error(&self, section: String, key: &str, error: TlsError) -> ConfigError {
         placed(self.file.as_ref(), &section.clone(), key, ConfigError::Tls { section, error })
+    }
+
+    /// The policy, as a command reads it: its keys are the same at each run.
+    ///
+    /// # Errors
+    /// The policy has an error.
+    pub(crate) fn read_policy(&self) -> Result<Policy, PolicyErrors> {
+        let policy = self.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), Source::read)?;
+        Ok(policy.with_key_secret(self.key_secret.unwrap_or(KeySecret::KNOWN)))
     }
 
     /// The secret of the keys of this run: that of the config, that of an earlier run, or a random one.

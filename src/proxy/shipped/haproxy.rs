@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use thiserror::Error;
 
 use crate::proxy::shipped::peers::{self, Parts};
@@ -85,16 +86,16 @@ impl fmt::Display for Version {
     }
 }
 
-/// The method to delay a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The method to delay a request, as `slowlane config haproxy --delivery` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Delivery {
-    /// slowlane holds its answer.
+    /// slowlane waits, and answers late
     Hold,
-    /// HAProxy waits, with `http-request pause`.
+    /// HAProxy waits, from 3.2 on
     Pause,
-    /// HAProxy waits, with a Lua action.
+    /// HAProxy waits, if it has Lua
     Lua,
-    /// HAProxy enforces the limits by its own rules and waits, and slowlane pushes them as a peer.
+    /// HAProxy decides and waits, by limits that slowlane pushes
     Peers,
 }
 
