@@ -1,5 +1,7 @@
 //! Row filters in the syntax of HAProxy's `show table`: `data.gpc0_rate gt 10`.
 
+use std::cmp::Ordering::{self, Equal, Greater, Less};
+
 use thiserror::Error;
 
 use slowlane_core::base::time::Timestamp;
@@ -25,31 +27,10 @@ const COLUMNS: [(&str, Column); 4] = [
 ];
 
 /// Columns of HAProxy that this table does not store.
-const FOREIGN: [&str; 23] = [
-    "server_id",
-    "gpt",
-    "gpc",
-    "gpc_rate",
-    "gpc0",
-    "gpc1",
-    "conn_cnt",
-    "conn_rate",
-    "conn_cur",
-    "sess_cnt",
-    "sess_rate",
-    "http_req_rate",
-    "http_err_cnt",
-    "http_err_rate",
-    "http_fail_cnt",
-    "http_fail_rate",
-    "bytes_in_cnt",
-    "bytes_in_rate",
-    "bytes_out_cnt",
-    "bytes_out_rate",
-    "server_key",
-    "glitch_cnt",
-    "glitch_rate",
-];
+const FOREIGN: &str = "\
+    server_id gpt gpc gpc_rate gpc0 gpc1 conn_cnt conn_rate conn_cur sess_cnt sess_rate http_req_rate \
+    http_err_cnt http_err_rate http_fail_cnt http_fail_rate bytes_in_cnt bytes_in_rate bytes_out_cnt \
+    bytes_out_rate server_key glitch_cnt glitch_rate";
 
 /// Errors of a column name, in HAProxy's wording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -66,7 +47,7 @@ impl Column {
     pub fn named(name: &str) -> Result<Column, ColumnError> {
         match COLUMNS.iter().find(|(known, _)| *known == name) {
             Some(&(_, column)) => Ok(column),
-            None if FOREIGN.contains(&name) => Err(ColumnError::NotStored),
+            None if FOREIGN.split(' ').any(|known| known == name) => Err(ColumnError::NotStored),
             None => Err(ColumnError::Unknown),
         }
     }
@@ -92,39 +73,27 @@ impl Column {
     }
 }
 
-/// Comparison operators.
+/// A comparison operator: the orderings for which it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operator {
-    Eq,
-    Ne,
-    Le,
-    Ge,
-    Lt,
-    Gt,
-}
+pub struct Operator(&'static [Ordering]);
+
+const OPERATORS: [(&str, &[Ordering]); 6] = [
+    ("eq", &[Equal]),
+    ("ne", &[Less, Greater]),
+    ("le", &[Less, Equal]),
+    ("ge", &[Greater, Equal]),
+    ("lt", &[Less]),
+    ("gt", &[Greater]),
+];
 
 impl Operator {
     pub fn named(name: &str) -> Option<Operator> {
-        Some(match name {
-            "eq" => Operator::Eq,
-            "ne" => Operator::Ne,
-            "le" => Operator::Le,
-            "ge" => Operator::Ge,
-            "lt" => Operator::Lt,
-            "gt" => Operator::Gt,
-            _ => return None,
-        })
+        let (_, orderings) = OPERATORS.iter().find(|(known, _)| *known == name)?;
+        Some(Operator(orderings))
     }
 
     fn holds(self, one: i64, other: i64) -> bool {
-        match self {
-            Operator::Eq => one == other,
-            Operator::Ne => one != other,
-            Operator::Le => one <= other,
-            Operator::Ge => one >= other,
-            Operator::Lt => one < other,
-            Operator::Gt => one > other,
-        }
+        self.0.contains(&one.cmp(&other))
     }
 }
 
@@ -140,8 +109,9 @@ pub struct Condition {
 /// ```
 /// use slowlane::observe::status::{Column, Condition, Filter, Operator};
 /// use slowlane_core::{base::time::Timestamp, table::Entry};
-/// let condition = |operator, value| Condition { column: Column::Gpt0, operator, value };
-/// let filter: Filter = [condition(Operator::Gt, 1_000), condition(Operator::Le, 2_500)].into_iter().collect();
+/// let operator = |name| Operator::named(name).unwrap();
+/// let condition = |name, value| Condition { column: Column::Gpt0, operator: operator(name), value };
+/// let filter: Filter = [condition("gt", 1_000), condition("le", 2_500)].into_iter().collect();
 /// let passes = |gpt0| filter.passes(&Entry { gpt0, ..Entry::default() }, Timestamp::from_millis(1));
 /// assert_eq!([1_000, 1_001, 2_500, 2_501].map(passes), [false, true, true, false]);
 /// ```
