@@ -1,6 +1,7 @@
 //! Counts by key, in bounded memory.
 
-use hashbrown::HashTable;
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use crate::replay::tally::Counts;
 use slowlane_core::base::host::in_one_form;
@@ -11,7 +12,6 @@ use slowlane_core::base::shown::shown;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::verdict::Verdict;
 use slowlane_core::policy::{Batch, Policy};
-use slowlane_core::table::Spread;
 
 /// The most keys at a time. Beyond it the less important half is forgotten.
 const KEYS_MAX: usize = 1 << 17;
@@ -43,20 +43,13 @@ impl KeyRow {
 }
 
 /// The rows, by key.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Keys {
-    rows: HashTable<KeyRow>,
-    /// The clients in the log chose the values of the keys.
-    spread: Spread,
+    /// Its hasher has a secret: the clients in the log chose the values of the keys.
+    rows: HashMap<(SloId, Key), KeyRow>,
     /// Rows that were forgotten, and the most requests that one of them had.
     pub(super) forgotten: u64,
     pub(super) forgotten_requests_max: u64,
-}
-
-impl Default for Keys {
-    fn default() -> Keys {
-        Keys { rows: HashTable::new(), spread: Spread::new(), forgotten: 0, forgotten_requests_max: 0 }
-    }
 }
 
 impl Keys {
@@ -69,14 +62,9 @@ impl Keys {
         other: Option<Verdict>,
         name: impl FnOnce() -> Box<str>,
     ) {
-        let spread = self.spread;
-        let (hash, hash_of) = (spread.bits(key), |row: &KeyRow| spread.bits(row.key));
-        if self.rows.len() >= KEYS_MAX
-            && self.rows.find(hash, |row| row.key == key && row.slo == slo).is_none()
-        {
+        if self.rows.len() >= KEYS_MAX && !self.rows.contains_key(&(slo, key)) {
             self.forget_half();
         }
-        let entry = self.rows.entry(hash, |row| row.key == key && row.slo == slo, hash_of);
         let new = || KeyRow {
             slo,
             key,
@@ -86,7 +74,7 @@ impl Keys {
             other_denied: 0,
             changed: 0,
         };
-        let row = entry.or_insert_with(new).into_mut();
+        let row = self.rows.entry((slo, key)).or_insert_with(new);
         row.counts.count(verdict);
         if let Some(other) = other {
             row.other_delayed += u64::from(matches!(other, Verdict::Delay(_)));
@@ -96,11 +84,11 @@ impl Keys {
     }
 
     fn forget_half(&mut self) {
-        let mut weights: Vec<_> = self.rows.iter().map(KeyRow::weight).collect();
+        let mut weights: Vec<_> = self.rows.values().map(KeyRow::weight).collect();
         let (_, &mut median, _) = weights.select_nth_unstable(KEYS_MAX / 2);
         let (mut forgotten, mut most) = (0, self.forgotten_requests_max);
         // Rows that weigh as much as the median go too: in a flood most rows are alike.
-        self.rows.retain(|row| {
+        self.rows.retain(|_, row| {
             let stays = row.weight() > median;
             if !stays {
                 forgotten += 1;
@@ -114,17 +102,17 @@ impl Keys {
 
     /// The number of keys with a request delayed or denied.
     pub(super) fn throttled(&self) -> usize {
-        self.rows.iter().filter(|row| row.is_throttled()).count()
+        self.rows.values().filter(|row| row.is_throttled()).count()
     }
 
     pub(super) fn has_changed(&self) -> bool {
-        self.rows.iter().any(|row| row.changed > 0)
+        self.rows.values().any(|row| row.changed > 0)
     }
 
     /// The first `count` rows: by requests with another verdict, then delayed or denied, then in all, then by key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
-        let mut rows: Vec<&KeyRow> = self.rows.iter().filter(|row| is_shown(row)).collect();
-        rows.sort_unstable_by_key(|row| (std::cmp::Reverse(row.weight()), row.slo, row.key));
+        let mut rows: Vec<&KeyRow> = self.rows.values().filter(|row| is_shown(row)).collect();
+        rows.sort_unstable_by_key(|row| (Reverse(row.weight()), row.slo, row.key));
         rows.into_iter().take(count).cloned().collect()
     }
 }

@@ -135,22 +135,11 @@ impl Run<'_> {
     /// Always reads on in the log that is furthest behind: logs of several proxies or of several days become one.
     fn all(&mut self, progress: &mut impl FnMut(u64)) {
         let mut record = Record::default();
-        let mut next: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-        let mut firsts: Vec<Option<Record>> = Vec::new();
-        // The first request of a log tells where it begins.
-        for (number, log) in self.logs.iter_mut().enumerate() {
-            let has_one = log.next(&mut record);
-            if has_one {
-                next.push(Reverse((record.at_ns, number)));
-            }
-            firsts.push(has_one.then(|| std::mem::take(&mut record)));
-        }
+        // Only the first requests of a log tell where it begins. Until all have begun, none is decided.
+        let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
             let others_ns = next.peek().map_or(u64::MAX, |&Reverse((at_ns, _))| at_ns);
-            if let Some(mut first) = firsts[number].take() {
-                self.take(&mut first, number, others_ns);
-            }
             loop {
                 let before = self.logs[number].lines.number();
                 if !self.logs[number].next(&mut record) {
