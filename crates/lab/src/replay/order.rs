@@ -1,9 +1,9 @@
 //! Puts requests back into the order of their arrival: proxies log them when they are answered.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::mem;
 
 use crate::access_log::Record;
+use crate::events::EventQueue;
 
 /// The most requests that are held back.
 pub(super) const RECORDS_MAX: usize = 1 << 18;
@@ -12,80 +12,37 @@ pub(super) const RECORDS_MAX: usize = 1 << 18;
 const BYTES_MAX: usize = 64 << 20;
 
 /// Holds requests back until no earlier one is expected.
-///
-/// ```text
-///            earlier ◀───────────────────────── time ─────────────────────────▶ later
-///  overdue   a heap:  ▪ ▪▪
-///  sorted             ▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪▪        requests leave at its front
-///  unsorted                                ▪▪ ▪▪▪ ▪▪▪▪▪ ▪▪▪   sorted when the front reaches the first of them
-/// ```
-/// A log is nearly in order, and sorting a nearly sorted list takes little more time than reading it.
 #[derive(Debug)]
 pub(super) struct Order {
     patience_ns: u64,
-    come_to_ns: u64,
-    sorted: VecDeque<Kept>,
-    unsorted: Vec<Kept>,
-    first_unsorted: Kept,
-    /// Requests logged long after their time. In the list they would cause sort after sort.
-    overdue: BinaryHeap<Reverse<Kept>>,
-    records: Vec<Record>,
-    free: Vec<u32>,
+    waiting: EventQueue<Record>,
+    free: Vec<Record>,
     bytes: usize,
-    count: u64,
     was_full: bool,
 }
-
-/// Time, number in the order of lines, and place in `records`.
-type Kept = (u64, u64, u32);
-
-const NONE: Kept = (u64::MAX, u64::MAX, u32::MAX);
 
 impl Order {
     /// `patience_ns`: a line may follow lines of requests that came this much later.
     pub(super) fn new(patience_ns: u64) -> Order {
-        Order {
-            patience_ns,
-            come_to_ns: 0,
-            sorted: VecDeque::new(),
-            unsorted: Vec::new(),
-            first_unsorted: NONE,
-            overdue: BinaryHeap::new(),
-            records: Vec::new(),
-            free: Vec::new(),
-            bytes: 0,
-            count: 0,
-            was_full: false,
-        }
+        Order { patience_ns, waiting: EventQueue::default(), free: Vec::new(), bytes: 0, was_full: false }
     }
 
     /// Takes a record, and leaves a free one in its place.
     pub(super) fn keep(&mut self, record: &mut Record) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.records.push(Record::default());
-            self.records.len() as u32 - 1
-        });
-        let kept = (record.at_ns, self.count, place);
-        self.count += 1;
         record.tighten();
         self.bytes += record.bytes.capacity();
-        std::mem::swap(record, &mut self.records[place as usize]);
-        if kept.0.saturating_add(self.patience_ns / 2) < self.come_to_ns {
-            self.overdue.push(Reverse(kept));
-        } else {
-            self.first_unsorted = self.first_unsorted.min(kept);
-            self.unsorted.push(kept);
-        }
+        let kept = mem::replace(record, self.free.pop().unwrap_or_default());
+        self.waiting.enter(kept.at_ns, kept);
     }
 
     /// The next in order, if no earlier one is expected from a log that has reached this time.
     pub(super) fn due(&mut self, come_to_ns: u64, record: &mut Record) -> bool {
-        self.come_to_ns = come_to_ns;
-        let first = self.first();
-        let is_full = self.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
-        let is_due = first.0.saturating_add(self.patience_ns) <= come_to_ns;
-        self.was_full |= is_full && !is_due;
-        (is_full || is_due) && self.next(record)
+        let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
+        if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {
+            return true;
+        }
+        self.was_full |= is_full;
+        is_full && self.next(record)
     }
 
     /// Whether a request left early because there was no room.
@@ -95,40 +52,16 @@ impl Order {
 
     /// The next in order. False: there is none.
     pub(super) fn next(&mut self, record: &mut Record) -> bool {
-        let first = self.first();
-        if first == NONE {
-            return false;
-        }
-        if first == self.first_unsorted {
-            self.sort();
-        }
-        match self.overdue.peek() {
-            Some(&Reverse(kept)) if kept == first => drop(self.overdue.pop()),
-            _ => drop(self.sorted.pop_front()),
-        }
-        let (_, _, place) = first;
-        record.clear();
-        std::mem::swap(record, &mut self.records[place as usize]);
-        self.bytes -= record.bytes.capacity();
-        self.free.push(place);
+        self.next_before(u64::MAX, record)
+    }
+
+    fn next_before(&mut self, end_ns: u64, record: &mut Record) -> bool {
+        let Some((_, next)) = self.waiting.next_before(end_ns) else { return false };
+        self.bytes -= next.bytes.capacity();
+        let mut free = mem::replace(record, next);
+        free.clear();
+        self.free.push(free);
         true
-    }
-
-    fn first(&self) -> Kept {
-        let sorted = self.sorted.front().copied().unwrap_or(NONE);
-        let overdue = self.overdue.peek().map_or(NONE, |&Reverse(kept)| kept);
-        sorted.min(overdue).min(self.first_unsorted)
-    }
-
-    fn len(&self) -> usize {
-        self.sorted.len() + self.unsorted.len() + self.overdue.len()
-    }
-
-    fn sort(&mut self) {
-        self.sorted.extend(self.unsorted.drain(..));
-        // The stable sort takes advantage of runs that are sorted already.
-        self.sorted.make_contiguous().sort();
-        self.first_unsorted = NONE;
     }
 }
 
@@ -186,13 +119,16 @@ mod tests {
             record.bytes.extend([b'a'; VALUE_BYTES_MAX]);
             order.keep(&mut record);
             while order.due(0, &mut record) {}
-            kept = kept.max(order.len());
+            kept = kept.max(order.waiting.len());
         }
         assert!(kept > 60_000 && order.was_full(), "{kept}");
-        let bytes = |order: &Order| order.records.iter().map(|record| record.bytes.capacity()).sum::<usize>();
-        assert!(bytes(&order) <= BYTES_MAX + order.records.len() * KEPT_BYTES_MAX, "{}", bytes(&order));
+        let spare = |order: &Order| order.free.iter().map(|record| record.bytes.capacity()).sum::<usize>();
+        let count = order.waiting.len() + order.free.len();
+        let bytes = order.bytes + spare(&order);
+        assert!(bytes <= BYTES_MAX + count * KEPT_BYTES_MAX, "{bytes}");
         while order.next(&mut record) {}
-        assert!(bytes(&order) <= order.records.len() * KEPT_BYTES_MAX, "{}", bytes(&order));
+        assert_eq!(order.bytes, 0);
+        assert!(spare(&order) <= order.free.len() * KEPT_BYTES_MAX, "{}", spare(&order));
     }
 
     proptest! {
