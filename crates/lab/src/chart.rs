@@ -44,14 +44,7 @@ const PHASE_LABEL: f64 = 80.0;
 /// Each colour serves two lines: one solid, one dashed.
 const COLOURS: usize = 6;
 
-const STYLE: &str = "\
-.page{fill:#fff}text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-weight:600}
-.end{text-anchor:end}.mid{text-anchor:middle}.grid{stroke:#d0d7de;stroke-width:1}.slo{stroke:#57606a;stroke-dasharray:6 4}
-path,.key{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}.dash{stroke-dasharray:3 3}
-.c0{stroke:#0969da}.c1{stroke:#cf222e}.c2{stroke:#1a7f37}.c3{stroke:#bf6a02}.c4{stroke:#8250df}.c5{stroke:#0a7ea4}
-@media(prefers-color-scheme:dark){.page{fill:#0d1117}text{fill:#e6edf3}.grid{stroke:#30363d}.slo{stroke:#9198a1}
-.c0{stroke:#58a6ff}.c1{stroke:#ff7b72}.c2{stroke:#3fb950}.c3{stroke:#f0a83a}.c4{stroke:#bc8cff}.c5{stroke:#39c5cf}}
-";
+const STYLE: &str = include_str!("chart.css");
 
 /// Panels above one another, over the same time.
 #[derive(Debug, Default)]
