@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::Args;
 use clap::error::ErrorKind;
+use tokio::runtime::Builder;
 
 use crate::cli::progress::Progress;
 use slowlane_core::base::address::Address;
@@ -59,7 +60,12 @@ pub(super) fn spoa_check(typed: Arguments) -> anyhow::Result<()> {
     let setting = Setting::new(message, arg);
     let agent = Agent { address, limit: timeout };
     let mut progress = Progress::begin();
-    let card = examine(&agent, setting, |over, all| progress.report(|| format!("{over} of {all} exchanges")));
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let card = runtime.block_on(examine(&agent, setting, |over, all| {
+        progress.report(|| format!("{over} of {all} exchanges"));
+    }));
+    // A name may still be looked up.
+    runtime.shutdown_background();
     progress.end();
     let text = match json {
         true => serde_json::to_string_pretty(&card.to_json(agent.address.to_string()))? + "\n",

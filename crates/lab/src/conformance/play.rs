@@ -6,14 +6,12 @@
     reason = "it connects to an agent, and waits for it"
 )]
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::Path;
-use std::sync::mpsc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io::{self, ErrorKind};
+use std::time::Duration;
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::conformance::card::{Card, Outcome};
 use crate::conformance::exchange::{Case, Exchange, Judge, Judged, Turn};
@@ -44,7 +42,7 @@ pub struct Agent {
 /// Plays every exchange, and reports before each one how many of how many are over.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
-pub fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
+pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
     let mut bystander = Bystander { agent, line: None, asked: 0 };
     let mut rows = Vec::new();
     let mut is_reachable = true;
@@ -58,11 +56,11 @@ pub fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize
         } else if !is_reachable {
             rows.extend(cases.map(|case| (*case, Outcome::Failed(UNREACHABLE.into()))));
         } else {
-            let played = agent.play(exchange, &setting, &mut bystander);
+            let played = agent.play(exchange, &setting, &mut bystander).await;
             rows.extend(cases.map(|case| (*case, played.outcome(case))));
             // A listener may be too short for many connections.
             let is_alone = exchange.connections == 1;
-            is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).is_ok();
+            is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).await.is_ok();
             if number == 0 {
                 setting.agreed = played.agreed();
                 all = exchanges(&setting);
@@ -126,65 +124,70 @@ impl Played {
 }
 
 impl Agent {
-    fn play(&self, exchange: &Exchange, setting: &Setting, bystander: &mut Bystander<'_>) -> Played {
+    async fn play(&self, exchange: &Exchange, setting: &Setting, bystander: &mut Bystander<'_>) -> Played {
         let is_watched = exchange.is_hostile() && setting.agreed.is_some();
         if is_watched {
-            bystander.prepare(setting);
+            bystander.prepare(setting).await;
         }
-        let lines = self.converse(&exchange.turns, exchange.connections);
+        let lines = self.converse(&exchange.turns, exchange.connections).await;
         // Asked while the hostile connections are still open.
-        let beside = if is_watched { bystander.is_served(setting) } else { Ok(()) };
+        let beside = if is_watched { bystander.is_served(setting).await } else { Ok(()) };
         let transcripts = lines.map(|lines| lines.into_iter().map(Line::close).collect());
-        let others = match exchange.is_hostile() {
-            true if is_watched => beside.and_then(|()| self.serves_a_newcomer(setting)),
-            true => Err("the plain handshake fails".into()),
-            false => Ok(()),
+        let others = match (exchange.is_hostile(), beside) {
+            (true, Ok(())) if is_watched => self.serves_a_newcomer(setting).await,
+            (true, beside) if is_watched => beside,
+            (true, _) => Err("the plain handshake fails".into()),
+            (false, _) => Ok(()),
         };
         Played { transcripts, others }
     }
 
     /// Opens so many connections, and plays each turn on every one of them.
-    fn converse(&self, turns: &[Turn], connections: usize) -> Result<Vec<Line>, String> {
-        let lines = (0..connections).map(|_| self.connect(connections));
-        let mut lines = lines.collect::<Result<Vec<_>, _>>()?;
+    async fn converse(&self, turns: &[Turn], connections: usize) -> Result<Vec<Line>, String> {
+        let mut lines = Vec::new();
+        for _ in 0..connections {
+            lines.push(self.connect(connections).await?);
+        }
         for turn in turns {
-            lines.iter_mut().for_each(|line| line.say(turn, self.limit));
+            for line in &mut lines {
+                line.say(turn, self.limit).await;
+            }
             let deadline = Instant::now() + self.limit;
-            lines.iter_mut().for_each(|line| line.wait(turn.until, deadline));
+            for line in &mut lines {
+                line.wait(turn.until, deadline).await;
+            }
         }
         Ok(lines)
     }
 
-    fn serves_a_newcomer(&self, setting: &Setting) -> Judged {
-        let newcomer = self.converse(&greeted(setting.notify(1, 1), 1), 1);
+    async fn serves_a_newcomer(&self, setting: &Setting) -> Judged {
+        let newcomer = self.converse(&greeted(setting.notify(1, 1), 1), 1).await;
         let served =
             newcomer.and_then(|lines| lines.into_iter().map(Line::close).try_for_each(|all| acks(&all)));
         served.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
     }
 
     /// Opens one of so many connections.
-    fn connect(&self, connections: usize) -> Result<Line, String> {
+    async fn connect(&self, connections: usize) -> Result<Line, String> {
         let deadline = Instant::now() + self.limit;
         loop {
-            let error = match connected(&self.address, deadline) {
+            let connected = timeout_at(deadline, connected(&self.address)).await;
+            let too_late = |_| Err(io::Error::new(ErrorKind::TimedOut, "connection timed out"));
+            let error = match connected.unwrap_or_else(too_late) {
                 Ok(socket) => {
                     let received_bytes_max = RECEIVED_BYTES_MAX / connections;
                     return Ok(Line { socket, transcript: Transcript::default(), received_bytes_max });
                 }
                 Err(error) => error,
             };
-            let is_restarting = matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
-            if !is_restarting || left(deadline) <= RETRY_PAUSE {
+            // A Unix socket whose backlog is full would block.
+            let may_pass = [ErrorKind::ConnectionRefused, ErrorKind::NotFound, ErrorKind::WouldBlock];
+            if !may_pass.contains(&error.kind()) || Instant::now() + RETRY_PAUSE >= deadline {
                 return Err(format!("cannot connect: {error}"));
             }
-            thread::sleep(RETRY_PAUSE);
+            sleep(RETRY_PAUSE).await;
         }
     }
-}
-
-/// The time up to a moment, at least a millisecond: a socket takes no timeout of 0.
-fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
 /// A well-behaved connection beside the hostile ones.
@@ -198,172 +201,136 @@ impl Bystander<'_> {
     /// Makes sure that it is served before the exchange, so that a later failure is that of the exchange.
     ///
     /// An agent that has crashed gets some time to come back.
-    fn prepare(&mut self, setting: &Setting) {
+    async fn prepare(&mut self, setting: &Setting) {
         let deadline = Instant::now() + self.agent.limit;
-        while self.is_served(setting).is_err() && Instant::now() < deadline {
-            thread::sleep(RETRY_PAUSE);
-            self.line = self.agent.converse(&[opening()], 1).ok().and_then(|mut lines| lines.pop());
+        while self.is_served(setting).await.is_err() && Instant::now() < deadline {
+            sleep(RETRY_PAUSE).await;
+            self.line = self.agent.converse(&[opening()], 1).await.ok().and_then(|mut lines| lines.pop());
         }
     }
 
-    fn is_served(&mut self, setting: &Setting) -> Judged {
+    async fn is_served(&mut self, setting: &Setting) -> Judged {
         let line = self.line.as_mut().ok_or("another connection could not be opened before")?;
         self.asked += 1;
         line.transcript = Transcript::default();
-        line.say(&Turn::new(setting.notify(self.asked, 1), Until::Frames(1)), self.agent.limit);
-        line.wait(Until::Frames(1), Instant::now() + self.agent.limit);
+        line.say(&Turn::new(setting.notify(self.asked, 1), Until::Frames(1)), self.agent.limit).await;
+        line.wait(Until::Frames(1), Instant::now() + self.agent.limit).await;
         acks(&line.transcript).map_err(|reason| format!("a connection beside it is disturbed: {reason}"))
     }
 }
 
+/// A connection of TCP, or of a Unix socket.
+trait Socket: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket for S {}
+
 /// A connection to the agent.
 struct Line {
-    socket: Socket,
+    socket: Box<dyn Socket>,
     transcript: Transcript,
     received_bytes_max: usize,
 }
 
 impl Line {
     /// Sends the bytes of a turn, unless an earlier turn has failed.
-    fn say(&mut self, turn: &Turn, limit: Duration) {
+    async fn say(&mut self, turn: &Turn, limit: Duration) {
         if self.transcript.end != End::Open {
             return;
         }
         self.transcript.sent.extend_from_slice(&turn.bytes);
         for bytes in turn.bytes.chunks(turn.piece_bytes.unwrap_or(usize::MAX)) {
             // An agent that has closed may have sent its reason before.
-            let sent = self.socket.set_write_timeout(Some(limit)).and_then(|()| self.socket.write_all(bytes));
-            if sent.is_err() {
+            if !matches!(timeout(limit, self.socket.write_all(bytes)).await, Ok(Ok(()))) {
                 return;
             }
             if turn.piece_bytes.is_some() {
-                thread::sleep(PIECE_PAUSE);
+                sleep(PIECE_PAUSE).await;
             }
         }
     }
 
-    fn wait(&mut self, until: Until, deadline: Instant) {
+    async fn wait(&mut self, until: Until, deadline: Instant) {
+        if timeout_at(deadline, self.read(until)).await.is_err() {
+            self.transcript.end = End::Overdue;
+        }
+    }
+
+    async fn read(&mut self, until: Until) {
         let mut bytes = [0; 16 << 10];
         while self.transcript.end == End::Open && !self.transcript.is_complete(until) {
-            if Instant::now() >= deadline {
-                self.transcript.end = End::Overdue;
-                return;
-            }
-            let limit = self.socket.set_read_timeout(Some(left(deadline)));
-            match limit.and_then(|()| self.socket.read(&mut bytes)) {
-                Ok(0) => self.transcript.end = End::Closed,
+            match self.socket.read(&mut bytes).await {
+                Ok(0) | Err(_) => self.transcript.end = End::Closed,
                 Ok(count) if self.transcript.received.len() + count > self.received_bytes_max => {
                     self.transcript.end = End::Flooded;
                 }
                 Ok(count) => self.transcript.received.extend_from_slice(&bytes[..count]),
-                Err(error) => match error.kind() {
-                    // The time is checked above.
-                    ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
-                    _ => self.transcript.end = End::Closed,
-                },
             }
         }
     }
 
     fn close(self) -> Transcript {
-        // The agent may have closed before.
-        let _ = self.socket.shutdown(Shutdown::Both);
         self.transcript
     }
 }
 
-fn connected(address: &Address, deadline: Instant) -> io::Result<Socket> {
-    let text = match address {
-        Address::Unix(path) => return unix(path, left(deadline)),
-        Address::Tcp(text) => text,
-    };
-    let mut error = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in resolved(text, left(deadline))? {
-        match TcpStream::connect_timeout(&address, left(deadline)) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream.into());
-            }
-            Err(failed) => error = failed,
+/// Tries every address of a name.
+async fn connected(address: &Address) -> io::Result<Box<dyn Socket>> {
+    Ok(match address {
+        Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Address::Tcp(text) => {
+            let stream = TcpStream::connect(text).await?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
         }
-    }
-    Err(error)
-}
-
-/// Connects to a Unix socket, whose listener may have a full backlog.
-fn unix(path: &Path, limit: Duration) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Linux bounds the wait for the backlog with this (unix(7), SO_SNDTIMEO).
-    socket.set_write_timeout(Some(limit))?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            Err(io::Error::new(ErrorKind::TimedOut, "the listener accepts no connection in time"))
-        }
-        result => result.map(|()| socket),
-    }
-}
-
-/// The addresses of a host and a port. A name is looked up beside this thread, because that has no limit of its own.
-fn resolved(text: &str, limit: Duration) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = text.parse() {
-        return Ok(vec![address]);
-    }
-    let (sender, receiver) = mpsc::channel();
-    let text = text.to_owned();
-    thread::spawn(move || sender.send(text.to_socket_addrs().map(Vec::from_iter)));
-    let too_late = |_| Err(io::Error::new(ErrorKind::TimedOut, "the name is not looked up in time"));
-    receiver.recv_timeout(limit).unwrap_or_else(too_late)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use std::iter;
-    use std::net::TcpListener;
+
+    use tokio::net::{TcpListener, UnixSocket};
 
     use super::*;
     use crate::conformance::setting::tests::setting;
 
     const SHORT: Duration = Duration::from_millis(10);
 
-    #[test]
-    fn a_unix_socket_that_accepts_nobody_is_not_waited_for() {
+    #[tokio::test]
+    async fn a_unix_socket_that_accepts_nobody_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("agent.sock");
-        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
-        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
-        listener.listen(0).unwrap();
-        let first = unix(&path, SHORT);
-        assert!(first.is_ok(), "the backlog has room for one");
-        let second = unix(&path, SHORT).unwrap_err();
-        assert_eq!(second.to_string(), "the listener accepts no connection in time");
+        let listener = UnixSocket::new_stream().unwrap();
+        listener.bind(&path).unwrap();
+        let _listener = listener.listen(0).unwrap();
+        let agent = Agent { address: Address::Unix(path), limit: SHORT };
+        let _first = agent.connect(1).await.expect("the backlog has room for one");
+        let Err(second) = agent.connect(1).await else { panic!("a second one") };
+        assert!(second.starts_with("cannot connect: "), "{second}");
     }
 
-    #[test]
-    fn an_address_needs_no_lookup() {
-        assert_eq!(resolved("[::1]:9000", SHORT).unwrap(), ["[::1]:9000".parse().unwrap()]);
-    }
-
-    #[test]
-    fn what_comes_is_kept_up_to_a_limit() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    #[tokio::test]
+    async fn what_comes_is_kept_up_to_a_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
         let agent = Agent { address, limit: Duration::from_secs(20) };
-        let mut line = agent.connect(RECEIVED_BYTES_MAX / 1_000).unwrap();
-        let (mut other, _) = listener.accept().unwrap();
-        other.write_all(&[0; 1_100]).unwrap();
-        line.wait(Until::Closed, Instant::now() + agent.limit);
+        let mut line = agent.connect(RECEIVED_BYTES_MAX / 1_000).await.unwrap();
+        let (mut other, _) = listener.accept().await.unwrap();
+        other.write_all(&[0; 1_100]).await.unwrap();
+        line.wait(Until::Closed, Instant::now() + agent.limit).await;
         let transcript = line.close();
         assert_eq!(transcript.end, End::Flooded);
         assert!(transcript.received.len() <= 1_000, "{}", transcript.received.len());
     }
 
     /// A wrong port costs one wait.
-    #[test]
-    fn an_agent_that_cannot_be_reached_is_tried_once() {
+    #[tokio::test]
+    async fn an_agent_that_cannot_be_reached_is_tried_once() {
         let address = Address::Tcp("127.0.0.1:1".into());
         let mut reported = Vec::new();
         let Card { rows } =
-            examine(&Agent { address, limit: SHORT }, setting(), |over, all| reported.push((over, all)));
+            examine(&Agent { address, limit: SHORT }, setting(), |over, all| reported.push((over, all)))
+                .await;
         let exchanges = exchanges(&setting());
         let all = exchanges.len();
         assert_eq!(reported, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
