@@ -27,7 +27,7 @@
 //!
 //! ```text
 //!  slowlane        the daemon and its commands: what follows below
-//!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, demo, charts
+//!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, charts
 //!  slowlane-core   the decision: base, table, law, policy, cluster, throttle, snapshot, peers
 //!  spop            SPOP and HAProxy's peers protocol as values
 //! ```
@@ -35,7 +35,7 @@
 //! The modules of this crate, highest first. A file names only its own module and those below it:
 //!
 //! ```text
-//!  main, cli  one file per command                top       the terminal view
+//!  main, cli  one file per command                top, demo  the terminal view, the demonstration
 //!  daemon     builds everything once              admin_client  asks a running daemon
 //!  config     flags and slowlane.toml
 //!  upgrade    hands everything over to a new process
@@ -63,6 +63,8 @@ mod admin_client;
 pub mod cli;
 pub mod config;
 mod daemon;
+#[cfg(feature = "lab")]
+mod demo;
 pub mod http;
 pub mod observe;
 pub mod proxy;

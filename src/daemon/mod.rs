@@ -17,4 +17,6 @@ mod signals;
 
 pub(crate) use run::run;
 #[cfg(feature = "lab")]
+pub(crate) use serving::Serving;
+#[cfg(feature = "lab")]
 pub(crate) use serving::start;

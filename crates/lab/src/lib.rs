@@ -12,7 +12,6 @@
 pub mod access_log;
 mod chart;
 pub mod conformance;
-pub mod demo;
 mod events;
 pub mod policy_test;
 pub mod replay;

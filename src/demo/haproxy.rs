@@ -1,6 +1,6 @@
 //! A real HAProxy, with the files that are shipped for its version, as a child of the demonstration.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -12,29 +12,10 @@ use anyhow::{anyhow, bail, ensure};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-/// The proxy between the clients and the application.
-pub enum Proxy {
-    Haproxy {
-        binary: PathBuf,
-        version: String,
-        /// Who waits for a delay to pass.
-        delays_by: &'static str,
-        files: Box<FilesOf>,
-    },
-    /// None, with the reason: the clients ask slowlane over HTTP themselves, as nginx would.
-    None(String),
-}
-
-/// Prints the files of an HAProxy, each with its name. The first is the configuration.
-pub type FilesOf = dyn Fn(&Places) -> anyhow::Result<Vec<(&'static str, String)>>;
-
-/// What the files of an HAProxy name.
-pub struct Places {
-    pub agent: SocketAddr,
-    pub bind: SocketAddr,
-    pub app: SocketAddr,
-    pub folder: PathBuf,
-}
+use crate::proxy::shipped::File;
+use crate::proxy::shipped::haproxy::{Delivery, Places, Version, files};
+use slowlane_core::base::address::Address;
+use slowlane_core::base::hold::HOLD_SHIPPED;
 
 /// The longest start of an HAProxy.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,46 +27,53 @@ pub(super) struct Haproxy {
     errors: PathBuf,
 }
 
-/// Starts HAProxy if there is one, and describes the setup.
-pub(super) async fn start(
-    proxy: &Proxy,
-    agent: SocketAddr,
-    app: SocketAddr,
-    folder: &Path,
-) -> anyhow::Result<(Option<Haproxy>, String)> {
-    let (binary, version, delays_by, files) = match proxy {
-        Proxy::Haproxy { binary, version, delays_by, files } => (binary, version, delays_by, files),
-        Proxy::None(why) => {
-            return Ok((None, format!("{why}: slowlane plays its part, and asks itself over HTTP")));
-        }
-    };
-    let places = Places { agent, bind: free_address().await?, app, folder: folder.join("haproxy") };
-    let haproxy = Haproxy::start(binary, &places, files(&places)?, folder.join("haproxy.err")).await?;
-    let reported =
-        format!("HAProxy {version} on {}, slowlane on {agent}; delays by {delays_by}", places.bind);
-    Ok((Some(haproxy), reported))
-}
-
 impl Haproxy {
-    async fn start(
+    /// Starts it with the files that are shipped for its version.
+    pub(super) async fn start(
         binary: &Path,
-        places: &Places,
-        files: Vec<(&'static str, String)>,
-        errors: PathBuf,
+        version: Version,
+        agent: SocketAddr,
+        app: SocketAddr,
+        folder: &Path,
     ) -> anyhow::Result<Haproxy> {
-        fs::create_dir(&places.folder)?;
-        for (name, text) in &files {
-            fs::write(places.folder.join(name), text)?;
+        let (errors, folder) = (folder.join("haproxy.err"), folder.join("haproxy"));
+        let address = free_address().await?;
+        let agent = Address::Tcp(agent.to_string());
+        let places = Places {
+            agent: &agent,
+            bind: &address.to_string(),
+            app: &app.to_string(),
+            folder: &folder.display().to_string(),
+            tls: None,
+            ratelimit: false,
+            hold_max: HOLD_SHIPPED,
+            fields: &[],
+            peer: &agent,
+            paced: &[],
+        };
+        let files = files(version, Delivery::of(version), &places)?;
+        fs::create_dir(&folder)?;
+        for File { name, text } in &files {
+            fs::write(folder.join(name), text)?;
         }
         let mut command = Command::new(binary);
-        command.arg("-db").arg("-f").arg(places.folder.join(files[0].0)).current_dir(&places.folder);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&errors)?);
+        command.arg("-db").arg("-f").arg(folder.join(files[0].name)).current_dir(&folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
         // Ctrl-C is for slowlane, which then ends its child.
         let child = command.process_group(0).spawn();
         let child = child.map_err(|error| anyhow!("cannot start {}: {error}", binary.display()))?;
-        let mut haproxy = Haproxy { address: places.bind, child, errors };
+        let mut haproxy = Haproxy { address, child, errors };
         haproxy.wait_until_it_listens().await?;
         Ok(haproxy)
+    }
+
+    /// What runs where, in a line.
+    pub(super) fn note(&self, version: Version, agent: SocketAddr) -> String {
+        let delays_by = match Delivery::of(version) {
+            Delivery::Hold => "slowlane: its answers come late",
+            _ => "HAProxy: it pauses",
+        };
+        format!("HAProxy {version} on {}, slowlane on {agent}; delays by {delays_by}", self.address)
     }
 
     async fn wait_until_it_listens(&mut self) -> anyhow::Result<()> {

@@ -4,26 +4,18 @@ use std::io::{self, Write};
 
 use crate::demo::tally::Second;
 
-/// The kind of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    Terminal,
-    /// A file, or a pipe.
-    Plain,
-}
-
 /// The length of the longest bar.
 const BAR_COLUMNS: f64 = 40.0;
 
 /// The lines, with a bar for the rate of the crawler.
 pub(super) struct Table {
-    look: Look,
+    is_terminal: bool,
     most_per_s: f64,
 }
 
 impl Table {
-    pub(super) fn new(look: Look, most_per_s: f64) -> Table {
-        Table { look, most_per_s }
+    pub(super) fn new(is_terminal: bool, most_per_s: f64) -> Table {
+        Table { is_terminal, most_per_s }
     }
 
     pub(super) fn head(&self, out: &mut impl Write) -> io::Result<()> {
@@ -42,18 +34,15 @@ impl Table {
 
     /// Prints an event between two seconds.
     pub(super) fn event(&self, text: &str, out: &mut impl Write) -> io::Result<()> {
-        match self.look {
-            Look::Terminal => writeln!(out, "        \x1b[1m{text}\x1b[0m"),
-            Look::Plain => writeln!(out, "        {text}"),
+        match self.is_terminal {
+            true => writeln!(out, "        \x1b[1m{text}\x1b[0m"),
+            false => writeln!(out, "        {text}"),
         }
     }
 
     fn bar(&self, per_s: f64) -> String {
         let columns = (per_s / self.most_per_s * BAR_COLUMNS).round().clamp(0.0, BAR_COLUMNS) as usize;
-        match self.look {
-            Look::Terminal => "█".repeat(columns),
-            Look::Plain => "#".repeat(columns),
-        }
+        (if self.is_terminal { "█" } else { "#" }).repeat(columns)
     }
 }
 
@@ -63,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_line_stands_under_its_head() {
-        let table = Table::new(Look::Plain, 300.0);
+        let table = Table::new(false, 300.0);
         let mut out = Vec::new();
         table.head(&mut out).unwrap();
         let second = Second {

@@ -22,10 +22,8 @@ mod http;
 mod table;
 mod tally;
 
-use std::any::Any;
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,17 +34,20 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, interval_at};
 
+use crate::config::{Config, Flags};
+use crate::daemon::{self, Serving};
 use crate::demo::app::App;
 use crate::demo::client::{Customer, Target};
 use crate::demo::haproxy::Haproxy;
-pub use crate::demo::haproxy::{FilesOf, Places, Proxy};
-pub use crate::demo::table::Look;
 use crate::demo::table::Table;
 use crate::demo::tally::{Second, Tally};
+use crate::proxy::shipped::haproxy::Version;
+use crate::watch::Reload;
+use slowlane_core::base::address::Address;
 use slowlane_core::base::units::Rate;
 
 /// The settings of a demonstration.
-pub struct Demo {
+pub(crate) struct Demo {
     /// Connections of the crawler.
     pub clients: u32,
     pub rate: Rate,
@@ -54,23 +55,14 @@ pub struct Demo {
     pub seconds: u32,
     /// Runs on after that, until a signal.
     pub stays: bool,
-    pub proxy: Proxy,
+    /// The program to start, or why there is none: then the clients ask slowlane over HTTP themselves, as nginx would.
+    pub haproxy: Result<(PathBuf, Version), String>,
 }
 
-/// A running slowlane, which ends when it is dropped.
-pub struct Agent {
-    pub spop: SocketAddr,
-    pub http: SocketAddr,
-    pub admin: String,
-    /// Reads the policy again.
-    pub reload: Box<dyn Fn()>,
-    pub running: Box<dyn Any>,
-}
-
-pub const SECONDS_DEFAULT: u32 = 15;
+pub(crate) const SECONDS_DEFAULT: u32 = 15;
 
 /// Some seconds without a limit, some for the law to settle, and some with a settled rate.
-pub const SECONDS_MIN: u32 = 8;
+pub(crate) const SECONDS_MIN: u32 = 8;
 
 /// Seconds in which the SLO limits nothing.
 const FREE_S: u32 = 4;
@@ -95,12 +87,7 @@ impl Demo {
     ///
     /// # Errors
     /// Settings that show nothing, a daemon or a proxy that does not start, or an unwritable output.
-    pub fn run(
-        &self,
-        start: impl AsyncFn(PathBuf) -> anyhow::Result<Agent>,
-        out: &mut impl Write,
-        look: Look,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
         let rate = self.rate.per_second();
         ensure!(
             RATES.contains(&rate),
@@ -120,24 +107,19 @@ impl Demo {
         runtime.block_on(async {
             let end = asked_to_end()?;
             tokio::select! {
-                result = self.play(start, out, look) => result,
+                result = self.play(out, is_terminal) => result,
                 () = end => Ok(()),
             }
         })
     }
 
-    async fn play(
-        &self,
-        start: impl AsyncFn(PathBuf) -> anyhow::Result<Agent>,
-        out: &mut impl Write,
-        look: Look,
-    ) -> anyhow::Result<()> {
-        let mut stage = Stage::set(self, start).await?;
+    async fn play(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
+        let mut stage = Stage::set(self).await?;
         self.introduce(&stage, out)?;
         let tally = Arc::new(Tally::default());
         stage.let_in(self.clients, &tally);
 
-        let table = Table::new(look, CAPACITY * self.rate.per_second());
+        let table = Table::new(is_terminal, CAPACITY * self.rate.per_second());
         table.head(out)?;
         let mut seconds = Vec::new();
         let mut tick = interval_at(Instant::now() + Duration::from_secs(1), Duration::from_secs(1));
@@ -155,7 +137,7 @@ impl Demo {
         }
         self.sum_up(&seconds, out)?;
         if self.stays {
-            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.agent.admin)?;
+            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.page())?;
             loop {
                 tick.tick().await;
                 tally.take();
@@ -177,7 +159,7 @@ impl Demo {
         writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
         let capacity = CAPACITY * self.rate.per_second();
         writeln!(out, "  an application  that can answer some {capacity:.0} requests/s")?;
-        writeln!(out, "  the page        http://{}/\n", stage.agent.admin)
+        writeln!(out, "  the page        http://{}/\n", stage.page())
     }
 
     fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
@@ -218,31 +200,40 @@ struct Stage {
     target: Target,
     haproxy: Option<Haproxy>,
     proxy_note: String,
-    agent: Agent,
+    slowlane: Serving,
     _app: App,
     folder: TempDir,
 }
 
 impl Stage {
-    async fn set(
-        demo: &Demo,
-        start: impl AsyncFn(PathBuf) -> anyhow::Result<Agent>,
-    ) -> anyhow::Result<Stage> {
+    async fn set(demo: &Demo) -> anyhow::Result<Stage> {
         let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
         let policy = folder.path().join("policy");
         fs::create_dir(&policy)?;
         fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n")?;
         write_slo_map(&policy, &format!("3001 {FREE}"))?;
 
-        let agent = start(policy).await?;
+        // Free ports of the loopback.
+        let any = || vec![Address::Tcp("127.0.0.1:0".into())];
+        let flags =
+            Flags { policy: Some(policy), spop: any(), http: any(), admin: any(), ..Flags::default() };
+        let slowlane = daemon::start(&Config::load(None, flags)?)?;
+        let [spop, http, _] = &slowlane.addresses;
+        let (spop, check) = (spop[0].parse()?, http[0].parse()?);
         let app = App::start(demo.rate.per_second() * CAPACITY).await?;
-        let (haproxy, proxy_note) =
-            haproxy::start(&demo.proxy, agent.spop, app.address, folder.path()).await?;
+        let (haproxy, proxy_note) = match &demo.haproxy {
+            Ok((binary, version)) => {
+                let haproxy = Haproxy::start(binary, *version, spop, app.address, folder.path()).await?;
+                let note = haproxy.note(*version, spop);
+                (Some(haproxy), note)
+            }
+            Err(why) => (None, format!("{why}: slowlane plays its part, and asks itself over HTTP")),
+        };
         let target = match &haproxy {
             Some(haproxy) => Target::Haproxy(haproxy.address),
-            None => Target::StandIn { check: agent.http, app: app.address },
+            None => Target::StandIn { check, app: app.address },
         };
-        Ok(Stage { target, haproxy, proxy_note, agent, _app: app, folder })
+        Ok(Stage { target, haproxy, proxy_note, slowlane, _app: app, folder })
     }
 
     /// Lets the clients begin. They end with the runtime.
@@ -256,8 +247,14 @@ impl Stage {
     /// Saves `slo.map`, as an operator would.
     fn edit(&self, line: &str) -> anyhow::Result<()> {
         write_slo_map(&self.folder.path().join("policy"), line)?;
-        (self.agent.reload)();
+        self.slowlane.reload.iter().for_each(Reload::ask);
         Ok(())
+    }
+
+    /// The address of the status page.
+    fn page(&self) -> &str {
+        let [_, _, admin] = &self.slowlane.addresses;
+        &admin[0]
     }
 
     /// An error if HAProxy has ended.
