@@ -1,13 +1,12 @@
 //! The clients: a crawler and a customer.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::demo::http::{Half, WEBSITE};
+use crate::demo::http::{HttpClient, WEBSITE};
 use crate::demo::tally::{Tally, Who};
 
 /// All of 127.0.0.0/8 is loopback: two sources that need no network.
@@ -32,31 +31,34 @@ pub(super) enum Target {
 
 /// A connection of a client.
 enum Connection {
-    Haproxy(Half),
-    StandIn { check: Half, app: Half, fields: String },
+    Haproxy(HttpClient),
+    StandIn { check: HttpClient, app: HttpClient, source: String },
 }
 
 impl Connection {
-    async fn open(target: Target, source: Ipv4Addr) -> io::Result<Connection> {
-        match target {
-            Target::Haproxy(address) => Ok(Connection::Haproxy(Half::connect(address, source).await?)),
-            Target::StandIn { check, app } => Ok(Connection::StandIn {
-                check: Half::connect(check, source).await?,
-                app: Half::connect(app, source).await?,
-                fields: format!("x-slowlane-source: {source}\r\nx-slowlane-website: {WEBSITE}\r\n"),
-            }),
-        }
+    async fn open(target: Target, source: Ipv4Addr) -> anyhow::Result<Connection> {
+        Ok(match target {
+            Target::Haproxy(address) => Connection::Haproxy(HttpClient::connect(address, source).await?),
+            Target::StandIn { check, app } => Connection::StandIn {
+                check: HttpClient::connect(check, source).await?,
+                app: HttpClient::connect(app, source).await?,
+                source: source.to_string(),
+            },
+        })
     }
 
     /// One request; the status of its answer.
-    async fn ask(&mut self) -> io::Result<u16> {
+    async fn ask(&mut self) -> anyhow::Result<u16> {
         match self {
-            Connection::Haproxy(half) => half.get("/", "").await,
-            // The check holds its answer for the delay.
-            Connection::StandIn { check, app, fields } => match check.get("/check?deny=429", fields).await? {
-                204 => app.get("/", "").await,
-                status => Ok(status),
-            },
+            Connection::Haproxy(haproxy) => haproxy.get("/", &[]).await,
+            Connection::StandIn { check, app, source } => {
+                let fields = [("x-slowlane-source", source.as_str()), ("x-slowlane-website", WEBSITE)];
+                // The check holds its answer for the delay.
+                match check.get("/check?deny=429", &fields).await? {
+                    204 => app.get("/", &[]).await,
+                    status => Ok(status),
+                }
+            }
         }
     }
 }
@@ -109,7 +111,7 @@ impl Client {
         answer
     }
 
-    async fn try_ask(&mut self) -> io::Result<u16> {
+    async fn try_ask(&mut self) -> anyhow::Result<u16> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open(self.target, self.source).await?),
