@@ -1,11 +1,12 @@
 //! Request rates of the noted keys over the last seconds: requested and let through.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::time::Duration;
 
 use slowlane_core::base::key::Key;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::table::{Entry, FreqCtr, PERIOD_MS, Table};
+use slowlane_core::table::{FreqCtr, PERIOD_MS, Table};
 
 /// A minute of differences needs 61 samples.
 const SAMPLES_MAX: usize = 61;
@@ -17,11 +18,13 @@ pub(super) struct Busy(HashMap<Key, Meters>);
 impl Busy {
     /// Reads the entries of all noted keys. Call it once a second.
     pub(super) fn tick(&mut self, now: Timestamp, keys: Vec<Key>, table: &Table) {
-        let mut before = std::mem::take(&mut self.0);
+        let mut before = mem::take(&mut self.0);
         for key in keys {
             let Some((entry, _)) = table.get(key, now) else { continue };
-            let mut meters = before.remove(&key).unwrap_or_else(|| Meters::begin(&entry));
-            meters.read(now, &entry);
+            let rates = [entry.gpc0_rate, entry.gpc1_rate];
+            let new = || Meters { last: rates, totals: [0; 2], samples: VecDeque::new() };
+            let mut meters = before.remove(&key).unwrap_or_else(new);
+            meters.read(now, rates);
             self.0.insert(key, meters);
         }
     }
@@ -41,53 +44,36 @@ impl Busy {
 /// The tolerance for late ticks.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The meters of one key.
+/// The rates of one key as totals, requested and let through.
 #[derive(Debug)]
 struct Meters {
-    asked: Meter,
-    let_through: Meter,
-    /// Both totals, newest last.
+    last: [FreqCtr; 2],
+    totals: [u64; 2],
+    /// The totals of each second, newest last.
     samples: VecDeque<(Timestamp, [u64; 2])>,
 }
 
 impl Meters {
-    fn begin(entry: &Entry) -> Meters {
-        let begin = |last| Meter { last, total: 0 };
-        Meters {
-            asked: begin(entry.gpc0_rate),
-            let_through: begin(entry.gpc1_rate),
-            samples: VecDeque::new(),
+    fn read(&mut self, now: Timestamp, rates: [FreqCtr; 2]) {
+        let last = mem::replace(&mut self.last, rates);
+        for (total, (last, rate)) in self.totals.iter_mut().zip(last.into_iter().zip(rates)) {
+            *total += u64::from(added(last, rate));
         }
-    }
-
-    fn read(&mut self, now: Timestamp, entry: &Entry) {
-        self.asked.read(entry.gpc0_rate);
-        self.let_through.read(entry.gpc1_rate);
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }
-        self.samples.push_back((now, [self.asked.total, self.let_through.total]));
+        self.samples.push_back((now, self.totals));
     }
 }
 
-/// Turns a rate into a total. The windows of a rate do not overlap, so one read per window is enough.
-#[derive(Debug)]
-struct Meter {
-    last: FreqCtr,
-    total: u64,
-}
-
-impl Meter {
-    fn read(&mut self, now: FreqCtr) {
-        let last = std::mem::replace(&mut self.last, now);
-        let new = if now.curr_tick == last.curr_tick {
-            now.curr_ctr.saturating_sub(last.curr_ctr)
-        } else if now.curr_tick == last.curr_tick.wrapping_add(PERIOD_MS) {
-            now.prev_ctr.saturating_sub(last.curr_ctr).saturating_add(now.curr_ctr)
-        } else {
-            now.prev_ctr.saturating_add(now.curr_ctr)
-        };
-        self.total += u64::from(new);
+/// The requests between two reads of a rate. Its windows do not overlap, so one read per window is enough.
+fn added(last: FreqCtr, now: FreqCtr) -> u32 {
+    if now.curr_tick == last.curr_tick {
+        now.curr_ctr.saturating_sub(last.curr_ctr)
+    } else if now.curr_tick == last.curr_tick.wrapping_add(PERIOD_MS) {
+        now.prev_ctr.saturating_sub(last.curr_ctr).saturating_add(now.curr_ctr)
+    } else {
+        now.prev_ctr.saturating_add(now.curr_ctr)
     }
 }
 
