@@ -1,5 +1,6 @@
 //! Rates and delays of the last minutes, second by second.
 
+use std::array;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -17,11 +18,25 @@ const NOW_S: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) at: Timestamp,
-    /// Pass, delay and deny by SLO, sorted by id.
-    pub(super) verdicts: Vec<(SloId, [u64; 3])>,
+    pub(super) verdicts: Counts,
     /// The same for dry runs.
-    pub(super) shadow: Vec<(SloId, [u64; 3])>,
+    pub(super) shadow: Counts,
     pub(super) delays: DelayCounts,
+}
+
+/// Pass, delay and deny by SLO, sorted by id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts(pub(super) Vec<(SloId, [u64; 3])>);
+
+impl Counts {
+    /// Of all SLOs.
+    pub(super) fn all(&self) -> [u64; 3] {
+        array::from_fn(|verdict| self.0.iter().map(|(_, counts)| counts[verdict]).sum())
+    }
+
+    pub(super) fn of(&self, slo: SloId) -> [u64; 3] {
+        self.0.binary_search_by_key(&slo, |(id, _)| *id).map_or([0; 3], |place| self.0[place].1)
+    }
 }
 
 /// The rates and delays of one second.
@@ -53,8 +68,8 @@ impl History {
                 &mut self.seconds,
                 SECONDS_MAX,
                 Second {
-                    verdicts: between.verdicts(),
-                    shadow: between.shadow(),
+                    verdicts: between.rates(|totals| totals.verdicts.all()),
+                    shadow: between.rates(|totals| totals.shadow.all()),
                     p50_ms: delays.quantile_ms(0.5),
                     p99_ms: delays.quantile_ms(0.99),
                 },
@@ -68,8 +83,18 @@ impl History {
         self.seconds.iter()
     }
 
+    /// Counts per second over the last `NOW_S` seconds: pass, delay, deny. Zeros before the second tick.
+    pub(super) fn rates(&self, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
+        self.now().map(|between| between.rates(counts)).unwrap_or_default()
+    }
+
+    /// The delays over the last `NOW_S` seconds.
+    pub(super) fn delays(&self) -> DelayCounts {
+        self.now().map(|between| between.delays()).unwrap_or_default()
+    }
+
     /// The difference over the last `NOW_S` seconds; `None` before the second tick.
-    pub(super) fn now(&self) -> Option<Between<'_>> {
+    fn now(&self) -> Option<Between<'_>> {
         let between = Between { before: self.totals.front()?, after: self.totals.back()? };
         (self.totals.len() > 1).then_some(between)
     }
@@ -84,59 +109,26 @@ fn keep<T>(queue: &mut VecDeque<T>, most: usize, newest: T) {
 
 /// The difference between two moments.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Between<'h> {
+struct Between<'h> {
     before: &'h Totals,
     after: &'h Totals,
 }
 
 impl Between<'_> {
-    pub(super) fn time(&self) -> Duration {
+    fn time(&self) -> Duration {
         self.after.at.since(self.before.at)
     }
 
-    /// Pass, delay and deny per second, for all SLOs.
-    pub(super) fn verdicts(&self) -> [f64; 3] {
-        self.sums(&self.before.verdicts, &self.after.verdicts)
-    }
-
-    /// The same for dry runs, for all SLOs.
-    pub(super) fn shadow(&self) -> [f64; 3] {
-        self.sums(&self.before.shadow, &self.after.shadow)
-    }
-
-    fn sums(&self, before: &[(SloId, [u64; 3])], after: &[(SloId, [u64; 3])]) -> [f64; 3] {
-        let sum = |totals: &[(SloId, [u64; 3])], verdict: usize| -> u64 {
-            totals.iter().map(|(_, counts)| counts[verdict]).sum()
-        };
-        std::array::from_fn(|verdict| self.per_second(sum(before, verdict), sum(after, verdict)))
-    }
-
-    /// Pass, delay and deny per second, for one SLO.
-    pub(super) fn of(&self, slo: SloId) -> [f64; 3] {
-        self.rates(&self.before.verdicts, &self.after.verdicts, slo)
-    }
-
-    /// The same for a dry run of one SLO.
-    pub(super) fn shadow_of(&self, slo: SloId) -> [f64; 3] {
-        self.rates(&self.before.shadow, &self.after.shadow, slo)
-    }
-
-    pub(super) fn delays(&self) -> DelayCounts {
-        self.after.delays.since(&self.before.delays)
-    }
-
-    fn rates(&self, before: &[(SloId, [u64; 3])], after: &[(SloId, [u64; 3])], slo: SloId) -> [f64; 3] {
-        let find = |counts: &[(SloId, [u64; 3])]| match counts.binary_search_by_key(&slo, |(id, _)| *id) {
-            Ok(place) => counts[place].1,
-            Err(_) => [0; 3],
-        };
-        let (before, after) = (find(before), find(after));
-        std::array::from_fn(|verdict| self.per_second(before[verdict], after[verdict]))
-    }
-
-    fn per_second(&self, before: u64, after: u64) -> f64 {
+    /// Counts per second: pass, delay, deny.
+    fn rates(&self, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
+        let (before, after) = (counts(self.before), counts(self.after));
         let seconds = self.time().as_secs_f64();
-        if seconds > 0.0 { after.saturating_sub(before) as f64 / seconds } else { 0.0 }
+        let rate = |new: u64| if seconds > 0.0 { new as f64 / seconds } else { 0.0 };
+        array::from_fn(|verdict| rate(after[verdict].saturating_sub(before[verdict])))
+    }
+
+    fn delays(&self) -> DelayCounts {
+        self.after.delays.since(&self.before.delays)
     }
 }
 
@@ -148,8 +140,11 @@ mod tests {
     fn totals(second: u64, count: u64, delays: &Delays) -> Totals {
         Totals {
             at: Timestamp::from_millis(1_000 * second),
-            verdicts: vec![(SloId::DEFAULT, [0, 0, 1]), (SloId::new(2001).unwrap(), [count, count / 2, 0])],
-            shadow: Vec::new(),
+            verdicts: Counts(vec![
+                (SloId::DEFAULT, [0, 0, 1]),
+                (SloId::new(2001).unwrap(), [count, count / 2, 0]),
+            ]),
+            shadow: Counts::default(),
             delays: delays.counts(),
         }
     }
@@ -168,11 +163,10 @@ mod tests {
             Second { verdicts: [50.0, 25.0, 0.0], shadow: [0.0; 3], p50_ms: Some(20), p99_ms: Some(20) };
         let second = Second { verdicts: [10.0, 5.0, 0.0], shadow: [0.0; 3], p50_ms: None, p99_ms: None };
         assert_eq!(seconds, [first, second]);
-        let now = history.now().unwrap();
-        assert_eq!(now.time(), Duration::from_secs(3));
-        assert_eq!(now.of(SloId::DEFAULT), [0.0; 3]);
-        assert_eq!(now.of(SloId::new(2001).unwrap())[0], 70.0 / 3.0);
-        assert_eq!(now.shadow_of(SloId::DEFAULT), [0.0; 3]);
+        assert_eq!(history.now().unwrap().time(), Duration::from_secs(3));
+        assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::DEFAULT)), [0.0; 3]);
+        assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::new(2001).unwrap()))[0], 70.0 / 3.0);
+        assert_eq!(history.rates(|totals| totals.shadow.of(SloId::DEFAULT)), [0.0; 3]);
     }
 
     #[test]
@@ -181,6 +175,6 @@ mod tests {
         (0..1_000).for_each(|second| history.tick(totals(second, second * 10, &delays)));
         assert_eq!(history.seconds().len(), 300);
         assert_eq!(history.now().unwrap().time(), Duration::from_secs(10));
-        assert_eq!(history.now().unwrap().verdicts(), [10.0, 5.0, 0.0]);
+        assert_eq!(history.rates(|totals| totals.verdicts.all()), [10.0, 5.0, 0.0]);
     }
 }

@@ -11,7 +11,7 @@ use crate::observe::status::busy::Busy;
 use crate::observe::status::cluster::ClusterLine;
 use crate::observe::status::engines::{Engine, Engines};
 use crate::observe::status::heavy_hitters::Ranked;
-use crate::observe::status::history::{Between, Second};
+use crate::observe::status::history::{History, Second};
 use crate::observe::status::label::Kept;
 use crate::observe::status::missing::MissingLine;
 use crate::observe::status::peers::{PeersSeen, PeersUse};
@@ -248,12 +248,12 @@ impl Status {
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
         let (keys_total, dry_run_keys_total) = (throttled.keys.counted(), throttled.dry_runs.counted());
         let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
-        let delays = history.now().map(|between| between.delays()).unwrap_or_default();
+        let delays = history.delays();
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             at_ms: now.since_epoch().as_millis() as u64,
             uptime_s: uptime.as_secs(),
-            rates: rounded(history.now().map(|between| between.verdicts()).unwrap_or_default()),
+            rates: rounded(history.rates(|totals| totals.verdicts.all())),
             delay: Delay { p50_ms: delays.quantile_ms(0.5), p99_ms: delays.quantile_ms(0.99) },
             minutes: Minutes::of(history.seconds()),
             table: TableUse::of(throttle),
@@ -267,7 +267,7 @@ impl Status {
                 abandoned: metrics.holds_abandoned.get(),
             },
             connections: Connections::of(&self.engines, metrics),
-            slos: slos(&policy, history.now(), &keys, keys_are_more),
+            slos: slos(&policy, &history, &keys, keys_are_more),
             slos_total: policy.slos().count(),
             keys,
             keys_total,
@@ -344,7 +344,7 @@ impl Connections {
     }
 }
 
-fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
+fn slos(policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
     let mut known: BTreeMap<u16, Known> = BTreeMap::new();
     for key in keys {
         let known = known.entry(key.slo).or_default();
@@ -353,7 +353,7 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine], keys_are_mo
         known.clients = most([known.clients, key.clients]);
     }
     // Lines are made only for the listed SLOs: there may be thousands.
-    let requests = |slo: &Slo| now.map_or(0.0, |between| between.of(slo.id).iter().sum());
+    let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
     if listed.len() > SLOS_MAX {
         listed.sort_by(|(one, _), (other, _)| other.total_cmp(one));
@@ -361,7 +361,7 @@ fn slos(policy: &Policy, now: Option<Between<'_>>, keys: &[KeyLine], keys_are_mo
         listed.sort_by_key(|(_, slo)| slo.id);
     }
     let known = |slo: &Slo| known.get(&slo.id.number()).copied().unwrap_or_default();
-    listed.iter().map(|(_, slo)| line(slo, policy, now, known(slo), keys_are_more)).collect()
+    listed.iter().map(|(_, slo)| line(slo, policy, history, known(slo), keys_are_more)).collect()
 }
 
 /// Facts about the keys of an SLO.
@@ -376,8 +376,8 @@ fn most(numbers: [Option<f64>; 2]) -> Option<f64> {
     numbers.into_iter().flatten().reduce(f64::max)
 }
 
-fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known, keys_are_more: bool) -> SloLine {
-    let rates = rounded(now.map(|between| between.of(slo.id)).unwrap_or_default());
+fn line(slo: &Slo, policy: &Policy, history: &History, known: Known, keys_are_more: bool) -> SloLine {
+    let rates = rounded(history.rates(|totals| totals.verdicts.of(slo.id)));
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
     // The rate of a single key, unless its meter knows it: that may cover a longer time.
@@ -395,7 +395,7 @@ fn line(slo: &Slo, policy: &Policy, now: Option<Between<'_>>, known: Known, keys
         rate_per_s: Some(slo.objective.rate.per_second()).filter(|rate| rate.is_finite()),
         dry_run: slo.dry_run,
         rates,
-        shadow: rounded(now.map(|between| between.shadow_of(slo.id)).unwrap_or_default()),
+        shadow: rounded(history.rates(|totals| totals.shadow.of(slo.id))),
         busiest_per_s: known.busiest_per_s.or(all),
         in_flight: known.clients.filter(|_| in_flight_max.is_some()),
         in_flight_max,

@@ -9,7 +9,7 @@ use crate::observe::metrics::Verdicts;
 use crate::observe::status::busy::Busy;
 use crate::observe::status::cluster::ClusterStatus;
 use crate::observe::status::engines::Engines;
-use crate::observe::status::history::{History, Totals};
+use crate::observe::status::history::{Counts, History, Totals};
 use crate::observe::status::missing::Missing;
 use crate::observe::status::reloads::Reloads;
 use crate::observe::status::throttled::Throttled;
@@ -36,8 +36,8 @@ impl Status {
         let mut history = self.history.lock();
         history.tick(Totals {
             at: now,
-            verdicts: verdicts.given().collect(),
-            shadow: verdicts.shadow().collect(),
+            verdicts: Counts(verdicts.given().collect()),
+            shadow: Counts(verdicts.shadow().collect()),
             delays: verdicts.delays.counts(),
         });
         let second = history.seconds().last().copied().unwrap_or_default();
