@@ -137,11 +137,7 @@ pub fn csv(outcome: &Outcome) -> String {
 }
 
 fn columns(tally: &Tally) -> String {
-    let ms = |ms: Option<u64>| ms.map_or(String::new(), |ms| ms.to_string());
-    let mean = tally.counts.mean_ms().map_or(String::new(), |ms| format!("{ms:.1}"));
-    let [p50, p99] = [50, 99].map(|percent| ms(tally.percentile_ms(percent)));
-    let Counts { requests, delayed, denied, .. } = tally.counts;
-    format!("{requests},{delayed},{denied},{mean},{p50},{p99},{}", ms(tally.counts.max_ms()))
+    tally.texts("").join(",")
 }
 
 /// RFC 4180, section 2.

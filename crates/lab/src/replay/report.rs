@@ -73,26 +73,10 @@ fn headings(names: &[&str]) -> Vec<String> {
 }
 
 fn cells(tally: &Tally) -> Vec<String> {
-    let Counts { requests, delayed, denied, .. } = tally.counts;
-    vec![
-        requests.to_string(),
-        delayed.to_string(),
-        percent(delayed, requests),
-        denied.to_string(),
-        percent(denied, requests),
-        mean(&tally.counts),
-        or_none(tally.percentile_ms(50)),
-        or_none(tally.percentile_ms(99)),
-        or_none(tally.counts.max_ms()),
-    ]
-}
-
-fn mean(counts: &Counts) -> String {
-    or_none(counts.mean_ms().map(|ms| format!("{ms:.1}")))
-}
-
-fn or_none(value: Option<impl ToString>) -> String {
-    value.map_or(NONE.into(), |value| value.to_string())
+    let share = |part| percent(part, tally.counts.requests);
+    let [requests, delayed, denied, mean, p50, p99, max] = tally.texts(NONE);
+    let (delayed_share, denied_share) = (share(tally.counts.delayed), share(tally.counts.denied));
+    vec![requests, delayed, delayed_share, denied, denied_share, mean, p50, p99, max]
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -127,10 +111,10 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
 }
 
 fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
-    let Counts { requests, delayed, denied, .. } = row.counts;
-    let mut cells = vec![row.slo.to_string(), row.key.to_string()];
-    cells.extend([requests, delayed, denied].map(|count| count.to_string()));
-    cells.extend([mean(&row.counts), or_none(row.counts.max_ms())]);
+    // Of a key, there are no percentiles.
+    let tally = Tally { counts: row.counts, ..Tally::default() };
+    let [requests, delayed, denied, mean, _, _, max] = tally.texts(NONE);
+    let mut cells = vec![row.slo.to_string(), row.key.to_string(), requests, delayed, denied, mean, max];
     if is_compared {
         cells.extend([row.changed, row.other_delayed, row.other_denied].map(|count| count.to_string()));
     }
