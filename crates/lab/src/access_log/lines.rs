@@ -1,9 +1,8 @@
 //! The lines of a log, plain or gzip, in bounded memory.
 
-use std::io::{BufReader, Cursor, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 
 use flate2::read::MultiGzDecoder;
-use memchr::memchr;
 
 /// The longest line. HAProxy's are 64 KiB at most (`log ... len`).
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -30,87 +29,72 @@ const MAGIC_BYTES: u64 = 6;
 /// assert_eq!(lines.next(), None);
 /// ```
 pub struct Lines<'r> {
-    input: Box<dyn Read + 'r>,
+    input: BufReader<Box<dyn Read + 'r>>,
     is_gzip: bool,
-    buffer: Box<[u8]>,
-    /// The part of the buffer that has been read but not returned.
-    start: usize,
-    end: usize,
+    /// The start of the log.
+    head: Vec<u8>,
+    line: Vec<u8>,
     number: u64,
-    is_at_end: bool,
     broken: Option<String>,
 }
 
 impl<'r> Lines<'r> {
-    /// Reads the first few bytes, which tell how the log is compressed.
+    /// Reads the start of the log, which tells how it is compressed, and its format.
     pub fn new(mut input: impl Read + 'r) -> Lines<'r> {
-        let mut head = Vec::new();
+        let mut magic = Vec::new();
         // A single read may return one byte only.
-        let read = input.by_ref().take(MAGIC_BYTES).read_to_end(&mut head);
-        let other = OTHER_MAGICS.iter().find(|(magic, _)| head.starts_with(magic));
+        let read = input.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic);
+        let other = OTHER_MAGICS.iter().find(|(known, _)| magic.starts_with(known));
+        let is_gzip = magic.starts_with(GZIP_MAGIC);
+        let whole = Cursor::new(magic).chain(input);
+        let mut text: Box<dyn Read + 'r> = match is_gzip {
+            true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
+            false => Box::new(whole),
+        };
+        let mut head = Vec::new();
         let broken = match (read, other) {
             (Err(error), _) => Some(error.to_string()),
             (_, Some((_, program))) => Some(format!(
                 "compressed with {program}: decompress it, like `{program} -dc LOG | slowlane replay ... -`"
             )),
-            _ => None,
+            _ => {
+                let read = text.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut head);
+                read.err().map(|error| reason(&error, is_gzip))
+            }
         };
-        let is_gzip = head.starts_with(GZIP_MAGIC);
-        let whole = Cursor::new(head).chain(input);
-        Lines {
-            input: match is_gzip {
-                true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
-                false => Box::new(whole),
-            },
-            is_gzip,
-            buffer: vec![0; BUFFER_BYTES].into(),
-            start: 0,
-            end: 0,
-            number: 0,
-            is_at_end: broken.is_some(),
-            broken,
-        }
+        let rest = if broken.is_some() { Box::new(io::empty()) } else { text };
+        let input: Box<dyn Read + 'r> = Box::new(Cursor::new(head.clone()).chain(rest));
+        let input = BufReader::with_capacity(BUFFER_BYTES, input);
+        Lines { input, is_gzip, head, line: Vec::new(), number: 0, broken }
     }
 
     /// The next line and its number; None in place of a line that is longer than [`LINE_BYTES_MAX`].
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the buffer")]
     pub fn next(&mut self) -> Option<(u64, Option<&[u8]>)> {
-        let mut is_too_long = false;
-        let mut searched = 0;
-        loop {
-            let unread = &self.buffer[self.start..self.end];
-            if let Some(at) = memchr(b'\n', &unread[searched..]) {
-                let length = searched + at;
-                return Some(self.take(length, length + 1, is_too_long));
-            }
-            searched = unread.len();
-            if self.is_at_end {
-                let has_line = searched > 0 || is_too_long;
-                return has_line.then(|| self.take(searched, searched, is_too_long));
-            }
-            if searched > LINE_BYTES_MAX {
-                is_too_long = true;
-                (self.start, self.end, searched) = (0, 0, 0);
-            }
-            self.fill();
+        self.line.clear();
+        let mut limited = self.input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
+        let mut read = limited.read_until(b'\n', &mut self.line).map(drop);
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        let is_too_long = line.len() > LINE_BYTES_MAX;
+        if is_too_long {
+            read = self.input.skip_until(b'\n').map(drop);
         }
-    }
-
-    fn take(&mut self, length: usize, with_end: usize, is_too_long: bool) -> (u64, Option<&[u8]>) {
-        let begins = self.start;
-        self.start += with_end;
+        if let Err(error) = read {
+            self.broken = Some(reason(&error, self.is_gzip));
+            self.input = BufReader::new(Box::new(io::empty()));
+        }
+        if self.line.is_empty() {
+            return None;
+        }
         self.number += 1;
-        let line = &self.buffer[begins..begins + length];
+        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        (self.number, (!is_too_long && length <= LINE_BYTES_MAX).then_some(line))
+        Some((self.number, (!is_too_long).then_some(line)))
     }
 
-    /// The start of the log, as much as fits the buffer. Takes no line.
-    pub(super) fn peek(&mut self) -> &[u8] {
-        while !self.is_at_end && self.end < self.buffer.len() {
-            self.fill();
-        }
-        &self.buffer[self.start..self.end]
+    /// The start of the log. Takes no line.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head
     }
 
     /// The number of the last line returned.
@@ -122,34 +106,21 @@ impl<'r> Lines<'r> {
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
+}
 
-    /// Reads once.
-    fn fill(&mut self) {
-        if self.start > 0 && self.buffer.len() - self.end < BUFFER_BYTES / 4 {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+fn reason(error: &io::Error, is_gzip: bool) -> String {
+    match error.kind() {
+        ErrorKind::UnexpectedEof if is_gzip => "its gzip data ends too early".to_owned(),
+        ErrorKind::InvalidInput | ErrorKind::InvalidData if is_gzip => {
+            format!("its gzip data is broken: {error}")
         }
-        match self.input.read(&mut self.buffer[self.end..]) {
-            Ok(0) => self.is_at_end = true,
-            Ok(count) => self.end += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => {
-                self.is_at_end = true;
-                self.broken = Some(match error.kind() {
-                    ErrorKind::UnexpectedEof if self.is_gzip => "its gzip data ends too early".to_owned(),
-                    ErrorKind::InvalidInput | ErrorKind::InvalidData if self.is_gzip => {
-                        format!("its gzip data is broken: {error}")
-                    }
-                    _ => error.to_string(),
-                });
-            }
-        }
+        _ => error.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
+    use std::io::Write;
 
     use flate2::Compression;
     use flate2::write::GzEncoder;

@@ -66,8 +66,8 @@ impl Log {
         wanted: &dyn Fn(&str) -> bool,
         number: u32,
     ) -> Result<Log, PlanError> {
-        let mut lines = Lines::new(input);
-        let head = lines.peek();
+        let lines = Lines::new(input);
+        let head = lines.head();
         let (is_empty, format) = (head.is_empty(), choice.format(head));
         Ok(Log {
             name,
