@@ -2,7 +2,6 @@
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crossterm::cursor::{Hide, Show};
@@ -20,6 +19,7 @@ pub(super) struct Screen {
 }
 
 impl Screen {
+    /// A process opens one.
     pub(super) fn open() -> io::Result<Screen> {
         give_back_on_panic();
         IS_TAKEN.store(true, Relaxed);
@@ -62,14 +62,11 @@ fn give_back() {
 
 /// Restores the terminal before a panic prints: the alternate screen would lose the message.
 fn give_back_on_panic() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |panicked| {
-            give_back();
-            before(panicked);
-        }));
-    });
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        give_back();
+        before(panicked);
+    }));
 }
 
 #[cfg(test)]
