@@ -29,9 +29,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use futures_util::future::select_all;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, interval_at};
 
 use crate::config::{Config, Flags};
@@ -272,17 +273,10 @@ fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
 
 /// Waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
 fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
-    let on = |kind| signal(kind).map_err(|error| anyhow!("cannot listen to signals: {error}"));
-    let mut interrupt = on(SignalKind::interrupt())?;
-    let mut terminate = on(SignalKind::terminate())?;
-    let mut hangup = on(SignalKind::hangup())?;
-    let mut quit = on(SignalKind::quit())?;
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();
+    let mut signals = signals.map_err(|error| anyhow!("cannot listen to signals: {error}"))?;
     Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-            _ = quit.recv() => {}
-        }
+        select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
     })
 }
