@@ -237,6 +237,11 @@ pub fn left(seconds: u64) -> String {
     }
 }
 
+/// Reads decimal digits and nothing else. Leading zeros are allowed, as in HAProxy.
+pub(crate) fn whole(text: &str) -> Option<u32> {
+    digits(text)?.try_into().ok()
+}
+
 /// Reads decimal digits, without sign or space. Saturates.
 fn digits(text: &str) -> Option<u64> {
     let only_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -50,8 +50,8 @@ pub struct Adaptive {
 
 impl Adaptive {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Adaptive, OptionError> {
-        let jitter = options.number("jitter", 0.0, 1.0)?.unwrap_or(JITTER_DEFAULT);
-        let over = options.number("over", 1.0, 1_000.0)?.unwrap_or(OVER_DEFAULT);
+        let jitter = options.number("jitter", 0.0..=1.0)?.unwrap_or(JITTER_DEFAULT);
+        let over = options.number("over", 1.0..=1_000.0)?.unwrap_or(OVER_DEFAULT);
         let max_delay = options.duration("max_delay")?.unwrap_or(Duration::MAX);
         let burst = f64::from(objective.burst);
         Ok(Adaptive { burst, slo: objective.rate.per_second(), jitter, over, max_delay })

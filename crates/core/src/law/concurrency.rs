@@ -68,11 +68,8 @@ impl Concurrency {
         objective: Objective,
         options: &mut Options,
     ) -> Result<Concurrency, OptionError> {
-        let max = options.count("max", 1, MAX_MAX)?.unwrap_or(objective.burst.clamp(1, MAX_MAX));
-        let lease = options.duration("lease")?.unwrap_or(LEASE_DEFAULT);
-        if lease < LEASE_MIN {
-            return Err(OptionError::TooShort { name: "lease", given: lease, min: LEASE_MIN });
-        }
+        let max = options.count("max", 1..=MAX_MAX)?.unwrap_or(objective.burst.clamp(1, MAX_MAX));
+        let lease = options.duration_of("lease", LEASE_MIN)?.unwrap_or(LEASE_DEFAULT);
         // Whole milliseconds, like a ticket's: otherwise an end could be counted in the quarter before.
         let quarter_ms = (lease.as_millis() as u64).div_ceil(u64::from(QUARTERS));
         Ok(Concurrency { max, quarter_ns: quarter_ms * 1_000_000 })

@@ -87,7 +87,7 @@ impl Fair {
         options.take("share");
         let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Gcra::pace(objective, options)?;
-        let sources_max = options.count("sources_max", 1, SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
+        let sources_max = options.count("sources_max", 1..=SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
         match pace.bucket.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
                 Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })

@@ -72,9 +72,9 @@ impl FixedWindow {
         let period = objective.rate.named_period();
         let is_calendar = match reset {
             Some(reset) => reset == CALENDAR,
-            None => period == Period::Month && !options.has("window"),
+            None => period == Period::Month && options.get("window").is_none(),
         };
-        if is_calendar && options.has("window") {
+        if is_calendar && options.get("window").is_some() {
             let (value, expected) = (CALENDAR.to_owned(), "no window=: the rate's period is the window");
             return Err(OptionError::Unfit { name: "reset", value, expected });
         }

@@ -1,18 +1,21 @@
 //! The options of a law in an SLO line: `max_delay=5s`.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::base::shown::cut;
 use crate::base::units::{self, Rate, UnitError, written};
 
 /// A bad option, with the values that it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
     #[error("{name} {value:?}: {reason}")]
-    Unit { name: String, value: String, reason: UnitError },
+    Unit { name: &'static str, value: String, reason: UnitError },
     #[error("{name} {value:?}: expected a number from {min} to {max}")]
-    Number { name: String, value: String, min: String, max: String },
+    Number { name: &'static str, value: String, min: String, max: String },
     #[error("{name} {}: expected at least {}", written(*.given), written(*.min))]
     TooShort { name: &'static str, given: Duration, min: Duration },
     #[error("{name} {value:?}: expected {expected}")]
@@ -53,10 +56,13 @@ fn listed(names: &[&str]) -> String {
 const QUOTED_CHARS_MAX: usize = 80;
 
 fn quoted(value: &str) -> String {
-    value.chars().take(QUOTED_CHARS_MAX).collect()
+    cut(value.to_owned(), QUOTED_CHARS_MAX)
 }
 
-/// Options by name. A law takes each option that it knows; the rest is an error.
+/// The value of an option, if the line has it.
+type Given<T> = Result<Option<T>, OptionError>;
+
+/// The options of an SLO by name. Each reader takes those that it knows, the law last; the rest is an error.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     given: Vec<(String, String)>,
@@ -69,57 +75,63 @@ impl Options {
         Options { given, taken: Vec::new() }
     }
 
-    pub(super) fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, OptionError> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match units::duration(&value) {
-            Ok(duration) => Ok(Some(duration)),
-            Err(reason) => Err(OptionError::Unit { name: name.to_owned(), value: quoted(&value), reason }),
+    pub(super) fn duration(&mut self, name: &'static str) -> Given<Duration> {
+        self.unit(name, units::duration)
+    }
+
+    pub(crate) fn duration_of(&mut self, name: &'static str, min: Duration) -> Given<Duration> {
+        match self.duration(name)? {
+            Some(given) if given < min => Err(OptionError::TooShort { name, given, min }),
+            duration => Ok(duration),
         }
     }
 
-    pub(super) fn number(
-        &mut self,
-        name: &'static str,
-        min: f64,
-        max: f64,
-    ) -> Result<Option<f64>, OptionError> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        match value.parse::<f64>() {
-            Ok(number) if (min..=max).contains(&number) => Ok(Some(number)),
-            _ => {
-                let (min, max) = (min.to_string(), max.to_string());
-                Err(OptionError::Number { name: name.to_owned(), value: quoted(&value), min, max })
-            }
-        }
+    pub(crate) fn rate(&mut self, name: &'static str) -> Given<Rate> {
+        self.unit(name, str::parse)
     }
 
-    pub(super) fn count(
-        &mut self,
-        name: &'static str,
-        min: u32,
-        max: u32,
-    ) -> Result<Option<u32>, OptionError> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let is_digits = value.bytes().all(|byte| byte.is_ascii_digit());
-        match value.parse::<u32>() {
-            Ok(count) if is_digits && (min..=max).contains(&count) => Ok(Some(count)),
-            _ => {
-                let (min, max) = (min.to_string(), max.to_string());
-                Err(OptionError::Number { name: name.to_owned(), value: quoted(&value), min, max })
-            }
-        }
+    pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<f64>) -> Given<f64> {
+        self.within(name, range, |text| text.parse().ok())
     }
 
-    pub(super) fn choice<const N: usize>(
+    pub(crate) fn count(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Given<u32> {
+        self.within(name, range, units::whole)
+    }
+
+    pub(crate) fn choice<const N: usize>(
         &mut self,
         name: &'static str,
         choices: [&'static str; N],
-    ) -> Result<Option<&'static str>, OptionError> {
+    ) -> Given<&'static str> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match choices.into_iter().find(|choice| *choice == value) {
             None => Err(OptionError::Choice { name, value: quoted(&value), choices: choices.into() }),
             known => Ok(known),
         }
+    }
+
+    fn unit<T>(&mut self, name: &'static str, read: fn(&str) -> Result<T, UnitError>) -> Given<T> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let error = |reason| OptionError::Unit { name, value: quoted(&value), reason };
+        read(&value).map(Some).map_err(error)
+    }
+
+    fn within<T: PartialOrd + Display>(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<T>,
+        read: fn(&str) -> Option<T>,
+    ) -> Given<T> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let number = read(&value).filter(|number| range.contains(number));
+        let [min, max] = [range.start(), range.end()].map(T::to_string);
+        let error = || OptionError::Number { name, value: quoted(&value), min, max };
+        number.ok_or_else(error).map(Some)
+    }
+
+    /// The options that are left for the law, which an error about the law's own can list.
+    pub(super) fn for_law(self) -> Options {
+        Options { taken: Vec::new(), ..self }
     }
 
     /// # Errors
@@ -131,15 +143,20 @@ impl Options {
         }
     }
 
-    /// Whether the line has an option that nobody has taken yet.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.given.iter().any(|(given, _)| given == name)
+    /// The text of an option that nobody has taken yet.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
     /// The text of an option, if the line has it.
-    pub(super) fn take(&mut self, name: &'static str) -> Option<String> {
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
         self.taken.push(name);
         let at = self.given.iter().position(|(given, _)| given == name)?;
         Some(self.given.remove(at).1)
+    }
+
+    /// All options that nobody has taken yet.
+    pub(crate) fn take_rest(&mut self) -> impl Iterator<Item = (String, String)> {
+        self.given.drain(..)
     }
 }

@@ -116,7 +116,11 @@ impl Law {
     ///
     /// # Errors
     /// An unknown name, an option that the law does not have, or a bad value.
-    pub fn new(name: &str, objective: Objective, mut options: Options) -> Result<Law, OptionError> {
+    pub fn new(name: &str, objective: Objective, options: Options) -> Result<Law, OptionError> {
+        if objective.rate.is_unlimited() {
+            return Ok(Law::UNLIMITED);
+        }
+        let mut options = options.for_law();
         let known = Law::NAMES.iter().find(|known| **known == name);
         let name = *known.ok_or_else(|| OptionError::law(name, Law::NAMES))?;
         let (is_closed, objective) = Closed::or_open(objective);

@@ -87,8 +87,8 @@ impl Sketch {
 
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Sketch, OptionError> {
         let counts = SlidingWindow::from_options(objective, options)?;
-        let error = options.number("error", ERROR_MIN, ERROR_MAX)?.unwrap_or(ERROR_DEFAULT);
-        let confidence = options.number("confidence", CONFIDENCE_MIN, CONFIDENCE_MAX)?;
+        let error = options.number("error", ERROR_MIN..=ERROR_MAX)?.unwrap_or(ERROR_DEFAULT);
+        let confidence = options.number("confidence", CONFIDENCE_MIN..=CONFIDENCE_MAX)?;
         let confidence = confidence.unwrap_or(CONFIDENCE_DEFAULT);
         let is_first_stage = options.choice("beyond", ["deny", "also"])? == Some("also");
         let shape = shape(error, confidence);

@@ -88,7 +88,7 @@ impl SlidingBuckets {
         let Window { limit, window_ns } = Window::from_options(objective, options)?;
         let count_bits = u32::BITS - limit.leading_zeros();
         let buckets_max = COUNTS_BITS / count_bits - 1;
-        let buckets = options.count("buckets", 1, buckets_max)?;
+        let buckets = options.count("buckets", 1..=buckets_max)?;
         let buckets = buckets.unwrap_or(buckets_max.min(BUCKETS_DEFAULT_MAX)).max(1);
         Ok(SlidingBuckets {
             limit,

@@ -71,7 +71,7 @@ pub struct WarmUp {
 impl WarmUp {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<WarmUp, OptionError> {
         let warmup = options.duration("warmup")?.unwrap_or(WARMUP_DEFAULT);
-        let cold = options.number("cold", 1.0, 1_000.0)?.unwrap_or(COLD_DEFAULT);
+        let cold = options.number("cold", 1.0..=1_000.0)?.unwrap_or(COLD_DEFAULT);
         let max_delay = options.duration("max_delay")?.unwrap_or(MAX_DELAY_DEFAULT);
 
         let bucket = Bucket::new(objective);

@@ -22,16 +22,13 @@ pub(super) struct Window {
 impl Window {
     /// `window` defaults to the period of the rate: `100/m` is a hundred in a minute.
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Window, OptionError> {
-        let window = options.duration("window")?.unwrap_or(objective.rate.period());
+        let window = options.duration_of("window", WINDOW_MIN)?.unwrap_or(objective.rate.period());
         Window::new(objective.rate, window)
     }
 
     /// # Errors
-    /// The window is too short, or at this rate `N` is below 1 or above [`LIMIT_MAX`](Window::LIMIT_MAX).
+    /// At this rate `N` is below 1 or above [`LIMIT_MAX`](Window::LIMIT_MAX).
     fn new(rate: Rate, window: Duration) -> Result<Window, OptionError> {
-        if window < WINDOW_MIN {
-            return Err(OptionError::TooShort { name: "window", given: window, min: WINDOW_MIN });
-        }
         match u32::try_from(rate.requests_in(window)) {
             Ok(0) => {
                 let reason = "holds less than one request: make it longer".into();

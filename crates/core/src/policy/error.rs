@@ -8,7 +8,7 @@ use crate::base::request::FIELDS_MAX;
 use crate::base::sharing::Sharing;
 use crate::base::shown::cut;
 use crate::base::slo_id::SloId;
-use crate::base::units::{Rate, UnitError, written};
+use crate::base::units::{Rate, written};
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 use crate::policy::finding::{Finding, Findings};
@@ -54,8 +54,6 @@ pub enum PolicyErrorKind {
     OptionTwice(String),
     #[error("burst is missing: add it, like burst=100")]
     NoBurst,
-    #[error("burst {0:?}: expected a number of requests, 0 to {max}", max = u32::MAX)]
-    Burst(String),
     #[error("rate is missing: add it, like rate=50/s, or rate=unlimited")]
     NoRate,
     #[error("{0}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s")]
@@ -71,8 +69,6 @@ pub enum PolicyErrorKind {
         BURST_YEARS_MAX
     )]
     BurstTime { burst: u32, rate: Rate },
-    #[error("rate {value:?}: {reason}")]
-    Rate { value: String, reason: UnitError },
     #[error(transparent)]
     Law(#[from] OptionError),
 
@@ -93,16 +89,8 @@ pub enum PolicyErrorKind {
     Delimiters(String),
     #[error("{key:?}: {reason}")]
     Regex { key: String, reason: String },
-    #[error("dry_run {0:?}: expected yes or no")]
-    DryRun(String),
-    #[error("cluster {0:?}: expected rate, count, lease, split or local")]
-    NoSharing(String),
     #[error("cluster={sharing}: law {law} takes {}", listed(.known))]
     Sharing { sharing: &'static str, law: &'static str, known: &'static [Sharing] },
-    #[error("block {value:?}: {reason}")]
-    Block { value: String, reason: UnitError },
-    #[error("block {0:?}: expected at least 1s")]
-    ShortBlock(String),
     #[error("also {name:?}: expected a lookup, one of {lookups}")]
     Also { name: String, lookups: String },
     #[error("beyond=also has nowhere to go: add also=, the lookup of the SLO that decides beyond the rate")]
@@ -122,10 +110,8 @@ pub enum PolicyErrorKind {
          also"
     )]
     AlsoLong { chain: String, lookup: String, next: SloId },
-    #[error("assured {value:?}: {reason}")]
-    Assured { value: String, reason: UnitError },
-    #[error("assured {0:?}: expected a rate, like 10/s")]
-    NoAssured(String),
+    #[error("assured \"{0}\": expected a rate, like 10/s")]
+    NoAssured(Rate),
     #[error("assured={0} without also: name the lookup of the SLO above, like also=owner")]
     AssuredAlone(Rate),
     #[error("assured={assured} is more than the rate {rate}: assure less, or raise the rate")]

@@ -257,7 +257,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:2: \"10000\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
-        "maps/slo.map:4: burst \"1e3\": expected a number of requests, 0 to 4294967295",
+        "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
         "maps/slo.map:4: rate \"5x/s\": expected a number and a period s, m, h, d or month, like 50/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
             fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency, sketch",
@@ -266,7 +266,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:6: \"burst\" is given twice: keep one",
         "maps/slo.map:6: rate is missing: add it, like rate=50/s, or rate=unlimited",
         "maps/slo.map:6: unknown option \"jitter\": pace takes max_delay",
-        "maps/slo.map:7: burst \"-1\": expected a number of requests, 0 to 4294967295",
+        "maps/slo.map:7: burst \"-1\": expected a number from 0 to 4294967295",
         "maps/slo.map:8: max_delay \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s",
         "maps/slo.map: SLO 0, for requests that no map names, is missing: add the line `0 rate=unlimited`",
         "maps/source+owner.map:1: \"10.0.0.0/8\": expected a network, + and the rest, like 192.0.2.0/24+shop.example",

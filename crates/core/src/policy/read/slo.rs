@@ -10,7 +10,7 @@ use crate::base::slo_id::SloId;
 use crate::base::time::Timestamp;
 use crate::base::units::{self, Rate};
 use crate::base::verdict::Verdict;
-use crate::law::{Arrival, Assured, Law, Objective, Options};
+use crate::law::{Arrival, Assured, Law, Objective, OptionError, Options};
 use crate::policy::bounds::{BURST_YEARS_MAX, SKETCHES_BYTES_MAX};
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::layout::Layout;
@@ -71,20 +71,25 @@ impl Slo {
     pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<PolicyErrorKind>> {
         let mut kinds = Vec::new();
         let mut options = options(text, &mut kinds);
-        if options.contains(&("rate", units::UNLIMITED)) {
-            return Slo::unlimited(id, options, kinds);
-        }
-        let burst =
-            keep(take(&mut options, "burst").ok_or(PolicyErrorKind::NoBurst).and_then(burst), &mut kinds);
-        let rate = keep(take(&mut options, "rate").ok_or(PolicyErrorKind::NoRate).and_then(rate), &mut kinds);
-        let law = take(&mut options, "law").unwrap_or(Law::DEFAULT_NAME);
-        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut kinds);
-        let also = take(&mut options, "also").map(str::to_owned);
-        let sharing = keep(take(&mut options, "cluster").map(sharing).transpose(), &mut kinds).flatten();
-        let block = keep(take(&mut options, "block").map(block).transpose(), &mut kinds).flatten();
-        let assured = keep(take(&mut options, "assured").map(assured).transpose(), &mut kinds).flatten();
-        let share =
-            options.iter().find(|(name, _)| *name == "share").map_or(SHARE_DEFAULT, |&(_, field)| field);
+        let is_unlimited = options.get("rate") == Some(units::UNLIMITED);
+        let dry_run = keep(options.choice("dry_run", ["yes", "no"]), &mut kinds).flatten() == Some("yes");
+        let also = options.take("also");
+        let (burst, rate) = if is_unlimited {
+            options.take("rate");
+            kinds.extend(options.take_rest().map(of_no_limit));
+            (None, Some(Rate::UNLIMITED))
+        } else {
+            let burst = options.count("burst", 0..=u32::MAX);
+            let burst = keep(needed(burst, PolicyErrorKind::NoBurst), &mut kinds);
+            let rate = options.rate("rate");
+            (burst, keep(needed(rate, PolicyErrorKind::NoRate), &mut kinds))
+        };
+        let law = options.take("law");
+        let modes = Sharing::ALL.map(Sharing::name);
+        let sharing = keep(options.choice("cluster", modes), &mut kinds).flatten().and_then(Sharing::named);
+        let block = keep(options.duration_of("block", BLOCK_MIN), &mut kinds).flatten();
+        let assured = keep(options.rate("assured"), &mut kinds).flatten();
+        let share = options.get("share").unwrap_or(SHARE_DEFAULT).to_owned();
 
         if let (Some(burst), Some(rate)) = (burst, rate)
             && !rate.is_zero()
@@ -94,82 +99,39 @@ impl Slo {
         }
         // A missing number counts as 0, so that the law's own options are checked too.
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
-        let law = Law::new(law, objective, Options::new(options)).map_err(PolicyErrorKind::Law);
-        let law = keep(law, &mut kinds);
-        if let (Some(law), Some(assured)) = (&law, assured) {
-            kinds.extend(error_of_assured(assured, law, objective.rate, also.is_some()));
+        let law = law.as_deref().unwrap_or(Law::DEFAULT_NAME);
+        let Some(law) = keep(Law::new(law, objective, options), &mut kinds) else { return Err(kinds) };
+        if let Some(assured) = assured {
+            kinds.extend(error_of_assured(assured, &law, objective.rate, also.is_some()));
         }
-        if let (Some(law), Some(sharing)) = (&law, sharing)
-            && !law.sharings().contains(&sharing)
-        {
-            kinds.push(PolicyErrorKind::Sharing {
-                sharing: sharing.name(),
-                law: law.name(),
-                known: law.sharings(),
-            });
+        if let Some(sharing) = sharing.filter(|sharing| !law.sharings().contains(sharing)) {
+            let (sharing, known) = (sharing.name(), law.sharings());
+            kinds.push(PolicyErrorKind::Sharing { sharing, law: law.name(), known });
         }
-        if let Some(law) = law.as_ref()
-            && kinds.is_empty()
-            && refuses_all(&objective, law)
-        {
+        if kinds.is_empty() && refuses_all(&objective, &law) {
             kinds.push(PolicyErrorKind::NonePasses { burst: objective.burst, rate: objective.rate });
         }
-        let is_first_stage = law.as_ref().and_then(Law::sketched).is_some_and(|law| law.is_first_stage);
-        if is_first_stage && also.is_none() {
+        if also.is_none() && law.sketched().is_some_and(|law| law.is_first_stage) {
             kinds.push(PolicyErrorKind::NoAlso);
         }
-        match law {
-            Some(law) if law.is_shared() && share.is_empty() => Err(vec![PolicyErrorKind::NoShare]),
-            Some(law) if kinds.is_empty() => {
-                let share = law.is_shared().then(|| share.to_owned());
-                let dry_run = dry_run.unwrap_or(false);
-                let is_sharing_given = sharing.is_some();
-                let sharing = sharing.unwrap_or(law.sharings()[0]);
-                let assured = assured.map(|rate| Assured::new(Objective { rate, ..objective }));
-                Ok(Slo {
-                    id,
-                    objective,
-                    law,
-                    dry_run,
-                    block,
-                    also,
-                    assured,
-                    sharing,
-                    is_sharing_given,
-                    share,
-                })
-            }
-            _ => Err(kinds),
+        if law.is_shared() && share.is_empty() {
+            return Err(vec![PolicyErrorKind::NoShare]);
         }
-    }
-
-    /// The SLO of `rate=unlimited`: it counts, and never throttles.
-    fn unlimited<'a>(
-        id: SloId,
-        mut options: Vec<(&'a str, &'a str)>,
-        mut kinds: Vec<PolicyErrorKind>,
-    ) -> Result<Slo, Vec<PolicyErrorKind>> {
-        take(&mut options, "rate");
-        let dry_run = keep(take(&mut options, "dry_run").map_or(Ok(false), yes_or_no), &mut kinds);
-        let also = take(&mut options, "also").map(str::to_owned);
-        let useless = options.iter().map(|(name, value)| format!("{name}={value}"));
-        kinds.extend(useless.map(|option| PolicyErrorKind::OfNoLimit(quoted(option.as_bytes()))));
-        let objective = Objective { burst: 0, rate: Rate::UNLIMITED };
-        match dry_run {
-            Some(dry_run) if kinds.is_empty() => Ok(Slo {
-                id,
-                objective,
-                law: Law::UNLIMITED,
-                dry_run,
-                block: None,
-                also,
-                assured: None,
-                sharing: Sharing::Local,
-                is_sharing_given: true,
-                share: None,
-            }),
-            _ => Err(kinds),
+        if !kinds.is_empty() {
+            return Err(kinds);
         }
+        Ok(Slo {
+            id,
+            objective,
+            law,
+            dry_run,
+            block,
+            also,
+            assured: assured.map(|rate| Assured::new(Objective { rate, ..objective })),
+            sharing: sharing.unwrap_or(law.sharings()[0]),
+            is_sharing_given: is_unlimited || sharing.is_some(),
+            share: law.is_shared().then_some(share),
+        })
     }
 }
 
@@ -178,7 +140,7 @@ const BLOCK_MIN: Duration = Duration::from_secs(1);
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
 
-fn options<'a>(text: &'a str, kinds: &mut Vec<PolicyErrorKind>) -> Vec<(&'a str, &'a str)> {
+fn options(text: &str, kinds: &mut Vec<PolicyErrorKind>) -> Options {
     let mut options: Vec<(&str, &str)> = Vec::new();
     for word in text.split_ascii_whitespace() {
         if word.starts_with('#') {
@@ -193,42 +155,19 @@ fn options<'a>(text: &'a str, kinds: &mut Vec<PolicyErrorKind>) -> Vec<(&'a str,
             Some(option) => options.push(option),
         }
     }
-    options
+    Options::new(options)
 }
 
-fn take<'a>(options: &mut Vec<(&'a str, &'a str)>, name: &str) -> Option<&'a str> {
-    let at = options.iter().position(|&(given, _)| given == name)?;
-    Some(options.remove(at).1)
+fn keep<T>(read: Result<T, impl Into<PolicyErrorKind>>, kinds: &mut Vec<PolicyErrorKind>) -> Option<T> {
+    read.map_err(|kind| kinds.push(kind.into())).ok()
 }
 
-fn keep<T>(read: Result<T, PolicyErrorKind>, kinds: &mut Vec<PolicyErrorKind>) -> Option<T> {
-    read.map_err(|kind| kinds.push(kind)).ok()
+fn needed<T>(read: Result<Option<T>, OptionError>, missing: PolicyErrorKind) -> Result<T, PolicyErrorKind> {
+    read?.ok_or(missing)
 }
 
-fn yes_or_no(value: &str) -> Result<bool, PolicyErrorKind> {
-    match value {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err(PolicyErrorKind::DryRun(quoted(value.as_bytes()))),
-    }
-}
-
-fn sharing(value: &str) -> Result<Sharing, PolicyErrorKind> {
-    Sharing::named(value).ok_or_else(|| PolicyErrorKind::NoSharing(quoted(value.as_bytes())))
-}
-
-fn block(value: &str) -> Result<Duration, PolicyErrorKind> {
-    let kind = |reason| PolicyErrorKind::Block { value: quoted(value.as_bytes()), reason };
-    let block = units::duration(value).map_err(kind)?;
-    if block < BLOCK_MIN { Err(PolicyErrorKind::ShortBlock(quoted(value.as_bytes()))) } else { Ok(block) }
-}
-
-fn assured(value: &str) -> Result<Rate, PolicyErrorKind> {
-    let rate = value
-        .parse()
-        .map_err(|reason| PolicyErrorKind::Assured { value: quoted(value.as_bytes()), reason })?;
-    let is_fit = |rate: &Rate| !rate.is_zero() && !rate.is_unlimited();
-    Some(rate).filter(is_fit).ok_or_else(|| PolicyErrorKind::NoAssured(quoted(value.as_bytes())))
+fn of_no_limit((name, value): (String, String)) -> PolicyErrorKind {
+    PolicyErrorKind::OfNoLimit(quoted(format!("{name}={value}").as_bytes()))
 }
 
 /// The reason why this rate cannot be assured, if there is one. A closed SLO may keep its assured rate.
@@ -236,26 +175,13 @@ fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Opt
     // The rate of `concurrency` is no limit.
     let is_limit = !law.counts_ends() && !rate.is_zero();
     match has_also {
+        _ if assured.is_zero() => Some(PolicyErrorKind::NoAssured(assured)),
         false => Some(PolicyErrorKind::AssuredAlone(assured)),
         true if is_limit && assured.slot() < rate.slot() => {
             Some(PolicyErrorKind::AssuredOver { assured, rate })
         }
         true => None,
     }
-}
-
-fn burst(value: &str) -> Result<u32, PolicyErrorKind> {
-    number(value.as_bytes()).ok_or_else(|| PolicyErrorKind::Burst(quoted(value.as_bytes())))
-}
-
-fn rate(value: &str) -> Result<Rate, PolicyErrorKind> {
-    value.parse().map_err(|reason| PolicyErrorKind::Rate { value: quoted(value.as_bytes()), reason })
-}
-
-/// Reads decimal digits and nothing else. Leading zeros are allowed, as in HAProxy.
-fn number(text: &[u8]) -> Option<u32> {
-    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok())?
 }
 
 /// The SLOs of a policy, ordered by id.
@@ -360,8 +286,11 @@ impl Slos {
 }
 
 fn id(key: &[u8], layout: &Layout) -> Result<SloId, PolicyErrorKind> {
-    let number = number(key).and_then(|number| u16::try_from(number).ok());
-    let id = number.and_then(SloId::new).ok_or_else(|| PolicyErrorKind::Id(quoted(key)))?;
+    let number = str::from_utf8(key).ok().and_then(units::whole);
+    let id = number
+        .and_then(|number| number.try_into().ok())
+        .and_then(SloId::new)
+        .ok_or_else(|| PolicyErrorKind::Id(quoted(key)))?;
     if layout.has_type(id.kind()) {
         Ok(id)
     } else {
