@@ -62,7 +62,7 @@ fn measure(keys: u32, rng: &mut fastrand::Rng, event: &mut Event, time: Duration
 
 fn of_law(rate_per_second: u32) -> Event {
     let Law::Sketch(law) = law("sketch", 0, rate_per_second) else { unreachable!("it has this name") };
-    let sketch = Sketch::new(law.shape, law.window());
+    let sketch = Sketch::new(law.shape, law.period());
     Box::new(move |key, now| {
         black_box(sketch.with(key, 1, now, |seen| {
             let judgement = law.judge_seen(seen, 1);

@@ -11,7 +11,7 @@ use crate::cluster::plan::{Plan, QuotaPlan};
 use crate::cluster::record::{Message, Record, Reply};
 use crate::cluster::settings::Settings;
 use crate::cluster::view::View;
-use crate::law::{Gcra, Law, Windowed};
+use crate::law::{Gcra, Law, Window};
 
 /// What each mode has in a form of its own: the [`Share`] of an SLO, what a node holds of a key, its [`Arguments`], the
 /// store's record, and its [`Answer`].
@@ -26,10 +26,10 @@ pub enum ByMode<R, C, L> {
 }
 
 /// What nodes share of an SLO: its mode, and the numbers of its law.
-pub type Share = ByMode<Gcra, Windowed, Windowed>;
+pub type Share = ByMode<Gcra, Window, Window>;
 
 /// What a node holds of a shared key, with the numbers of the law that it is for.
-pub(super) type LocalView = ByMode<(Gcra, View), (Windowed, CountView), (Windowed, LeaseView)>;
+pub(super) type LocalView = ByMode<(Gcra, View), (Window, CountView), (Window, LeaseView)>;
 
 /// What a node reports about a key.
 pub type Arguments = ByMode<Message, CountMessage, LeaseMessage>;
@@ -53,15 +53,15 @@ impl Situation<'_> {
         Plan::new(gcra, self.settings, self.nodes)
     }
 
-    pub(super) fn quota(&self, &Windowed { limit, window, is_sliding, calendar }: &Windowed) -> QuotaPlan {
+    pub(super) fn quota(&self, window: &Window) -> QuotaPlan {
         QuotaPlan {
-            limit: f64::from(limit),
-            window_s: window.as_secs_f64(),
+            limit: f64::from(window.limit),
+            window_s: window.longest().as_secs_f64(),
             period: self.settings.period,
             round_trip_s: self.round_trip.as_secs_f64(),
             nodes: self.nodes,
-            is_sliding,
-            calendar,
+            is_sliding: window.is_sliding,
+            calendar: window.calendar,
         }
     }
 }
@@ -71,8 +71,8 @@ impl Share {
     pub fn new(sharing: Sharing, law: &Law) -> Option<Share> {
         match sharing {
             Sharing::Rate => law.gcra().copied().map(Share::Rate),
-            Sharing::Count => law.windowed().map(Share::Count),
-            Sharing::Lease => law.windowed().map(Share::Lease),
+            Sharing::Count => law.shared_window().copied().map(Share::Count),
+            Sharing::Lease => law.shared_window().copied().map(Share::Lease),
             Sharing::Split | Sharing::Local => None,
         }
     }
@@ -81,7 +81,7 @@ impl Share {
     pub(super) fn memory(&self) -> Duration {
         match self {
             Share::Rate(gcra) => gcra.burst().saturating_add(gcra.delay_max()),
-            Share::Count(windowed) | Share::Lease(windowed) => windowed.window,
+            Share::Count(window) | Share::Lease(window) => window.longest(),
         }
     }
 
@@ -89,7 +89,7 @@ impl Share {
     pub(super) fn limit(&self) -> u32 {
         match self {
             Share::Rate(gcra) => gcra.burst_requests(),
-            Share::Count(windowed) | Share::Lease(windowed) => windowed.limit,
+            Share::Count(window) | Share::Lease(window) => window.limit,
         }
     }
 
@@ -106,7 +106,7 @@ impl Share {
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
             Share::Rate(gcra) => Some((gcra.slot(), gcra.burst())),
-            Share::Count(Windowed { limit, window, .. }) => Some((*window / (*limit).max(1), *window)),
+            Share::Count(window) => Some((window.longest() / window.limit.max(1), window.longest())),
             Share::Lease(_) => None,
         }
     }

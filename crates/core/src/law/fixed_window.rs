@@ -16,7 +16,6 @@
 use std::time::Duration;
 
 use crate::base::date::around;
-use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::units::Period;
 use crate::base::verdict::Verdict;
@@ -30,7 +29,6 @@ use crate::law::options::{OptionError, Options};
 use crate::law::rule::Rule;
 use crate::law::used::Used;
 use crate::law::window::Window;
-use crate::law::windowed::Windowed;
 use crate::table::Entry;
 
 /// The law `fixed-window` for one objective.
@@ -52,16 +50,11 @@ use crate::table::Entry;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    window: Window,
-    /// Windows are the periods of the calendar. None: each begins with its first request.
-    calendar: Option<Period>,
+    pub(super) window: Window,
 }
 
 /// The value of `reset` for windows of the calendar.
 const CALENDAR: &str = "calendar";
-
-/// The longest month.
-const MONTH_MAX: Duration = Duration::from_secs(31 * 86_400);
 
 impl FixedWindow {
     pub(super) fn from_options(
@@ -78,8 +71,8 @@ impl FixedWindow {
             let (value, expected) = (CALENDAR.to_owned(), "no window=: the rate's period is the window");
             return Err(OptionError::Unfit { name: "reset", value, expected });
         }
-        let window = Window::from_options(objective, options)?;
-        Ok(FixedWindow { window, calendar: is_calendar.then_some(period) })
+        let calendar = is_calendar.then_some(period);
+        Ok(FixedWindow { window: Window { calendar, ..Window::from_options(objective, options)? } })
     }
 }
 
@@ -137,39 +130,22 @@ impl Rule for FixedWindow {
     }
 
     fn memory(&self) -> Duration {
-        if self.calendar == Some(Period::Month) { MONTH_MAX } else { self.window.duration() }
+        self.window.longest()
     }
 
-    fn quota(&self, _: Objective) -> Quota {
-        self.window.quota()
-    }
-
-    fn describe(&self, _: Objective) -> String {
-        let each = match self.calendar {
-            None => return self.window.describe(),
-            Some(Period::Second) => "second",
-            Some(Period::Minute) => "minute",
-            Some(Period::Hour) => "hour",
-            Some(Period::Day) => "day",
-            Some(Period::Month) => "month",
-        };
-        format!("{} in each {each} (UTC)", self.window.limit)
+    fn window(&self) -> Option<&Window> {
+        Some(&self.window)
     }
 
     fn used(&self, entry: &Entry, _: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let (_, end, count) = self.at(entry, now);
         let resets_at = Timestamp::default() + Duration::from_nanos(end);
-        let resets_at = (count > 0 || self.calendar.is_some()).then_some(resets_at);
+        let resets_at = (count > 0 || self.window.calendar.is_some()).then_some(resets_at);
         Some(Used { requests: count, limit: self.window.limit, resets_at })
     }
 
-    fn windowed(&self) -> Option<Windowed> {
-        let windowed = Windowed::new(&self.window, false);
-        Some(Windowed { calendar: self.calendar, window: self.memory(), ..windowed })
-    }
-
     fn split(&self, nodes: u32) -> Self {
-        Self { window: self.window.split(nodes), ..*self }
+        Self { window: self.window.split(nodes) }
     }
 }
 
@@ -177,7 +153,7 @@ impl FixedWindow {
     /// The start of the current window, its end, and its count.
     fn at(&self, entry: &Entry, now: Timestamp) -> (u64, u64, u32) {
         let (now_ns, began, count) = (now.as_nanos(), entry.state.wide(), entry.state.narrow());
-        if let Some(period) = self.calendar {
+        if let Some(period) = self.window.calendar {
             let span = around(period, now);
             let (start, end) = (span.start.as_nanos(), span.end.as_nanos());
             return (start, end, if began >= start { count } else { 0 });

@@ -13,7 +13,7 @@
 //!  adaptive, gcra, fixed_window, … closed, open     the laws
 //!  rule        the methods of every law
 //!  aux_state   memory beside the entry              made of calendar, log, open_tickets
-//!  bucket, window, windowed                         arithmetic that laws share
+//!  bucket, window                                   arithmetic that laws share
 //!  objective, arrival, admission, judgement, used, options, formula
 //! ```
 
@@ -45,7 +45,6 @@ mod sliding_window;
 mod used;
 mod warm_up;
 mod window;
-mod windowed;
 
 pub use arrival::Arrival;
 pub use assured::Assured;
@@ -59,4 +58,4 @@ pub use options::{OptionError, Options};
 pub use registry::Law;
 pub use sketch::Sketch;
 pub use used::Used;
-pub use windowed::Windowed;
+pub use window::Window;

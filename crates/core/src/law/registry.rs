@@ -25,7 +25,7 @@ use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::used::Used;
 use crate::law::warm_up::WarmUp;
-use crate::law::windowed::Windowed;
+use crate::law::window::Window;
 use crate::table::Entry;
 
 /// Makes the enum [`Law`] of the lines `name => Variant(Type::constructor)`, with its names, its constructor and `of_each!`.
@@ -268,9 +268,13 @@ impl Law {
         of_each!(self, rule => rule.max_delay())
     }
 
-    /// The numbers that nodes need to count its window together. None: it has none.
-    pub fn windowed(&self) -> Option<Windowed> {
-        of_each!(self, rule => rule.windowed())
+    /// The window that nodes can count together. None: it has none.
+    pub fn shared_window(&self) -> Option<&Window> {
+        match self {
+            Law::FixedWindow(law) => Some(&law.window),
+            Law::SlidingWindow(law) => Some(&law.window),
+            _ => None,
+        }
     }
 
     /// The numbers of a law that counts in a sketch, and needs no row. None: it needs one.
@@ -293,14 +297,14 @@ impl Law {
     /// assert_eq!(sharings("fair"), [Sharing::Local]);
     /// ```
     pub fn sharings(&self) -> &'static [Sharing] {
-        match (self.gcra(), self.windowed()) {
+        match (self.gcra(), self.shared_window()) {
             (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
             // Nodes that count together count multiples of a length, and months have several.
-            (_, Some(windowed)) if windowed.calendar.is_some() => {
+            (_, Some(window)) if window.calendar.is_some() => {
                 &[Sharing::Lease, Sharing::Split, Sharing::Local]
             }
             // A lease is of a window that begins anew.
-            (_, Some(windowed)) if windowed.is_sliding => &[Sharing::Count, Sharing::Split, Sharing::Local],
+            (_, Some(window)) if window.is_sliding => &[Sharing::Count, Sharing::Split, Sharing::Local],
             (_, Some(_)) => &[Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local],
             _ => &[Sharing::Local],
         }

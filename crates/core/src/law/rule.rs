@@ -11,7 +11,7 @@ use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
 use crate::law::used::Used;
-use crate::law::windowed::Windowed;
+use crate::law::window::Window;
 use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
@@ -68,8 +68,8 @@ pub(super) trait Rule {
         None
     }
 
-    /// The numbers of a law that counts the requests of a window.
-    fn windowed(&self) -> Option<Windowed> {
+    /// The window whose requests the law counts. It ignores the burst then.
+    fn window(&self) -> Option<&Window> {
         None
     }
 
@@ -83,7 +83,10 @@ pub(super) trait Rule {
 
     /// The allowance in the numbers of the `RateLimit-Policy` header.
     fn quota(&self, objective: Objective) -> Quota {
-        Quota::of_bucket(objective.burst, objective.rate)
+        match self.window() {
+            Some(window) => window.quota(),
+            None => Quota::of_bucket(objective.burst, objective.rate),
+        }
     }
 
     /// What a key has used of its quota. None: the law has no quota, but a rate.
@@ -93,7 +96,10 @@ pub(super) trait Rule {
 
     /// The allowance in words.
     fn describe(&self, Objective { burst, rate }: Objective) -> String {
-        format!("{rate}, burst {burst}")
+        match self.window() {
+            Some(window) => window.describe(),
+            None => format!("{rate}, burst {burst}"),
+        }
     }
 
     /// Whether requests need a [`sharer`](Arrival::sharer).

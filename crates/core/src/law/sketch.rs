@@ -21,7 +21,6 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
@@ -78,7 +77,7 @@ impl Sketch {
 
     /// Of a rate of 0, under which nothing is counted.
     pub(super) const CLOSED: Sketch = Sketch {
-        counts: SlidingWindow { window: Window { limit: 0, window_ns: 1_000_000_000 } },
+        counts: SlidingWindow::new(Window::new(0, 1_000_000_000)),
         shape: Shape { rows: 1, column_bits: 0 },
         error: ERROR_DEFAULT,
         confidence: CONFIDENCE_DEFAULT,
@@ -108,7 +107,8 @@ impl Sketch {
         Ok(Sketch { counts, shape, error, confidence, is_first_stage })
     }
 
-    pub fn window(&self) -> Duration {
+    /// The time of one window.
+    pub fn period(&self) -> Duration {
         self.counts.window.duration()
     }
 
@@ -172,12 +172,8 @@ impl Rule for Sketch {
         self.counts.memory()
     }
 
-    fn quota(&self, objective: Objective) -> Quota {
-        self.counts.quota(objective)
-    }
-
-    fn describe(&self, objective: Objective) -> String {
-        self.counts.describe(objective)
+    fn window(&self) -> Option<&Window> {
+        Some(&self.counts.window)
     }
 }
 

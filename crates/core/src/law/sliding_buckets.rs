@@ -18,7 +18,6 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
@@ -58,11 +57,10 @@ const COUNTS_BITS: u32 = u64::BITS;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingBuckets {
-    limit: u32,
+    window: Window,
     /// The most that n + 1 sub-windows may hold together.
     wide_limit: u32,
     buckets: u32,
-    window_ns: u64,
     count_bits: u32,
 }
 
@@ -85,18 +83,13 @@ impl SlidingBuckets {
         objective: Objective,
         options: &mut Options,
     ) -> Result<SlidingBuckets, OptionError> {
-        let Window { limit, window_ns } = Window::from_options(objective, options)?;
-        let count_bits = u32::BITS - limit.leading_zeros();
+        let window = Window::from_options(objective, options)?;
+        let count_bits = u32::BITS - window.limit.leading_zeros();
         let buckets_max = COUNTS_BITS / count_bits - 1;
         let buckets = options.count("buckets", 1..=buckets_max)?;
         let buckets = buckets.unwrap_or(buckets_max.min(BUCKETS_DEFAULT_MAX)).max(1);
-        Ok(SlidingBuckets {
-            limit,
-            wide_limit: limit + limit.div_ceil(buckets),
-            buckets,
-            window_ns,
-            count_bits,
-        })
+        let wide_limit = window.limit + window.limit.div_ceil(buckets);
+        Ok(SlidingBuckets { window, wide_limit, buckets, count_bits })
     }
 }
 
@@ -109,7 +102,7 @@ impl Rule for SlidingBuckets {
         let room = self.room(counts.packed);
         if arrival.cost > room {
             counts.store(&mut entry.state);
-            return match arrival.cost > self.limit {
+            return match arrival.cost > self.window.limit {
                 true => Judgement::never(room),
                 false => Judgement::deny(self.wait_ns(counts.packed, arrival.cost, now_ns), room),
             };
@@ -131,17 +124,17 @@ impl Rule for SlidingBuckets {
         let packed = self.counts(&entry.state, now_ns).packed;
         let (sum, left) = (self.sum(packed), self.count(packed, buckets));
         let (wanted, wide) = (sum.saturating_add(cost), sum.saturating_add(left).saturating_add(cost));
-        let limit = self.window().explained(objective.rate);
-        let within = compared(wanted <= self.limit);
+        let limit = self.window.explained(objective.rate);
+        let within = compared(wanted <= self.window.limit);
         let mut text =
             format!("sum {sum} of {buckets} sub-windows + cost {cost} = {wanted} {within} {limit}");
-        if wanted <= self.limit {
+        if wanted <= self.window.limit {
             let (within, wide_limit) = (compared(wide <= self.wide_limit), self.wide_limit);
             text += &format!(
                 "; with {left} of the one before = {wide} {within} N + N / {buckets} = {wide_limit}"
             );
         }
-        if cost > self.room(packed) && cost <= self.limit {
+        if cost > self.room(packed) && cost <= self.window.limit {
             text += &format!("; wait {}", time(self.wait_ns(packed, cost, now_ns)));
         }
         text
@@ -158,39 +151,33 @@ impl Rule for SlidingBuckets {
     }
 
     fn state_shape(&self) -> u64 {
-        self.window_ns ^ u64::from(self.buckets) << 56 ^ u64::from(self.count_bits) << 48
+        self.window.window_ns ^ u64::from(self.buckets) << 56 ^ u64::from(self.count_bits) << 48
     }
 
     fn memory(&self) -> Duration {
-        Duration::from_nanos(self.window_ns + self.window_ns.div_ceil(u64::from(self.buckets)))
+        Duration::from_nanos(self.window.window_ns + self.window.window_ns.div_ceil(u64::from(self.buckets)))
     }
 
-    fn quota(&self, _: Objective) -> Quota {
-        self.window().quota()
-    }
-
-    fn describe(&self, _: Objective) -> String {
-        self.window().describe()
+    fn window(&self) -> Option<&Window> {
+        Some(&self.window)
     }
 }
 
 impl SlidingBuckets {
-    fn window(&self) -> Window {
-        Window { limit: self.limit, window_ns: self.window_ns }
-    }
-
     /// The number of the sub-window that contains a moment.
     ///
     /// Sub-windows are equally long to a nanosecond, and n of them are exactly one window. Otherwise a window would
     /// now and then count one request too many of a client that keeps to the rate.
     fn number(&self, moment_ns: u64) -> u64 {
         let buckets = u64::from(self.buckets);
-        moment_ns / self.window_ns * buckets + moment_ns % self.window_ns * buckets / self.window_ns
+        moment_ns / self.window.window_ns * buckets
+            + moment_ns % self.window.window_ns * buckets / self.window.window_ns
     }
 
     fn begins_ns(&self, number: u64) -> u64 {
         let buckets = u64::from(self.buckets);
-        number / buckets * self.window_ns + (number % buckets * self.window_ns).div_ceil(buckets)
+        number / buckets * self.window.window_ns
+            + (number % buckets * self.window.window_ns).div_ceil(buckets)
     }
 
     fn counts(&self, state: &State, now_ns: u64) -> Counts {
@@ -224,7 +211,7 @@ impl SlidingBuckets {
     fn room(&self, packed: u64) -> u32 {
         let sum = self.sum(packed);
         let wide_sum = sum.saturating_add(self.count(packed, self.buckets));
-        self.limit.saturating_sub(sum).min(self.wide_limit.saturating_sub(wide_sum))
+        self.window.limit.saturating_sub(sum).min(self.wide_limit.saturating_sub(wide_sum))
     }
 
     /// The time until the first sub-window with room, for a request that fits into an empty window.

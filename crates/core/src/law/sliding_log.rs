@@ -14,7 +14,6 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
@@ -137,12 +136,8 @@ impl Rule for SlidingLog {
         self.stand_in.memory()
     }
 
-    fn quota(&self, objective: Objective) -> Quota {
-        self.stand_in.quota(objective)
-    }
-
-    fn describe(&self, objective: Objective) -> String {
-        self.stand_in.describe(objective)
+    fn window(&self) -> Option<&Window> {
+        Some(&self.stand_in.window)
     }
 
     fn used(&self, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {

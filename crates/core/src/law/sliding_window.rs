@@ -21,7 +21,6 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
 use crate::base::time::Timestamp;
 use crate::base::verdict::Verdict;
 use crate::law::admission::Admission;
@@ -34,7 +33,6 @@ use crate::law::options::{OptionError, Options};
 use crate::law::rule::Rule;
 use crate::law::used::Used;
 use crate::law::window::Window;
-use crate::law::windowed::Windowed;
 use crate::table::{Entry, Seen, State};
 
 /// The law `sliding-window` for one objective.
@@ -72,11 +70,15 @@ impl Counts {
 }
 
 impl SlidingWindow {
+    pub(super) const fn new(window: Window) -> SlidingWindow {
+        SlidingWindow { window: Window { is_sliding: true, ..window } }
+    }
+
     pub(super) fn from_options(
         objective: Objective,
         options: &mut Options,
     ) -> Result<SlidingWindow, OptionError> {
-        Ok(SlidingWindow { window: Window::from_options(objective, options)? })
+        Ok(SlidingWindow::new(Window::from_options(objective, options)?))
     }
 }
 
@@ -100,7 +102,7 @@ impl Rule for SlidingWindow {
         _: Option<&AuxState>,
         arrival: &Arrival,
     ) -> String {
-        let Window { limit, window_ns } = self.window;
+        let Window { limit, window_ns, .. } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
         let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
         let faded = f64::from(prev) * ((window_ns - age_ns) as f64 / window_ns as f64);
@@ -138,12 +140,8 @@ impl Rule for SlidingWindow {
         self.window.duration() * 2
     }
 
-    fn quota(&self, _: Objective) -> Quota {
-        self.window.quota()
-    }
-
-    fn describe(&self, _: Objective) -> String {
-        self.window.describe()
+    fn window(&self) -> Option<&Window> {
+        Some(&self.window)
     }
 
     /// The requests of the window before fade: they count by the part of it that is left.
@@ -155,10 +153,6 @@ impl Rule for SlidingWindow {
         let left = if counts.curr > 0 { 2 * window_ns - counts.age_ns } else { window_ns - counts.age_ns };
         let resets_at = (requests > 0).then(|| now + Duration::from_nanos(left));
         Some(Used { requests, limit: self.window.limit, resets_at })
-    }
-
-    fn windowed(&self) -> Option<Windowed> {
-        Some(Windowed::new(&self.window, true))
     }
 
     fn split(&self, nodes: u32) -> Self {
@@ -249,7 +243,7 @@ impl SlidingWindow {
 
     /// Cortex's `limitForSecs` in nanoseconds, for a request that has no room now and would fit into an empty window.
     fn wait_ns(&self, counts: &Counts, cost: u32) -> u64 {
-        let Window { limit, window_ns } = self.window;
+        let Window { limit, window_ns, .. } = self.window;
         let rest_ns = window_ns - counts.age_ns;
         // The age at which the remainder of a past window leaves `room`.
         let faded_at = |past: u32, room: u32| {
@@ -288,7 +282,7 @@ mod tests {
             age in any::<prop::sample::Index>(),
         ) {
             let age_ns = age.index(window_ns as usize) as u64;
-            let law = SlidingWindow { window: Window { limit: 1, window_ns } };
+            let law = SlidingWindow::new(Window::new(1, window_ns));
             let exact = (u128::from(prev) * u128::from(window_ns - age_ns)).div_ceil(window_ns.into());
             let faded = law.faded(&Counts { number: 0, prev, curr: 0, age_ns });
             prop_assert_eq!(u128::from(faded), exact);

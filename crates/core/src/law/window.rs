@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::quota::Quota;
-use crate::base::units::Rate;
+use crate::base::units::{Period, Rate};
 use crate::law::formula::{allowance, option};
 use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};
@@ -11,30 +11,48 @@ use crate::law::options::{OptionError, Options};
 /// A shorter window is empty most of the time, and a proxy's own timers blur it.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 
-/// At most `limit` requests in `window_ns`.
+/// The longest month.
+const MONTH_MAX: Duration = Duration::from_secs(31 * 86_400);
+
+/// At most `limit` requests in a window. Nodes that share it count together.
+///
+/// ```
+/// use slowlane_core::law::{Law, Objective, Options};
+/// let objective = Objective { burst: 0, rate: "1000/h".parse().unwrap() };
+/// let law = Law::new("fixed-window", objective, Options::default()).unwrap();
+/// let window = law.shared_window().unwrap();
+/// assert_eq!((window.limit, window.longest().as_secs(), window.is_sliding), (1_000, 3_600, false));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub struct Window {
     /// `N = rate * window`. The burst plays no part.
-    pub(super) limit: u32,
+    pub limit: u32,
     pub(super) window_ns: u64,
+    /// The window before counts, too.
+    pub is_sliding: bool,
+    /// Windows are the periods of the calendar.
+    pub calendar: Option<Period>,
 }
 
 impl Window {
-    /// `window` defaults to the period of the rate: `100/m` is a hundred in a minute.
-    pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Window, OptionError> {
-        let window = options.duration_of("window", WINDOW_MIN)?.unwrap_or(objective.rate.period());
-        Window::new(objective.rate, window)
+    /// A window that begins with its first request.
+    pub(super) const fn new(limit: u32, window_ns: u64) -> Window {
+        Window { limit, window_ns, is_sliding: false, calendar: None }
     }
 
+    /// `window` defaults to the period of the rate: `100/m` is a hundred in a minute.
+    ///
     /// # Errors
-    /// At this rate `N` is below 1 or above [`LIMIT_MAX`](Window::LIMIT_MAX).
-    fn new(rate: Rate, window: Duration) -> Result<Window, OptionError> {
+    /// The window is too short, or at this rate `N` is below 1 or above [`LIMIT_MAX`](Window::LIMIT_MAX).
+    pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Window, OptionError> {
+        let rate = objective.rate;
+        let window = options.duration_of("window", WINDOW_MIN)?.unwrap_or(rate.period());
         match u32::try_from(rate.requests_in(window)) {
             Ok(0) => {
                 let reason = "holds less than one request: make it longer".into();
                 Err(OptionError::Rate { name: "window", given: window, rate, reason })
             }
-            Ok(limit @ ..=Window::LIMIT_MAX) => Ok(Window { limit, window_ns: window.as_nanos() as u64 }),
+            Ok(limit @ ..=Window::LIMIT_MAX) => Ok(Window::new(limit, window.as_nanos() as u64)),
             _ => Err(Window::too_long(window, rate, Window::LIMIT_MAX, "")),
         }
     }
@@ -62,12 +80,25 @@ impl Window {
         Duration::from_nanos(self.window_ns)
     }
 
+    /// The longest of its windows: months of the calendar differ.
+    pub fn longest(&self) -> Duration {
+        if self.calendar == Some(Period::Month) { MONTH_MAX } else { self.duration() }
+    }
+
     pub(super) fn quota(&self) -> Quota {
         Quota::of_window(self.limit, self.duration())
     }
 
     /// `1000 in 60 s`
     pub(super) fn describe(&self) -> String {
-        allowance(self.quota())
+        let each = match self.calendar {
+            None => return allowance(self.quota()),
+            Some(Period::Second) => "second",
+            Some(Period::Minute) => "minute",
+            Some(Period::Hour) => "hour",
+            Some(Period::Day) => "day",
+            Some(Period::Month) => "month",
+        };
+        format!("{} in each {each} (UTC)", self.limit)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::sharing::Sharing;
 use crate::base::slo_id::SloId;
-use crate::law::Law;
+use crate::law::{Law, Window};
 use crate::policy::generation::Policy;
 use crate::policy::read::slo::Slo;
 use crate::policy::warning::WarningKind;
@@ -42,9 +42,9 @@ fn warning(slo: &Slo, period: Duration) -> Option<WarningKind> {
         return Some(WarningKind::Unshared { law: law.name() });
     }
     if *sharing == Sharing::Count
-        && let Some(windowed) = law.windowed().filter(|windowed| windowed.window >= QUOTA)
+        && let Some(window) = law.shared_window().map(Window::longest).filter(|&window| window >= QUOTA)
     {
-        return Some(WarningKind::Quota { sharing: sharing.name(), window: windowed.window });
+        return Some(WarningKind::Quota { sharing: sharing.name(), window });
     }
     let gcra = law.gcra().filter(|gcra| *sharing == Sharing::Rate && gcra.delay_max().is_zero())?;
     // A law that refuses needs a burst of one and a half periods: 0.1 s at 2000/s is a burst of 300.

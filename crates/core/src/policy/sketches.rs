@@ -15,7 +15,7 @@ impl Policy {
                 let known = &before.refs[before.place(slo.id)?];
                 known.sketch.clone().filter(|_| known.state_tag == refs.state_tag)
             });
-            let fresh = || slo.law.sketched().map(|law| Arc::new(Sketch::new(law.shape, law.window())));
+            let fresh = || slo.law.sketched().map(|law| Arc::new(Sketch::new(law.shape, law.period())));
             refs.sketch = known.or_else(fresh);
         }
     }

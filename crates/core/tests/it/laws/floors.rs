@@ -7,7 +7,7 @@ use std::path::Path;
 const FLOORS: &[&[&str]] = &[
     &["objective", "arrival", "admission", "judgement", "used", "options", "formula"],
     &["bucket", "window", "calendar", "log", "open_tickets"],
-    &["aux_state", "windowed"],
+    &["aux_state"],
     &["rule"],
     // The laws; each new one stands here.
     &[],

@@ -43,7 +43,7 @@ proptest! {
         let line = |law: &str| format!("burst=0 rate={limit}/s law={law}");
         let tight = Subject::new(&(line("sketch") + " error=0.5 confidence=0.5"));
         let law = tight.law.sketched().unwrap();
-        let sketch = Sketch::new(law.shape, law.window());
+        let sketch = Sketch::new(law.shape, law.period());
         let mut rows: HashMap<u64, Subject> = HashMap::new();
         let (mut now_ms, mut refused) = (60_000, 0);
         for (number, cost, pause_ms) in steps {
