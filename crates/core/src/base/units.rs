@@ -104,6 +104,8 @@ impl Rate {
     /// No requests.
     pub const ZERO: Rate = Rate { count: 0, period: Period::Second };
 
+    pub(crate) const ONE_PER_SECOND: Rate = Rate { count: 1, period: Period::Second };
+
     pub const fn is_zero(self) -> bool {
         self.count == 0
     }

@@ -10,7 +10,7 @@
 //!  registry    every law by name                    <- the room's callers
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
 //!  assured                                          the rate that an SLO has whatever those above it say
-//!  adaptive, gcra, fixed_window, … closed, open     the laws
+//!  adaptive, gcra, fixed_window, … fixed            the laws
 //!  rule        the methods of every law
 //!  aux_state   memory beside the entry              made of calendar, log, open_tickets
 //!  bucket, window                                   arithmetic that laws share
@@ -24,16 +24,15 @@ mod assured;
 mod aux_state;
 mod bucket;
 mod calendar;
-mod closed;
 mod concurrency;
 mod fair;
+mod fixed;
 mod fixed_window;
 mod formula;
 mod gcra;
 mod judgement;
 mod log;
 mod objective;
-mod open;
 mod open_tickets;
 mod options;
 mod registry;

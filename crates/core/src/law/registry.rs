@@ -5,18 +5,18 @@ use std::time::Duration;
 use crate::base::quota::Quota;
 use crate::base::sharing::Sharing;
 use crate::base::time::Timestamp;
+use crate::base::units::Rate;
 use crate::law::adaptive::Adaptive;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
-use crate::law::closed::Closed;
 use crate::law::concurrency::Concurrency;
 use crate::law::fair::Fair;
+use crate::law::fixed::Fixed;
 use crate::law::fixed_window::FixedWindow;
 use crate::law::gcra::Gcra;
 use crate::law::judgement::Judgement;
 use crate::law::objective::Objective;
-use crate::law::open::Open;
 use crate::law::options::{OptionError, Options};
 use crate::law::rule::Rule;
 use crate::law::sketch::Sketch;
@@ -37,9 +37,9 @@ macro_rules! registry {
         pub enum Law {
             $($Law($Type),)+
             /// Any law at a rate of 0.
-            Closed(Closed),
+            Closed(Fixed),
             /// No law at all, at an unlimited rate.
-            Open(Open),
+            Open(Fixed),
         }
 
         impl Law {
@@ -49,8 +49,7 @@ macro_rules! registry {
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Law::$Law(_) => $name,)+
-                    Law::Closed(closed) => closed.name(),
-                    Law::Open(_) => Open::NAME,
+                    Law::Closed(fixed) | Law::Open(fixed) => fixed.name,
                 }
             }
 
@@ -77,8 +76,7 @@ macro_rules! registry {
             ($dollar law:expr, $dollar rule:ident => $dollar call:expr) => {
                 match $dollar law {
                     $(Law::$Law($dollar rule) => $dollar call,)+
-                    Law::Closed($dollar rule) => $dollar call,
-                    Law::Open($dollar rule) => $dollar call,
+                    Law::Closed($dollar rule) | Law::Open($dollar rule) => $dollar call,
                 }
             };
         }
@@ -123,17 +121,19 @@ impl Law {
         let mut options = options.for_law();
         let known = Law::NAMES.iter().find(|known| **known == name);
         let name = *known.ok_or_else(|| OptionError::law(name, Law::NAMES))?;
-        let (is_closed, objective) = Closed::or_open(objective);
-        let law = Law::open(name, objective, &mut options);
+        let is_closed = objective.rate.is_zero();
+        // Options are checked with any rate but 0.
+        let rate = if is_closed { Rate::ONE_PER_SECOND } else { objective.rate };
+        let law = Law::open(name, Objective { rate, ..objective }, &mut options);
         match law.and_then(|law| options.finish(name).map(|()| law)) {
-            Ok(_) if is_closed => Ok(Law::Closed(Closed::instead_of(name))),
-            Err(error) if is_closed && error.is_of_rate() => Ok(Law::Closed(Closed::instead_of(name))),
+            Ok(_) if is_closed => Ok(Law::Closed(Fixed::closed(name))),
+            Err(error) if is_closed && error.is_of_rate() => Ok(Law::Closed(Fixed::closed(name))),
             law => law,
         }
     }
 
     /// The law of `rate=unlimited`: it counts, and lets everything pass.
-    pub const UNLIMITED: Law = Law::Open(Open);
+    pub const UNLIMITED: Law = Law::Open(Fixed::OPEN);
 
     /// Judges one request, and writes it into its entry and its auxiliary state.
     ///
@@ -281,7 +281,7 @@ impl Law {
     pub fn sketched(&self) -> Option<&Sketch> {
         match self {
             Law::Sketch(sketch) => Some(sketch),
-            Law::Closed(closed) if closed.name() == Sketch::NAME => Some(&Sketch::CLOSED),
+            Law::Closed(closed) if closed.name == Sketch::NAME => Some(&Sketch::CLOSED),
             _ => None,
         }
     }

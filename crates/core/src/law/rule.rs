@@ -20,7 +20,7 @@ use crate::table::Entry;
 /// bucket that passes or denies, forgets at once and needs no auxiliary state. [`Law`](crate::law::Law) documents the
 /// methods for callers.
 pub(super) trait Rule {
-    /// Judges one request, and writes it into the entry and the auxiliary state. Only `Closed` is asked about a cost of
+    /// Judges one request, and writes it into the entry and the auxiliary state. Only `Fixed` is asked about a cost of
     /// 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 

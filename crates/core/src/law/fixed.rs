@@ -1,0 +1,50 @@
+//! The laws of the rates 0 and unlimited: no request passes, or every one.
+
+use crate::base::verdict::{UNCOUNTED, Verdict};
+use crate::law::arrival::Arrival;
+use crate::law::aux_state::AuxState;
+use crate::law::judgement::Judgement;
+use crate::law::objective::Objective;
+use crate::law::rule::Rule;
+use crate::table::Entry;
+
+/// One verdict for all requests. It belongs to the rate: no line names it with `law=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    pub(super) name: &'static str,
+    passes: bool,
+}
+
+impl Fixed {
+    pub(super) const OPEN: Fixed = Fixed { name: "unlimited", passes: true };
+
+    /// Stands in for the law that the SLO names, and goes by its name.
+    pub(super) const fn closed(name: &'static str) -> Fixed {
+        Fixed { name, passes: false }
+    }
+}
+
+impl Rule for Fixed {
+    fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
+        entry.ask(arrival.cost, arrival.now);
+        entry.gpt0 = 1_000;
+        if !self.passes {
+            return Judgement::never(0);
+        }
+        entry.let_through(arrival.cost, arrival.now);
+        Judgement::new(Verdict::Pass, UNCOUNTED)
+    }
+
+    fn explain(&self, _: &Objective, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
+        let text = if self.passes {
+            "every request passes, and is counted"
+        } else {
+            "rate 0: every request is denied"
+        };
+        text.into()
+    }
+
+    fn describe(&self, _: Objective) -> String {
+        if self.passes { "unlimited" } else { "nothing" }.into()
+    }
+}
