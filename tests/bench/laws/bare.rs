@@ -8,7 +8,7 @@ use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
 use slowlane_core::base::sample::Sample;
 use slowlane_core::base::time::Timestamp;
-use slowlane_core::law::{Arrival, AuxState, Law};
+use slowlane_core::law::{Admission, Arrival, AuxState, Law};
 use slowlane_core::table::Entry;
 
 use crate::law;
@@ -81,7 +81,7 @@ impl Keys {
     fn end(&mut self, is_wanted: bool) {
         if is_wanted && self.law.counts_ends() {
             for (entry, _) in &mut self.entries {
-                self.law.end(entry, 1, self.now, self.now);
+                self.law.end(entry, &Admission { cost: 1, due: self.now, now: self.now });
             }
         }
     }

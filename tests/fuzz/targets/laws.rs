@@ -7,7 +7,7 @@ use slowlane_core::base::sample::Sample;
 use slowlane_core::base::slo_id::SloId;
 use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::verdict::Verdict;
-use slowlane_core::law::{Arrival, Law};
+use slowlane_core::law::{Admission, Arrival, Law};
 use slowlane_core::policy::Slo;
 use slowlane_core::table::Entry;
 
@@ -74,11 +74,11 @@ fn follow(slo: &Slo, state: [u8; 12], text: &str, steps: impl Iterator<Item = St
             }
             1 => {
                 is_plain = false;
-                law.take_back(&mut entry, aux.as_mut(), last.0, Timestamp::from_nanos(now_ns), last.1);
+                law.take_back(&mut entry, aux.as_mut(), &gone(last, now_ns));
             }
             2 => {
                 is_plain &= !law.counts_ends();
-                law.end(&mut entry, last.0, last.1, Timestamp::from_nanos(now_ns));
+                law.end(&mut entry, &gone(last, now_ns));
             }
             3 => aux = law.aux(),
             _ => now_ns += pause_ns,
@@ -103,6 +103,10 @@ fn follow(slo: &Slo, state: [u8; 12], text: &str, steps: impl Iterator<Item = St
     if is_plain && !slo.objective.rate.is_zero() {
         expect_bound(slo, text, &mut left);
     }
+}
+
+fn gone((cost, due): (u32, Timestamp), now_ns: u64) -> Admission {
+    Admission { cost, due, now: Timestamp::from_nanos(now_ns) }
 }
 
 /// In any time that begins and ends with a request.

@@ -4,9 +4,9 @@ use crate::base::time::Timestamp;
 
 /// An earlier request that has now ended or is taken back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Admission {
-    pub(super) cost: u32,
+pub struct Admission {
+    pub cost: u32,
     /// When its turn came. Without a delay that is the moment of its arrival.
-    pub(super) due: Timestamp,
-    pub(super) now: Timestamp,
+    pub due: Timestamp,
+    pub now: Timestamp,
 }

@@ -46,7 +46,7 @@ const MAX_MAX: u32 = (1 << COUNT_BITS) - 1;
 /// The law `concurrency` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Admission, Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
 ///
 /// // Two at a time: the third is denied until one has ended.
 /// let objective = Objective { burst: 0, rate: "1/s".parse().unwrap() };
@@ -54,7 +54,7 @@ const MAX_MAX: u32 = (1 << COUNT_BITS) - 1;
 /// let (mut entry, now) = (Entry::default(), Timestamp::from_millis(9_000));
 /// let ask = |entry: &mut Entry| law.judge(entry, None, &Arrival::at(now)).verdict.name();
 /// assert_eq!([ask(&mut entry), ask(&mut entry), ask(&mut entry)], ["pass", "pass", "deny"]);
-/// law.end(&mut entry, 1, now, now);
+/// law.end(&mut entry, &Admission { cost: 1, due: now, now });
 /// assert_eq!(ask(&mut entry), "pass");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +133,12 @@ impl Rule for Concurrency {
         Duration::from_nanos(self.quarter_ns * u64::from(QUARTERS))
     }
 
-    fn quota(&self, _: Objective) -> Quota {
-        Quota::Concurrent { requests: self.max.into() }
+    fn quota(&self, _: Objective) -> Option<Quota> {
+        Some(Quota::Concurrent { requests: self.max.into() })
     }
 
-    fn describe(&self, objective: Objective) -> String {
-        allowance(self.quota(objective))
+    fn describe(&self, _: Objective) -> String {
+        allowance(Quota::Concurrent { requests: self.max.into() })
     }
 }
 

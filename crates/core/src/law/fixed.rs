@@ -1,5 +1,6 @@
 //! The laws of the rates 0 and unlimited: no request passes, or every one.
 
+use crate::base::quota::Quota;
 use crate::base::verdict::{UNCOUNTED, Verdict};
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -42,6 +43,10 @@ impl Rule for Fixed {
             "rate 0: every request is denied"
         };
         text.into()
+    }
+
+    fn quota(&self, Objective { burst, rate }: Objective) -> Option<Quota> {
+        (!self.passes).then(|| Quota::of_bucket(burst, rate))
     }
 
     fn describe(&self, _: Objective) -> String {

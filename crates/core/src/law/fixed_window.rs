@@ -143,10 +143,6 @@ impl Rule for FixedWindow {
         let resets_at = (count > 0 || self.window.calendar.is_some()).then_some(resets_at);
         Some(Used { requests: count, limit: self.window.limit, resets_at })
     }
-
-    fn split(&self, nodes: u32) -> Self {
-        Self { window: self.window.split(nodes) }
-    }
 }
 
 impl FixedWindow {

@@ -273,6 +273,11 @@ impl Gcra {
         }
     }
 
+    /// The law of one of so many nodes.
+    pub(super) fn split(&self, nodes: u32) -> Gcra {
+        Gcra { bucket: self.bucket.split(nodes), ..*self }
+    }
+
     fn gpt0(&self, delay_ns: u64) -> u32 {
         if self.form == Form::Pace { self.bucket.milli_clients(delay_ns) } else { 1_000 }
     }
@@ -361,10 +366,6 @@ impl Rule for Gcra {
     fn max_delay(&self) -> Option<Duration> {
         (self.form == Form::Pace).then(|| self.delay_max())
     }
-
-    fn split(&self, nodes: u32) -> Self {
-        Self { bucket: self.bucket.split(nodes), ..*self }
-    }
 }
 
 #[cfg(test)]
@@ -384,7 +385,7 @@ mod tests {
                 law.judge(entry, None, &Arrival { cost, ..Arrival::at(now) }).remaining
             };
             assert_eq!(ask(&mut entry, 7), 3, "{name}");
-            law.take_back(&mut entry, None, 3, now, now);
+            law.take_back(&mut entry, None, &Admission { cost: 3, due: now, now });
             assert_eq!(ask(&mut entry, 1), 5, "{name}");
         }
     }

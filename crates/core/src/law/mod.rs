@@ -45,6 +45,7 @@ mod used;
 mod warm_up;
 mod window;
 
+pub use admission::Admission;
 pub use arrival::Arrival;
 pub use assured::Assured;
 pub use aux_state::AuxState;
@@ -55,6 +56,7 @@ pub use objective::Objective;
 pub(crate) use open_tickets::OpenTickets;
 pub use options::{OptionError, Options};
 pub use registry::Law;
+pub use rule::Rule;
 pub use sketch::Sketch;
 pub use used::Used;
 pub use window::Window;

@@ -1,13 +1,11 @@
 //! The registry of the laws: every law by its name.
 
+use std::ops::Deref;
 use std::time::Duration;
 
-use crate::base::quota::Quota;
 use crate::base::sharing::Sharing;
-use crate::base::time::Timestamp;
 use crate::base::units::Rate;
 use crate::law::adaptive::Adaptive;
-use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::concurrency::Concurrency;
@@ -23,7 +21,6 @@ use crate::law::sketch::Sketch;
 use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
-use crate::law::used::Used;
 use crate::law::warm_up::WarmUp;
 use crate::law::window::Window;
 use crate::table::Entry;
@@ -50,15 +47,6 @@ macro_rules! registry {
                 match self {
                     $(Law::$Law(_) => $name,)+
                     Law::Closed(fixed) | Law::Open(fixed) => fixed.name,
-                }
-            }
-
-            /// The law of one of so many nodes that split the rate evenly. The burst stays whole. A law that nodes
-            /// cannot share stays as it is.
-            pub fn split(&self, nodes: u32) -> Law {
-                match self {
-                    $(Law::$Law(law) => Law::$Law(law.split(nodes)),)+
-                    Law::Closed(_) | Law::Open(_) => *self,
                 }
             }
 
@@ -96,6 +84,15 @@ registry! { $
     "warm-up" => WarmUp(WarmUp::from_options),
     "concurrency" => Concurrency(Concurrency::from_options),
     "sketch" => Sketch(Sketch::from_options),
+}
+
+/// What is asked of a law more rarely than to judge.
+impl Deref for Law {
+    type Target = dyn Rule;
+
+    fn deref(&self) -> &Self::Target {
+        of_each!(self, rule => rule)
+    }
 }
 
 impl Law {
@@ -184,20 +181,17 @@ impl Law {
         of_each!(self, rule => rule.explain(objective, entry, aux, arrival))
     }
 
-    /// Takes back an admission: its client left before its turn.
-    ///
-    /// `due` is when its turn was to come; without a delay that is the moment of its arrival. `adaptive` cannot take
-    /// a request back.
-    pub fn take_back(
-        &self,
-        entry: &mut Entry,
-        aux: Option<&mut AuxState>,
-        cost: u32,
-        now: Timestamp,
-        due: Timestamp,
-    ) {
-        let gone = Admission { cost, due, now };
-        of_each!(self, rule => rule.take_back(entry, aux, &gone));
+    /// The law of one of so many nodes that split the rate evenly. The burst stays whole. A law that nodes cannot share
+    /// stays as it is.
+    pub fn split(mut self, nodes: u32) -> Law {
+        match &mut self {
+            Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => *gcra = gcra.split(nodes),
+            Law::FixedWindow(FixedWindow { window }) | Law::SlidingWindow(SlidingWindow { window }) => {
+                *window = window.split(nodes);
+            }
+            _ => {}
+        }
+        self
     }
 
     /// The law with room for the debt of requests that it [owes](Gcra::add_debt). None: it cannot go into debt.
@@ -217,16 +211,9 @@ impl Law {
         }
     }
 
-    /// Whether [`end`](Law::end) must be called for each admission.
+    /// Whether [`end`](Rule::end) must be called for each admission.
     pub fn counts_ends(&self) -> bool {
         of_each!(self, rule => rule.counts_ends())
-    }
-
-    /// Notes the end of a request that was let through at `begun`. Returns how much of its cost was still counted:
-    /// 0 after its lease, or when all have ended.
-    pub fn end(&self, entry: &mut Entry, cost: u32, begun: Timestamp, now: Timestamp) -> u32 {
-        let gone = Admission { cost, due: begun, now };
-        of_each!(self, rule => rule.end(entry, &gone))
     }
 
     /// Tells apart states in an entry that one law must not read of another. It is part of the key, so an edit that
@@ -243,8 +230,7 @@ impl Law {
     /// assert_ne!(tag("sliding-window", "9/s"), tag("sliding-window", "9/h"));
     /// ```
     pub fn state_tag(&self) -> u32 {
-        let shape = of_each!(self, rule => rule.state_shape());
-        let bytes = self.name().bytes().chain(shape.to_le_bytes());
+        let bytes = self.name().bytes().chain(self.state_shape().to_le_bytes());
         bytes.fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     }
 
@@ -252,20 +238,6 @@ impl Law {
     /// least, which is all that `adaptive` asks for.
     pub fn memory(&self) -> Duration {
         of_each!(self, rule => rule.memory())
-    }
-
-    /// The longest delay, or `Duration::MAX` if there is no limit. `None`: the law never delays.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use slowlane_core::law::{Law, Objective, Options};
-    /// # let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
-    /// let max_delay = |name| Law::new(name, objective, Options::default()).unwrap().max_delay();
-    /// assert_eq!(max_delay("pace"), Some(Duration::from_secs(5)));
-    /// assert_eq!((max_delay("adaptive"), max_delay("token-bucket")), (Some(Duration::MAX), None));
-    /// ```
-    pub fn max_delay(&self) -> Option<Duration> {
-        of_each!(self, rule => rule.max_delay())
     }
 
     /// The window that nodes can count together. None: it has none.
@@ -308,39 +280,6 @@ impl Law {
             (_, Some(_)) => &[Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local],
             _ => &[Sharing::Local],
         }
-    }
-
-    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None without a limit.
-    pub fn quota(&self, objective: Objective) -> Option<Quota> {
-        (!matches!(self, Law::Open(_))).then(|| of_each!(self, rule => rule.quota(objective)))
-    }
-
-    /// The allowance of a client in words. A window law ignores the burst, `concurrency` ignores the rate.
-    ///
-    /// ```
-    /// use slowlane_core::law::{Law, Objective, Options};
-    /// let describe = |law, burst, rate: &str| {
-    ///     let objective = Objective { burst, rate: rate.parse().unwrap() };
-    ///     Law::new(law, objective, Options::default()).unwrap().describe(objective)
-    /// };
-    /// assert_eq!(describe("pace", 100, "50/s"), "50/s, burst 100");
-    /// assert_eq!(describe("sliding-log", 0, "1000/m"), "1000 in 60 s");
-    /// assert_eq!(describe("fixed-window", 0, "5000/d"), "5000 in 1 d");
-    /// assert_eq!(describe("concurrency", 5, "1/s"), "5 at a time");
-    /// assert_eq!(describe("pace", 100, "0/s"), "nothing");
-    /// ```
-    pub fn describe(&self, objective: Objective) -> String {
-        of_each!(self, rule => rule.describe(objective))
-    }
-
-    /// What a key has used of its quota. None: the law has no quota, but a rate.
-    pub fn used(&self, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
-        of_each!(self, rule => rule.used(entry, aux, now))
-    }
-
-    /// Whether the law shares one bucket between sources, and so needs an [`Arrival::sharer`].
-    pub fn is_shared(&self) -> bool {
-        of_each!(self, rule => rule.is_shared())
     }
 
     /// Whether the law needs memory beside the entry.

@@ -17,9 +17,9 @@ use crate::table::Entry;
 /// One law with its numbers filled in for an SLO.
 ///
 /// No method has an effect beside the entry and the auxiliary state that it is given. The defaults suit a
-/// bucket that passes or denies, forgets at once and needs no auxiliary state. [`Law`](crate::law::Law) documents the
-/// methods for callers.
-pub(super) trait Rule {
+/// bucket that passes or denies, forgets at once and needs no auxiliary state. A
+/// [`Law`](crate::law::Law) derefs to the rule in it.
+pub trait Rule {
     /// Judges one request, and writes it into the entry and the auxiliary state. Only `Fixed` is asked about a cost of
     /// 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
@@ -39,16 +39,16 @@ pub(super) trait Rule {
         arrival: &Arrival,
     ) -> String;
 
-    /// Undoes the charge of a request whose client has left.
+    /// Takes back an admission: its client left before its turn. `adaptive` cannot take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// Whether the law must know of each request's end.
+    /// Whether [`end`](Rule::end) must be called for each admission.
     fn counts_ends(&self) -> bool {
         false
     }
 
     /// Notes the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was
-    /// still counted.
+    /// still counted: 0 after its lease, or when all have ended.
     fn end(&self, _entry: &mut Entry, _gone: &Admission) -> u32 {
         0
     }
@@ -64,6 +64,15 @@ pub(super) trait Rule {
     }
 
     /// The longest delay. `None`: the law never delays. `Duration::MAX`: there is no limit.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use slowlane_core::law::{Law, Objective, Options};
+    /// # let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
+    /// let max_delay = |name| Law::new(name, objective, Options::default()).unwrap().max_delay();
+    /// assert_eq!(max_delay("pace"), Some(Duration::from_secs(5)));
+    /// assert_eq!((max_delay("adaptive"), max_delay("token-bucket")), (Some(Duration::MAX), None));
+    /// ```
     fn max_delay(&self) -> Option<Duration> {
         None
     }
@@ -73,19 +82,11 @@ pub(super) trait Rule {
         None
     }
 
-    /// The law at a part of its rate: one of so many nodes. A law that nodes cannot share stays as it is.
-    fn split(&self, _nodes: u32) -> Self
-    where
-        Self: Copy,
-    {
-        *self
-    }
-
-    /// The allowance in the numbers of the `RateLimit-Policy` header.
-    fn quota(&self, objective: Objective) -> Quota {
+    /// The allowance of a client, in the numbers of the `RateLimit-Policy` header. None without a limit.
+    fn quota(&self, objective: Objective) -> Option<Quota> {
         match self.window() {
-            Some(window) => window.quota(),
-            None => Quota::of_bucket(objective.burst, objective.rate),
+            Some(window) => Some(window.quota()),
+            None => Some(Quota::of_bucket(objective.burst, objective.rate)),
         }
     }
 
@@ -94,7 +95,20 @@ pub(super) trait Rule {
         None
     }
 
-    /// The allowance in words.
+    /// The allowance of a client in words. A window law ignores the burst, `concurrency` ignores the rate.
+    ///
+    /// ```
+    /// use slowlane_core::law::{Law, Objective, Options};
+    /// let describe = |law, burst, rate: &str| {
+    ///     let objective = Objective { burst, rate: rate.parse().unwrap() };
+    ///     Law::new(law, objective, Options::default()).unwrap().describe(objective)
+    /// };
+    /// assert_eq!(describe("pace", 100, "50/s"), "50/s, burst 100");
+    /// assert_eq!(describe("sliding-log", 0, "1000/m"), "1000 in 60 s");
+    /// assert_eq!(describe("fixed-window", 0, "5000/d"), "5000 in 1 d");
+    /// assert_eq!(describe("concurrency", 5, "1/s"), "5 at a time");
+    /// assert_eq!(describe("pace", 100, "0/s"), "nothing");
+    /// ```
     fn describe(&self, Objective { burst, rate }: Objective) -> String {
         match self.window() {
             Some(window) => window.describe(),
@@ -102,7 +116,7 @@ pub(super) trait Rule {
         }
     }
 
-    /// Whether requests need a [`sharer`](Arrival::sharer).
+    /// Whether the law shares one bucket between sources, and so needs an [`Arrival::sharer`].
     fn is_shared(&self) -> bool {
         false
     }

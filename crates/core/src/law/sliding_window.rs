@@ -154,10 +154,6 @@ impl Rule for SlidingWindow {
         let resets_at = (requests > 0).then(|| now + Duration::from_nanos(left));
         Some(Used { requests, limit: self.window.limit, resets_at })
     }
-
-    fn split(&self, nodes: u32) -> Self {
-        Self { window: self.window.split(nodes) }
-    }
 }
 
 impl SlidingWindow {

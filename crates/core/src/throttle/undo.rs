@@ -4,6 +4,7 @@ use crate::base::key::Key;
 use crate::base::ticket::{Counted, Ticket};
 use crate::base::time::Timestamp;
 use crate::base::verdict::{Decision, Verdict};
+use crate::law::Admission;
 use crate::policy::Policy;
 use crate::throttle::state::Throttle;
 
@@ -25,9 +26,8 @@ impl Throttle {
                 continue;
             }
             self.table.with_known(judged.key, now, |entry, now| {
-                self.aux_store.with_known(judged.key, &slo.law, |aux| {
-                    slo.law.take_back(entry, aux, decision.cost, now, judged.due(decision.at));
-                });
+                let gone = Admission { cost: decision.cost, due: judged.due(decision.at), now };
+                self.aux_store.with_known(judged.key, &slo.law, |aux| slo.law.take_back(entry, aux, &gone));
                 if let Some(cluster) = self.cluster_of(slo) {
                     cluster.take_back(judged.key, decision.cost);
                 }
@@ -51,7 +51,8 @@ impl Throttle {
                 continue;
             }
             self.table.with_known(key, now, |entry, now| {
-                has_ended |= slo.law.end(entry, ticket.cost, ticket.begun(now), now) > 0;
+                let gone = Admission { cost: ticket.cost, due: ticket.begun(now), now };
+                has_ended |= slo.law.end(entry, &gone) > 0;
             });
         }
         has_ended

@@ -33,7 +33,7 @@ fn simulate(subject: &mut Subject, seed: u64, longest_ms: u64, lost_thousandths:
                 let text = Ticket::new(at_ns(begun_ns), 1, counted).sealed(KeySecret::KNOWN).to_string();
                 let ticket = Ticket::open(&text, KeySecret::KNOWN).unwrap();
                 let now = at_ns(end_ns);
-                subject.law.end(&mut subject.entry, ticket.cost, ticket.begun(now), now);
+                subject.end(ticket.cost, ticket.begun(now), now);
             }
         }
     };
@@ -83,14 +83,11 @@ fn lost_ends_are_forgotten_within_a_lease() {
 fn an_end_counts_against_the_time_of_its_beginning() {
     let mut subject = Subject::new("burst=0 rate=1/s law=concurrency max=2 lease=1s");
     assert_eq!([subject.ask(at_ms(240)), subject.ask(at_ms(260))], [Verdict::Pass; 2]);
-    let end = |subject: &mut Subject, begun: Timestamp, now: Timestamp| {
-        subject.law.end(&mut subject.entry, 1, begun, now)
-    };
-    end(&mut subject, at_ms(240), at_ms(700));
+    subject.end(1, at_ms(240), at_ms(700));
     assert_eq!(subject.ask(at_ms(700)), Verdict::Pass);
     // The first once more, and one that began before all: both change nothing.
-    end(&mut subject, at_ms(240), at_ms(710));
-    end(&mut subject, Timestamp::from_millis(1), at_ms(710));
+    subject.end(1, at_ms(240), at_ms(710));
+    subject.end(1, Timestamp::from_millis(1), at_ms(710));
     assert_eq!(retry_after_s(subject.ask(at_ms(710))), 1);
 }
 
@@ -110,6 +107,6 @@ fn an_end_in_a_quarter_that_begins_within_a_millisecond_is_counted() {
         let now = at_ns(us * 1_000);
         assert_eq!(subject.ask(now), Verdict::Pass, "at {us} us");
         let begun = Timestamp::from_millis(now.as_nanos() / 1_000_000);
-        subject.law.end(&mut subject.entry, 1, begun, now);
+        subject.end(1, begun, now);
     }
 }

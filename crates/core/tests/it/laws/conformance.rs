@@ -126,7 +126,7 @@ proptest! {
             } else {
                 prop_assert_eq!(verdict, Verdict::Pass, "{} at {:?}", line, now);
             }
-            subject.law.end(&mut subject.entry, 1, now, now);
+            subject.end(1, now, now);
             now = now + Duration::from_nanos(spacing_ns + extra / 2 * 3_333_333);
         }
     }
@@ -296,7 +296,7 @@ proptest! {
         // What another law left may be taken back or ended by this one.
         let mut subject = Subject { entry, ..Subject::new(&line) };
         for (arrival, due_ns) in arrivals(&steps).zip([0, 1, 50_000_000, 3_000_000_000].into_iter().cycle()) {
-            subject.law.end(&mut subject.entry, arrival.cost, arrival.now, arrival.now);
+            subject.end(arrival.cost, arrival.now, arrival.now);
             subject.take_back(arrival.cost, arrival.now, arrival.now + Duration::from_nanos(due_ns));
             subject.judge(arrival);
         }

@@ -89,7 +89,15 @@ impl Subject {
     }
 
     pub fn take_back(&mut self, cost: u32, now: Timestamp, due: Timestamp) {
-        self.law.take_back(&mut self.entry, self.aux.as_mut(), cost, now, due);
+        self.law.take_back(
+            &mut self.entry,
+            self.aux.as_mut(),
+            &slowlane_core::law::Admission { cost, due, now },
+        );
+    }
+
+    pub fn end(&mut self, cost: u32, begun: Timestamp, now: Timestamp) {
+        self.law.end(&mut self.entry, &slowlane_core::law::Admission { cost, due: begun, now });
     }
 
     pub fn slot_ns(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane_core::base::verdict::Verdict;
-use slowlane_core::law::Arrival;
+use slowlane_core::law::{Admission, Arrival};
 use slowlane_core::table::Entry;
 
 use super::oracle::{at_ms, closed_loop, law, objective};
@@ -43,7 +43,7 @@ fn a_slot_that_is_taken_back_goes_to_the_next() {
     let ask = |entry: &mut Entry| law.judge(entry, None, &Arrival::at(at_ms(0))).verdict;
     ask(&mut entry);
     let second = ask(&mut entry);
-    law.take_back(&mut entry, None, 1, at_ms(0), at_ms(100));
+    law.take_back(&mut entry, None, &Admission { cost: 1, due: at_ms(100), now: at_ms(0) });
     assert_eq!(ask(&mut entry), second);
 }
 
