@@ -5,39 +5,37 @@ use std::net::IpAddr;
 use crate::policy::error::quoted;
 use crate::policy::layout::{Lookup, Method};
 use crate::policy::read::map::Line;
-use crate::policy::warning::{WarningKind, WebsitePart};
+use crate::policy::warning::WarningKind;
 
 /// The doubts about the lines of a lookup's map.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Checks {
-    method: Method,
-    website: Option<WebsitePart>,
+pub(super) struct Checks<'l> {
+    lookup: &'l Lookup,
 }
 
-impl Checks {
-    pub(super) fn of(lookup: &Lookup) -> Checks {
-        Checks { method: lookup.method, website: WebsitePart::of(lookup) }
+impl Checks<'_> {
+    pub(super) fn of(lookup: &Lookup) -> Checks<'_> {
+        Checks { lookup }
     }
 
     /// The first reason to doubt a line.
     pub(super) fn warning(self, line: &Line<'_>) -> Option<WarningKind> {
         let is_suspicious = |&byte: &u8| matches!(byte, b'"' | b'\'' | b'*' | b'#' | b'/');
         // Nearly every line of a large map ends here.
-        let found = match line.value.is_empty() || line.key.iter().any(is_suspicious) {
-            true => self.warn_of_key(line.key, line.value),
-            false => None,
-        };
-        found.or_else(|| self.website?.warning(line.key))
+        if !line.value.is_empty() && !line.key.iter().any(is_suspicious) {
+            return None;
+        }
+        self.warn_of_key(line.key, line.value).or_else(|| self.warn_of_website(line.key))
     }
 
     fn warn_of_key(self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
         // After an address and a `+`, the rest is compared as a text.
-        let text = match self.method {
+        let text = match self.lookup.method {
             Method::Ip => key.iter().position(|&byte| byte == b'+').map_or(key, |at| &key[at + 1..]),
             _ => key,
         };
-        let is_regex = self.method == Method::Reg;
-        if key.starts_with(b"#") || !is_regex && key.contains(&b'#') && self.method != Method::Beg {
+        let is_regex = self.lookup.method == Method::Reg;
+        if key.starts_with(b"#") || !is_regex && key.contains(&b'#') && self.lookup.method != Method::Beg {
             return Some(WarningKind::Comment(quoted(key)));
         }
         if value.is_empty() {
@@ -50,10 +48,34 @@ impl Checks {
             return Some(WarningKind::Quotes(quoted(key)));
         }
         if !is_regex && matches!(text, [b'*', ..] | [.., b'*']) {
-            return Some(WarningKind::Wildcard { key: quoted(key), method: self.method.name() });
+            return Some(WarningKind::Wildcard { key: quoted(key), method: self.lookup.method.name() });
         }
-        (self.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
+        (self.lookup.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
+
+    /// Whether a key never matches, because it has more than a host. The shipped configurations send the website in
+    /// lower case, without a port.
+    fn warn_of_website(self, key: &[u8]) -> Option<WarningKind> {
+        let website = match (self.lookup.fields.as_slice(), self.lookup.method) {
+            ([website], Method::Str) if website == "website" => key,
+            ([source, website], Method::Ip) if source == "source" && website == "website" => {
+                &key[key.iter().position(|&byte| byte == b'+')? + 1..]
+            }
+            _ => return None,
+        };
+        let website = std::str::from_utf8(website).ok().filter(|website| website.contains('/'))?;
+        let (rest, what) =
+            website.split_once("://").map_or((website, "a slash"), |(_, rest)| (rest, "a scheme"));
+        let meant = host(rest).to_ascii_lowercase();
+        Some(WarningKind::Website { key: quoted(key), what, meant: quoted(meant.as_bytes()) })
+    }
+}
+
+/// The text before a port or a path. An IPv6 address has colons within its brackets.
+fn host(text: &str) -> &str {
+    let bracket = text.rfind(']').unwrap_or(0);
+    let end = text[bracket..].find([':', '/']).map_or(text.len(), |end| bracket + end);
+    &text[..end]
 }
 
 /// The character between a key and the number of an SLO, where a blank is missing: `acme=1001`.
@@ -80,11 +102,18 @@ mod tests {
     use super::*;
     use crate::policy::read::map;
 
+    fn lookup(fields: &[&str], method: Method) -> Lookup {
+        let fields = fields.iter().map(|&field| field.to_owned()).collect();
+        Lookup { fields, file: PathBuf::from("a.map"), method }
+    }
+
     fn warning(fields: &[&str], method: Method, line: &str) -> Option<String> {
-        let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
-        let lookup = Lookup { fields, file: PathBuf::from("a.map"), method };
         let line = map::lines(line.as_bytes()).next().unwrap().unwrap();
-        Checks::of(&lookup).warning(&line).map(|warning| warning.to_string())
+        Checks::of(&lookup(fields, method)).warning(&line).map(|warning| warning.to_string())
+    }
+
+    fn of_website(fields: &[&str], method: Method, key: &[u8]) -> Option<WarningKind> {
+        Checks::of(&lookup(fields, method)).warn_of_website(key)
     }
 
     #[test]
@@ -126,7 +155,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_website_that_never_matches_is_a_warning_with_the_right_spelling() {
+        let meant = |key: &str| match of_website(&["website"], Method::Str, key.as_bytes())? {
+            WarningKind::Website { what, meant, .. } => Some((what, meant)),
+            _ => None,
+        };
+        for (key, what) in [
+            ("https://shop.example/", "a scheme"),
+            ("HTTPS://Shop.example:8443/a", "a scheme"),
+            ("shop.example/", "a slash"),
+        ] {
+            assert_eq!(meant(key), Some((what, "shop.example".to_owned())), "{key}");
+        }
+        assert_eq!(meant("[::1]:8080/"), Some(("a slash", "[::1]".to_owned())));
+        for key in
+            ["shop.example", "[2001:db8::1]", "192.0.2.1", "localhost", "", "größe.example", "a_b", "-"]
+        {
+            assert_eq!(meant(key), None, "{key}");
+        }
+        assert!(of_website(&["source", "website"], Method::Ip, b"2001:db8::/32+shop.example").is_none());
+        assert!(of_website(&["source", "website"], Method::Ip, b"2001:DB8::/32+Shop.example/").is_some());
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_are_a_website_or_doubtful(key in prop::collection::vec(any::<u8>(), 0..40)) {
+            of_website(&["website"], Method::Str, &key);
+            of_website(&["source", "website"], Method::Ip, &key);
+        }
+
+        #[test]
+        fn the_suggested_website_is_valid(key in "[A-Za-z.:/]{0,20}") {
+            if let Some(WarningKind::Website { meant, .. }) = of_website(&["website"], Method::Str, key.as_bytes()) {
+                prop_assert_eq!(of_website(&["website"], Method::Str, meant.as_bytes()), None);
+            }
+        }
+
         #[test]
         fn any_line_is_fine_or_doubtful(text in prop::collection::vec(any::<u8>(), 1..40)) {
             for method in Method::ALL {

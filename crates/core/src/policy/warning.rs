@@ -7,9 +7,7 @@ use thiserror::Error;
 use crate::base::hold::HOLD_SHIPPED;
 use crate::base::slo_id::SloId;
 use crate::base::units::{Rate, written};
-use crate::policy::error::quoted;
 use crate::policy::finding::{Finding, Findings};
-use crate::policy::layout::{Lookup, Method};
 
 /// The most warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;
@@ -113,61 +111,8 @@ pub enum WarningKind {
     Quota { sharing: &'static str, window: Duration },
 }
 
-/// The website's place in the keys of a lookup. The shipped configurations send it in lower case, without a
-/// port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WebsitePart {
-    Whole,
-    /// After the `+`.
-    Rest,
-}
-
-impl WebsitePart {
-    /// None if no website is looked up, or not as a whole.
-    pub(super) fn of(lookup: &Lookup) -> Option<WebsitePart> {
-        match (lookup.fields.as_slice(), lookup.method) {
-            ([website], Method::Str) if website == "website" => Some(WebsitePart::Whole),
-            ([source, website], Method::Ip) if source == "source" && website == "website" => {
-                Some(WebsitePart::Rest)
-            }
-            _ => None,
-        }
-    }
-
-    /// The reason why a key never matches, if there is one.
-    pub(super) fn warning(self, key: &[u8]) -> Option<WarningKind> {
-        let website = match self {
-            WebsitePart::Whole => key,
-            WebsitePart::Rest => &key[key.iter().position(|&byte| byte == b'+')? + 1..],
-        };
-        // Nearly every line of a large map ends here.
-        if !website.contains(&b'/') {
-            return None;
-        }
-        let website = std::str::from_utf8(website).ok()?;
-        let (host, what) = if let Some((_, rest)) = website.split_once("://") {
-            (host(rest), "a scheme")
-        } else if website.contains('/') {
-            (host(website), "a slash")
-        } else {
-            return None;
-        };
-        let meant = host.to_ascii_lowercase();
-        Some(WarningKind::Website { key: quoted(key), what, meant: quoted(meant.as_bytes()) })
-    }
-}
-
-/// The text before a port or a path. An IPv6 address has colons within its brackets.
-fn host(text: &str) -> &str {
-    let bracket = text.rfind(']').unwrap_or(0);
-    let end = text[bracket..].find([':', '/']).map_or(text.len(), |end| bracket + end);
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use std::path::Path;
 
     use super::*;
@@ -184,43 +129,5 @@ mod tests {
         let shown = warnings.to_string();
         assert_eq!(shown.lines().count(), WARNINGS_MAX + 1);
         assert!(shown.ends_with("\nand 3 more"), "{shown}");
-    }
-
-    #[test]
-    fn a_website_that_never_matches_is_a_warning_with_the_right_spelling() {
-        let meant = |key: &str| match WebsitePart::Whole.warning(key.as_bytes())? {
-            WarningKind::Website { what, meant, .. } => Some((what, meant)),
-            _ => None,
-        };
-        for (key, what) in [
-            ("https://shop.example/", "a scheme"),
-            ("HTTPS://Shop.example:8443/a", "a scheme"),
-            ("shop.example/", "a slash"),
-        ] {
-            assert_eq!(meant(key), Some((what, "shop.example".to_owned())), "{key}");
-        }
-        assert_eq!(meant("[::1]:8080/"), Some(("a slash", "[::1]".to_owned())));
-        for key in
-            ["shop.example", "[2001:db8::1]", "192.0.2.1", "localhost", "", "größe.example", "a_b", "-"]
-        {
-            assert_eq!(meant(key), None, "{key}");
-        }
-        assert!(WebsitePart::Rest.warning(b"2001:db8::/32+shop.example").is_none());
-        assert!(WebsitePart::Rest.warning(b"2001:DB8::/32+Shop.example/").is_some());
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_website_or_doubtful(key in prop::collection::vec(any::<u8>(), 0..40)) {
-            WebsitePart::Whole.warning(&key);
-            WebsitePart::Rest.warning(&key);
-        }
-
-        #[test]
-        fn the_suggested_website_is_valid(key in "[A-Za-z.:/]{0,20}") {
-            if let Some(WarningKind::Website { meant, .. }) = WebsitePart::Whole.warning(key.as_bytes()) {
-                prop_assert_eq!(WebsitePart::Whole.warning(meant.as_bytes()), None);
-            }
-        }
     }
 }
