@@ -80,29 +80,42 @@ impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Network, NetworkError> {
-        let read = || {
-            let (address, length) = text.split_once('/').map_or((text, None), |(one, two)| (one, Some(two)));
-            let address: IpAddr = address.parse().ok()?;
-            let whole = if address.is_ipv4() { 32 } else { 128 };
-            let is_number = |length: &&str| length.bytes().all(|digit| digit.is_ascii_digit());
-            let prefix = match length {
-                None => whole,
-                Some(length) => {
-                    Some(length).filter(is_number)?.parse().ok().filter(|&prefix| prefix <= whole)?
-                }
-            };
-            Some((address, prefix))
-        };
-        let (address, prefix) = read().ok_or_else(|| NetworkError::NoNetwork(text.to_owned()))?;
-        let (address, prefix) = match (address.to_canonical(), prefix) {
-            (v4 @ IpAddr::V4(_), prefix @ 96..) if address.is_ipv6() => (v4, prefix - 96),
-            _ => (address, prefix),
-        };
+        let is_length = |(_, length): (&str, &str)| length.bytes().all(|digit| digit.is_ascii_digit());
+        let network = text.rsplit_once('/').is_none_or(is_length).then(|| read(text.as_bytes())).flatten();
+        let network = network.ok_or_else(|| NetworkError::NoNetwork(text.to_owned()))?;
+        let (address, prefix) = canonical(network);
         let network = Network::of(address, prefix);
         match network.address == address {
             true => Ok(network),
             false => Err(NetworkError::NotFirst { text: text.to_owned(), network }),
         }
+    }
+}
+
+/// Reads an address, `address/length`, or for IPv4 `address/mask`.
+pub(crate) fn read(text: &[u8]) -> Option<(IpAddr, u8)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (address, length) = text.rsplit_once('/').map_or((text, None), |(one, two)| (one, Some(two)));
+    let address: IpAddr = address.parse().ok()?;
+    let (whole, is_ipv4) = if address.is_ipv4() { (32, true) } else { (128, false) };
+    let prefix = match length {
+        None => whole,
+        Some(mask) if is_ipv4 && mask.contains('.') => mask_length(mask.parse().ok()?)?,
+        Some(length) => length.parse().ok()?,
+    };
+    (prefix <= whole).then_some((address, prefix))
+}
+
+fn mask_length(mask: Ipv4Addr) -> Option<u8> {
+    let ones = mask.to_bits().leading_ones();
+    (ones + mask.to_bits().trailing_zeros().min(32) == 32).then_some(ones as u8)
+}
+
+/// A network of IPv4-mapped addresses becomes one of IPv4, as the addresses of requests do.
+pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
+    match (address.to_canonical(), address) {
+        (v4 @ IpAddr::V4(_), IpAddr::V6(_)) if prefix >= 96 => (v4, prefix - 96),
+        _ => (address, prefix),
     }
 }
 

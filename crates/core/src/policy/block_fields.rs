@@ -3,15 +3,14 @@
 use std::net::IpAddr;
 
 use crate::base::blocked::Blocked;
-use crate::base::network::Network;
+use crate::base::network::{Network, canonical, read};
 use crate::base::request::Value;
 use crate::base::shown::shown;
 use crate::base::target;
-use crate::policy::block_index::{BlockIndex, BlockTargetError, canonical};
+use crate::policy::block_index::{BlockIndex, BlockTargetError};
 use crate::policy::field::Field;
 use crate::policy::fields::Text;
 use crate::policy::generation::Policy;
-use crate::policy::index::networks::network;
 
 impl Policy {
     /// The fields of a block as an operator types them, in their one form.
@@ -53,7 +52,7 @@ impl Policy {
         }
         let network = match given {
             Value::Address(address) => Some((address, self.fields.customer_prefix(address))),
-            _ if field.is_address() => network(value).map(canonical),
+            _ if field.is_address() => read(value).map(canonical),
             _ => return Ok(value.to_vec()),
         };
         let Some((address, prefix)) = network else {

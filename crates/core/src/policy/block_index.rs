@@ -11,12 +11,11 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use thiserror::Error;
 
 use crate::base::blocked::Blocked;
-use crate::base::network::Network;
+use crate::base::network::{Network, canonical, read};
 use crate::base::request::Value;
 use crate::base::target::{self, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX};
 use crate::policy::extra::EXTRA_MAX;
 use crate::policy::fields::{Fields, Place, Text, Values};
-use crate::policy::index::networks::network;
 
 /// The most distinct sets of fields. Each costs a request one lookup. Networks of another length are another set.
 pub const SHAPES_MAX: usize = 32;
@@ -109,7 +108,7 @@ impl BlockIndex {
         let (mut parts, mut joined) = (ArrayVec::new(), Joined::new());
         for (name, value) in fields.iter() {
             let (place, field) = known.for_block(name).ok_or(BlockTargetError::TooManyFields)?;
-            let network = field.is_address().then(|| network(value)).flatten();
+            let network = field.is_address().then(|| read(value)).flatten();
             match network.map(canonical) {
                 Some((address, prefix)) => {
                     push_address(&mut joined, Network::of(address, prefix).address());
@@ -183,12 +182,4 @@ fn push(joined: &mut Joined, bytes: &[u8]) {
     let length = u16::try_from(bytes.len()).expect("values are short");
     joined.extend(length.to_le_bytes());
     joined.try_extend_from_slice(bytes).expect("there is room for each part");
-}
-
-/// A network of IPv4-mapped addresses becomes one of IPv4, as the addresses of requests do.
-pub(super) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
-    match (address.to_canonical(), address) {
-        (v4 @ IpAddr::V4(_), IpAddr::V6(_)) if prefix >= 96 => (v4, prefix - 96),
-        _ => (address, prefix),
-    }
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::base::network::v6_mask;
+use crate::base::network::{read, v6_mask};
 use crate::policy::error::{PolicyErrorKind, quoted};
 use crate::policy::index::pattern::Pattern;
 
@@ -41,7 +41,7 @@ impl Networks {
             key.len()
         };
         let (address, prefix) =
-            network(&key[..network_length]).ok_or_else(|| PolicyErrorKind::Network(quoted(key)))?;
+            read(&key[..network_length]).ok_or_else(|| PolicyErrorKind::Network(quoted(key)))?;
         let skipped = network_length + usize::from(self.has_rest);
         let rest = pattern.part(skipped, key.len() - skipped);
         Ok(match address {
@@ -78,28 +78,6 @@ impl Networks {
             |pattern: &Pattern| pattern.answer.place().is_some() && !rests.contains(pattern.key(text));
         self.ipv4.whole().map(|network| network.rest).filter(alone).min_by_key(|pattern| pattern.at())
     }
-}
-
-/// Reads an address, `address/length`, or for IPv4 `address/mask`.
-pub(in crate::policy) fn network(key: &[u8]) -> Option<(IpAddr, u8)> {
-    let key = std::str::from_utf8(key).ok()?;
-    let (address, length) = match key.rsplit_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (key, None),
-    };
-    let address: IpAddr = address.parse().ok()?;
-    let (whole, is_ipv4) = if address.is_ipv4() { (32, true) } else { (128, false) };
-    let prefix = match length {
-        None => whole,
-        Some(mask) if is_ipv4 && mask.contains('.') => mask_length(mask.parse().ok()?)?,
-        Some(length) => length.parse().ok()?,
-    };
-    (prefix <= whole).then_some((address, prefix))
-}
-
-fn mask_length(mask: Ipv4Addr) -> Option<u8> {
-    let ones = mask.to_bits().leading_ones();
-    (ones + mask.to_bits().trailing_zeros().min(32) == 32).then_some(ones as u8)
 }
 
 /// The IPv4 address that HAProxy sees in an IPv6 one: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A mapped
@@ -294,22 +272,22 @@ mod tests {
 
     #[test]
     fn a_mask_may_be_dotted_if_its_ones_come_first() {
-        assert_eq!(network(b"10.0.0.0/255.255.0.0"), network(b"10.0.0.0/16"));
-        assert_eq!(network(b"10.0.0.0/0.0.0.0"), network(b"10.0.0.0/0"));
-        assert_eq!(network(b"10.0.0.0/255.255.255.255"), network(b"10.0.0.0"));
-        assert_eq!(network(b"10.0.0.0/255.0.255.0"), None);
+        assert_eq!(read(b"10.0.0.0/255.255.0.0"), read(b"10.0.0.0/16"));
+        assert_eq!(read(b"10.0.0.0/0.0.0.0"), read(b"10.0.0.0/0"));
+        assert_eq!(read(b"10.0.0.0/255.255.255.255"), read(b"10.0.0.0"));
+        assert_eq!(read(b"10.0.0.0/255.0.255.0"), None);
     }
 
     #[test]
     fn invalid_networks_are_refused() {
         for key in ["", "/", "10", "10.0.0.0/", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0.256"] {
-            assert_eq!(network(key.as_bytes()), None, "{key}");
+            assert_eq!(read(key.as_bytes()), None, "{key}");
         }
         for key in ["::/129", "::1/ffff::", "::/255.0.0.0", "fe80::1%eth0", "[::1]", "localhost", "010.0.0.1"]
         {
-            assert_eq!(network(key.as_bytes()), None, "{key}");
+            assert_eq!(read(key.as_bytes()), None, "{key}");
         }
-        assert_eq!(network(b"\xff"), None);
+        assert_eq!(read(b"\xff"), None);
     }
 
     #[test]
