@@ -16,7 +16,7 @@ pub struct Blocked {
 /// The origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockedBy {
-    /// An operator, with the number of the block.
+    /// An operator, with the number of the block. It holds under every SLO.
     Operator(u32),
     /// The option `block` of an SLO, with the blocked key.
     Slo(Key),
@@ -26,11 +26,6 @@ impl Blocked {
     /// Whether the block still holds.
     pub fn holds_at(&self, now: Timestamp) -> bool {
         self.until > now
-    }
-
-    /// Whether an operator set it. Such a block holds under every SLO.
-    pub const fn is_by_operator(&self) -> bool {
-        matches!(self.by, BlockedBy::Operator(_))
     }
 
     /// The rest of the block in whole seconds, rounded up: the `retry_after` of a request at `now`, at least 1.

@@ -47,6 +47,8 @@ pub enum Period {
 }
 
 impl Period {
+    const ALL: [Period; 5] = [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month];
+
     pub const fn seconds(self) -> u64 {
         match self {
             Period::Second => 1,
@@ -158,15 +160,8 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Rate, UnitError> {
         let (count, period) = text.split_once('/').ok_or(UnitError::Rate)?;
-        let period = match period {
-            "s" => Period::Second,
-            "m" => Period::Minute,
-            "h" => Period::Hour,
-            "d" => Period::Day,
-            "month" => Period::Month,
-            _ => return Err(UnitError::Rate),
-        };
-        Rate::new(digits(count).ok_or(UnitError::Rate)?, period)
+        let period = Period::ALL.into_iter().find(|known| known.name() == period);
+        Rate::new(digits(count).ok_or(UnitError::Rate)?, period.ok_or(UnitError::Rate)?)
     }
 }
 

@@ -67,10 +67,7 @@ impl Verdict {
     /// assert_eq!(Verdict::Pass.delay_ms(), 0);
     /// ```
     pub fn delay_ms(self) -> u64 {
-        match self {
-            Verdict::Delay(wait) => wait.as_nanos().div_ceil(1_000_000) as u64,
-            Verdict::Pass | Verdict::Deny { .. } => 0,
-        }
+        self.wait().as_nanos().div_ceil(1_000_000) as u64
     }
 }
 

@@ -7,6 +7,7 @@ use crate::law::{Law, number};
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::generation::Policy;
 use crate::policy::index::lookup::LookupMap;
+use crate::policy::layout::Method;
 use crate::policy::warning::WarningKind;
 
 impl Policy {
@@ -104,7 +105,7 @@ impl Policy {
 
     /// Whether each line of a lookup's map is one key of an SLO.
     fn is_key_of(&self, map: &LookupMap, place: usize) -> bool {
-        map.method() == "str" && *map.places == *self.key_places(self.slos[place].id)
+        map.method == Method::Str && *map.places == *self.key_places(self.slos[place].id)
     }
 }
 

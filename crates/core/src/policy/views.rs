@@ -38,7 +38,7 @@ impl Policy {
             number: place + 1,
             path: &map.path,
             lookup: Some(&map.name),
-            method: map.method(),
+            method: map.method.name(),
             entries: map.entries,
             text: map.text(),
             map: Some(map),

@@ -181,7 +181,7 @@ fn a_blocked_request_falls_under_its_slo_and_is_not_let_through() {
         assert_eq!((decision.verdict, decision.slo), (DENY(10), SloId::new(slo).unwrap()), "{website}");
         assert_eq!((decision.judged().len(), decision.remaining), (count, 0), "{website}");
         assert_eq!(decision.ticket(), None, "{website}");
-        assert!(decision.blocked.is_some_and(|blocked| blocked.is_by_operator()), "{website}");
+        assert!(matches!(decision.blocked, Some(Blocked { by: BlockedBy::Operator(_), .. })), "{website}");
         let row = throttle.table().get(decision.key, START).expect("it is counted").0;
         assert_eq!((row.http_req_cnt, row.gpc1_rate.read(START.ticks_ms())), (3, 0), "{website}");
     }

@@ -29,6 +29,7 @@ pub(in crate::policy) struct LookupMap {
     pub(in crate::policy) name: String,
     pub(in crate::policy) path: PathBuf,
     pub(in crate::policy) places: Box<[Place]>,
+    pub(in crate::policy) method: Method,
     text: Vec<u8>,
     keys: Keys,
     /// Number of lines that hold a key.
@@ -93,7 +94,9 @@ impl LookupMap {
         if let Err(kind) = finished {
             errors.add(&path, None, kind);
         }
-        (entries > 0).then(|| LookupMap { name, path, places, text, keys, entries, leaves_some, named })
+        let method = lookup.method;
+        let map = LookupMap { name, path, places, method, text, keys, entries, leaves_some, named };
+        (entries > 0).then_some(map)
     }
 
     /// The line that answers for these values.
@@ -160,20 +163,7 @@ impl LookupMap {
 
     /// Whether a lookup takes time for each byte of the value.
     pub(in crate::policy) fn is_search(&self) -> bool {
-        matches!(self.keys, Keys::Texts(Texts::Dom(_) | Texts::Reg(_)))
-    }
-
-    /// The name of its match method.
-    pub(in crate::policy) fn method(&self) -> &'static str {
-        let method = match &self.keys {
-            Keys::Networks(_) => Method::Ip,
-            Keys::Texts(Texts::Str(_)) => Method::Str,
-            Keys::Texts(Texts::Beg(_)) => Method::Beg,
-            Keys::Texts(Texts::End(_)) => Method::End,
-            Keys::Texts(Texts::Dom(_)) => Method::Dom,
-            Keys::Texts(Texts::Reg(_)) => Method::Reg,
-        };
-        method.name()
+        matches!(self.method, Method::Dom | Method::Reg)
     }
 
     /// The line number of a pattern. It is counted on demand, because storing it would cost memory in every
