@@ -15,6 +15,9 @@ impl Kind {
     /// All kinds, ordered by strictness. Arrays that count by kind have this order.
     pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
 
+    /// In the order of [`ALL`](Kind::ALL).
+    const NAMES: [&'static str; 3] = ["pass", "delay", "deny"];
+
     /// Its name in variables, headers, metrics, logs and reports.
     ///
     /// ```
@@ -22,11 +25,7 @@ impl Kind {
     /// assert_eq!(Kind::ALL.map(Kind::name), ["pass", "delay", "deny"]);
     /// ```
     pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Pass => "pass",
-            Kind::Delay => "delay",
-            Kind::Deny => "deny",
-        }
+        Kind::NAMES[self as usize]
     }
 
     /// Its index in [`Kind::ALL`].

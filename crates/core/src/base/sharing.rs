@@ -19,6 +19,9 @@ impl Sharing {
     pub const ALL: [Sharing; 5] =
         [Sharing::Rate, Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local];
 
+    /// In the order of [`ALL`](Sharing::ALL).
+    const NAMES: [&'static str; 5] = ["rate", "count", "lease", "split", "local"];
+
     /// Its name in `slo.map` and in reports.
     ///
     /// ```
@@ -26,13 +29,7 @@ impl Sharing {
     /// assert_eq!(Sharing::ALL.map(Sharing::name), ["rate", "count", "lease", "split", "local"]);
     /// ```
     pub const fn name(self) -> &'static str {
-        match self {
-            Sharing::Rate => "rate",
-            Sharing::Count => "count",
-            Sharing::Lease => "lease",
-            Sharing::Split => "split",
-            Sharing::Local => "local",
-        }
+        Sharing::NAMES[self as usize]
     }
 
     /// The mode of a name.

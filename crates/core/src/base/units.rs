@@ -49,6 +49,9 @@ pub enum Period {
 impl Period {
     const ALL: [Period; 5] = [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month];
 
+    /// In the order of [`ALL`](Period::ALL).
+    const NAMES: [&'static str; 5] = ["s", "m", "h", "d", "month"];
+
     pub const fn seconds(self) -> u64 {
         match self {
             Period::Second => 1,
@@ -61,13 +64,7 @@ impl Period {
 
     /// Its name in a rate.
     const fn name(self) -> &'static str {
-        match self {
-            Period::Second => "s",
-            Period::Minute => "m",
-            Period::Hour => "h",
-            Period::Day => "d",
-            Period::Month => "month",
-        }
+        Period::NAMES[self as usize]
     }
 }
 

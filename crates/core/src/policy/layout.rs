@@ -64,6 +64,9 @@ impl Method {
     pub const ALL: [Method; 6] =
         [Method::Str, Method::Ip, Method::Beg, Method::End, Method::Dom, Method::Reg];
 
+    /// In the order of [`ALL`](Method::ALL).
+    const NAMES: [&'static str; 6] = ["str", "ip", "beg", "end", "dom", "reg"];
+
     /// The method of a name, if there is one.
     /// ```
     /// use slowlane_core::policy::Method;
@@ -75,14 +78,7 @@ impl Method {
     }
 
     pub const fn name(self) -> &'static str {
-        match self {
-            Method::Str => "str",
-            Method::Ip => "ip",
-            Method::Beg => "beg",
-            Method::End => "end",
-            Method::Dom => "dom",
-            Method::Reg => "reg",
-        }
+        Method::NAMES[self as usize]
     }
 }
 
