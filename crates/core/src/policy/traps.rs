@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::policy::generation::Policy;
-use crate::policy::index::lookup::{LookupMap, Whom};
+use crate::policy::index::lookup::LookupMap;
 use crate::policy::layout::{Layout, is_known};
 use crate::policy::warning::WarningKind;
 
@@ -62,13 +62,13 @@ impl Policy {
     }
 
     fn warn_of_never_asked(&mut self) {
-        let mut before: Option<(&LookupMap, usize, Whom)> = None;
+        let mut before: Option<(&LookupMap, usize, &'static str)> = None;
         for (place, map) in self.lookups.iter().enumerate() {
             let is_added = self.reachable().any(|slo| self.refs[slo].also == Some(place));
             if let Some((first, line, whom)) = before.filter(|_| !is_added) {
                 let file = first.path.file_name().unwrap_or_default().display();
                 let (by, also) = (format!("{file}:{line}"), map.name.clone());
-                self.warnings.add(&map.path, None, WarningKind::NeverAsked { by, whom: whom.name(), also });
+                self.warnings.add(&map.path, None, WarningKind::NeverAsked { by, whom, also });
             }
             before = before.or_else(|| map.catch_all().map(|(line, whom)| (map, line, whom)));
         }

@@ -128,14 +128,15 @@ impl LookupMap {
         }
     }
 
-    /// The line that answers for every client, or for all of one kind, so that no later lookup is asked.
-    pub(in crate::policy) fn catch_all(&self) -> Option<(usize, Whom)> {
+    /// The line that answers for every client, or for all of one kind, so that no later lookup is asked. It comes with
+    /// the word for them.
+    pub(in crate::policy) fn catch_all(&self) -> Option<(usize, &'static str)> {
         let (pattern, whom) = match &self.keys {
             Keys::Networks(networks) if self.places.len() == 1 => match networks.all_ipv6() {
-                Some(pattern) => (pattern, Whom::Client),
-                None => (networks.all_ipv4()?, Whom::Ipv4Client),
+                Some(pattern) => (pattern, "client"),
+                None => (networks.all_ipv4()?, "IPv4 client"),
             },
-            Keys::Texts(Texts::Reg(regexes)) if self.places.len() == 1 => (regexes.find(b"")?, Whom::Request),
+            Keys::Texts(Texts::Reg(regexes)) if self.places.len() == 1 => (regexes.find(b"")?, "request"),
             _ => return None,
         };
         let is_final = !self.leaves_some && pattern.answer.place().is_some();
@@ -170,24 +171,6 @@ impl LookupMap {
     /// line.
     pub(in crate::policy) fn line_number(&self, pattern: Pattern) -> usize {
         map::line_number(&self.text, pattern.at())
-    }
-}
-
-/// Those for whom a line answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) enum Whom {
-    Client,
-    Ipv4Client,
-    Request,
-}
-
-impl Whom {
-    pub(in crate::policy) fn name(self) -> &'static str {
-        match self {
-            Whom::Client => "client",
-            Whom::Ipv4Client => "IPv4 client",
-            Whom::Request => "request",
-        }
     }
 }
 
