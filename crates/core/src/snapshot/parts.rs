@@ -33,7 +33,7 @@ pub struct Head {
     /// The same moment on the wall clock, since 1970.
     pub wall: Duration,
     secret: String,
-    /// The SLOs of that moment: each with its number and its promise.
+    /// The SLOs of that moment: each with its number and its description.
     pub slos: Vec<(u16, String)>,
 }
 

@@ -1,6 +1,6 @@
 //! The run: the requests of all logs, in order, through the throttle of each policy.
 
-#![allow(clippy::disallowed_types, reason = "its dice have a seed")]
+#![allow(clippy::disallowed_types, reason = "its random numbers have a seed")]
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
