@@ -10,7 +10,7 @@ use std::process::Command;
 
 use proptest::prelude::*;
 use slowlane::store_protocol::{HELLO, Question, frame};
-use slowlane_core::base::network::Network;
+use slowlane_core::base::Network;
 use socket2::{Domain, Socket, Type};
 
 use crate::cli::{Ran, ran};

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use slowlane::store_protocol::{Answer, Question};
-use slowlane_core::base::target::Target;
+use slowlane_core::base::Target;
 use slowlane_core::cluster::{BlockChange, BlockUpdate, Due};
 
 use crate::redis::{is_joined, node};

@@ -3,8 +3,7 @@
 use std::fs;
 
 use fastrand::Rng;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::cluster::{
     Answer, Arguments, CountMessage, CountReply, LeaseMessage, LeaseReply, Message, Plan, Records, Reply,
 };

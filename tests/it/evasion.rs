@@ -5,11 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::key::{Key, KeySecret};
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Key, KeySecret, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 use slowlane_core::table::{Sizing, Table};
 use slowlane_core::throttle::Throttle;
@@ -251,7 +247,7 @@ proptest! {
         let odd_one = spelling + &odd;
         let outcome = ask(&throttle, &[("website", odd_one.as_bytes())]);
         // More letters make another name, and more digits another port.
-        let is_other_name = slowlane_core::base::host::Host::read(odd_one.as_bytes()).is_some();
+        let is_other_name = slowlane_core::base::Host::read(odd_one.as_bytes()).is_some();
         prop_assert!(is_other_name || !outcome.is_let_through(), "{}", odd_one);
     }
 }

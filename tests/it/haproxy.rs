@@ -4,8 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::hold::HOLD_SHIPPED;
-use slowlane_core::base::key::{Key, KeyHasher};
+use slowlane_core::base::{HOLD_SHIPPED, Key, KeyHasher};
 
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use fastrand::Rng;
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Request, Value};
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 use crate::support::eventually;

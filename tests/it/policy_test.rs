@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

@@ -9,8 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use slowlane::server::runtime_api::{PIECE_BYTES, answer, commands};
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::policy::Policy;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use slowlane_core::base::hold::HOLD_SHIPPED;
+use slowlane_core::base::HOLD_SHIPPED;
 use tempfile::TempDir;
 
 use crate::support::backend::Backend;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::Rate;
 use slowlane_lab::simulate::{Figures, Load, Outcome, Phase, Scenario, Who, plot, report};
 
 use crate::cli::{Ran, ran, ran_in};

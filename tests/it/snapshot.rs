@@ -5,11 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, KeySecret, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::snapshot::{Head, Parts, Restored, SnapshotError, restore, save};
 use slowlane_core::table::Sizing;

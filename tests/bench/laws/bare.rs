@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Sample, Timestamp};
 use slowlane_core::law::{Admission, Arrival, AuxState, Law};
 use slowlane_core::table::Entry;
 

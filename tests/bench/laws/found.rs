@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use governor::Quota;
 use governor::clock::FakeRelativeClock;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Sample, Timestamp};
 use slowlane_core::law::Arrival;
 use slowlane_core::table::{Sizing, Table};
 use slowlane_core::throttle::AuxStore;

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use pingora_limits::estimator::Estimator;
 use pingora_limits::rate::{PROPORTIONAL_RATE_ESTIMATE_CALC_FN, Rate};
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::law::Law;
 use slowlane_core::table::Sketch;
 

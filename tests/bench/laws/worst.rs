@@ -3,9 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Sample, Timestamp, Verdict};
 use slowlane_core::law::{Arrival, Law, Objective, Options};
 use slowlane_core::table::Entry;
 

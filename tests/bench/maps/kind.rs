@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Request, Value};
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 /// Any field can be looked up with any method.

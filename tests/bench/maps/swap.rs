@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use slowlane::observe::clock::Clock;
-use slowlane_core::base::sample::Sample;
+use slowlane_core::base::Sample;
 use slowlane_core::policy::{Method, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

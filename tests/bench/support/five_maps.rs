@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Request, Value};
 use slowlane_core::policy::{Layout, Policy};
 
 use super::programs::slowlane::Slowlane;

@@ -6,7 +6,7 @@ use governor::nanos::Nanos;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use hashbrown::DefaultHashBuilder;
-use slowlane_core::base::key::Key;
+use slowlane_core::base::Key;
 
 /// Uses the default hash of hashbrown, which is faster than that of governor.
 pub type Keyed =

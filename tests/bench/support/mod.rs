@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use slowlane_core::base::key::Key;
+use slowlane_core::base::Key;
 
 use programs::process::Process;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::sample::Sample;
+use slowlane_core::base::Sample;
 use slowlane_core::table::Sizing;
 
 use crate::ENTRIES;

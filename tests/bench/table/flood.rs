@@ -3,10 +3,7 @@
 use std::process;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::key::Key;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Key, Sample, Timestamp, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::table::{Sizing, Table};
 
 use crate::ENTRIES;

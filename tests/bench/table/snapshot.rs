@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Request, Sample, Timestamp, Value};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::snapshot::{Head, Parts, restore, save};
 use slowlane_core::table::Sizing;

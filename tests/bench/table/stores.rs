@@ -10,9 +10,7 @@ use governor::Quota;
 use governor::clock::FakeRelativeClock;
 use hashbrown::DefaultHashBuilder;
 use pingora_limits::rate::Rate;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Sample, Timestamp};
 use slowlane_core::table::{Entry, Sizing, Table};
 use slowlane_core::throttle::Throttle;
 

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 
 use crate::ENTRIES;
 use crate::stores::{self, START, Store};

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use slowlane::http::{Answer, Date, Head, HeaderSlots, StatusCode, Version};
 use slowlane::proxy::nginx::{self, CheckOptions};
-use slowlane_core::base::key::{Key, KeySecret};
-use slowlane_core::base::reply::Reply;
-use slowlane_core::base::request::{FIELDS_MAX, Field, Value, is_same_name};
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::ticket::Ticket;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Assurance, Decision, Judged, Verdict};
+use slowlane_core::base::{
+    Assurance, Decision, FIELDS_MAX, Field, Judged, Key, KeySecret, Reply, SloId, Ticket, Timestamp, Value,
+    Verdict, is_same_name,
+};
 
 use super::input::texts;
 

@@ -3,8 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use slowlane_core::base::host::{Host, NAME_BYTES_MAX};
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Host, Request, Value, host::NAME_BYTES_MAX};
 use slowlane_core::policy::{Layout, Policy};
 
 use super::input::texts;

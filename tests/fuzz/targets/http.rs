@@ -12,7 +12,7 @@ use slowlane::server::Agent;
 use slowlane::server::http::Check;
 use slowlane::server::shutdown;
 use slowlane::server::stream::Stream;
-use slowlane_core::base::hold::{HoldLimits, WhenFull};
+use slowlane_core::base::{HoldLimits, WhenFull};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Sample, SloId, Timestamp, Verdict};
 use slowlane_core::law::{Admission, Arrival, Law};
 use slowlane_core::policy::Slo;
 use slowlane_core::table::Entry;

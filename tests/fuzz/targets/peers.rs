@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::peers::{Moment, Proxy};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;

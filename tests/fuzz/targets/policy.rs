@@ -4,8 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use slowlane_core::base::network::Network;
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Network, Request, Value};
 use slowlane_core::policy::map::{Line, lines};
 use slowlane_core::policy::{
     AUTOMATA_MAX, DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCH_STEPS_MAX,

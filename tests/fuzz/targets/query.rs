@@ -1,7 +1,6 @@
 //! Any text as a query: its fields are bounded, and read back as they were written.
 
-use slowlane_core::base::query::{Query, written};
-use slowlane_core::base::request::{FIELDS_MAX, Request, Value};
+use slowlane_core::base::{FIELDS_MAX, Query, Request, Value, query::written};
 
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

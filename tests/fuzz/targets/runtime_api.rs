@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use slowlane::server::runtime_api::{answer, commands};
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::policy::Policy;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

@@ -1,6 +1,6 @@
 //! Any text as the options of an SLO.
 
-use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::SloId;
 use slowlane_core::policy::Slo;
 
 pub fn run(text: &[u8]) {

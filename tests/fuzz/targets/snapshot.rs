@@ -4,10 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{KeySecret, Request, Sample, Timestamp, Value};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::snapshot::{FRAME_BYTES_MAX, PartWriter, Parts, restore};
 use slowlane_core::table::Sizing;

@@ -1,8 +1,6 @@
 //! Any text as the target of a block: it reads back, and a policy takes it or names a fault.
 
-use slowlane_core::base::blocked::{Blocked, BlockedBy};
-use slowlane_core::base::target::{Fields, TEXT_BYTES_MAX, Target};
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Blocked, BlockedBy, TEXT_BYTES_MAX, Target, Timestamp, target::Fields};
 use slowlane_core::policy::{BlockIndex, Policy};
 
 pub fn run(bytes: &[u8]) {

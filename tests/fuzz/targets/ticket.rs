@@ -1,9 +1,6 @@
 //! Any text as a ticket, and any ticket as text: each reads back as it was written, and only with its seal.
 
-use slowlane_core::base::key::{Key, KeySecret};
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::ticket::{Counted, Ticket};
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Counted, Key, KeySecret, SloId, Ticket, Timestamp};
 
 const SECRET: KeySecret = KeySecret::KNOWN;
 

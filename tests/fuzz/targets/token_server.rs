@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slowlane::store_protocol::{Answer, Question, frame, read};
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::cluster::{Presence, StoreServer};
 use tokio::runtime::Builder;
 

@@ -7,11 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, KeySecret, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::law::Assured;
 use slowlane_core::policy::{Layout, Policy};

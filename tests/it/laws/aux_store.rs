@@ -7,10 +7,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Request, Sample, Timestamp, Value};
 use slowlane_core::law::Arrival;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::AuxStore;
@@ -28,7 +25,7 @@ fn throttle(slo: &str, annex_bytes_max: usize) -> Throttle {
     Throttle::new(policy(&slo_map, &[("website.map", &websites)]), sizing, annex_bytes_max)
 }
 
-fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane_core::base::verdict::Decision {
+fn ask(throttle: &Throttle, website: usize, arrival: &Arrival) -> slowlane_core::base::Decision {
     let (website, source) = (format!("w{website}"), format!("192.0.2.{}", arrival.sharer));
     let mut request = Request::new();
     request.push(b"website", Value::Text(website.as_bytes()));

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Request, Sample, Value, Verdict};
 use slowlane_core::law::{Arrival, Law};
 use slowlane_core::table::{Cursor, Found, Page};
 use slowlane_core::throttle::Throttle;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use spop::peers::{Column, Hello, KeyType, Link, News};
 
 const NOW: Timestamp = Timestamp::from_millis(60_000);

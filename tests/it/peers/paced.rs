@@ -4,10 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::target::Target;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Request, Sample, Target, Timestamp, Value};
 use slowlane_core::peers::{Moment, Proxy};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;

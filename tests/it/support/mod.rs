@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ::slowlane_core::base::key::{KeyHasher, KeySecret};
-use ::slowlane_core::base::slo_id::SloId;
+use ::slowlane_core::base::SloId;
+use ::slowlane_core::base::{KeyHasher, KeySecret};
 use ::slowlane_core::policy::Slo;
 
 /// The longest wait for a program, on the slowest machine that runs the tests.

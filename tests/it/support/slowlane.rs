@@ -30,7 +30,7 @@ pub struct Slowlane {
 
 impl Slowlane {
     /// Starts it with these policy files: names and texts. `slo.map` must be among them. Its keys have the secret
-    /// [`KeySecret::KNOWN`](slowlane_core::base::key::KeySecret::KNOWN).
+    /// [`KeySecret::KNOWN`](slowlane_core::base::KeySecret::KNOWN).
     pub fn with_policy(files: &[(&str, &str)]) -> Slowlane {
         Slowlane::with_config(files, "[policy]\nkey_secret_file = \"secret\"\n")
     }

@@ -13,7 +13,7 @@ use thiserror::Error;
 /// It is written `127.0.0.1:9000`, `[::1]:9000`, `localhost:9000` or `unix:/run/slowlane/spop.sock`.
 ///
 /// ```
-/// use slowlane_core::base::address::Address;
+/// use slowlane_core::base::Address;
 /// let local = |text: &str| text.parse::<Address>().unwrap().is_local();
 /// assert!(local("127.0.0.1:9000") && local("[::1]:9000") && local("unix:/run/slowlane/spop.sock"));
 /// assert!(!local("192.0.2.1:9000") && !local("0.0.0.0:9000"));
@@ -47,7 +47,7 @@ impl Address {
     /// free one.
     ///
     /// ```
-    /// use slowlane_core::base::address::Address;
+    /// use slowlane_core::base::Address;
     /// let collide = |one: &str, other: &str| one.parse::<Address>().unwrap().collides(&other.parse().unwrap());
     /// assert!(collide("127.0.0.1:9000", "127.0.0.1:9000") && collide("0.0.0.0:9000", "127.0.0.1:9000"));
     /// assert!(collide("localhost:9000", "127.0.0.1:9000") && collide("unix:/a", "unix:/a"));
@@ -70,7 +70,7 @@ impl Address {
 /// Whether an IP address is a loopback address, also as IPv4-mapped IPv6.
 ///
 /// ```
-/// use slowlane_core::base::address::is_loopback;
+/// use slowlane_core::base::is_loopback;
 /// assert!(["127.0.0.2", "::1", "::ffff:127.0.0.1"].iter().all(|text| is_loopback(text.parse().unwrap())));
 /// assert!(!is_loopback("192.0.2.1".parse().unwrap()));
 /// ```
@@ -81,7 +81,7 @@ pub fn is_loopback(address: IpAddr) -> bool {
 /// The IP address of a peer, which some proxies write with its port.
 ///
 /// ```
-/// use slowlane_core::base::address::peer;
+/// use slowlane_core::base::peer;
 /// assert_eq!(peer(b"192.0.2.1:1234"), Some("192.0.2.1".parse().unwrap()));
 /// assert_eq!(peer(b"[2001:db8::1]:443"), Some("2001:db8::1".parse().unwrap()));
 /// assert_eq!(peer(b"2001:db8::1"), Some("2001:db8::1".parse().unwrap()));
@@ -98,7 +98,7 @@ pub fn peer(text: &[u8]) -> Option<IpAddr> {
 /// A listener on all addresses is reached over the loopback address.
 ///
 /// ```
-/// use slowlane_core::base::address::reachable;
+/// use slowlane_core::base::reachable;
 /// assert_eq!(reachable("0.0.0.0:9000"), "127.0.0.1:9000");
 /// assert_eq!(reachable("[::]:9000"), "[::1]:9000");
 /// assert_eq!(reachable("192.0.2.1:9000"), "192.0.2.1:9000");

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 
 /// A block in force for a request, and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,8 +30,8 @@ impl Blocked {
     /// The rest of the block in whole seconds, rounded up: the `retry_after` of a request at `now`, at least 1.
     ///
     /// ```
-    /// use slowlane_core::base::blocked::{Blocked, BlockedBy};
-    /// use slowlane_core::base::time::Timestamp;
+    /// use slowlane_core::base::{Blocked, BlockedBy};
+    /// use slowlane_core::base::Timestamp;
     /// let blocked = Blocked { by: BlockedBy::Operator(1), until: Timestamp::from_millis(9_001) };
     /// let rest = |now_ms| blocked.rest_s(Timestamp::from_millis(now_ms));
     /// assert_eq!([rest(7_000), rest(9_000), rest(9_001)], [3, 1, 1]);

@@ -6,7 +6,7 @@
 /// Every row must have as many cells as the first; a longer row panics.
 ///
 /// ```
-/// use slowlane_core::base::columns::aligned;
+/// use slowlane_core::base::aligned;
 /// let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
 /// let rows = [row(["law", "delayed", "who"]), row(["pace", "7", "everybody"])];
 /// assert_eq!(aligned(&rows, "  ", |_, heading| heading != "delayed"), "law   delayed  who\npace        7  everybody\n");

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use time::UtcDateTime;
 
-use crate::base::time::Timestamp;
-use crate::base::units::Period;
+use crate::base::{Period, Timestamp};
 
 const DAY_S: u64 = 86_400;
 

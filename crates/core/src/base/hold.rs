@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::verdict::Verdict;
+use crate::base::Verdict;
 
 /// The answer to a delayed request when no more answers may be held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

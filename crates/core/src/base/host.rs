@@ -26,7 +26,7 @@ impl<'a> Host<'a> {
     /// RFC 3986 allows more in a `reg-name`, but no name in DNS has it, and every server reads it differently.
     ///
     /// ```
-    /// use slowlane_core::base::host::Host;
+    /// use slowlane_core::base::Host;
     /// let name = |text: &'static str| Host::read(text.as_bytes());
     /// let shop = Some(Host::Name { name: b"shop.example", is_lower: true });
     /// assert_eq!([name("shop.example"), name("shop.example."), name("shop.example:80")], [shop; 3]);
@@ -88,7 +88,7 @@ pub fn path_of_base(text: &[u8]) -> usize {
 /// A host in its one form, and what follows it. None if it is no host.
 ///
 /// ```
-/// use slowlane_core::base::host::in_one_form;
+/// use slowlane_core::base::in_one_form;
 /// assert_eq!(in_one_form(b"Shop.Example.:80", b"/Login").unwrap(), b"shop.example/Login");
 /// assert_eq!(in_one_form(b"[::0:1]:80", b"/").unwrap(), b"::1/");
 /// assert_eq!(in_one_form(b"shop.example,x", b"/"), None);

@@ -24,7 +24,7 @@ impl Key {
     /// Reads sixteen hex digits, in upper or lower case: the text of `Display`.
     ///
     /// ```
-    /// use slowlane_core::base::key::Key;
+    /// use slowlane_core::base::Key;
     /// let key = Key::from_bits(0x26C7_827D_889F_6DA3);
     /// assert_eq!(Key::from_hex("26C7827D889F6DA3"), Some(key));
     /// assert_eq!(Key::from_hex("26C7"), None);
@@ -52,7 +52,7 @@ impl fmt::Debug for Key {
 /// requests with one key.
 ///
 /// ```
-/// use slowlane_core::base::key::KeySecret;
+/// use slowlane_core::base::KeySecret;
 /// let secret = KeySecret::from_bytes(*b"0123456789abcdef");
 /// assert_eq!(KeySecret::read(b"30313233343536373839616263646566\n"), Some(secret));
 /// assert_eq!(secret.to_hex(), "30313233343536373839616263646566");
@@ -116,7 +116,7 @@ impl fmt::Debug for KeySecret {
 /// does not know the secret.
 ///
 /// ```
-/// use slowlane_core::base::key::{KeyHasher, KeySecret};
+/// use slowlane_core::base::{KeyHasher, KeySecret};
 /// let key = |secret, kind, website| KeyHasher::new(secret, kind, 0).part(website).finish();
 /// let (one, other) = (KeySecret::from_bytes([1; 16]), KeySecret::from_bytes([2; 16]));
 /// assert_eq!(key(one, 2, b"shop.example"), key(one, 2, b"shop.example"));

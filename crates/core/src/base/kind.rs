@@ -21,7 +21,7 @@ impl Kind {
     /// Its name in variables, headers, metrics, logs and reports.
     ///
     /// ```
-    /// use slowlane_core::base::kind::Kind;
+    /// use slowlane_core::base::Kind;
     /// assert_eq!(Kind::ALL.map(Kind::name), ["pass", "delay", "deny"]);
     /// ```
     pub const fn name(self) -> &'static str {

@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The leading bits of an address, and their number.
 ///
 /// ```
-/// use slowlane_core::base::network::Network;
+/// use slowlane_core::base::Network;
 /// let network = |address: &str, prefix| Network::of(address.parse().unwrap(), prefix).to_string();
 /// assert_eq!(network("192.0.2.77", 24), "192.0.2.0/24");
 /// assert_eq!(network("2001:db8::1", 0), "::/0");
@@ -41,7 +41,7 @@ impl Network {
     /// Whether an address is in it. IPv4-mapped IPv6 counts as IPv4.
     ///
     /// ```
-    /// use slowlane_core::base::network::Network;
+    /// use slowlane_core::base::Network;
     /// let ten: Network = "10.0.0.0/8".parse().unwrap();
     /// assert!(["10.1.2.3", "::ffff:10.1.2.3"].iter().all(|text| ten.contains(text.parse().unwrap())));
     /// assert!(["11.0.0.1", "::10.1.2.3", "2001:db8::1"].iter().all(|text| !ten.contains(text.parse().unwrap())));
@@ -69,7 +69,7 @@ pub enum NetworkError {
 /// mostly a mistake in the length. A network of IPv4-mapped addresses is one of IPv4.
 ///
 /// ```
-/// use slowlane_core::base::network::Network;
+/// use slowlane_core::base::Network;
 /// let read = |text: &str| text.parse::<Network>().map(|network| network.to_string()).map_err(|error| error.to_string());
 /// assert_eq!(read("192.0.2.7").unwrap(), "192.0.2.7");
 /// assert_eq!(read("::ffff:10.0.0.0/104").unwrap(), "10.0.0.0/8");

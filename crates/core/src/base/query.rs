@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
-use crate::base::request::{FIELDS_MAX, Request, Value};
+use crate::base::{FIELDS_MAX, Request, Value};
 
 /// Bytes to escape, like `%41`: all but letters, digits and `-._~:`, because others may have a meaning to a reader.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');

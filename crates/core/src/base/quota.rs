@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::units::Rate;
+use crate::base::Rate;
 
 /// A number of requests in a window, or in flight at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Quota {
     /// `q` / `w` is exactly the rate, and the requests left never exceed `q`.
     ///
     /// ```
-    /// use slowlane_core::base::quota::Quota;
+    /// use slowlane_core::base::Quota;
     /// let quota = |burst, rate: &str| Quota::of_bucket(burst, rate.parse().unwrap()).to_string();
     /// assert_eq!(quota(100, "50/s"), "q=100;w=2");
     /// assert_eq!(quota(10, "30/m"), "q=30;w=60");
@@ -46,7 +46,7 @@ impl Quota {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::base::quota::Quota;
+    /// use slowlane_core::base::Quota;
     /// assert_eq!(Quota::of_window(1000, Duration::from_secs(60)).to_string(), "q=1000;w=60");
     /// assert_eq!(Quota::of_window(20, Duration::from_millis(1500)).to_string(), "q=40;w=3");
     /// ```

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::slo_id::SloId;
-use crate::base::ticket::Ticket;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::{Decision, SloId, Ticket, Verdict};
 
 /// What a proxy learns of a decision. Much smaller than that, because replies are remembered.
 ///

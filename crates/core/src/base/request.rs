@@ -18,7 +18,7 @@ pub enum Value<'a> {
     Number(i64),
     /// A host name with upper-case letters, equal to the name in lower case.
     Name(&'a [u8]),
-    /// The text of a host field that is no [`Host`](crate::base::host::Host).
+    /// The text of a host field that is no [`Host`](crate::base::Host).
     NoHost(&'a [u8]),
     /// A host in another spelling than its one form, and a path behind it. Equal to that form and the path.
     Base {
@@ -32,7 +32,7 @@ impl<'a> Value<'a> {
     /// The value of an address in its canonical form.
     ///
     /// ```
-    /// use slowlane_core::base::request::Value;
+    /// use slowlane_core::base::Value;
     /// assert_eq!(Value::address("::ffff:192.0.2.1".parse().unwrap()),
     ///            Value::address("192.0.2.1".parse().unwrap()));
     /// ```
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
     /// The first value with this name. `-` equals `_`: headers have `-` where variables have `_`.
     ///
     /// ```
-    /// use slowlane_core::base::request::{Request, Value};
+    /// use slowlane_core::base::{Request, Value};
     /// let mut request = Request::new();
     /// request.push(b"website", Value::Text(b"shop.example"));
     /// assert_eq!(request.get(b"website"), Some(Value::Text(b"shop.example")));

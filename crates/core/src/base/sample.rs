@@ -19,7 +19,7 @@ impl Sample {
     /// A uniform random factor in `[1 - spread, 1 + spread)`.
     ///
     /// ```
-    /// use slowlane_core::base::sample::Sample;
+    /// use slowlane_core::base::Sample;
     /// assert_eq!(Sample::from_bits(0).factor(0.1), 0.9);
     /// assert_eq!(Sample::MIDDLE.factor(0.1), 1.0);
     /// ```

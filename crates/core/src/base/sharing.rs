@@ -25,7 +25,7 @@ impl Sharing {
     /// Its name in `slo.map` and in reports.
     ///
     /// ```
-    /// use slowlane_core::base::sharing::Sharing;
+    /// use slowlane_core::base::Sharing;
     /// assert_eq!(Sharing::ALL.map(Sharing::name), ["rate", "count", "lease", "split", "local"]);
     /// ```
     pub const fn name(self) -> &'static str {

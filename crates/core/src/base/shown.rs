@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 /// UTF-8 become escapes. A backslash stays: the text is for people, not for parsers.
 ///
 /// ```
-/// use slowlane_core::base::shown::Shown;
+/// use slowlane_core::base::Shown;
 /// assert_eq!(Shown(b"caf\xc3\xa9.example").to_string(), "café.example");
 /// assert_eq!(Shown(b"\x1b[31mred\r\n").to_string(), r"\u{1b}[31mred\r\n");
 /// assert_eq!(Shown("\u{202e}elpmaxe\u{9b}".as_bytes()).to_string(), r"\u{202e}elpmaxe\u{9b}");

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// An SLO's number, 0 to 9999.
 ///
 /// ```
-/// use slowlane_core::base::slo_id::SloId;
+/// use slowlane_core::base::SloId;
 /// let shop = SloId::new(2001).unwrap();
 /// assert_eq!(shop.kind(), 2);
 /// assert_eq!(SloId::new(10_000), None);

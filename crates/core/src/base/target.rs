@@ -6,8 +6,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::base::key::Key;
-use crate::base::shown::shown;
+use crate::base::{Key, shown};
 
 /// The most fields of a target.
 pub const TARGET_FIELDS_MAX: usize = 8;
@@ -107,7 +106,7 @@ impl Target {
     /// Reads the text of `Display`. The fields may come in any order.
     ///
     /// ```
-    /// use slowlane_core::base::target::Target;
+    /// use slowlane_core::base::Target;
     /// let target = Target::parse(b"website=shop.example source=192.0.2.66").unwrap();
     /// assert_eq!(target.to_string(), "source=192.0.2.66 website=shop.example");
     /// assert!(matches!(Target::parse(b"key=26C7827D889F6DA3"), Ok(Target::Key(_))));

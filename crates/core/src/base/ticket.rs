@@ -7,9 +7,7 @@ use arrayvec::{ArrayString, ArrayVec};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::base::key::{Key, KeySecret};
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
+use crate::base::{Key, KeySecret, SloId, Timestamp};
 
 /// The most SLOs that one ticket names.
 pub const COUNTED_MAX: usize = 3;
@@ -20,8 +18,8 @@ pub const COUNTED_MAX: usize = 3;
 /// seal: a keyed hash of the text before it. Without the secret nobody can make or alter a ticket.
 ///
 /// ```
-/// use slowlane_core::base::key::{Key, KeySecret};
-/// use slowlane_core::base::ticket::{Counted, Ticket};
+/// use slowlane_core::base::{Key, KeySecret};
+/// use slowlane_core::base::{Counted, Ticket};
 /// use slowlane_core::base::{slo_id::SloId, time::Timestamp};
 ///
 /// let counted = Counted { slo: SloId::new(2001).unwrap(), key: Key::from_bits(255), serial: 7 };

@@ -14,7 +14,7 @@ pub const EARLIEST: Duration = Duration::from_secs(20 * 365 * 86_400);
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::base::time::Timestamp;
+/// use slowlane_core::base::Timestamp;
 ///
 /// let noon = Timestamp::from_millis(1_000);
 /// assert_eq!((noon + Duration::from_millis(5)).since(noon), Duration::from_millis(5));

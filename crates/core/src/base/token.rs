@@ -25,7 +25,7 @@ impl Token {
     /// Whether the value of an `Authorization` header holds this token.
     ///
     /// ```
-    /// use slowlane_core::base::token::Token;
+    /// use slowlane_core::base::Token;
     /// let token = Token::try_from("0123456789abcdef".to_owned()).unwrap();
     /// assert!(token.is_in(b"Bearer 0123456789abcdef"));
     /// assert!(!token.is_in(b"Bearer 0123456789abcdeF") && !token.is_in(b"Bearer ") && !token.is_in(b""));

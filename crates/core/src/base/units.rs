@@ -74,7 +74,7 @@ pub const UNLIMITED: &str = "unlimited";
 /// A number of requests per period: 0, or from 1 per month to 1,000,000 per second.
 ///
 /// ```
-/// use slowlane_core::base::units::Rate;
+/// use slowlane_core::base::Rate;
 /// let rate: Rate = "50/s".parse().unwrap();
 /// assert_eq!(rate.slot().as_millis(), 20);
 /// assert_eq!("90/m".parse::<Rate>().unwrap().per_second(), 1.5);
@@ -127,7 +127,7 @@ impl Rate {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::base::units::Rate;
+    /// use slowlane_core::base::Rate;
     /// let rate: Rate = "90/m".parse().unwrap();
     /// assert_eq!(rate.requests_in(Duration::from_secs(10)), 15);
     /// ```

@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::blocked::Blocked;
-use crate::base::key::Key;
-use crate::base::kind::Kind;
-use crate::base::slo_id::SloId;
-use crate::base::ticket::{COUNTED_MAX, Counted, Ticket};
-use crate::base::time::Timestamp;
+use crate::base::{Blocked, COUNTED_MAX, Counted, Key, Kind, SloId, Ticket, Timestamp};
 
 /// The result of a law for one request, ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,7 +57,7 @@ impl Verdict {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::base::verdict::Verdict;
+    /// use slowlane_core::base::Verdict;
     /// assert_eq!(Verdict::Delay(Duration::from_micros(19_400)).delay_ms(), 20);
     /// assert_eq!(Verdict::Pass.delay_ms(), 0);
     /// ```
@@ -153,7 +148,7 @@ impl Decision {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::{base::key::Key, base::slo_id::SloId, base::time::Timestamp, base::verdict::{Assurance, Decision, Judged, Verdict}};
+    /// use slowlane_core::base::{Assurance, Decision, Judged, Key, SloId, Timestamp, Verdict};
     ///
     /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
     /// let first = Judged {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::target::Target;
-use crate::base::time::Timestamp;
+use crate::base::{Target, Timestamp};
 
 /// The most blocks of operators, as on each node.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;

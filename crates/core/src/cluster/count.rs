@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::cluster::exchange::Exchange;
 use crate::cluster::plan::{Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;

@@ -1,6 +1,6 @@
 //! The messages of a node about one key: at most one of them is on its way.
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 
 /// A message without an answer for so long is lost: twice the usual time after which the store counts as silent.
 const LOST_AFTER_S: f64 = 1.0;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::cluster::share::{Arguments, LocalView, Share};
 use crate::table::{BoundedMap, Expiring};
 

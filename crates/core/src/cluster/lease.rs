@@ -15,8 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::date::around;
-use crate::base::time::Timestamp;
+use crate::base::{Timestamp, date::around};
 use crate::cluster::exchange::Exchange;
 use crate::cluster::plan::{Plan, QuotaPlan};
 use crate::cluster::record::Decayed;

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::cluster::plan::UNREPORTED;
 use crate::cluster::share::Share;
 use crate::table::Entry;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Timestamp, Verdict};
 use crate::cluster::count::CountView;
 use crate::cluster::lease::LeaseView;
 use crate::cluster::share::{Answer, Arguments, LocalView, Share, Situation};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::{Key, KeySecret};
+use crate::base::{Key, KeySecret};
 
 /// What a node reports about itself in each heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -4,9 +4,7 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Key, Timestamp, Verdict};
 use crate::cluster::explain::explain;
 use crate::cluster::keys::{Kept, KeyUpdate, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::cluster::members::{Beat, Member, Membership, PRESENT, Presence, SECRET_KEPT};
 
 /// The most nodes: half of the connections that a token server takes.

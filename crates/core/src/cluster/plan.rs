@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::units::Period;
+use crate::base::Period;
 use crate::cluster::settings::{OnSilence, Settings};
 use crate::law::Gcra;
 

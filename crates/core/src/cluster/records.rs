@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::cluster::count::CountRecord;
 use crate::cluster::lease::LeaseRecord;
 use crate::cluster::record::Record;

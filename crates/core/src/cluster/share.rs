@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::sharing::Sharing;
+use crate::base::Sharing;
 use crate::cluster::count::{CountMessage, CountRecord, CountReply, CountView};
 use crate::cluster::lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
 use crate::cluster::plan::{Plan, QuotaPlan};

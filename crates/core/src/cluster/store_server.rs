@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::cluster::block_log::{BlockLog, BlockNews, BlockUpdate};
 use crate::cluster::keys::KeyUpdate;
 use crate::cluster::members::{Beat, Membership, Presence};
@@ -116,8 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::key::Key;
-    use crate::base::target::Target;
+    use crate::base::{Key, Target};
     use crate::cluster::{
         Arguments, BlockChange, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message,
         Reply, records::tests::message,

@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::cluster::exchange::Exchange;
 use crate::cluster::plan::{BAND_S, Plan, SLOW_MEMORY_S};
 use crate::cluster::record::{Decayed, Message, Reply};

@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::verdict::Verdict;
+use crate::base::Verdict;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};

@@ -1,6 +1,6 @@
 //! A request that a law let through earlier.
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 
 /// An earlier request that has now ended or is taken back.
 #[derive(Clone, Copy, Debug)]

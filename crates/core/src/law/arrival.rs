@@ -1,12 +1,11 @@
 //! A request as a law sees it.
 
-use crate::base::sample::Sample;
-use crate::base::time::Timestamp;
+use crate::base::{Sample, Timestamp};
 
 /// The moment of a request, its cost and its source.
 ///
 /// ```
-/// use slowlane_core::{law::Arrival, base::time::Timestamp};
+/// use slowlane_core::{law::Arrival, base::Timestamp};
 /// let now = Timestamp::from_millis(1);
 /// assert_eq!(Arrival::at(now).cost, 1);
 /// let export = Arrival { cost: 20, ..Arrival::at(now) };

@@ -16,8 +16,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
-use crate::base::units::Rate;
+use crate::base::{Rate, Timestamp};
 use crate::law::formula::{compared, number};
 use crate::law::gcra::Gcra;
 use crate::law::objective::Objective;
@@ -27,7 +26,7 @@ use crate::table::Entry;
 /// The assured rate of an SLO, with the burst of that SLO.
 ///
 /// ```
-/// use slowlane_core::{base::time::Timestamp, law::{Assured, Objective}, table::Entry};
+/// use slowlane_core::{base::Timestamp, law::{Assured, Objective}, table::Entry};
 ///
 /// // 10/s with a burst of 2: the third at once is not carried, and one more after a tenth of a second is.
 /// let assured = Assured::new(Objective { burst: 2, rate: "10/s".parse().unwrap() });

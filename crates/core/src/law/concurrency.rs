@@ -20,9 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Quota, Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -46,7 +44,7 @@ const MAX_MAX: u32 = (1 << COUNT_BITS) - 1;
 /// The law `concurrency` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Admission, Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Admission, Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // Two at a time: the third is denied until one has ended.
 /// let objective = Objective { burst: 0, rate: "1/s".parse().unwrap() };

@@ -30,7 +30,7 @@
 
 use std::time::Duration;
 
-use crate::base::verdict::Verdict;
+use crate::base::Verdict;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -59,7 +59,7 @@ const LOOK_AHEAD_S: u64 = 60;
 /// The law `fair` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // 10/s: one source asks again and again. Once another has come, it gets slots in between.
 /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };

@@ -1,7 +1,6 @@
 //! The laws of the rates 0 and unlimited: no request passes, or every one.
 
-use crate::base::quota::Quota;
-use crate::base::verdict::{UNCOUNTED, Verdict};
+use crate::base::{Quota, UNCOUNTED, Verdict};
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;

@@ -15,10 +15,7 @@
 
 use std::time::Duration;
 
-use crate::base::date::around;
-use crate::base::time::Timestamp;
-use crate::base::units::Period;
-use crate::base::verdict::Verdict;
+use crate::base::{Period, Timestamp, Verdict, date::around};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -34,7 +31,7 @@ use crate::table::Entry;
 /// The law `fixed-window` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // Two in the second that begins with the first.
 /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
-use crate::base::units::written;
+use crate::base::{Quota, units::written};
 
 /// At most three decimals, without trailing zeros: `31`, `0.5`, `9.921`.
 pub(crate) fn number(value: f64) -> String {

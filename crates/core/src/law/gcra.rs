@@ -28,8 +28,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -85,7 +84,7 @@ impl Gcra {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
     ///
     /// // 10/s with a burst of 10: eleven ask at once, the last waits a tenth of a second.
     /// let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
@@ -105,7 +104,7 @@ impl Gcra {
     /// The law `token-bucket`.
     ///
     /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
     ///
     /// // 10/s with a burst of 2: two pass, the third comes a tenth of a second too early.
     /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
@@ -123,7 +122,7 @@ impl Gcra {
     /// The law `leaky-bucket`.
     ///
     /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp, base::verdict::Verdict};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
     ///
     /// // 10/s with room for 2: the third overflows until a tenth of a second has drained one.
     /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
@@ -191,7 +190,7 @@ impl Gcra {
     /// The theoretical arrival time (TAT) of a key: the moment at which its bucket is full again.
     ///
     /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
     /// // 10/s with a burst of 20: after three requests at once, the bucket is full in 0.3 s.
     /// let objective = Objective { burst: 20, rate: "10/s".parse().unwrap() };
     /// let now = Timestamp::from_millis(9_000);
@@ -210,7 +209,7 @@ impl Gcra {
     /// bounded.
     ///
     /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
     /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
     /// let law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap().owing().unwrap();
     /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));

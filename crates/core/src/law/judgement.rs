@@ -1,8 +1,6 @@
 //! The answer of a law to one request, or of a block before it.
 
-use crate::base::blocked::Blocked;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{UNCOUNTED, Verdict};
+use crate::base::{Blocked, Timestamp, UNCOUNTED, Verdict};
 
 /// The verdict, and the room that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The promise of an SLO.
 
-use crate::base::units::Rate;
+use crate::base::Rate;
 
 /// A customer gets `burst` requests at once, then `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::table::deque_bytes_after;
 
 /// The open tickets of one key, in the order of their serials.

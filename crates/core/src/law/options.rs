@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::base::shown::cut;
-use crate::base::units::{self, Rate, UnitError, written};
+use crate::base::units::{self, written};
+use crate::base::{Rate, UnitError, cut};
 
 /// A bad option, with the values that it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -3,8 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::base::sharing::Sharing;
-use crate::base::units::Rate;
+use crate::base::{Rate, Sharing};
 use crate::law::adaptive::Adaptive;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -154,7 +153,7 @@ impl Law {
     /// The law's formula with the numbers of this request in it.
     ///
     /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
     ///
     /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
     /// let law = Law::new("pace", objective, Options::default()).unwrap();
@@ -261,7 +260,7 @@ impl Law {
     /// The ways in which nodes can share the law, the default first.
     ///
     /// ```
-    /// use slowlane_core::base::sharing::Sharing;
+    /// use slowlane_core::base::Sharing;
     /// use slowlane_core::law::{Law, Objective, Options};
     /// let objective = Objective { burst: 100, rate: "50/s".parse().unwrap() };
     /// let sharings = |name| Law::new(name, objective, Options::default()).unwrap().sharings();

@@ -3,8 +3,7 @@
 use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::base::quota::Quota;
-use crate::base::time::Timestamp;
+use crate::base::{Quota, Timestamp};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;

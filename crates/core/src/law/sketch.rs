@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;

@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use crate::base::verdict::Verdict;
+use crate::base::Verdict;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -38,7 +38,7 @@ const COUNTS_BITS: u32 = u64::BITS;
 /// The law `sliding-buckets` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // 10/s in two halves: ten at the end of one half. A half later they have fallen out, but only five more may
 /// // come before the whole second is over.

@@ -14,8 +14,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -36,7 +35,7 @@ const ADMISSIONS_MAX: u32 = 65_536;
 /// The law `sliding-log` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // Two a second, in any second.
 /// let objective = Objective { burst: 0, rate: "2/s".parse().unwrap() };

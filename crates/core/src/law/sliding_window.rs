@@ -21,8 +21,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -38,7 +37,7 @@ use crate::table::{Entry, Seen, State};
 /// The law `sliding-window` for one objective.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // Adobe's example at 5/s: 4 in the window before, 2 in this one, and half a window later the fifth.
 /// let objective = Objective { burst: 0, rate: "5/s".parse().unwrap() };

@@ -1,6 +1,6 @@
 //! What a key has used of its quota.
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 
 /// What a key has used of its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

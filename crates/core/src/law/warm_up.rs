@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::verdict::Verdict;
+use crate::base::Verdict;
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -44,7 +44,7 @@ const STORED_MAX: f64 = (1 << 24) as f64 - 1.0;
 /// The law `warm-up` for one objective. Times are nanoseconds.
 ///
 /// ```
-/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::time::Timestamp};
+/// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
 ///
 /// // 10/s, three times slower when cold: the first passes, and the second waits 0.3 s.
 /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::quota::Quota;
-use crate::base::units::{Period, Rate};
+use crate::base::{Period, Quota, Rate};
 use crate::law::formula::{allowance, option};
 use crate::law::objective::Objective;
 use crate::law::options::{OptionError, Options};

@@ -4,11 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::request::{Request, Value};
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Judged, Verdict};
+use crate::base::{Decision, Judged, Key, Request, SloId, Timestamp, Value, Verdict};
 use crate::law::Judgement;
 use crate::peers::names::{LIMITS, Pair};
 use crate::peers::update::{self, Numbers};

@@ -1,6 +1,6 @@
 //! Tables of a proxy whose keys cannot be limited, in words for operators.
 
-use crate::base::shown::shown;
+use crate::base::shown;
 use crate::peers::names::Pair;
 use crate::peers::update::Numbers;
 use spop::peers::{Column, Definition, KeyType};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::throttle::{Paced, ProxyLimits};
 
 /// The columns of the table with the limits: slot, tau, the most, X. Microseconds, X modulo 2^32.
@@ -37,7 +37,7 @@ pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::{base::time::Timestamp, peers::numbers, throttle::{Paced, ProxyLimits}};
+/// use slowlane_core::{base::Timestamp, peers::numbers, throttle::{Paced, ProxyLimits}};
 /// // burst=100 rate=50/s: 20 ms a slot, 2 s a burst. The bucket is full in one second.
 /// let now = Timestamp::from_millis(60_000);
 /// let (slot, burst, max_delay) = (Duration::from_millis(20), Duration::from_secs(2), Duration::from_secs(5));

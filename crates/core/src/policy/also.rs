@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::verdict::JUDGED_MAX;
+use crate::base::JUDGED_MAX;
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::generation::Policy;
 use crate::policy::warning::WarningKind;

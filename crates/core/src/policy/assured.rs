@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::units::Rate;
+use crate::base::Rate;
 use crate::law::{Law, number};
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::generation::Policy;

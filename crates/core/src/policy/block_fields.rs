@@ -2,11 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::base::blocked::Blocked;
-use crate::base::network::{Network, canonical, read};
-use crate::base::request::Value;
-use crate::base::shown::shown;
-use crate::base::target;
+use crate::base::network::{canonical, read};
+use crate::base::{Blocked, Network, Value, shown, target};
 use crate::policy::block_index::{BlockIndex, BlockTargetError};
 use crate::policy::field::Field;
 use crate::policy::fields::Text;
@@ -19,7 +16,7 @@ impl Policy {
     /// keys: for IPv6 usually a /64.
     ///
     /// ```
-    /// use slowlane_core::{base::target::Target, policy::Policy};
+    /// use slowlane_core::{base::Target, policy::Policy};
     /// let typed = [("source", "2001:db8::1"), ("website", "Shop.example:80")];
     /// let target = Target::Fields(Policy::builtin().block_fields(typed).unwrap());
     /// assert_eq!(target.to_string(), "source=2001:db8::/64 website=shop.example");

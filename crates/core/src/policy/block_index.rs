@@ -10,10 +10,8 @@ use arrayvec::ArrayVec;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use thiserror::Error;
 
-use crate::base::blocked::Blocked;
-use crate::base::network::{Network, canonical, read};
-use crate::base::request::Value;
-use crate::base::target::{self, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX};
+use crate::base::network::{canonical, read};
+use crate::base::{Blocked, Network, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX, Value, target};
 use crate::policy::extra::EXTRA_MAX;
 use crate::policy::fields::{Fields, Place, Text, Values};
 

@@ -2,11 +2,9 @@
 
 use arrayvec::ArrayVec;
 
-use crate::base::blocked::{Blocked, BlockedBy};
-use crate::base::key::{Key, KeyHasher};
-use crate::base::request::{Request, Value};
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Assurance, JUDGED_MAX, Judged};
+use crate::base::{
+    Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
+};
 use crate::law::Judgement;
 use crate::policy::bounds::COST_MAX;
 use crate::policy::extra::EXTRA_MAX;
@@ -34,7 +32,7 @@ const _: () = assert!(VALUES_MAX >= PLACES_MAX + EXTRA_MAX, "room for one reques
 /// A batch belongs to one policy, so no decision mixes two generations.
 ///
 /// ```
-/// use slowlane_core::{base::request::{Request, Value}, policy::{Batch, Policy}};
+/// use slowlane_core::{base::{Request, Value}, policy::{Batch, Policy}};
 /// let policy = Policy::builtin();
 /// let mut batch = Batch::of(&policy);
 /// batch.draft().field(b"website", Value::Text(b"shop.example"));
@@ -261,7 +259,7 @@ impl Policy {
     ///
     /// ```
     /// # use std::{io, path::Path};
-    /// # use slowlane_core::{policy::{Layout, Policy}, base::request::{Request, Value}};
+    /// # use slowlane_core::{policy::{Layout, Policy}, base::{Request, Value}};
     /// let read = |path: &Path| match path.to_str() {
     ///     Some("slo.map") => Ok(b"0 burst=1 rate=1/s\n1001 burst=9 rate=9/s\n2001 burst=1 rate=1/s also=owner".to_vec()),
     ///     Some("owner.map") => Ok(b"acme 1001".to_vec()),

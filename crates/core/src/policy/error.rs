@@ -4,11 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::base::request::FIELDS_MAX;
-use crate::base::sharing::Sharing;
-use crate::base::shown::cut;
-use crate::base::slo_id::SloId;
-use crate::base::units::{Rate, written};
+use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, cut, units::written};
 use crate::law::OptionError;
 use crate::policy::bounds::{BURST_YEARS_MAX, DEFAULT_LINE, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 use crate::policy::finding::{Finding, Findings};

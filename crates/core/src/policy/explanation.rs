@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use crate::base::request::Request;
-use crate::base::slo_id::SloId;
+use crate::base::{Request, SloId};
 use crate::policy::classify::{Batch, Case, Cases};
 use crate::policy::fields::{Masks, Place, Values};
 use crate::policy::generation::Policy;

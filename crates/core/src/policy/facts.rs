@@ -1,7 +1,6 @@
 //! The fields of a request that a policy uses, to name a key to an operator.
 
-use crate::base::request::Value;
-use crate::base::slo_id::SloId;
+use crate::base::{SloId, Value};
 use crate::policy::classify::Batch;
 use crate::policy::fields::{Fields, Masks, Place, Values};
 use crate::policy::generation::Policy;
@@ -21,7 +20,7 @@ impl Batch<'_, '_> {
     /// Gives `each` the fields of a request that the policy uses. The fields of the SLO's key come first.
     ///
     /// ```
-    /// # use slowlane_core::{policy::{Batch, Policy}, base::request::{Request, Value}, base::slo_id::SloId};
+    /// # use slowlane_core::{policy::{Batch, Policy}, base::{Request, SloId, Value}};
     /// let policy = Policy::builtin();
     /// let (mut batch, mut request) = (Batch::of(&policy), Request::new());
     /// request.push(b"website", Value::Text(b"shop.example"));

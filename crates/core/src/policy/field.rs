@@ -1,8 +1,6 @@
 //! One field: its name, and the kind of its values.
 
-use crate::base::address::peer;
-use crate::base::host::{Host, path_of_base};
-use crate::base::request::{Value, is_same_name};
+use crate::base::{Host, Value, is_same_name, path_of_base, peer};
 use crate::policy::layout::{is_base, is_host};
 
 /// A field that a policy or a block uses.

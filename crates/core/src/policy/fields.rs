@@ -5,10 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 
-use crate::base::host::in_one_form;
-use crate::base::key::KeyHasher;
-use crate::base::network::{Network, v4_mask, v6_mask};
-use crate::base::request::{FIELDS_MAX, Value};
+use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, v4_mask, v6_mask};
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
 use crate::policy::layout::{Layout, TYPES};

@@ -7,12 +7,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::hold::HOLD_SHIPPED;
-use crate::base::key::KeySecret;
-use crate::base::quota::Quota;
-use crate::base::sharing::Sharing;
-use crate::base::slo_id::SloId;
-use crate::base::verdict::UNCOUNTED;
+use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, UNCOUNTED};
 use crate::policy::block_index::Blocks;
 use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::carried::Missing;
@@ -33,7 +28,7 @@ use crate::table::Sketch;
 /// ```
 /// use std::{io, path::Path};
 /// use slowlane_core::policy::{Layout, Policy};
-/// use slowlane_core::base::request::{Request, Value};
+/// use slowlane_core::base::{Request, Value};
 ///
 /// let read = |path: &Path| match path.to_str() {
 ///     Some("maps/slo.map") => Ok(b"0 burst=10000 rate=5000/s\n2001 burst=100 rate=50/s".to_vec()),

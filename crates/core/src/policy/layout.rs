@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::base::request::FIELDS_MAX;
-use crate::base::slo_id::SloId;
+use crate::base::{FIELDS_MAX, SloId};
 
 /// The number of types: one for each thousands digit of an id.
 pub(super) const TYPES: usize = SloId::END / 1000;

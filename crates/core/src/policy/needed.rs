@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::base::slo_id::SloId;
+use crate::base::SloId;
 use crate::policy::carried::Missing;
 use crate::policy::classify::Batch;
 use crate::policy::fields::Place;
@@ -23,7 +23,7 @@ impl Batch<'_, '_> {
     ///
     /// ```
     /// # use std::{io, path::Path};
-    /// use slowlane_core::{base::request::{Request, Value}, policy::{Batch, Layout, Policy}};
+    /// use slowlane_core::{base::{Request, Value}, policy::{Batch, Layout, Policy}};
     /// # let read = |path: &Path| match path.to_str() {
     /// #     Some("slo.map") => Ok(b"0 rate=unlimited\n1001 burst=1 rate=1/s".to_vec()),
     /// #     Some("owner.map") => Ok(b"acme 1001".to_vec()),
@@ -96,7 +96,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::request::{FIELDS_MAX, Request, Value};
+    use crate::base::{FIELDS_MAX, Request, Value};
     use crate::policy::{BATCH_MAX, Layout, Lookup, Method};
 
     fn parsed(layout: &Layout, files: &[(&str, &str)]) -> Policy {

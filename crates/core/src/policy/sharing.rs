@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::sharing::Sharing;
-use crate::base::slo_id::SloId;
+use crate::base::{Sharing, SloId};
 use crate::law::{Law, Window};
 use crate::policy::generation::Policy;
 use crate::policy::read::slo::Slo;

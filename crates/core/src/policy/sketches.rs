@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::slo_id::SloId;
+use crate::base::SloId;
 use crate::policy::generation::Policy;
 use crate::table::Sketch;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hashbrown::DefaultHashBuilder;
 
-use crate::base::shown::{self, shown};
+use crate::base::{cut, shown};
 use crate::policy::generation::Policy;
 use crate::policy::read::map::{self, Line};
 use crate::policy::read::size::MapSize;
@@ -43,7 +43,7 @@ impl Policy {
             true => format!("no change: {}", self.summary()),
             false => changes.join("; "),
         };
-        shown::cut(text, CHANGES_CHARS_MAX)
+        cut(text, CHANGES_CHARS_MAX)
     }
 
     /// The files that are gone, or have less than half of the lines that another policy has: maybe half-written.
@@ -79,7 +79,7 @@ impl Policy {
         let [now, was] = [&now, &was].map(|lines| lines.iter().map(slo).collect::<BTreeMap<_, _>>());
         let changed = now.iter().filter_map(|(id, &value)| match was.get(id) {
             Some(&was) => slo_change(was, value).map(|change| format!("SLO {id} {change}")),
-            None => Some(format!("SLO {id} added ({})", cut(&String::from_utf8_lossy(value)))),
+            None => Some(format!("SLO {id} added ({})", short(&String::from_utf8_lossy(value)))),
         });
         let removed = was.keys().filter(|id| !now.contains_key(*id)).map(|id| format!("SLO {id} removed"));
         let mut changes: Vec<String> = changed.chain(removed).collect();
@@ -124,16 +124,16 @@ fn slo_change(was: &[u8], now: &[u8]) -> Option<String> {
     };
     let (was, now) = (words(&was), words(&now));
     let value = |words: &[(String, String)], name: &str| {
-        words.iter().find(|(given, _)| given == name).map(|(_, value)| cut(value))
+        words.iter().find(|(given, _)| given == name).map(|(_, value)| short(value))
     };
     let changed = now.iter().filter_map(|(name, to)| match value(&was, name) {
-        Some(from) if from == cut(to) => None,
-        Some(from) => Some(format!("{} {from} -> {}", cut(name), cut(to))),
-        None => Some(format!("{}={} added", cut(name), cut(to))),
+        Some(from) if from == short(to) => None,
+        Some(from) => Some(format!("{} {from} -> {}", short(name), short(to))),
+        None => Some(format!("{}={} added", short(name), short(to))),
     });
     let is_gone = |(name, _): &&(String, String)| value(&now, name).is_none();
     let removed = was.iter().filter(is_gone);
-    let removed = removed.map(|(name, value)| format!("{}={} removed", cut(name), cut(value)));
+    let removed = removed.map(|(name, value)| format!("{}={} removed", short(name), short(value)));
     let changes: Vec<String> = changed.chain(removed).collect();
     (!changes.is_empty()).then(|| changes.join(", "))
 }
@@ -159,8 +159,8 @@ fn difference(texts: [&[u8]; 2]) -> (usize, usize, bool) {
 }
 
 /// Text of a file, safe to show and not too long.
-fn cut(text: &str) -> String {
-    shown::cut(shown(text), VALUE_CHARS_MAX)
+fn short(text: &str) -> String {
+    cut(shown(text), VALUE_CHARS_MAX)
 }
 
 fn shown_path(path: &Path) -> String {

@@ -7,9 +7,7 @@ use std::{fs, io};
 
 use proptest::prelude::*;
 
-use crate::base::key::{Key, KeyHasher, KeySecret};
-use crate::base::request::{Request, Value};
-use crate::base::slo_id::SloId;
+use crate::base::{Key, KeyHasher, KeySecret, Request, SloId, Value};
 use crate::policy::*;
 
 const SLO_MAP: &str = "0 burst=10000 rate=5000/s\n1001 burst=1 rate=1/s\n2001 burst=1 rate=1/s\n\

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::base::hold::HOLD_SHIPPED;
-use crate::base::slo_id::SloId;
-use crate::base::units::{Rate, written};
+use crate::base::{HOLD_SHIPPED, Rate, SloId, units::written};
 use crate::policy::finding::{Finding, Findings};
 
 /// The most warnings that are kept; more are only counted.

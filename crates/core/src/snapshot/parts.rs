@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::{Key, KeySecret};
-use crate::base::time::Timestamp;
+use crate::base::{Key, KeySecret, Timestamp};
 use crate::law::AuxState;
 use crate::table::Entry;
 use crate::throttle::Block;

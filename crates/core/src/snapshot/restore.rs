@@ -2,8 +2,7 @@
 
 use std::io::Read;
 
-use crate::base::target::Target;
-use crate::base::time::Timestamp;
+use crate::base::{Target, Timestamp};
 use crate::snapshot::error::SnapshotError;
 use crate::snapshot::frames::Parts;
 use crate::snapshot::parts::{Part, Row};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::time::{EARLIEST, Timestamp};
+use crate::base::{EARLIEST, Timestamp};
 
 /// A clock that is set back by more than this is believed: the snapshot is then of a time when it was wrong.
 const AHEAD_MAX: Duration = Duration::from_secs(86_400);
@@ -16,7 +16,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::base::time::Timestamp;
+/// use slowlane_core::base::Timestamp;
 /// use slowlane_core::snapshot::resumed;
 ///
 /// let at = |second: u64| Timestamp::from_millis(1_700_000_000_000 + second * 1_000);

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use crate::base::key::Key;
-use crate::base::target::TEXT_BYTES_MAX;
-use crate::base::time::Timestamp;
+use crate::base::{Key, TEXT_BYTES_MAX, Timestamp};
 use crate::snapshot::frames::{FRAME_BYTES_MAX, PartWriter};
 use crate::snapshot::parts::{Head, Lifetime, Part, Row};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};

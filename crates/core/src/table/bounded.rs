@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::table::locks::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::table::spread::Spread;
 use crate::table::store::lock;
@@ -52,7 +51,7 @@ pub trait Expiring {
 /// of others.
 ///
 /// ```
-/// use slowlane_core::{base::key::Key, base::time::Timestamp, table::{BoundedMap, Expiring}};
+/// use slowlane_core::{base::{Key, Timestamp}, table::{BoundedMap, Expiring}};
 ///
 /// struct Until(Timestamp);
 /// impl Expiring for Until {

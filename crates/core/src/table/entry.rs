@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::time::Timestamp;
+use crate::base::Timestamp;
 use crate::table::freq_ctr::FreqCtr;
 
 /// A row as a reader of stick tables knows it, the same under every law.

@@ -1,6 +1,6 @@
 //! The index of a shard: from key to row, in one array that is never rebuilt.
 
-use crate::base::key::Key;
+use crate::base::Key;
 use crate::table::spread::Spread;
 
 /// At most four fifths full. On average a key is then two slots from home, usually in one cache line.

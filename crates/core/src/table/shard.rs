@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::table::entry::Entry;
 use crate::table::index::Index;
 use crate::table::spread::Spread;

@@ -21,8 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::table::locks::AtomicU64;
 
 /// The most rows: beyond six, no confidence is different from certainty.
@@ -83,7 +82,7 @@ pub struct Seen {
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::{base::key::Key, base::time::Timestamp, table::{Shape, Sketch}};
+/// use slowlane_core::{base::{Key, Timestamp}, table::{Shape, Sketch}};
 ///
 /// let sketch = Sketch::new(Shape { rows: 2, column_bits: 10 }, Duration::from_secs(1));
 /// assert_eq!(sketch.bytes(), 2 * 1_024 * 8);

@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use crate::base::key::Key;
+use crate::base::Key;
 
 /// Spreads keys. Nobody can choose keys that meet in one shard or one slot, even if the keys themselves have no secret.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::table::entry::Entry;
 use crate::table::locks::{Mutex, MutexGuard};
 use crate::table::shard::{Found, Shard, Usage};
@@ -47,7 +46,7 @@ pub struct Sizing {
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane_core::{base::key::Key, table::{Sizing, Table}, base::time::Timestamp};
+/// use slowlane_core::{base::{Key, Timestamp}, table::{Sizing, Table}};
 ///
 /// let table = Table::new(Sizing { entries_max: 100, expire: Duration::from_secs(30) });
 /// let (key, now) = (Key::from_bits(7), Timestamp::from_millis(1_000));
@@ -246,7 +245,7 @@ impl Table {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use slowlane_core::{base::key::Key, table::{Cursor, Page, Sizing, Table}, base::time::Timestamp};
+    /// # use slowlane_core::{base::{Key, Timestamp}, table::{Cursor, Page, Sizing, Table}};
     /// # let table = Table::new(Sizing { entries_max: 1_000, expire: Duration::from_secs(30) });
     /// # let now = Timestamp::from_millis(1_000);
     /// for bits in 0..500 {

@@ -9,8 +9,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Assurance, JUDGED_MAX, Judged, Verdict};
+use crate::base::{Assurance, JUDGED_MAX, Judged, Timestamp, Verdict};
 use crate::law::{Assured, Gcra, Judgement};
 use crate::policy::{Case, Slo};
 use crate::table::Entry;

@@ -4,8 +4,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::base::key::Key;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets};
 use crate::table::{BoundedMap, Expiring};
 
@@ -257,7 +256,7 @@ impl AuxStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::Rate;
+    use crate::base::Rate;
     use crate::law::{Arrival, Objective, Options};
     use crate::table::Entry;
 

@@ -2,11 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::blocked::{Blocked, BlockedBy};
-use crate::base::key::Key;
-use crate::base::target::{Fields, Target};
-use crate::base::time::Timestamp;
-use crate::base::units::DURATION_MAX;
+use crate::base::{Blocked, BlockedBy, DURATION_MAX, Key, Target, Timestamp, target::Fields};
 use crate::policy::BlockIndex;
 use crate::throttle::blocks::{BlockError, Operators};
 use crate::throttle::changes::{Change, Changes, Receipt};
@@ -38,8 +34,8 @@ impl Throttle {
     /// Returns a receipt if other nodes are to learn of it.
     ///
     /// ```
-    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::{Request, Value}, table::Sizing, throttle::Throttle};
-    /// # use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
+    /// # use slowlane_core::{base::{Request, Sample, Value}, policy::Policy, table::Sizing, throttle::Throttle};
+    /// # use slowlane_core::base::{Timestamp, Verdict};
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// let throttle = Throttle::new(Policy::builtin(), sizing, 0);

@@ -5,10 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
-use crate::base::blocked::{Blocked, BlockedBy};
-use crate::base::target::{Fields, Target};
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Blocked, BlockedBy, Target, Timestamp, Verdict, target::Fields};
 use crate::policy::{BlockIndex, BlockTargetError, Case, Policy};
 use crate::throttle::changes::{Change, Feed};
 use crate::throttle::key_blocks::{BlockOrigin, KeyBlock, KeyBlocks};

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::base::target::Target;
-use crate::base::time::Timestamp;
+use crate::base::{Target, Timestamp};
 
 /// The most changes by operators that wait for the reader, and the most of keys. Further ones push the oldest of their
 /// kind out: what clients earn costs no change of an operator.
@@ -110,7 +109,7 @@ fn push<T>(list: &mut VecDeque<T>, change: T, lost: &mut u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::Key;
+    use crate::base::Key;
 
     #[test]
     fn nothing_is_kept_without_a_reader_and_the_newest_with_one() {

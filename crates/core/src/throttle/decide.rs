@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::base::blocked::Blocked;
-use crate::base::key::Key;
-use crate::base::request::Request;
-use crate::base::sample::Sample;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, JUDGED_MAX, Judged, Verdict};
+use crate::base::{Blocked, Decision, JUDGED_MAX, Judged, Key, Request, Sample, Timestamp, Verdict};
 use crate::law::{Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case};
 use crate::table::{EACH_MAX, Entry};
@@ -26,7 +21,7 @@ impl Throttle {
     /// ```
     /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::Throttle};
     /// # use std::time::Duration;
-    /// use slowlane_core::{base::sample::Sample, base::request::Request, base::time::Timestamp};
+    /// use slowlane_core::base::{Request, Sample, Timestamp};
     /// use slowlane_core::{policy::Batch, throttle::Decisions};
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// # let read = |path: &std::path::Path| match path.to_str() {
@@ -79,8 +74,8 @@ impl Throttle {
     /// Decides one request: a batch of one.
     ///
     /// ```
-    /// use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
-    /// use slowlane_core::{base::time::Timestamp, base::verdict::Verdict};
+    /// use slowlane_core::{base::{Request, Sample}, policy::Policy, table::Sizing, throttle::Throttle};
+    /// use slowlane_core::base::{Timestamp, Verdict};
     /// use std::time::Duration;
     ///
     /// let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };

@@ -2,10 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::base::blocked::Blocked;
-use crate::base::sample::Sample;
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, JUDGED_MAX, UNCOUNTED, Verdict};
+use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
 use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
 use crate::policy::{Case, Cases, Slo};
 use crate::table::{Entry, Found, Sketch};
@@ -40,8 +37,8 @@ impl Throttle {
     /// nothing changes.
     ///
     /// ```
-    /// # use slowlane_core::{base::sample::Sample, policy::Policy, base::request::Request, table::Sizing, throttle::Throttle};
-    /// # use slowlane_core::base::time::Timestamp;
+    /// # use slowlane_core::{base::{Request, Sample}, policy::Policy, table::Sizing, throttle::Throttle};
+    /// # use slowlane_core::base::Timestamp;
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// # let read = |path: &std::path::Path| match path.to_str() {

@@ -4,9 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::key::Key;
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
+use crate::base::{Key, SloId, Timestamp};
 use crate::table::{BoundedMap, Expiring};
 
 /// The most blocked keys, about 5 MB. Further keys are not blocked.

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::sample::Sample;
-use crate::base::time::Timestamp;
-use crate::base::verdict::Verdict;
+use crate::base::{Sample, Timestamp, Verdict};
 use crate::law::{Arrival, Law};
 use crate::policy::{Case, Cases};
 use crate::throttle::state::Throttle;

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::base::verdict::{JUDGED_MAX, Judged};
+use crate::base::{JUDGED_MAX, Judged};
 use crate::law::{Arrival, Judgement};
 use crate::policy::Case;
 use crate::table::{Seen, Sketch};

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::base::key::Key;
-use crate::base::sharing::Sharing;
-use crate::base::time::Timestamp;
+use crate::base::{Key, Sharing, Timestamp};
 use crate::cluster::{Cluster, OnSilence, Share};
 use crate::law::Law;
 use crate::policy::{Case, Policy, Slo};

@@ -1,9 +1,6 @@
 //! The fate of a request that was let through: its client leaves before its turn, or it ends.
 
-use crate::base::key::Key;
-use crate::base::ticket::{Counted, Ticket};
-use crate::base::time::Timestamp;
-use crate::base::verdict::{Decision, Verdict};
+use crate::base::{Counted, Decision, Key, Ticket, Timestamp, Verdict};
 use crate::law::Admission;
 use crate::policy::Policy;
 use crate::throttle::state::Throttle;

@@ -5,13 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::blocked::{Blocked, BlockedBy};
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::target::Target;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{
+    Blocked, BlockedBy, Decision, Request, Sample, SloId, Target, Timestamp, Value, Verdict,
+};
 use slowlane_core::policy::{Batch, BlockTargetError, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::{

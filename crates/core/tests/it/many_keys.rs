@@ -6,9 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Request, Sample, Timestamp, Value};
 use slowlane_core::cluster::{Cluster, Records, Settings};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;

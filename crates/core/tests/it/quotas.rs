@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use slowlane_core::base::date::around;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::units::Period;
+use slowlane_core::base::{Period, Timestamp, date::around};
 use slowlane_core::cluster::{
     CountMessage, CountRecord, CountReply, CountView, LeaseMessage, LeaseRecord, LeaseReply, LeaseView,
     QuotaPlan,

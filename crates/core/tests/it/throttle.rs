@@ -6,10 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::cluster::{Cluster, OnSilence, Settings};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::{Sizing, Usage};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::cluster::{
     CountReply, CountView, LeaseReply, LeaseView, OnSilence, Plan, QuotaPlan, Record, Reply, View,
 };

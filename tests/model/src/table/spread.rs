@@ -1,6 +1,6 @@
 //! A spread without a secret: the highest bits of a key choose its shard.
 
-use crate::base::key::Key;
+use crate::base::Key;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Spread;

@@ -4,8 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::base::shown::shown;
-use crate::base::slo_id::SloId;
+use crate::base::{SloId, shown};
 use crate::policy::checks::Checks;
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
 use crate::policy::fields::{Place, Text, Values};

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::base::network::{read, v6_mask};
+use crate::base::{network::read, v6_mask};
 use crate::policy::error::{PolicyErrorKind, quoted};
 use crate::policy::index::pattern::Pattern;
 

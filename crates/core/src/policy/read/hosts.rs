@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::base::host::{in_one_form, path_of_base};
+use crate::base::{in_one_form, path_of_base};
 use crate::policy::layout::{Lookup, Method, is_base, is_host};
 use crate::policy::read::map;
 

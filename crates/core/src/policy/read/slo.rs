@@ -4,12 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::base::quota::Quota;
-use crate::base::sharing::Sharing;
-use crate::base::slo_id::SloId;
-use crate::base::time::Timestamp;
-use crate::base::units::{self, Rate};
-use crate::base::verdict::Verdict;
+use crate::base::{Quota, Rate, Sharing, SloId, Timestamp, Verdict, units};
 use crate::law::{Arrival, Assured, Law, Objective, OptionError, Options};
 use crate::policy::bounds::{BURST_YEARS_MAX, SKETCHES_BYTES_MAX};
 use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
@@ -22,7 +17,7 @@ use crate::table::Entry;
 /// A Service Level Objective: a rate, a burst and the law that enforces them.
 ///
 /// ```
-/// use slowlane_core::{policy::Slo, base::slo_id::SloId};
+/// use slowlane_core::{policy::Slo, base::SloId};
 /// let slo = Slo::parse(SloId::DEFAULT, "burst=100 rate=50/s law=pace max_delay=2s").unwrap();
 /// assert_eq!((slo.objective.burst, slo.law.name()), (100, "pace"));
 /// assert!(Slo::parse(SloId::DEFAULT, "burst=100").is_err());

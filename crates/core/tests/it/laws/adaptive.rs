@@ -1,6 +1,6 @@
 //! `adaptive` against the rules of the article.
 
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 use slowlane_core::law::Arrival;
 use slowlane_core::table::Entry;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
 use proptest::prelude::*;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 
 use super::oracle::{Admissions, SECOND_NS, Subject, at_ms, at_ns, close_arrivals, schedule};
 use slowlane_core::law::Arrival;

@@ -4,10 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use fastrand::Rng;
-use slowlane_core::base::key::{Key, KeySecret};
-use slowlane_core::base::ticket::{Counted, Ticket};
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Counted, Key, KeySecret, Ticket, Timestamp, Verdict};
 use slowlane_core::law::Arrival;
 
 use super::oracle::{SECOND_NS, Subject, at_ms, at_ns, retry_after_s};

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Timestamp, Verdict};
 use slowlane_core::law::{Arrival, Law};
 
 use super::lines::{line, line_but};

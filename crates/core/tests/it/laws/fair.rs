@@ -1,7 +1,7 @@
 //! `fair`: the same total as `pace`, shared evenly.
 
 use proptest::prelude::*;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 use slowlane_core::law::Arrival;
 
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule};

@@ -1,7 +1,7 @@
 //! `sliding-log` against the list of all admissions.
 
 use proptest::prelude::*;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 use slowlane_core::law::Arrival;
 
 use super::oracle::{

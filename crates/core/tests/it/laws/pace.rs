@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 use slowlane_core::law::{Admission, Arrival};
 use slowlane_core::table::Entry;
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::request::Request;
-use slowlane_core::base::sample::Sample;
+use slowlane_core::base::{Request, Sample};
 use slowlane_core::law::Law;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

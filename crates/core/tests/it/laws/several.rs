@@ -4,12 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::ticket::{Counted, Ticket};
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Counted, Decision, Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
 use slowlane_core::law::{Arrival, Law};
 use slowlane_core::table::Entry;
 use slowlane_core::throttle::Throttle;

@@ -5,11 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Key, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::law::Arrival;
 use slowlane_core::table::Sketch;
 use slowlane_core::throttle::Throttle;

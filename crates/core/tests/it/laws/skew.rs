@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::request::Request;
-use slowlane_core::base::sample::Sample;
+use slowlane_core::base::{Key, Request, Sample};
 use slowlane_core::table::{FreqCtr, PERIOD_MS, Sizing, Table};
 
 use super::lines::throttle_of;

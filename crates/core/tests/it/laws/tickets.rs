@@ -3,9 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Request, Sample, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 

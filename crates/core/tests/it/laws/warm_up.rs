@@ -1,6 +1,6 @@
 //! `warm-up`: its slope, measured under full load, against the integral of its formula.
 
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 
 use super::oracle::{SECOND_NS, Subject, at_ms, at_ns};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 use slowlane_core::law::Arrival;
 
 use super::oracle::{
@@ -44,7 +44,7 @@ fn fixed_window_lets_twice_its_number_through_about_a_boundary() {
 /// A quota of a month is whole again on the first of the next one, however long the months are.
 #[test]
 fn a_month_of_the_calendar_ends_with_it() {
-    use slowlane_core::base::time::Timestamp;
+    use slowlane_core::base::Timestamp;
     use slowlane_core::law::{Arrival, Law, Objective, Options};
     use slowlane_core::table::Entry;
 
