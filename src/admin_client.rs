@@ -18,9 +18,7 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::server::stream::Stream;
-use slowlane_core::base::address::Address;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::token::Token;
+use slowlane_core::base::{Address, Token, shown};
 
 /// The usual [`patience`](Question::patience).
 const PATIENCE: Duration = Duration::from_secs(5);

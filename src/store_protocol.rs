@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 use slowlane_core::cluster::{Due, Response};
 
 /// The greeting of each side: its last digits are the version. The first version was RESP, the protocol of Redis.

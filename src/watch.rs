@@ -30,7 +30,7 @@ use directories::{LOOK, Watch, follow};
 pub(crate) use files::FileState;
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
-use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::KeySecret;
 use slowlane_core::policy::{Layout, Policy, PolicyErrors, Strays};
 use slowlane_core::throttle::Throttle;
 use writers::{Writers, matters};

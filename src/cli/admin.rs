@@ -10,7 +10,7 @@ use clap::Args;
 use crate::admin_client::{AdminClient, Question};
 use crate::config::{Config, Flags, Listen, read_token};
 use crate::server::tls::{Trust, client};
-use slowlane_core::base::address::{Address, AddressError};
+use slowlane_core::base::{Address, AddressError};
 
 /// A running daemon: its address and its token.
 #[derive(Debug, Args)]

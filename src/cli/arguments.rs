@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::config::{Config, Flags};
 use crate::sync::StoreUrl;
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 
 #[derive(Debug, Args)]
 pub(super) struct Files {

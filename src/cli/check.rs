@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::arguments::{Files, OF_SERVICE};
 use crate::config::{Config, ConfigError, Flags};
 use crate::sync::StoreUrl;
-use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::SloId;
 use slowlane_core::policy::{self, Policy, PolicyErrors};
 
 pub(super) const EXAMPLES: &str = include_str!("help/check.txt");

@@ -14,9 +14,7 @@ use crate::config::{Config, Flags, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
 use crate::proxy::shipped::{File, NAME, Tls, nginx};
-use slowlane_core::base::address::Address;
-use slowlane_core::base::hold::HOLD_SHIPPED;
-use slowlane_core::base::slo_id::SloId;
+use slowlane_core::base::{Address, HOLD_SHIPPED, SloId};
 use slowlane_core::policy::{Layout, Policy};
 
 pub(super) const EXAMPLES: &str = include_str!("help/config.txt");

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::demo::{Demo, SECONDS_DEFAULT, SECONDS_MIN};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::Version;
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::Rate;
 
 pub(super) const EXAMPLES: &str = include_str!("help/demo.txt");
 

@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use crate::cli::progress::Progress;
-use slowlane_core::base::units::{self, Rate};
+use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
 use slowlane_lab::simulate::{
     self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Share, Span,

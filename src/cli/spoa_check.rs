@@ -9,8 +9,7 @@ use clap::error::ErrorKind;
 use tokio::runtime::Builder;
 
 use crate::cli::progress::Progress;
-use slowlane_core::base::address::Address;
-use slowlane_core::base::units;
+use slowlane_core::base::{Address, units};
 use slowlane_lab::conformance::{self, ARGUMENTS_MAX, Agent, Argument, Setting, examine};
 
 pub(super) const EXAMPLES: &str = include_str!("help/spoa-check.txt");

@@ -7,7 +7,7 @@ use crate::admin_client::Question;
 use crate::cli::admin::{self, Daemon};
 use crate::cli::fields::{Field, path};
 use crate::observe::status::TABLE;
-use slowlane_core::base::key::Key;
+use slowlane_core::base::Key;
 
 pub(super) const EXAMPLES: &str = include_str!("help/table.txt");
 

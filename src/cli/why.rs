@@ -12,7 +12,7 @@ use crate::cli::fields::{Field, path};
 use crate::config::{Config, Flags};
 use crate::observe::clock::Clock;
 use crate::observe::status::Why;
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Request, Value};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 

@@ -15,11 +15,7 @@ use crate::config::values::{
 use crate::observe::decision_log::{self, Place, Sample};
 use crate::observe::log::{Format, Level};
 use crate::sync::{Files, StoreUrl, SyncConfig};
-use slowlane_core::base::address::Address;
-use slowlane_core::base::hold::WhenFull;
-use slowlane_core::base::kind::Kind as VerdictKind;
-use slowlane_core::base::network::Network;
-use slowlane_core::base::token::Token;
+use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
 
 /// The whole file. A key that is left out has the value of the shipped file.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use crate::config::error::{ConfigError, Report};
 use crate::config::file::Tls;
 use crate::server::tls;
-use slowlane_core::base::address::Address;
-use slowlane_core::base::network::Network;
+use slowlane_core::base::{Address, Network};
 
 /// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 
 use crate::config::file::File;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 /// The most mistakes that are reported. A hundred mistakes usually have one cause.
 const MISTAKES_MAX: usize = 100;

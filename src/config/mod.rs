@@ -33,9 +33,7 @@ use crate::server::listener::OpenListener;
 use crate::server::tls::{self, TlsError};
 use crate::sync::{StateFile, StoreUrl, SyncConfig};
 use crate::watch::Source;
-use slowlane_core::base::hold::HoldLimits;
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::token::Token;
+use slowlane_core::base::{HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
@@ -469,7 +467,7 @@ fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
 mod tests {
     use super::*;
     use crate::server::listener::UNIX_MODE;
-    use slowlane_core::base::address::Address;
+    use slowlane_core::base::Address;
     use slowlane_core::cluster::Settings;
     use slowlane_core::policy::Layout;
 

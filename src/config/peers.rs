@@ -7,7 +7,7 @@ use crate::config::file::Tls;
 use crate::config::listen::{HANDSHAKE_MAX, Listen};
 use crate::config::values::{checked, fit};
 use crate::server::peers::Settings;
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 
 /// The most connections of peers. Each proxy has one.
 const CONNECTIONS_MAX: usize = 200;

@@ -9,9 +9,7 @@ use serde::{Deserialize, Deserializer, Serializer};
 use crate::observe::decision_log::Sample;
 use crate::server::hosts::Hosts;
 use crate::sync::StoreUrl;
-use slowlane_core::base::kind::Kind as VerdictKind;
-use slowlane_core::base::network::Network;
-use slowlane_core::base::units;
+use slowlane_core::base::{Kind as VerdictKind, Network, units};
 
 /// A value that passes a test. Otherwise, the error of the test says what is expected.
 pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>>(

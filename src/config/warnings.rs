@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::config::listen::Listen;
-use slowlane_core::base::hold::HoldLimits;
+use slowlane_core::base::HoldLimits;
 
 /// A file with a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use crate::server::tls::Tls;
 use crate::server::transfer::Transfer;
 use crate::sync::TokenServer;
 use crate::watch::FileState;
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 
 /// The listeners of a daemon, bound, each with the service behind it.
 #[derive(Debug)]

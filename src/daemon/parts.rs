@@ -14,7 +14,7 @@ use crate::server::Agent;
 use crate::server::peers::Peers;
 use crate::sync::SnapshotWriter;
 use crate::watch::{self, Reload, Source};
-use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::KeySecret;
 use slowlane_core::cluster::Cluster;
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;

@@ -25,7 +25,7 @@ use crate::server::transfer::Transfer;
 use crate::sync::{Found, Node, RunningNode, SnapshotWriter};
 use crate::upgrade::{Handover, OldProcess, Program};
 use crate::watch::Reload;
-use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::KeySecret;
 use slowlane_core::cluster::Cluster;
 
 /// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.

@@ -14,8 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::proxy::shipped::File;
 use crate::proxy::shipped::haproxy::{Delivery, Places, Version, files};
-use slowlane_core::base::address::Address;
-use slowlane_core::base::hold::HOLD_SHIPPED;
+use slowlane_core::base::{Address, HOLD_SHIPPED};
 
 /// The longest start of an HAProxy.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -44,8 +44,7 @@ use crate::demo::table::Table;
 use crate::demo::tally::{Second, Tally};
 use crate::proxy::shipped::haproxy::Version;
 use crate::watch::Reload;
-use slowlane_core::base::address::Address;
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::{Address, Rate};
 
 /// The settings of a demonstration.
 pub(crate) struct Demo {

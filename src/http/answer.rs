@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use httpdate::HttpDate;
 use hyper::{StatusCode, Version};
 
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 
 /// The header `date`, written anew each second.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ impl<'o> Answer<'o> {
     /// Begins an answer to a request of a version. `keeps_alive`: the connection goes on after it.
     ///
     /// ```
-    /// use slowlane_core::base::time::Timestamp;
+    /// use slowlane_core::base::Timestamp;
     /// use slowlane::http::{Answer, Date, StatusCode, Version};
     /// let (mut out, date) = (Vec::new(), Date::at(Timestamp::from_millis(784_111_777_000)));
     /// Answer::begin(&mut out, Version::HTTP_11, StatusCode::FORBIDDEN, &date, true).number("retry-after", 3).end();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use slowlane_core::base::time::{EARLIEST, Timestamp};
+use slowlane_core::base::{EARLIEST, Timestamp};
 
 /// A monotonic clock that starts with the time of the wall clock.
 ///
@@ -73,7 +73,7 @@ fn monotonic_now() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::verdict::Verdict;
+    use slowlane_core::base::Verdict;
     use slowlane_core::law::{Arrival, Law, Objective, Options};
     use slowlane_core::table::Entry;
 

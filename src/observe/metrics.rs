@@ -20,9 +20,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use crate::observe::delays::Delays;
 use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
 use crate::observe::log;
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Kind, SloId, Verdict};
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]

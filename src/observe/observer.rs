@@ -10,8 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::metrics::{Metrics, Verdicts};
 use crate::observe::status::Status;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::verdict::Decision;
+use slowlane_core::base::{Decision, Request, Value};
 use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::table::Table;
 

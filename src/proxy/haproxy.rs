@@ -9,11 +9,7 @@ use std::time::Duration;
 use arrayvec::ArrayString;
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::quota::{POLICY_BYTES_MAX, Quota};
-use slowlane_core::base::request::Value;
-use slowlane_core::base::ticket::Ticket;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict};
 use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
 /// The question of a NOTIFY.
@@ -182,11 +178,7 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::key::Key;
-    use slowlane_core::base::request::Request;
-    use slowlane_core::base::slo_id::SloId;
-    use slowlane_core::base::time::Timestamp;
-    use slowlane_core::base::verdict::{Assurance, Judged};
+    use slowlane_core::base::{Assurance, Judged, Key, Request, SloId, Timestamp};
     use spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;

@@ -6,12 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::http::{Answer, Head, StatusCode};
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::quota::Quota;
-use slowlane_core::base::reply::Reply;
-use slowlane_core::base::request::{FIELDS_MAX, Field, Value, is_same_name};
-use slowlane_core::base::units;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{FIELDS_MAX, Field, KeySecret, Quota, Reply, Value, Verdict, is_same_name, units};
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
@@ -243,12 +238,7 @@ fn limit(reply: &Reply) -> String {
 mod tests {
     use super::*;
     use crate::http::{Date, Version};
-    use slowlane_core::base::key::Key;
-    use slowlane_core::base::request::Request;
-    use slowlane_core::base::slo_id::SloId;
-    use slowlane_core::base::ticket::Ticket;
-    use slowlane_core::base::time::Timestamp;
-    use slowlane_core::base::verdict::{Assurance, Decision, Judged};
+    use slowlane_core::base::{Assurance, Decision, Judged, Key, Request, SloId, Ticket, Timestamp};
 
     fn head(target: &str, headers: &[(&str, &str)]) -> Head<'static> {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();

@@ -7,8 +7,7 @@ use crate::observe::log::OncePerSecond;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use crate::server::tls::Tls;
-use slowlane_core::base::network::Network;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Network, Timestamp};
 
 /// Connections over TCP pass it before a byte of them is read. Unix sockets have their permissions instead.
 #[derive(Debug, Default)]

@@ -31,11 +31,7 @@ use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::{Stream, drain};
 use crate::server::write_timeout::limited;
 use crate::server::{admin_socket, blocks, page, scrape};
-use slowlane_core::base::key::Key;
-use slowlane_core::base::query::Query;
-use slowlane_core::base::request::Request as Asked;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::token::Token;
+use slowlane_core::base::{Key, Query, Request as Asked, Timestamp, Token};
 use slowlane_core::throttle::Throttle;
 
 /// The longest wait for a whole request.

@@ -15,11 +15,7 @@ use crate::observe::status::Status;
 use crate::server::dedup::DedupCache;
 use crate::server::holds::{Holds, Place};
 use crate::server::peers::registry::Peers;
-use slowlane_core::base::hold::HoldLimits;
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::ticket::Ticket;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, HoldLimits, KeySecret, Ticket, Timestamp, Verdict};
 use slowlane_core::throttle::Throttle;
 
 /// The state shared by all connections.

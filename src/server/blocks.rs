@@ -6,12 +6,8 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use crate::server::agent::Agent;
-use slowlane_core::base::columns::aligned;
-use slowlane_core::base::query::Query;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::target::{self, Target};
-use slowlane_core::base::time::Timestamp;
 use slowlane_core::base::units::{self, left, written};
+use slowlane_core::base::{Query, Target, Timestamp, aligned, shown, target};
 use slowlane_core::cluster::Cluster;
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::{Block, BlockOrigin, Reach, Receipt};

@@ -13,7 +13,7 @@ use crate::server::agent::Agent;
 use crate::server::shutdown::{Shutdown, Signal};
 use crate::server::stream::{Stream, drain};
 use crate::server::transfer::{State, Transfer};
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 
 /// A protocol without socket and clock: bytes in, answers out.
 pub(super) trait Protocol {

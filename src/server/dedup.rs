@@ -6,10 +6,7 @@ use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
-use slowlane_core::base::key::{Key, KeySecret};
-use slowlane_core::base::reply::Reply;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Key, KeySecret, Reply, Timestamp, Verdict};
 use slowlane_core::table::{BoundedMap, Expiring};
 
 /// The time for which an answer is remembered after its delay.
@@ -124,8 +121,7 @@ impl DedupCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::slo_id::SloId;
-    use slowlane_core::base::ticket::{Counted, Ticket};
+    use slowlane_core::base::{Counted, SloId, Ticket};
 
     fn reply(verdict: Verdict) -> Reply {
         Reply { verdict, slo: SloId::DEFAULT, remaining: 0, ticket: None }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep_until;
 
 use crate::server::alarm::Alarm;
-use slowlane_core::base::hold::{HoldLimits, WhenFull};
+use slowlane_core::base::{HoldLimits, WhenFull};
 
 /// Counts the held answers of all connections.
 #[derive(Debug)]

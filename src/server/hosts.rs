@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use hyper::header::HOST;
 use hyper::{Request, Version};
 
-use slowlane_core::base::address::is_loopback;
-use slowlane_core::base::host::Host;
+use slowlane_core::base::{Host, is_loopback};
 
 /// Names and addresses beside `localhost` and the loopback addresses: those of reverse proxies.
 ///

@@ -17,12 +17,7 @@ use crate::server::holds::Place;
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
 use crate::server::transfer::State;
-use slowlane_core::base::quota::Quota;
-use slowlane_core::base::reply::Reply;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Quota, Reply, Sample, SloId, Timestamp, Verdict};
 use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::throttle::Decisions;
 

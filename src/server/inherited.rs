@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use listenfd::ListenFd;
 
 use crate::server::listener::Listener;
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 
 /// The sockets that were handed to this process, each for a listener.
 #[derive(Debug, Default)]

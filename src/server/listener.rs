@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::server::stream::Stream;
-use slowlane_core::base::address::{Address, is_loopback};
+use slowlane_core::base::{Address, is_loopback};
 
 /// The default permissions of a Unix socket: its owner and its group may connect.
 pub(crate) const UNIX_MODE: u32 = 0o660;

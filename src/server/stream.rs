@@ -14,7 +14,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 
 /// Detects within minutes that the machine of a proxy has vanished, which would send nothing more.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));

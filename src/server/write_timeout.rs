@@ -37,8 +37,7 @@ mod tests {
     use crate::server::hosts::Hosts;
     use crate::server::http::Check;
     use crate::server::shutdown;
-    use slowlane_core::base::hold::{HoldLimits, WhenFull};
-    use slowlane_core::base::key::Key;
+    use slowlane_core::base::{HoldLimits, Key, WhenFull};
     use slowlane_core::policy::Policy;
     use slowlane_core::table::Sizing;
     use slowlane_core::throttle::Throttle;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use slowlane_core::base::target::Target;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Target, Timestamp};
 use slowlane_core::cluster::{BlockChange, BlockNews, BlockUpdate, Extent};
 use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
 

@@ -14,8 +14,7 @@ use redis::{
 use crate::sync::numbers;
 use crate::sync::settings::Files;
 use crate::sync::store::{CONNECT, StoreError};
-use slowlane_core::base::key::Key;
-use slowlane_core::base::target::Target;
+use slowlane_core::base::{Key, Target};
 use slowlane_core::cluster::{
     Answer, Arguments, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, KeyUpdate, Member, Membership,
     PRESENT, Response, SECRET_KEPT,

@@ -14,7 +14,7 @@ use tempfile::Builder;
 use crate::observe::clock::Clock;
 use crate::observe::groups::StateMetrics;
 use crate::observe::revive::revived;
-use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::KeySecret;
 use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 

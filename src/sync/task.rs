@@ -19,9 +19,7 @@ use crate::sync::settings::SyncConfig;
 use crate::sync::store::{Own, Store, StoreError};
 use crate::sync::token_server::TokenServer;
 use crate::watch::Reload;
-use slowlane_core::base::key::KeySecret;
-use slowlane_core::base::shown::Shown;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{KeySecret, Shown, Timestamp};
 use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Response};
 use slowlane_core::throttle::Throttle;
 

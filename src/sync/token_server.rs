@@ -16,7 +16,7 @@ use crate::server::shutdown::Shutdown;
 use crate::server::stream::{Stream, drain};
 use crate::server::write_timeout::{WriteTimeout, limited};
 use crate::store_protocol::{Answer, ProtocolError, Question, Refusal, greet, greeted, read, write};
-use slowlane_core::base::token::Token;
+use slowlane_core::base::Token;
 use slowlane_core::cluster::{Due, Presence, Response, StoreServer};
 
 /// Nodes send a heartbeat each second. A connection without a message for so long is closed.

@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 
 use crate::observe::status::{BlockedKey, KeyLine, SloLine};
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::units::left;
+use slowlane_core::base::{shown, units::left};
 
 /// A column of a table whose rows are `T`.
 pub(super) struct Column<T> {

@@ -4,8 +4,7 @@ use std::fmt::Write;
 
 use crate::observe::status::{ClusterUse, KeyCount, PeersUse, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
-use slowlane_core::base::columns::aligned;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::{aligned, shown};
 
 /// The whole snapshot, table by table.
 pub(super) fn text(snapshot: &Snapshot) -> String {

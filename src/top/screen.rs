@@ -11,8 +11,7 @@ use crate::top::columns::{self, Column, delay, short, time};
 use crate::top::layout::{self, Wanted, packed, shortened};
 use crate::top::plain;
 use crate::top::view::{Popup, Sort, Tab, View};
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::{Kind, shown};
 
 const PASS: Color = Color::Blue;
 const DELAY: Color = Color::Yellow;

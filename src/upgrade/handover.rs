@@ -19,7 +19,7 @@ use crate::server::transfer::Transfer;
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::Program;
-use slowlane_core::base::verdict::Decision;
+use slowlane_core::base::Decision;
 use slowlane_core::snapshot::{Head, save};
 
 /// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for

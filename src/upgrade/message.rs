@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::server::dedup::{Answer, Fingerprint};
 use crate::server::transfer::State;
-use slowlane_core::base::address::Address;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Decision;
+use slowlane_core::base::{Address, Decision, Timestamp};
 
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]
 /// or of a type in it needs a new number: [`State`], [`Answer`] and [`Decision`] too. Snapshots have a version of

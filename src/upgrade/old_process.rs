@@ -18,7 +18,7 @@ use crate::server::transfer::State;
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::HANDOVER;
-use slowlane_core::base::key::KeySecret;
+use slowlane_core::base::KeySecret;
 use slowlane_core::snapshot::{Parts, restore};
 use slowlane_core::throttle::Throttle;
 

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::watch::fingerprint::Fingerprint;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 
 /// The time without changes before an edit is read: `cp`, for one, writes several files.
 const SETTLE: Duration = Duration::from_millis(100);

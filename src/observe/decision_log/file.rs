@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::observe::clock::Clock;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 
 /// The interval of checks for rotation.
 const LOOK: Duration = Duration::from_secs(1);

@@ -2,10 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use slowlane_core::base::blocked::BlockedBy;
-use slowlane_core::base::date::Utc;
-use slowlane_core::base::request::{Value, is_same_name};
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{BlockedBy, Decision, Utc, Value, Verdict, is_same_name};
 
 /// The most characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
@@ -106,11 +103,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use slowlane_core::base::blocked::Blocked;
-    use slowlane_core::base::key::Key;
-    use slowlane_core::base::slo_id::SloId;
-    use slowlane_core::base::time::Timestamp;
-    use slowlane_core::base::verdict::{Assurance, Judged};
+    use slowlane_core::base::{Assurance, Blocked, Judged, Key, SloId, Timestamp};
 
     pub(in crate::observe::decision_log) const DELAY: Verdict = Verdict::Delay(Duration::from_micros(1_500));
 

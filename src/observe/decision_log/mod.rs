@@ -29,10 +29,7 @@ use crate::observe::metrics::DecisionLogMetrics;
 use file::RotatedFile;
 use line::line;
 pub(crate) use settings::{Place, Sample, Settings};
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::request::Value;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
 
 /// The most queued lines, about 300 bytes each.
 const LINES_MAX: usize = 4096;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use slowlane_core::base::kind::Kind;
+use slowlane_core::base::Kind;
 
 /// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::observe::line_writer::{LineOutput, LineQueue};
 use journal::{Prioritised, is_journal};
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 
 /// The level of the log. `info` logs each change of state, and no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]

@@ -4,8 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::time::Duration;
 
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{FreqCtr, PERIOD_MS, Table};
 
 /// A minute of differences needs 61 samples.

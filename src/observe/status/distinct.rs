@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use slowlane_core::base::key::Key;
+use slowlane_core::base::Key;
 
 const REGISTERS: usize = 1024;
 

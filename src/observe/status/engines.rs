@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 /// The most engines listed one by one. Later ones are counted together.
 const ENGINES_MAX: usize = 64;

@@ -4,7 +4,7 @@ use std::cmp::Ordering::{self, Equal, Greater, Less};
 
 use thiserror::Error;
 
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::table::{Entry, FreqCtr};
 
 /// The most conditions, the same as HAProxy's.
@@ -108,7 +108,7 @@ pub struct Condition {
 ///
 /// ```
 /// use slowlane::observe::status::{Column, Condition, Filter, Operator};
-/// use slowlane_core::{base::time::Timestamp, table::Entry};
+/// use slowlane_core::{base::Timestamp, table::Entry};
 /// let operator = |name| Operator::named(name).unwrap();
 /// let condition = |name, value| Condition { column: Column::Gpt0, operator: operator(name), value };
 /// let filter: Filter = [condition("gt", 1_000), condition("le", 2_500)].into_iter().collect();

@@ -8,10 +8,7 @@
 //! decay by the same factor, so their order does not change.
 
 use crate::observe::status::label::Label;
-use slowlane_core::base::blocked::Blocked;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Blocked, Key, SloId, Timestamp};
 
 /// The places of one sketch, few enough to scan all.
 const PLACES: usize = 64;

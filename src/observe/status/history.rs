@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::observe::delays::DelayCounts;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{SloId, Timestamp};
 
 /// The number of seconds kept: five minutes.
 const SECONDS_MAX: usize = 300;

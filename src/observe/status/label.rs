@@ -4,10 +4,7 @@ use std::fmt::{Display, Write};
 
 use arrayvec::{ArrayString, ArrayVec};
 
-use slowlane_core::base::host::in_one_form;
-use slowlane_core::base::network::Network;
-use slowlane_core::base::request::Value;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::{Network, Value, in_one_form, shown};
 use slowlane_core::policy::Fact;
 
 /// The most bytes kept of a request: enough for a source, two websites and some more.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 use slowlane_core::policy::Policy;
 
 /// A field is called missing after this many requests without it. Then a field that one request in a hundred carries
@@ -106,7 +106,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use slowlane_core::base::request::{Request, Value};
+    use slowlane_core::base::{Request, Value};
     use slowlane_core::policy::{Batch, Layout};
 
     fn policy(files: &'static [(&str, &str)]) -> Arc<Policy> {

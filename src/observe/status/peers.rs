@@ -5,9 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::key::Key;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp, shown};
 use slowlane_core::peers::{KeyStats, Pushed};
 use slowlane_core::throttle::ProxyLimits;
 

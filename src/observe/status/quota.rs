@@ -4,11 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use slowlane_core::base::date::written;
-use slowlane_core::base::request::Request;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Request, Sample, Timestamp, date::written, shown};
 use slowlane_core::law::Used;
 use slowlane_core::policy::{Explained, Part};
 use slowlane_core::throttle::{Throttle, View};

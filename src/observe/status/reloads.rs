@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Timestamp, shown};
 
 /// The most reloads kept.
 const RELOADS_MAX: usize = 10;

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{Found, PERIOD_MS, Table};
 use slowlane_core::throttle::Throttle;
 
@@ -29,7 +28,7 @@ pub fn header(table: &Table) -> String {
 /// ```
 /// use std::time::Duration;
 /// use slowlane::observe::status::Row;
-/// use slowlane_core::{base::key::Key, base::time::Timestamp, table::{Entry, Found}};
+/// use slowlane_core::{base::{Key, Timestamp}, table::{Entry, Found}};
 /// let entry = Entry { gpt0: 2_500, http_req_cnt: 7, ..Entry::default() };
 /// let (key, left) = (Key::from_bits(255), Duration::from_secs(29));
 /// let row = Row { found: Found { key, entry, left, place: 0x1_0000_000d }, now: Timestamp::from_millis(90_000) };

@@ -13,7 +13,7 @@ use crate::observe::status::history::{Counts, History, Totals};
 use crate::observe::status::missing::Missing;
 use crate::observe::status::reloads::Reloads;
 use crate::observe::status::throttled::Throttled;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::table::Table;
 
 /// The status of the last minutes, for operators.

@@ -8,11 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
 use crate::observe::status::label::Label;
-use slowlane_core::base::blocked::Blocked;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Judged, Verdict};
+use slowlane_core::base::{Blocked, Decision, Judged, Key, SloId, Timestamp, Verdict};
 
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
@@ -199,7 +195,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use slowlane_core::base::verdict::Assurance;
+    use slowlane_core::base::Assurance;
 
     fn judged(key: u64, verdict: Verdict) -> Judged {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));

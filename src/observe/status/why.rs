@@ -7,14 +7,10 @@ use serde::Serialize;
 
 use crate::observe::status::peers::PeerCount;
 use crate::observe::status::snapshot::BlockedKey;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::request::{Field, Request, Value, is_same_name};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::shown::{Shown, shown};
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::units::left;
-use slowlane_core::base::verdict::{Assurance, Decision, Judged, UNCOUNTED, Verdict};
+use slowlane_core::base::{
+    Assurance, Decision, Field, Judged, Key, Kind, Request, Sample, Shown, Timestamp, UNCOUNTED, Value,
+    Verdict, is_same_name, shown, units::left,
+};
 use slowlane_core::law::Sketch;
 use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
 use slowlane_core::table::{Found, PERIOD_MS};

@@ -11,9 +11,7 @@ use crate::proxy::shipped::peers::{self, Parts};
 use crate::proxy::shipped::sample::{rules, sample, variables};
 use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
-use slowlane_core::base::address::Address;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::units::written;
+use slowlane_core::base::{Address, shown, units::written};
 
 pub use crate::proxy::shipped::peers::Paced;
 
@@ -152,7 +150,7 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// The files for a version and a delivery: the configuration first, then the files that it names.
 ///
 /// ```
-/// use slowlane_core::base::hold::HOLD_SHIPPED;
+/// use slowlane_core::base::HOLD_SHIPPED;
 /// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, PEER, Places, files};
 /// let (agent, peer) = ("unix:/run/slowlane/spop.sock".parse().unwrap(), PEER.parse().unwrap());
 /// let places = Places {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
-use slowlane_core::base::address::Address;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::{Address, shown};
 
 const FILES: [(&str, &str); 3] = [
     ("nginx.conf", include_str!("../../../nginx/nginx.conf")),

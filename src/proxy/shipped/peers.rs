@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use crate::proxy::shipped::sample::sample;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 /// A key that HAProxy keeps the pace of: the fields of a lookup.
 ///

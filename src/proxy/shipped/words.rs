@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use slowlane_core::base::address::{Address, reachable};
+use slowlane_core::base::{Address, reachable};
 
 /// A file, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]

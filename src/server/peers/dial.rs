@@ -15,7 +15,7 @@ use crate::server::peers::registry::{Connection, Peers};
 use crate::server::peers::session::{PATIENCE, Session, send};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 use spop::peers::{Hello, Status};
 
 /// Between two tries.

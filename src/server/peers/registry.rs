@@ -9,10 +9,7 @@ use tokio::sync::Notify;
 use crate::observe::groups::PeersMetrics;
 use crate::observe::log::OncePerSecond;
 use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
-use slowlane_core::base::address::Address;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
 use spop::peers::Status;
 

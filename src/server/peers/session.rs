@@ -16,7 +16,7 @@ use crate::server::agent::Agent;
 use crate::server::peers::registry::{Connection, Peer, Peers};
 use crate::server::shutdown::Shutdown;
 use crate::server::stream::Stream;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::Timestamp;
 use slowlane_core::peers::{LimitPush, Moment, faults};
 use spop::peers::{Column, Error, Hello, Link, News, Status};
 

@@ -9,8 +9,7 @@ use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, Promp
 use crate::server::runtime_api::arguments::{filter, key, prompt, values, word};
 use crate::server::runtime_api::help::{help, unknown};
 use crate::server::runtime_api::maps::{get, lines, map, maps};
-use slowlane_core::base::key::Key;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{Cursor, Page};
 use slowlane_core::throttle::Throttle;
 
@@ -49,7 +48,7 @@ pub enum Control {
 /// `info` makes the text of `show info`.
 ///
 /// ```
-/// # use {slowlane_core::{base::time::Timestamp, policy::Policy, table::Sizing, throttle::Throttle}, std::time::Duration};
+/// # use {slowlane_core::{base::Timestamp, policy::Policy, table::Sizing, throttle::Throttle}, std::time::Duration};
 /// use slowlane::server::runtime_api::{answer, commands};
 /// let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(30) };
 /// let (throttle, now) = (Throttle::new(Policy::builtin(), sizing, 0), Timestamp::from_millis(1));

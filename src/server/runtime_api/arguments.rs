@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
-use slowlane_core::base::key::Key;
+use slowlane_core::base::Key;
 
 const EXPECTED_KEY: &str = "Require a key of sixteen hex digits\n";
 

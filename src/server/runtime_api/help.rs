@@ -1,6 +1,6 @@
 //! The help of the Runtime API.
 
-use slowlane_core::base::shown::Shown;
+use slowlane_core::base::Shown;
 
 /// The usage and the purpose of each command, in HAProxy's layout.
 const COMMANDS: &[(&str, &str)] = &[

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Weak;
 
 use crate::server::runtime_api::answer::PIECE_BYTES;
-use slowlane_core::base::shown::Shown;
+use slowlane_core::base::Shown;
 use slowlane_core::policy::{MapView, Policy};
 
 /// Finds a map by `#1`, by its path in `show map`, or by the name of its file.

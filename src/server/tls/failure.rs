@@ -5,7 +5,7 @@ use std::io;
 use tokio_rustls::rustls::Error;
 
 use crate::observe::groups::Reason;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 /// The longest text of an error: parts of it may be the peer's words.
 const TEXT_BYTES_MAX: usize = 200;

@@ -14,9 +14,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
 use crate::server::tls::validity::not_after;
-use slowlane_core::base::date::written;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Timestamp, date::written, shown};
 
 /// The longest file: hundreds of authorities have room.
 const FILE_BYTES_MAX: u64 = 1 << 20;

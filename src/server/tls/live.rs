@@ -17,8 +17,7 @@ use crate::observe::log::OncePerSecond;
 use crate::server::lobby::Lobby;
 use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
-use slowlane_core::base::date::written;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Timestamp, date::written};
 
 /// The most unfinished handshakes of a listener. A proxy finishes its own within two round trips, and a client that
 /// only occupies places does not. So the oldest one gives way.

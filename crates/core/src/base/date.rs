@@ -13,7 +13,7 @@ const DAY_S: u64 = 86_400;
 /// The second, minute, hour, day or month of the calendar around a moment, in UTC.
 ///
 /// ```
-/// use slowlane_core::base::{date::{around, written}, time::Timestamp, units::Period};
+/// use slowlane_core::base::{Period, Timestamp, date::around, date::written};
 /// let now = Timestamp::from_millis(951_782_400_007); // 29 February 2000
 /// let month = around(Period::Month, now);
 /// assert_eq!(written(month.start), "2000-02-01 00:00:00");
@@ -37,7 +37,7 @@ pub fn around(period: Period, now: Timestamp) -> Range<Timestamp> {
 /// A moment in the notation of RFC 3339, in milliseconds.
 ///
 /// ```
-/// use slowlane_core::base::{date::Utc, time::Timestamp};
+/// use slowlane_core::base::{Timestamp, Utc};
 /// assert_eq!(Utc(Timestamp::from_millis(951_782_400_007)).to_string(), "2000-02-29T00:00:00.007Z");
 /// ```
 #[derive(Clone, Copy, Debug)]

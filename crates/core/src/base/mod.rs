@@ -1,28 +1,28 @@
 //! Values that every module may use: moments, keys, requests, verdicts and similar. They use no other module.
 
-pub mod address;
-pub mod blocked;
-pub mod columns;
+mod address;
+mod blocked;
+mod columns;
 pub mod date;
-pub mod hold;
+mod hold;
 pub mod host;
-pub mod key;
-pub mod kind;
-pub mod network;
+mod key;
+mod kind;
+pub(crate) mod network;
 pub mod query;
-pub mod quota;
-pub mod reply;
-pub mod request;
-pub mod sample;
-pub mod sharing;
-pub mod shown;
-pub mod slo_id;
+mod quota;
+mod reply;
+mod request;
+mod sample;
+mod sharing;
+mod shown;
+mod slo_id;
 pub mod target;
-pub mod ticket;
-pub mod time;
-pub mod token;
+mod ticket;
+mod time;
+mod token;
 pub mod units;
-pub mod verdict;
+mod verdict;
 
 pub use address::{Address, AddressError, is_loopback, peer, reachable};
 pub use blocked::{Blocked, BlockedBy};

@@ -7,8 +7,8 @@ use crate::base::{Decision, SloId, Ticket, Verdict};
 /// What a proxy learns of a decision. Much smaller than that, because replies are remembered.
 ///
 /// ```
-/// # use slowlane_core::base::{key::Key, slo_id::SloId, time::Timestamp, verdict::{Assurance, Judged}};
-/// use slowlane_core::base::{reply::Reply, verdict::{Decision, Verdict}};
+/// # use slowlane_core::base::{Assurance, Judged, Key, SloId, Timestamp};
+/// use slowlane_core::base::{Decision, Reply, Verdict};
 /// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
 /// # let judged =
 /// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: true, assurance };

@@ -20,7 +20,7 @@ pub const COUNTED_MAX: usize = 3;
 /// ```
 /// use slowlane_core::base::{Key, KeySecret};
 /// use slowlane_core::base::{Counted, Ticket};
-/// use slowlane_core::base::{slo_id::SloId, time::Timestamp};
+/// use slowlane_core::base::{SloId, Timestamp};
 ///
 /// let counted = Counted { slo: SloId::new(2001).unwrap(), key: Key::from_bits(255), serial: 7 };
 /// let ticket = Ticket::new(Timestamp::from_millis(90_000), 1, [counted]);

@@ -41,7 +41,7 @@ impl Throttle {
     ///
     /// ```
     /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::{ProxyLimits, Throttle}};
-    /// # use slowlane_core::base::{request::Request, time::Timestamp};
+    /// # use slowlane_core::base::{Request, Timestamp};
     /// # use std::time::Duration;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// # let read = |path: &std::path::Path| match path.to_str() {

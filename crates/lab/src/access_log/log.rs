@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::io::Read;
 use std::ops::Range;
 
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 use crate::access_log::choice::Choice;
 use crate::access_log::field::Mapping;

@@ -228,11 +228,11 @@ mod tests {
             .map(|field| {
                 let name = String::from_utf8_lossy(field.name);
                 match field.value {
-                    slowlane_core::base::request::Value::Text(text) => {
+                    slowlane_core::base::Value::Text(text) => {
                         format!("{name}={}", String::from_utf8_lossy(text))
                     }
-                    slowlane_core::base::request::Value::Address(address) => format!("{name}={address}"),
-                    slowlane_core::base::request::Value::Number(number) => format!("{name}={number}"),
+                    slowlane_core::base::Value::Address(address) => format!("{name}={address}"),
+                    slowlane_core::base::Value::Number(number) => format!("{name}={number}"),
                     other => format!("{name}={other:?}"),
                 }
             })

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use slowlane_core::base::request::{Request, Value};
+use slowlane_core::base::{Request, Value};
 
 /// The most fields that are read from a line.
 pub(crate) const FIELDS_MAX: usize = 16;

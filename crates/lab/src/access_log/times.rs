@@ -201,8 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use slowlane_core::base::date::written;
-    use slowlane_core::base::time::Timestamp;
+    use slowlane_core::base::{Timestamp, date::written};
 
     fn read(form: Form, text: &str) -> Option<u64> {
         Minute::default().read(form, text.as_bytes())

@@ -7,8 +7,7 @@ use serde::Serialize;
 use crate::conformance::exchange::{Case, Level};
 use crate::conformance::setting::Setting;
 use crate::conformance::suite::exchanges;
-use slowlane_core::base::columns::aligned;
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::{aligned, shown};
 
 #[derive(Clone, Debug)]
 pub struct Card {

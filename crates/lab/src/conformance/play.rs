@@ -19,7 +19,7 @@ use crate::conformance::judges::acks::acks;
 use crate::conformance::setting::{Agreed, Needs, Setting};
 use crate::conformance::suite::{exchanges, greeted, opening};
 use crate::conformance::transcript::{End, Transcript, Until, longest_notify};
-use slowlane_core::base::address::Address;
+use slowlane_core::base::Address;
 use spop::AgentHello;
 
 /// The pause before another attempt to connect: a supervisor may be restarting the agent.

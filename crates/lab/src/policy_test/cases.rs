@@ -4,11 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::policy_test::errors::quoted;
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::request::{FIELDS_MAX, Request, Value, is_same_name};
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::units;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{FIELDS_MAX, Kind, Request, SloId, Value, Verdict, is_same_name, units};
 
 /// The cases of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 /// The most mistakes of a file that are kept; more are only counted.
 const ERRORS_MAX: usize = 100;

@@ -6,7 +6,7 @@ use crate::policy_test::cases::{Action, Step, Suite, TOO_MANY_FIELDS, TestCase};
 use crate::policy_test::errors::{CaseErrors, quoted};
 use crate::policy_test::statement::{ARROW, CaseError, REQUESTS_MAX, Words};
 use crate::policy_test::words::{Token, tokens, written};
-use slowlane_core::base::units::DURATION_MAX;
+use slowlane_core::base::DURATION_MAX;
 
 /// The longest file in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::policy_test::errors::{CaseError, CaseErrors};
 use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
-use slowlane_core::base::shown::shown;
+use slowlane_core::base::shown;
 
 /// A file and its outcome, or the mistakes that kept it from running.
 #[derive(Clone, Debug)]

@@ -11,14 +11,7 @@ use crate::policy_test::cases::{
     Action, Expected, Fields, REFUSED, Slos, Step, Suite, TestCase, UNLIMITED, Verdicts, amount, written,
 };
 use crate::policy_test::errors::CaseError;
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::request::is_same_name;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::ticket::Ticket;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Kind, Sample, SloId, Ticket, Timestamp, Verdict, is_same_name, shown};
 use slowlane_core::policy::{Explained, Policy};
 use slowlane_core::table::{EACH_MAX, Sizing};
 use slowlane_core::throttle::Throttle;

@@ -14,9 +14,7 @@ use std::time::Duration;
 use crate::policy_test::cases::{ANY, Action, Expected, Fields, REFUSED, Slos, UNLIMITED, Verdicts};
 use crate::policy_test::errors::quoted;
 use crate::policy_test::words::Token;
-use slowlane_core::base::kind::Kind;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::units;
+use slowlane_core::base::{Kind, SloId, units};
 
 /// The column of a mistake, and its text.
 pub(super) type CaseError = (usize, String);

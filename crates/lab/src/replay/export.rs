@@ -8,7 +8,7 @@ use crate::access_log::LogOutcome;
 use crate::replay::keys::KeyRow;
 use crate::replay::outcome::{Outcome, Side};
 use crate::replay::tally::{Counts, Tally};
-use slowlane_core::base::kind::Kind;
+use slowlane_core::base::Kind;
 use slowlane_core::policy::Slo;
 
 /// The whole outcome as one JSON object.

@@ -4,13 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::replay::tally::Counts;
-use slowlane_core::base::host::in_one_form;
-use slowlane_core::base::key::Key;
-use slowlane_core::base::network::Network;
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::shown::shown;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, in_one_form, shown};
 use slowlane_core::policy::{Batch, Policy};
 
 /// The most keys at a time. Beyond it the less important half is forgotten.

@@ -4,8 +4,7 @@ use crate::access_log::LogOutcome;
 use crate::replay::keys::KeyRow;
 use crate::replay::series::Series;
 use crate::replay::tally::Tally;
-use slowlane_core::base::date;
-use slowlane_core::base::time::Timestamp;
+use slowlane_core::base::{Timestamp, date};
 use slowlane_core::policy::Slo;
 
 /// The outcome over all logs.

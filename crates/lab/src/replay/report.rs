@@ -3,8 +3,7 @@
 use crate::replay::keys::KeyRow;
 use crate::replay::outcome::{Outcome, Side};
 use crate::replay::tally::{Counts, Tally};
-use slowlane_core::base::columns::aligned;
-use slowlane_core::base::kind::Kind;
+use slowlane_core::base::{Kind, aligned};
 
 const NONE: &str = "-";
 

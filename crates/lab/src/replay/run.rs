@@ -17,13 +17,7 @@ use crate::replay::order::{Order, RECORDS_MAX};
 use crate::replay::outcome::{Outcome, Side};
 use crate::replay::series::Series;
 use crate::replay::tally::Tally;
-use slowlane_core::base::request::Request;
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::ticket::Ticket;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::units;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Verdict, units};
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 

@@ -1,6 +1,6 @@
 //! Counts of verdicts and a histogram of delays, in constant memory.
 
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::Verdict;
 
 /// Bins per power of two. A percentile is off by a 64th at most, and exact up to 128 ms.
 const BINS_PER_DOUBLING: u64 = 64;

@@ -10,7 +10,7 @@ use crate::simulate::load::Who;
 use crate::simulate::scenario::ScenarioError;
 use crate::simulate::share::Share;
 use crate::simulate::span::Span;
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::Rate;
 
 /// The most nodes.
 pub const NODES_MAX: u32 = 1_000;

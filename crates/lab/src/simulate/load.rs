@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::simulate::scenario::ScenarioError;
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::Rate;
 
 /// The most clients and greedy connections together.
 pub(super) const CLIENTS_MAX: u32 = 10_000;

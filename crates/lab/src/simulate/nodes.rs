@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::simulate::cluster::{Cluster, SILENT_AFTER};
 use crate::simulate::scenario::Scenario;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::Verdict;
+use slowlane_core::base::{Timestamp, Verdict};
 use slowlane_core::cluster::{Message, OnSilence, Plan, Record, Reply, View};
 use slowlane_core::law::Judgement;
 

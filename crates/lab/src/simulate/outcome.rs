@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::simulate::load::Who;
 use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, Record, Seen, Tally};
 use crate::simulate::scenario::Scenario;
-use slowlane_core::base::units::Rate;
+use slowlane_core::base::Rate;
 
 /// The outcome of a scenario.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The outcomes as a text table.
 
 use crate::simulate::outcome::{Figures, Outcome, Phase};
-use slowlane_core::base::columns::aligned;
+use slowlane_core::base::aligned;
 
 const NONE: &str = "-";
 

@@ -13,12 +13,7 @@ use crate::simulate::nodes::Nodes;
 use crate::simulate::outcome::Outcome;
 use crate::simulate::record::Record;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
-use slowlane_core::base::request::{Request, Value};
-use slowlane_core::base::sample::Sample;
-use slowlane_core::base::slo_id::SloId;
-use slowlane_core::base::ticket::Ticket;
-use slowlane_core::base::time::Timestamp;
-use slowlane_core::base::verdict::{Decision, Verdict};
+use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 

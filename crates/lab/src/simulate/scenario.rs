@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::simulate::cluster::{Cluster, SILENT_AFTER};
 use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN};
 use crate::simulate::span::Span;
-use slowlane_core::base::units::{Rate, written};
+use slowlane_core::base::{Rate, units::written};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 
