@@ -126,6 +126,7 @@ impl<'a> Ack<'a> {
     ///
     /// An ACK needs an action before it can be finished: after an empty one, HAProxy 3.1 lets the request wait until
     /// its timeout.
+    #[inline]
     pub fn begin(out: &mut Vec<u8>, stream_id: u64, frame_id: u64) -> EmptyAck<'_> {
         EmptyAck { frame: FrameWriter::begin(out, Head::new(Kind::ACK, stream_id, frame_id)) }
     }
@@ -176,6 +177,7 @@ impl AckWriter<'_> {
         self
     }
 
+    #[inline]
     pub fn finish(self) {
         self.frame.finish();
     }

@@ -118,6 +118,7 @@ impl Connection {
     }
 
     /// Processes the next frame and appends the answer to `out`, if any. The caller writes the ACKs.
+    #[inline]
     pub fn receive<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Step<'a> {
         match self.step(frame, out) {
             Ok(step) => step,
@@ -141,6 +142,7 @@ impl Connection {
         self.disconnect(Disconnect::NORMAL, out);
     }
 
+    #[inline]
     fn step<'a>(&mut self, frame: Frame<'a>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         match (self.state, frame.head.kind) {
             (_, Kind::HAPROXY_DISCONNECT) => self.goodbye(frame, out),

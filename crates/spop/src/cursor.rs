@@ -42,11 +42,13 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
+    #[inline]
     pub(crate) fn byte(&mut self) -> Result<u8, ReadError> {
         let [byte] = self.array()?;
         Ok(byte)
     }
 
+    #[inline]
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
         let (array, rest) = std::mem::take(&mut self.rest).split_first_chunk().ok_or(ReadError::Truncated)?;
         self.rest = rest;
@@ -54,6 +56,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `length` bytes. A length beyond the end of the frame is an error and allocates nothing.
+    #[inline]
     pub(crate) fn slice(&mut self, length: u64) -> Result<&'a [u8], ReadError> {
         let rest = std::mem::take(&mut self.rest);
         let length = usize::try_from(length).map_err(|_| ReadError::Truncated)?;
@@ -62,6 +65,7 @@ impl<'a> Cursor<'a> {
         Ok(slice)
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, ReadError> {
         let rest = std::mem::take(&mut self.rest);
         let (value, length) = varint::decode(rest)?;

@@ -103,6 +103,7 @@ impl<'a> Data<'a> {
     /// Reads a value. Flags without a meaning for the type are ignored.
     ///
     /// The reserved types 10 to 15 are an error, because the length of their data is unknown.
+    #[inline]
     pub(super) fn decode(cursor: &mut Cursor<'a>) -> Result<Data<'a>, Error> {
         let byte = cursor.byte()?;
         Ok(match byte & TYPE_MASK {
@@ -122,6 +123,7 @@ impl<'a> Data<'a> {
 }
 
 /// Accepts a negative INT32 of 32 and of 64 bits: SPOE.txt does not give the width, and both are in use.
+#[inline]
 fn int32(raw: u64) -> Result<i32, Error> {
     match u32::try_from(raw) {
         Ok(bits) => Ok(bits as i32),
@@ -129,16 +131,19 @@ fn int32(raw: u64) -> Result<i32, Error> {
     }
 }
 
+#[inline]
 fn integer(kind: u8, bits: u64, out: &mut Vec<u8>) {
     out.push(kind);
     varint::encode(bits, out);
 }
 
+#[inline]
 fn fixed(kind: u8, octets: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(octets);
 }
 
+#[inline]
 fn sized(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
     string::encode(bytes, out);

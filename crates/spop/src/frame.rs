@@ -43,6 +43,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// The frame is longer than `frame_bytes_max`, too short for its head, or its head is unreadable.
+    #[inline]
     pub fn cut(bytes: &'a [u8], frame_bytes_max: u32) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let Some((&length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let first = length;
@@ -59,6 +60,7 @@ impl<'a> Frame<'a> {
         Ok(Some((Frame::decode(body)?, LENGTH_BYTES + length)))
     }
 
+    #[inline]
     fn decode(body: &'a [u8]) -> Result<Frame<'a>, Error> {
         let mut cursor = Cursor::new(body);
         let head = Head::decode(&mut cursor)?;
@@ -95,6 +97,7 @@ pub(super) struct FrameWriter<'o> {
 }
 
 impl<'o> FrameWriter<'o> {
+    #[inline]
     pub(super) fn begin(out: &'o mut Vec<u8>, head: Head) -> FrameWriter<'o> {
         let start = out.len();
         out.reserve(FRAME_BYTES_MIN as usize);
@@ -103,6 +106,7 @@ impl<'o> FrameWriter<'o> {
         FrameWriter { out, start }
     }
 
+    #[inline]
     pub(super) fn finish(self) {
         let frame = &mut self.out[self.start..];
         let length = u32::try_from(frame.len() - LENGTH_BYTES).expect("no frame of ours comes near 4 GiB");

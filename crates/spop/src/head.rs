@@ -56,6 +56,7 @@ impl Head {
         Head::new(kind, 0, 0)
     }
 
+    #[inline]
     pub(super) fn encode(self, out: &mut Vec<u8>) {
         out.push(self.kind.0);
         out.extend_from_slice(&self.flags.to_be_bytes());
@@ -63,6 +64,7 @@ impl Head {
         varint::encode(self.frame_id, out);
     }
 
+    #[inline]
     pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Head, Error> {
         let kind = Kind(cursor.byte()?);
         let flags = u32::from_be_bytes(cursor.array()?);
@@ -73,6 +75,7 @@ impl Head {
 
     /// Fails for a fragment: a frame without FIN (3.2). Agents that do not announce `fragmentation` must not get any
     /// (3.2.1). ABORT may be ignored on a whole payload.
+    #[inline]
     pub(super) fn expect_whole(self) -> Result<(), Error> {
         if self.flags & Head::FIN == 0 { Err(Error::Fragmented) } else { Ok(()) }
     }

@@ -47,6 +47,7 @@ impl<'a> Notify<'a> {
     ///
     /// # Errors
     /// The frame has another kind, or is fragmented.
+    #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Notify<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;
@@ -54,6 +55,7 @@ impl<'a> Notify<'a> {
     }
 
     /// A reader of the messages.
+    #[inline]
     pub fn messages(self) -> Messages<'a> {
         Messages { rest: Cursor::new(self.payload), arguments_left: 0 }
     }
@@ -79,6 +81,7 @@ impl<'a> Messages<'a> {
     ///
     /// # Errors
     /// The rest of the payload is unreadable.
+    #[inline]
     pub fn next_message(&mut self) -> Result<Option<Message<'_, 'a>>, Error> {
         while let Some(argument) = self.next_argument() {
             argument?;
@@ -91,6 +94,7 @@ impl<'a> Messages<'a> {
         Ok(Some(Message { name, messages: self }))
     }
 
+    #[inline]
     fn next_argument(&mut self) -> Option<Result<(&'a [u8], Data<'a>), Error>> {
         self.arguments_left = self.arguments_left.checked_sub(1)?;
         Some(pair::decode(&mut self.rest))

@@ -4,12 +4,14 @@ use crate::cursor::Cursor;
 use crate::read_error::ReadError;
 use crate::varint;
 
+#[inline]
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     varint::encode(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
 /// Reads a string. It may hold any bytes, and may be empty.
+#[inline]
 pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ReadError> {
     let length = cursor.varint()?;
     cursor.slice(length)
