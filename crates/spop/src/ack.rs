@@ -1,12 +1,7 @@
 //! ACK, the answer of an agent: actions on HAProxy's variables (SPOE.txt 3.2.7, 3.4).
 
-use crate::cursor::{self, Cursor};
-use crate::data::Data;
-use crate::error::Error;
-use crate::frame::Frame;
-use crate::frame::FrameWriter;
-use crate::head::{Head, Kind};
-use crate::string;
+use crate::cursor;
+use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, string};
 
 const SET_VAR: u8 = 1;
 const SET_VAR_ARGUMENTS: u8 = 3;
@@ -188,9 +183,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ReadError;
     use crate::data::tests::{any_bytes, any_data};
     use crate::hello::tests::cut;
-    use crate::read_error::ReadError;
 
     /// A variable, its value, and the action that sets it.
     fn any_set() -> impl Strategy<Value = (Variable, Data<'static>, Action<'static>)> {

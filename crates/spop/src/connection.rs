@@ -10,14 +10,7 @@
 //! ```
 //! In `Closing` the agent sends nothing more and ignores all frames but a HAPROXY-DISCONNECT.
 
-use crate::disconnect::Disconnect;
-use crate::error::Error;
-use crate::frame::FRAME_BYTES_MIN;
-use crate::frame::Frame;
-use crate::head::Kind;
-use crate::hello::{AgentHello, HaproxyHello};
-use crate::notify::Notify;
-use crate::status::Status;
+use crate::{AgentHello, Disconnect, Error, FRAME_BYTES_MIN, Frame, HaproxyHello, Kind, Notify, Status};
 
 /// The capabilities that the agent announces.
 ///
@@ -211,10 +204,8 @@ impl From<HaproxyHello<'_>> for Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Data;
-    use crate::head::Head;
     use crate::hello::tests::{HAPROXY_2_6, HAPROXY_3_2, HEALTH_CHECK, HELLO, cut, hello_of};
-    use crate::read_error::ReadError;
+    use crate::{Data, Head, ReadError};
 
     const OURS: u32 = 65_536;
 

@@ -2,8 +2,7 @@
 
 use std::iter;
 
-use crate::read_error::ReadError;
-use crate::varint;
+use crate::{ReadError, varint};
 
 /// Reads forward and never past the end.
 ///

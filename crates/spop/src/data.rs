@@ -7,10 +7,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::cursor::Cursor;
-use crate::error::Error;
-use crate::string;
-use crate::varint;
+use crate::{Cursor, Error, string, varint};
 
 const TYPE_MASK: u8 = 0x0f;
 const FLAG_TRUE: u8 = 0x10;
@@ -154,7 +151,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::read_error::ReadError;
+    use crate::ReadError;
 
     /// Any value. The bytes of a string are leaked, which a short test run can afford.
     pub(crate) fn any_data() -> impl Strategy<Value = Data<'static>> {

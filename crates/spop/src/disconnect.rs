@@ -1,12 +1,6 @@
 //! DISCONNECT, the frame that ends a connection in either direction (SPOE.txt 3.2.8, 3.2.9).
 
-use crate::data::Data;
-use crate::error::Error;
-use crate::frame::Frame;
-use crate::frame::FrameWriter;
-use crate::head::{Head, Kind};
-use crate::pair;
-use crate::status::Status;
+use crate::{Data, Error, Frame, FrameWriter, Head, Kind, Status, pair};
 
 const STATUS_CODE: &[u8] = b"status-code";
 const MESSAGE: &[u8] = b"message";

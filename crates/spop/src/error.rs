@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-use crate::read_error::ReadError;
-use crate::status::Status;
+use crate::Status;
 
 /// An error of the sender. Its text and status code are sent back in a DISCONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -76,4 +75,13 @@ impl Error {
             | Error::UnknownScope(_) => Status::INVALID,
         }
     }
+}
+
+/// The bytes do not hold a whole value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    #[error("frame ends in the middle of a value")]
+    Truncated,
+    #[error("integer of more than 64 bits")]
+    VarintRange,
 }

@@ -7,10 +7,8 @@
 //!  └─────────────┴──────┴─────────────┘
 //! ```
 
-use crate::cursor::Cursor;
-use crate::error::Error;
 use crate::head::HEAD_BYTES_MIN;
-use crate::head::Head;
+use crate::{Cursor, Error, Head};
 
 /// Every agent and HAProxy must accept frames of this length, so it is the lowest limit (SPOE.txt 3.2).
 pub const FRAME_BYTES_MIN: u32 = 256;
@@ -119,9 +117,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ReadError;
     use crate::data::tests::any_bytes;
     use crate::head::tests::any_head;
-    use crate::read_error::ReadError;
 
     #[test]
     fn a_length_is_judged_before_its_frame_is_there() {

@@ -7,9 +7,7 @@
 //!  └──────┴───────┴────────────┴────────────┘
 //! ```
 
-use crate::cursor::Cursor;
-use crate::error::Error;
-use crate::varint;
+use crate::{Cursor, Error, varint};
 
 /// The shortest head: both ids in one byte each.
 pub(super) const HEAD_BYTES_MIN: u32 = 7;

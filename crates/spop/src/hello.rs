@@ -1,11 +1,6 @@
 //! The two hellos of a handshake: HAProxy's offer and the agent's answer.
 
-use crate::data::Data;
-use crate::error::Error;
-use crate::frame::Frame;
-use crate::frame::{FRAME_BYTES_MIN, FrameWriter};
-use crate::head::{Head, Kind};
-use crate::pair;
+use crate::{Data, Error, FRAME_BYTES_MIN, Frame, FrameWriter, Head, Kind, pair};
 
 const SUPPORTED_VERSIONS: &[u8] = b"supported-versions";
 const VERSION: &[u8] = b"version";
@@ -165,8 +160,8 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ReadError;
     use crate::data::tests::any_bytes;
-    use crate::read_error::ReadError;
 
     /// The hello of HAProxy 2.6 and 3.0, with an invented engine-id.
     pub(crate) const HAPROXY_2_6: &[u8] = b"\x00\x00\x00\x81\x01\x00\x00\x00\x01\x00\x00\

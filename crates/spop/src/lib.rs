@@ -89,24 +89,25 @@ mod hello;
 mod notify;
 mod pair;
 pub mod peers;
-mod read_error;
 mod status;
 pub mod string;
 #[cfg(test)]
 mod tests;
 pub mod varint;
 
+use cursor::Cursor;
+use frame::FrameWriter;
+
 pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope, Variable};
 pub use connection::{Close, Connection, Greeting, Step};
 pub use data::Data;
 pub use disconnect::Disconnect;
-pub use error::Error;
+pub use error::{Error, ReadError};
 pub use frame::{FRAME_BYTES_MIN, Frame};
 pub use head::{Head, Kind};
 pub use hello::{AgentHello, HaproxyHello};
 pub use notify::{Message, Messages, Notify, NotifyWriter};
 pub use pair::items;
-pub use read_error::ReadError;
 pub use status::Status;
 
 /// Runs the examples of the README.

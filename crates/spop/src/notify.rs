@@ -8,14 +8,7 @@
 
 use std::iter;
 
-use crate::cursor::Cursor;
-use crate::data::Data;
-use crate::error::Error;
-use crate::frame::Frame;
-use crate::frame::FrameWriter;
-use crate::head::{Head, Kind};
-use crate::pair;
-use crate::string;
+use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, pair, string};
 
 /// A question of HAProxy. It needs exactly one ACK with the same stream-id and frame-id.
 ///
@@ -159,9 +152,9 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::ReadError;
     use crate::data::tests::{any_bytes, any_data};
     use crate::hello::tests::cut;
-    use crate::read_error::ReadError;
 
     pub(crate) type Spoken = Vec<(&'static [u8], Vec<(&'static [u8], Data<'static>)>)>;
 

@@ -1,9 +1,7 @@
 //! A name and its value, the item of a KV-LIST: `<KV-NAME:string><KV-VALUE:typed data>`.
 
-use crate::cursor::{self, Cursor};
-use crate::data::Data;
-use crate::error::Error;
-use crate::string;
+use crate::cursor;
+use crate::{Cursor, Data, Error, string};
 
 pub(super) fn encode(name: &[u8], value: Data<'_>, out: &mut Vec<u8>) {
     string::encode(name, out);

@@ -1,8 +1,6 @@
 //! Strings with their length in front: `STRING: <LENGTH:varint><BYTES>` (SPOE.txt 3.1).
 
-use crate::cursor::Cursor;
-use crate::read_error::ReadError;
-use crate::varint;
+use crate::{Cursor, ReadError, varint};
 
 #[inline]
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {

@@ -3,15 +3,9 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::ack::{Ack, Scope, Variable};
-use crate::connection::{Close, Connection, Step};
-use crate::data::Data;
-use crate::disconnect::Disconnect;
-use crate::error::Error;
-use crate::frame::Frame;
 use crate::hello::tests::{HAPROXY_2_6, HAPROXY_3_2, HEALTH_CHECK};
-use crate::notify::Notify;
 use crate::notify::tests::{Spoken, any_messages, encode};
+use crate::{Ack, Close, Connection, Data, Disconnect, Error, Frame, Notify, Scope, Step, Variable};
 
 const FRAME_BYTES_MAX: u32 = 16_380;
 

@@ -11,7 +11,7 @@
 //! The lowest bits come first. The numbers of each length follow those of the length below, so every number has
 //! exactly one encoding.
 
-use crate::read_error::ReadError;
+use crate::ReadError;
 
 /// The most bytes that a `u64` takes.
 pub const BYTES_MAX: usize = 10;

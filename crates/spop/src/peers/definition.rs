@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::cursor::Cursor;
-use crate::peers::error::Error;
+use crate::peers::Error;
 use crate::{string, varint};
 
 /// The longest name of a table.
@@ -198,7 +198,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::read_error::ReadError;
+    use crate::error::ReadError;
 
     pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
         let key_type = prop::sample::select(KeyType::ALL.map(|(_, one)| one).to_vec());

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::read_error::ReadError;
+use crate::error::ReadError;
 
 /// An error of the sender. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -8,8 +8,8 @@
 //!  └───────┴──────┴────────────────┴──────┘
 //! ```
 
-use crate::peers::error::Error;
-use crate::read_error::ReadError;
+use crate::error::ReadError;
+use crate::peers::Error;
 use crate::varint;
 
 /// The longest body that is read. HAProxy's own messages fit into its buffers of 16 KiB.

@@ -8,8 +8,8 @@
 
 use std::str;
 
-use crate::peers::error::Error;
-use crate::read_error::ReadError;
+use crate::error::ReadError;
+use crate::peers::Error;
 
 /// The longest handshake. HAProxy's names are at most some hundred bytes.
 const HELLO_BYTES_MAX: usize = 1_024;

@@ -9,11 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::peers::definition::{Column, Definition, KeyType};
-use crate::peers::error::{Error, ProtocolError};
-use crate::peers::frame::Frame;
-use crate::peers::message::{self, Control, Message};
-use crate::peers::update::Update;
+use crate::peers::message;
+use crate::peers::{Column, Control, Definition, Error, Frame, KeyType, Message, ProtocolError, Update};
 
 /// The most tables of the other side.
 pub const TABLES_MAX: usize = 64;

@@ -1,10 +1,8 @@
 //! The messages of a connection, by class and type (peers-v2.0.txt, "Message Classes").
 
 use crate::cursor::Cursor;
-use crate::peers::definition::Definition;
-use crate::peers::error::{Error, ProtocolError};
-use crate::peers::frame::Frame;
-use crate::peers::update::{self, Form, Update};
+use crate::peers::update::{self, Form};
+use crate::peers::{Definition, Error, Frame, ProtocolError, Update};
 use crate::varint;
 
 const CONTROL: u8 = 0;

@@ -7,8 +7,8 @@
 //! bytes reversed, so this side always sends ids.
 
 use crate::cursor::Cursor;
-use crate::peers::definition::{Definition, KEY_BYTES_MAX, KeyType};
-use crate::peers::error::Error;
+use crate::peers::definition::KEY_BYTES_MAX;
+use crate::peers::{Definition, Error, KeyType};
 use crate::{string, varint};
 
 /// One update, its key borrowed from the read buffer.
@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::peers::definition::Column;
+    use crate::peers::Column;
     use crate::peers::definition::tests::any_definition;
 
     /// An update of HAProxy 3.2, from a table with gpc0, gpc0_rate, http_req_cnt, http_req_rate and bytes_out_cnt.
