@@ -1,9 +1,6 @@
 //! The bounds of what nodes and store exchange: numbers beyond all reason come from an unauthenticated client.
 
-use crate::cluster::count::CountReply;
-use crate::cluster::lease::LeaseMessage;
-use crate::cluster::record::Message;
-use crate::cluster::share::{Answer, Arguments};
+use crate::cluster::{Answer, Arguments, CountReply, LeaseMessage, Message};
 
 /// The most requests, or seconds, of a number: sums and products of them stay finite and exact to a thousandth.
 const MOST: f64 = 1e12;

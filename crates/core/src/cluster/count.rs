@@ -16,8 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Timestamp;
-use crate::cluster::exchange::Exchange;
-use crate::cluster::plan::{Plan, QuotaPlan, UNREPORTED};
+use crate::cluster::{Exchange, Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;
 
 /// From this part of the limit on, messages are sent as soon as possible. Runs of 35 nodes, 6000/s and a window of 1 s

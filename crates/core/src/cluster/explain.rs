@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cluster::plan::Plan;
-use crate::cluster::share::{LocalView, Situation};
-use crate::cluster::view::Stats;
+use crate::cluster::{LocalView, Plan, Situation, Stats};
 use crate::law::Arrival;
 
 /// The formula of a request of a shared key.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Key, Timestamp};
-use crate::cluster::share::{Arguments, LocalView, Share};
+use crate::cluster::{Arguments, LocalView, Share};
 use crate::table::{BoundedMap, Expiring};
 
 /// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within

@@ -16,9 +16,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Timestamp, date::around};
-use crate::cluster::exchange::Exchange;
-use crate::cluster::plan::{Plan, QuotaPlan};
 use crate::cluster::record::Decayed;
+use crate::cluster::{Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
 /// The memory of the demand of a key: some of the usual periods, so that a node that stops asking soon stops wanting.

@@ -10,8 +10,7 @@
 use std::time::Duration;
 
 use crate::base::Timestamp;
-use crate::cluster::plan::UNREPORTED;
-use crate::cluster::share::Share;
+use crate::cluster::{Share, UNREPORTED};
 use crate::table::Entry;
 
 /// The bucket of the requests that a node may let through unreported. Times are nanoseconds.

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use crate::base::{Timestamp, Verdict};
-use crate::cluster::count::CountView;
-use crate::cluster::lease::LeaseView;
-use crate::cluster::share::{Answer, Arguments, LocalView, Share, Situation};
-use crate::cluster::view::View;
+use crate::cluster::{Answer, Arguments, CountView, LeaseView, LocalView, Share, Situation, View};
 use crate::law::{Judgement, Used};
 
 impl LocalView {

@@ -30,6 +30,10 @@ mod share;
 mod store_server;
 mod view;
 
+use exchange::Exchange;
+use plan::UNREPORTED;
+use share::{LocalView, Situation};
+
 pub use block_log::{BlockChange, BlockLog, BlockNews, BlockUpdate, Extent};
 pub use count::{CountMessage, CountRecord, CountReply, CountView};
 pub use keys::KeyUpdate;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use crate::base::{Key, Timestamp, Verdict};
 use crate::cluster::explain::explain;
-use crate::cluster::keys::{Kept, KeyUpdate, SharedKeys};
+use crate::cluster::keys::{Kept, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
-use crate::cluster::settings::{OnSilence, Settings};
-use crate::cluster::share::{Answer, LocalView, Share, Situation};
+use crate::cluster::{Answer, KeyUpdate, LocalView, OnSilence, Settings, Share, Situation};
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::{Entry, Expiring};
 

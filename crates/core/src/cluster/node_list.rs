@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::{Key, Timestamp};
-use crate::cluster::members::{Beat, Member, Membership, PRESENT, Presence, SECRET_KEPT};
+use crate::cluster::{Beat, Member, Membership, PRESENT, Presence, SECRET_KEPT};
 
 /// The most nodes: half of the connections that a token server takes.
 const NODES_MAX: usize = 1_000;

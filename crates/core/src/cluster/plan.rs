@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::Period;
-use crate::cluster::settings::{OnSilence, Settings};
+use crate::cluster::{OnSilence, Settings};
 use crate::law::Gcra;
 
 /// The numbers of a shared SLO, and of the cluster.

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::plan::{Plan, SLOW_MEMORY_S, UNREPORTED};
+use crate::cluster::plan::SLOW_MEMORY_S;
+use crate::cluster::{Plan, UNREPORTED};
 
 /// A sum of which the part e^(-t/memory) is left after a time t. Divided by its memory it is a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -184,7 +185,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::settings::Settings;
+    use crate::cluster::Settings;
     use crate::law::{Law, Objective, Options};
 
     /// At 10/s a store forgets a debt of 2.5 s. The first node to talk knows it as of 1.5 s, another as of 2 s.

@@ -4,10 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::base::{Key, Timestamp};
-use crate::cluster::count::CountRecord;
-use crate::cluster::lease::LeaseRecord;
-use crate::cluster::record::Record;
-use crate::cluster::share::{Answer, Arguments, Kept};
+use crate::cluster::share::Kept;
+use crate::cluster::{Answer, Arguments, CountRecord, LeaseRecord, Record};
 
 /// The records of keys. Bounded: without room, the record of a new key is made for one message only. Nodes restore the
 /// store what they know in each message, so they then share what the last one of them knew.

@@ -5,12 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Sharing;
-use crate::cluster::count::{CountMessage, CountRecord, CountReply, CountView};
-use crate::cluster::lease::{LeaseMessage, LeaseRecord, LeaseReply, LeaseView};
-use crate::cluster::plan::{Plan, QuotaPlan};
-use crate::cluster::record::{Message, Record, Reply};
-use crate::cluster::settings::Settings;
-use crate::cluster::view::View;
+use crate::cluster::{
+    CountMessage, CountRecord, CountReply, CountView, LeaseMessage, LeaseRecord, LeaseReply, LeaseView,
+    Message, Plan, QuotaPlan, Record, Reply, Settings, View,
+};
 use crate::law::{Gcra, Law, Window};
 
 /// What each mode has in a form of its own: the [`Share`] of an SLO, what a node holds of a key, its [`Arguments`], the

@@ -5,12 +5,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::Timestamp;
-use crate::cluster::block_log::{BlockLog, BlockNews, BlockUpdate};
-use crate::cluster::keys::KeyUpdate;
-use crate::cluster::members::{Beat, Membership, Presence};
-use crate::cluster::node_list::NodeList;
-use crate::cluster::records::Records;
-use crate::cluster::share::Answer;
+use crate::cluster::{
+    Answer, Beat, BlockLog, BlockNews, BlockUpdate, KeyUpdate, Membership, NodeList, Presence, Records,
+};
 
 /// The most keys with a record, about 80 MB.
 const RECORDS_MAX: usize = 500_000;
@@ -117,9 +114,10 @@ mod tests {
 
     use super::*;
     use crate::base::{Key, Target};
+    use crate::cluster::records::tests::message;
     use crate::cluster::{
         Arguments, BlockChange, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message,
-        Reply, records::tests::message,
+        Reply,
     };
 
     const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::JUDGED_MAX;
-use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
-use crate::policy::generation::Policy;
-use crate::policy::warning::WarningKind;
+use crate::policy::{Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
 /// The most steps from one SLO to the next that are tried, for each SLO.
 const STEPS_MAX: usize = 1_000;

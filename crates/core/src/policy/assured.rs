@@ -4,11 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::base::Rate;
 use crate::law::{Law, number};
-use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
-use crate::policy::generation::Policy;
-use crate::policy::index::lookup::LookupMap;
-use crate::policy::layout::Method;
-use crate::policy::warning::WarningKind;
+use crate::policy::{LookupMap, Method, Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
 impl Policy {
     /// Gives the SLOs above an assured rate room for debt. One whose law has none is a problem.

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use crate::base::network::{canonical, read};
 use crate::base::{Blocked, Network, Value, shown, target};
-use crate::policy::block_index::{BlockIndex, BlockTargetError};
 use crate::policy::field::Field;
-use crate::policy::fields::Text;
-use crate::policy::generation::Policy;
+use crate::policy::{BlockIndex, BlockTargetError, Policy, Text};
 
 impl Policy {
     /// The fields of a block as an operator types them, in their one form.

@@ -2,10 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::policy::error::quoted;
-use crate::policy::layout::{Lookup, Method};
-use crate::policy::read::map::Line;
-use crate::policy::warning::WarningKind;
+use crate::policy::{Line, Lookup, Method, WarningKind, quoted};
 
 /// The doubts about the lines of a lookup's map.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::read::map;
+    use crate::policy::map;
 
     fn lookup(fields: &[&str], method: Method) -> Lookup {
         let fields = fields.iter().map(|&field| field.to_owned()).collect();

@@ -6,14 +6,8 @@ use crate::base::{
     Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
 };
 use crate::law::Judgement;
-use crate::policy::bounds::COST_MAX;
-use crate::policy::extra::EXTRA_MAX;
-use crate::policy::fields::{Draft, PLACES_MAX, Values};
-use crate::policy::generation::Policy;
-use crate::policy::index::lookup::LookupMap;
-use crate::policy::index::pattern::Pattern;
-use crate::policy::read::answer::Answer;
-use crate::policy::read::slo::Slo;
+use crate::policy::fields::PLACES_MAX;
+use crate::policy::{Answer, COST_MAX, Draft, EXTRA_MAX, LookupMap, Pattern, Policy, Slo, Values};
 use crate::table::Sketch;
 
 /// The most requests of a batch. A larger batch would hold back its first answer for longer.

@@ -3,12 +3,8 @@
 use std::path::Path;
 
 use crate::base::{Request, SloId};
-use crate::policy::classify::{Batch, Case, Cases};
-use crate::policy::fields::{Masks, Place, Values};
-use crate::policy::generation::Policy;
-use crate::policy::index::lookup::LookupMap;
-use crate::policy::index::pattern::Pattern;
-use crate::policy::read::answer::Answer;
+use crate::policy::fields::Masks;
+use crate::policy::{Answer, Batch, Case, Cases, LookupMap, Pattern, Place, Policy, Values};
 
 /// All SLOs of a request, its own first, with their reasons.
 #[derive(Clone, Debug)]

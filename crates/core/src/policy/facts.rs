@@ -1,9 +1,8 @@
 //! The fields of a request that a policy uses, to name a key to an operator.
 
 use crate::base::{SloId, Value};
-use crate::policy::classify::Batch;
-use crate::policy::fields::{Fields, Masks, Place, Values};
-use crate::policy::generation::Policy;
+use crate::policy::fields::{Fields, Masks};
+use crate::policy::{Batch, Place, Policy, Values};
 
 /// A field that the policy uses, with its value in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! One field: its name, and the kind of its values.
 
 use crate::base::{Host, Value, is_same_name, path_of_base, peer};
-use crate::policy::layout::{is_base, is_host};
+use crate::policy::is_host;
+use crate::policy::layout::is_base;
 
 /// A field that a policy or a block uses.
 #[derive(Debug)]

@@ -9,17 +9,16 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, UNCOUNTED};
 use crate::policy::block_index::Blocks;
-use crate::policy::bounds::DEFAULT_LINE;
 use crate::policy::carried::Missing;
-use crate::policy::error::{PolicyErrorKind, PolicyErrors};
-use crate::policy::fields::{Fields, Place};
-use crate::policy::index::lookup::LookupMap;
-use crate::policy::layout::{Layout, TYPES};
-use crate::policy::read::file::{MapFile, read_file};
+use crate::policy::fields::Fields;
+use crate::policy::layout::TYPES;
+use crate::policy::read::file::read_file;
 use crate::policy::read::size::MapSize;
-use crate::policy::read::slo::{Slo, Slos};
-use crate::policy::read::strays::Strays;
-use crate::policy::warning::{WarningKind, Warnings};
+use crate::policy::read::slo::Slos;
+use crate::policy::{
+    DEFAULT_LINE, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, Strays, WarningKind,
+    Warnings,
+};
 use crate::table::Sketch;
 
 /// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it. It only notes the fields that

@@ -43,6 +43,15 @@ mod traps;
 mod views;
 mod warning;
 
+use error::quoted;
+use fields::{Place, Text, Values};
+use index::lookup::LookupMap;
+use index::pattern::Pattern;
+use layout::is_host;
+use read::answer::Answer;
+use read::file::MapFile;
+use read::map::Line;
+
 pub use block_index::{BlockIndex, BlockTargetError, SHAPES_MAX};
 pub use bounds::{
     AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,

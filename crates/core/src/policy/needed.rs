@@ -5,9 +5,7 @@ use std::path::Path;
 
 use crate::base::SloId;
 use crate::policy::carried::Missing;
-use crate::policy::classify::Batch;
-use crate::policy::fields::Place;
-use crate::policy::generation::Policy;
+use crate::policy::{Batch, Place, Policy};
 
 /// A field that the policy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use crate::base::{Sharing, SloId};
 use crate::law::{Law, Window};
-use crate::policy::generation::Policy;
-use crate::policy::read::slo::Slo;
-use crate::policy::warning::WarningKind;
+use crate::policy::{Policy, Slo, WarningKind};
 
 /// Windows from this length on are quotas, which nobody expects to be exceeded.
 const QUOTA: Duration = Duration::from_secs(3_600);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::SloId;
-use crate::policy::generation::Policy;
+use crate::policy::Policy;
 use crate::table::Sketch;
 
 impl Policy {

@@ -7,9 +7,9 @@ use std::path::Path;
 use hashbrown::DefaultHashBuilder;
 
 use crate::base::{cut, shown};
-use crate::policy::generation::Policy;
-use crate::policy::read::map::{self, Line};
+use crate::policy::read::map;
 use crate::policy::read::size::MapSize;
+use crate::policy::{Line, Policy};
 
 /// The most SLOs whose changes are named.
 const SLOS_MAX: usize = 8;

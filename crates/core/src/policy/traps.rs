@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::policy::generation::Policy;
-use crate::policy::index::lookup::LookupMap;
-use crate::policy::layout::{Layout, is_known};
-use crate::policy::warning::WarningKind;
+use crate::policy::layout::is_known;
+use crate::policy::{Layout, LookupMap, Policy, WarningKind};
 
 /// Fields whose values many clients have.
 const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];

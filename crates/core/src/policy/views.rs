@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use crate::policy::generation::Policy;
-use crate::policy::index::lookup::LookupMap;
-use crate::policy::read::map::{self, Line};
+use crate::policy::read::map;
+use crate::policy::{Line, LookupMap, Policy};
 
 /// `slo.map`, or the map of a lookup.
 #[derive(Clone, Copy, Debug)]

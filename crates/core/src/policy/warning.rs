@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::base::{HOLD_SHIPPED, Rate, SloId, units::written};
-use crate::policy::finding::{Finding, Findings};
+use crate::policy::{Finding, Findings};
 
 /// The most warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;

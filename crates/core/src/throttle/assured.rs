@@ -13,7 +13,7 @@ use crate::base::{Assurance, JUDGED_MAX, Judged, Timestamp, Verdict};
 use crate::law::{Assured, Gcra, Judgement};
 use crate::policy::{Case, Slo};
 use crate::table::Entry;
-use crate::throttle::state::Throttle;
+use crate::throttle::Throttle;
 
 /// An SLO of a request that carries it, and the SLOs that it is carried past.
 #[derive(Clone, Copy, Debug)]

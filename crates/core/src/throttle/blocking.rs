@@ -4,10 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Blocked, BlockedBy, DURATION_MAX, Key, Target, Timestamp, target::Fields};
 use crate::policy::BlockIndex;
-use crate::throttle::blocks::{BlockError, Operators};
-use crate::throttle::changes::{Change, Changes, Receipt};
-use crate::throttle::key_blocks::{BlockOrigin, KeyBlock};
-use crate::throttle::state::{InForce, Throttle};
+use crate::throttle::blocks::Operators;
+use crate::throttle::key_blocks::KeyBlock;
+use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, Receipt, Throttle};
 
 /// A block in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,8 +7,9 @@ use thiserror::Error;
 
 use crate::base::{Blocked, BlockedBy, Target, Timestamp, Verdict, target::Fields};
 use crate::policy::{BlockIndex, BlockTargetError, Case, Policy};
-use crate::throttle::changes::{Change, Feed};
-use crate::throttle::key_blocks::{BlockOrigin, KeyBlock, KeyBlocks};
+use crate::throttle::changes::Feed;
+use crate::throttle::key_blocks::{KeyBlock, KeyBlocks};
+use crate::throttle::{BlockOrigin, Change};
 
 /// The most blocks of operators.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;

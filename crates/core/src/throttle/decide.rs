@@ -8,8 +8,8 @@ use crate::base::{Blocked, Decision, JUDGED_MAX, Judged, Key, Request, Sample, T
 use crate::law::{Arrival, Judgement, Law};
 use crate::policy::{BATCH_MAX, Batch, Case};
 use crate::table::{EACH_MAX, Entry};
+use crate::throttle::Throttle;
 use crate::throttle::assured::{Carried, Guarantee};
-use crate::throttle::state::Throttle;
 
 /// The decisions on a batch, in the order of its requests.
 pub type Decisions = ArrayVec<Decision, BATCH_MAX>;

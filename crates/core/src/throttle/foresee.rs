@@ -6,9 +6,9 @@ use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, V
 use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
 use crate::policy::{Case, Cases, Slo};
 use crate::table::{Entry, Found, Sketch};
+use crate::throttle::Throttle;
 use crate::throttle::decide::{Way, combine, refusal};
 use crate::throttle::sketches::Staged;
-use crate::throttle::state::Throttle;
 
 /// A decision that was not made, with the reasons for it.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::{Sample, Timestamp, Verdict};
 use crate::law::{Arrival, Law};
 use crate::policy::{Case, Cases};
-use crate::throttle::state::Throttle;
+use crate::throttle::Throttle;
 
 /// What a proxy has to know of a key to decide by its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::base::{JUDGED_MAX, Judged};
 use crate::law::{Arrival, Judgement};
 use crate::policy::Case;
 use crate::table::{Seen, Sketch};
-use crate::throttle::state::Throttle;
+use crate::throttle::Throttle;
 
 /// The SLOs that a request is judged by, those with a sketch with their judgement.
 #[derive(Default)]

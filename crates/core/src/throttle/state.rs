@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, OnSilence, Share};
 use crate::law::Law;
 use crate::policy::{Case, Policy, Slo};
 use crate::table::{Entry, Sizing, Table, Usage};
-use crate::throttle::aux_store::AuxStore;
+use crate::throttle::AuxStore;
 use crate::throttle::blocks::Blocks;
 
 /// The policy in force, the table, and the auxiliary states beside it.

@@ -3,7 +3,7 @@
 use crate::base::{Counted, Decision, Key, Ticket, Timestamp, Verdict};
 use crate::law::Admission;
 use crate::policy::Policy;
-use crate::throttle::state::Throttle;
+use crate::throttle::Throttle;
 
 impl Throttle {
     /// Takes back a delayed request whose client left before its turn. Its slot is free again. `adaptive` has no slots,

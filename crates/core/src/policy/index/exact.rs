@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::policy::index::pattern::Pattern;
+use crate::policy::Pattern;
 
 /// Patterns by key. The first line of a key wins.
 #[derive(Debug, Default)]

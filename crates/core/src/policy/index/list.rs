@@ -1,8 +1,6 @@
 //! `end`: keys that are tried one by one, in the order of the file.
 
-use crate::policy::bounds::LIST_LINES_MAX;
-use crate::policy::error::PolicyErrorKind;
-use crate::policy::index::pattern::Pattern;
+use crate::policy::{LIST_LINES_MAX, Pattern, PolicyErrorKind};
 
 /// The ends of values in the order of their lines. The first that fits wins.
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::read::answer::Answer;
+    use crate::policy::Answer;
 
     #[test]
     fn a_list_has_a_bound() {

@@ -6,21 +6,18 @@ use std::path::PathBuf;
 
 use crate::base::{SloId, shown};
 use crate::policy::checks::Checks;
-use crate::policy::error::{PolicyErrorKind, PolicyErrors, quoted};
-use crate::policy::fields::{Place, Text, Values};
 use crate::policy::index::exact::Exact;
 use crate::policy::index::list::List;
 use crate::policy::index::networks::Networks;
-use crate::policy::index::pattern::Pattern;
 use crate::policy::index::prefixes::Prefixes;
 use crate::policy::index::regexes::Regexes;
 use crate::policy::index::words::Words;
-use crate::policy::layout::{Lookup, Method, is_host};
-use crate::policy::read::answer::Answer;
-use crate::policy::read::file::MapFile;
+use crate::policy::read::hosts;
 use crate::policy::read::slo::Slos;
-use crate::policy::read::{hosts, map};
-use crate::policy::warning::{WarningKind, Warnings};
+use crate::policy::{
+    Answer, Lookup, MapFile, Method, Pattern, Place, PolicyErrorKind, PolicyErrors, Text, Values,
+    WarningKind, Warnings, is_host, map, quoted,
+};
 
 /// The map of a lookup.
 #[derive(Debug)]

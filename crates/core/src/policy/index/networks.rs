@@ -9,8 +9,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::base::{network::read, v6_mask};
-use crate::policy::error::{PolicyErrorKind, quoted};
-use crate::policy::index::pattern::Pattern;
+use crate::policy::{Pattern, PolicyErrorKind, quoted};
 
 /// Networks of both families. The longest prefix wins; of two equal networks, the first line wins.
 #[derive(Debug)]
@@ -234,8 +233,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::read::answer::Answer;
-    use crate::policy::read::map;
+    use crate::policy::{Answer, map};
 
     /// The networks of a map; each answers with its line number.
     fn networks(text: &str, has_rest: bool) -> Networks {

@@ -1,6 +1,6 @@
 //! A key of a map with its answer, as HAProxy calls it: a pattern.
 
-use crate::policy::read::answer::Answer;
+use crate::policy::Answer;
 
 /// A line of a map in eight bytes. The key itself stays in the text of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::iter::successors;
 
-use crate::policy::index::pattern::Pattern;
+use crate::policy::Pattern;
 
 #[derive(Clone, Copy, Debug)]
 struct Prefix {
@@ -66,7 +66,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::read::answer::Answer;
+    use crate::policy::Answer;
 
     /// The line, counted from 0, that answers for a value.
     fn find(keys: &[String], value: &str) -> Option<usize> {

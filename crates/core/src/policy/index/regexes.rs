@@ -16,9 +16,7 @@ use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::{start, syntax};
 
-use crate::policy::bounds::{AUTOMATA_MAX, LIST_LINES_MAX, SEARCH_STEPS_MAX};
-use crate::policy::error::{PolicyErrorKind, quoted};
-use crate::policy::index::pattern::Pattern;
+use crate::policy::{AUTOMATA_MAX, LIST_LINES_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
 /// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
 const DFA_BYTES_MAX: usize = 256 << 10;
@@ -197,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::read::answer::Answer;
+    use crate::policy::Answer;
 
     /// Inserts the expressions, each with the number of its line as its answer.
     fn regexes(keys: &[&[u8]]) -> Result<Regexes, String> {

@@ -1,9 +1,7 @@
 //! `dom`: keys that are one or more whole words of the value.
 
-use crate::policy::bounds::SEARCH_STEPS_MAX;
-use crate::policy::error::{PolicyErrorKind, quoted};
 use crate::policy::index::exact::Exact;
-use crate::policy::index::pattern::Pattern;
+use crate::policy::{Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
 /// Words by their text. Of several keys in a value, the first line wins.
 #[derive(Debug, Default)]
@@ -66,7 +64,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::read::answer::Answer;
+    use crate::policy::Answer;
 
     /// The line of the keys that a value has, counted from 0.
     fn line_of(keys: &[&str], value: &[u8]) -> Option<Pattern> {

@@ -9,8 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::policy::bounds::FILE_BYTES_MAX;
-use crate::policy::read::map::{self, Line};
+use crate::policy::read::map;
+use crate::policy::{FILE_BYTES_MAX, Line};
 
 /// The path of a file, and the result of reading it.
 #[derive(Debug)]

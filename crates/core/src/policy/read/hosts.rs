@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::base::{in_one_form, path_of_base};
-use crate::policy::layout::{Lookup, Method, is_base, is_host};
-use crate::policy::read::map;
+use crate::policy::layout::is_base;
+use crate::policy::{Lookup, Method, is_host, map};
 
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// filled up with blanks, so that all lines stay where they are.

@@ -12,8 +12,7 @@
 //! The rules are those of `pat_ref_read_from_file_smp` in HAProxy's `pattern.c`, with two exceptions. A line
 //! too long for HAProxy's buffer and a NUL byte are faults here, because HAProxy would garble them.
 
-use crate::policy::bounds::LINE_BYTES_MAX;
-use crate::policy::error::PolicyErrorKind;
+use crate::policy::{LINE_BYTES_MAX, PolicyErrorKind};
 
 /// A line that holds a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::policy::layout::Layout;
-use crate::policy::warning::{WARNINGS_MAX, WarningKind, Warnings};
+use crate::policy::{Layout, WARNINGS_MAX, WarningKind, Warnings};
 
 /// The first stray files sorted by name, and the number of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
