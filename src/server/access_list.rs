@@ -37,12 +37,10 @@ impl AccessList {
         // A peer that is gone already has no address.
         let peer = stream.peer_addr().ok().map(|peer| peer.ip());
         let is_allowed = peer.is_some_and(|peer| self.allows(peer));
-        if !is_allowed && let Some(suppressed) = self.refused_line.allow(now) {
+        if !is_allowed {
             let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
-            tracing::warn!(
-                suppressed,
-                "a connection from {peer} is closed: `allow` does not list its network"
-            );
+            let text = || format!("a connection from {peer} is closed: `allow` does not list its network");
+            self.refused_line.warn(now, text);
         }
         is_allowed
     }

@@ -124,28 +124,23 @@ impl Agent {
     /// Counts a hold that HAProxy has given up before its end.
     pub(super) fn abandoned(&self, delay: Duration, now: Timestamp) {
         self.metrics.holds_abandoned.inc();
-        if let Some(suppressed) = self.abandoned_line.allow(now) {
-            tracing::warn!(
-                suppressed,
+        let text = || {
+            format!(
                 "HAProxy abandoned a hold of {} ms before its end, and the SLO is exceeded: raise `timeout processing` of \
-                 slowlane-hold in spoe-slowlane.conf above [hold] longest, or print the file again with `slowlane config \
-                 haproxy`",
+             slowlane-hold in spoe-slowlane.conf above [hold] longest, or print the file again with `slowlane config \
+             haproxy`",
                 delay.as_millis()
-            );
-        }
+            )
+        };
+        self.abandoned_line.warn(now, text);
     }
 
     /// A place for one held answer. Without a free one, the error is the verdict of `[hold] when_full`.
     pub(super) fn place(&self, now: Timestamp) -> Result<Place, Verdict> {
         self.holds.place().ok_or_else(|| {
             let verdict = self.holds.when_full().verdict();
-            if let Some(suppressed) = self.holds_line.allow(now) {
-                tracing::warn!(
-                    suppressed,
-                    "too many held answers: the verdict is {} at once",
-                    verdict.name()
-                );
-            }
+            let text = || format!("too many held answers: the verdict is {} at once", verdict.name());
+            self.holds_line.warn(now, text);
             verdict
         })
     }

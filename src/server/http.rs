@@ -339,9 +339,7 @@ impl Conversation {
         match refusal {
             // A port in the wrong place is a mistake of the operator.
             Refusal::Foreign(_) => {
-                if let Some(suppressed) = self.shared.foreign_line.allow(now) {
-                    tracing::warn!(suppressed, "http connection refused: {refusal}");
-                }
+                self.shared.foreign_line.warn(now, || format!("http connection refused: {refusal}"));
             }
             _ => tracing::debug!("http connection refused: {refusal}"),
         }

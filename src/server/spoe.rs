@@ -442,12 +442,10 @@ impl Conversation {
         }
         // HAProxy up to 3.0 closes idle connections with the status timeout, which is not an error.
         let is_idle = close.status == Status::TIMEOUT && close.error.is_none();
-        if close.status != Status::NORMAL
-            && !is_idle
-            && let Some(suppressed) = self.agent.spop_error_line.allow(now)
-        {
+        if close.status != Status::NORMAL && !is_idle {
             let reason = close.error.map(|error| error.to_string()).unwrap_or_default();
-            tracing::warn!(suppressed, "spop connection ended by {by}: {}: {reason}", close.status);
+            let text = || format!("spop connection ended by {by}: {}: {reason}", close.status);
+            self.agent.spop_error_line.warn(now, text);
         }
         Next::Close(close.late.then_some(REFUSAL_PAUSE))
     }

@@ -242,13 +242,9 @@ impl<'n> Task<'n> {
         }
         self.alone = alone;
         self.node.metrics.blocks_alone.set(alone as i64);
-        if without_room > 0
-            && let Some(suppressed) = self.without_room_line.allow(now)
-        {
-            tracing::warn!(
-                suppressed,
-                "cluster: this node has no room for {without_room} blocks of the others"
-            );
+        if without_room > 0 {
+            let text = || format!("cluster: this node has no room for {without_room} blocks of the others");
+            self.without_room_line.warn(now, text);
         }
     }
 

@@ -63,9 +63,8 @@ impl TokenServer {
         let mut stream = limited(stream, IDLE_MAX);
         match shutdown.unless_begun(self.talk(&mut stream, &mut guest)).await {
             Some(Err(error @ (ProtocolError::Resp | ProtocolError::Version(_)))) => {
-                if let Some(suppressed) = self.foreign_line.allow(self.clock.now()) {
-                    tracing::warn!(suppressed, "token server: a node at {peer} shares nothing: {error}");
-                }
+                let text = || format!("token server: a node at {peer} shares nothing: {error}");
+                self.foreign_line.warn(self.clock.now(), text);
             }
             Some(Err(error)) => tracing::debug!("token server: a connection closed: {error}"),
             Some(Ok(())) | None => {}

@@ -225,6 +225,13 @@ impl OncePerSecond {
         *state = (now, 0);
         Some((suppressed > 0).then_some(suppressed))
     }
+
+    /// Logs a warning, unless the last one was logged less than a second ago.
+    pub(crate) fn warn(&self, now: Timestamp, text: impl FnOnce() -> String) {
+        if let Some(suppressed) = self.allow(now) {
+            tracing::warn!(suppressed, "{}", text());
+        }
+    }
 }
 
 #[cfg(test)]

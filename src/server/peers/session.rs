@@ -63,13 +63,13 @@ async fn greet(
     let answer = loop {
         match Hello::cut(unread) {
             Ok(Some((hello, _))) if hello.to != peers.settings.name => {
-                if let Some(suppressed) = peers.refused_line.allow(now) {
-                    let (from, to, name) = (hello.from, hello.to, &peers.settings.name);
-                    tracing::warn!(
-                        suppressed,
+                let (from, to, name) = (hello.from, hello.to, &peers.settings.name);
+                let text = || {
+                    format!(
                         "peer {from} looks for a peer named {to}, and this one is {name}: see [peers] name"
-                    );
-                }
+                    )
+                };
+                peers.refused_line.warn(now, text);
                 break Err(Status::WRONG_NAME);
             }
             Ok(Some((hello, length))) => match peers.peer(hello.from) {
@@ -79,9 +79,8 @@ async fn greet(
                     break Ok((name, peer));
                 }
                 Err(status) => {
-                    if let Some(suppressed) = peers.refused_line.allow(now) {
-                        tracing::warn!(suppressed, "peer {} is refused: see [peers] allow", hello.from);
-                    }
+                    let text = || format!("peer {} is refused: see [peers] allow", hello.from);
+                    peers.refused_line.warn(now, text);
                     break Err(status);
                 }
             },
@@ -249,8 +248,8 @@ impl Session {
 
     fn warn_of_tables(&self, link: &Link, now: Timestamp) {
         let faults = faults(link.tables());
-        if let Some(suppressed) = (!faults.is_empty()).then(|| self.peer.lines.tables.allow(now)).flatten() {
-            tracing::warn!(suppressed, "peer {}: {}", self.name, faults.join("; "));
+        if !faults.is_empty() {
+            self.peer.lines.tables.warn(now, || format!("peer {}: {}", self.name, faults.join("; ")));
         }
     }
 

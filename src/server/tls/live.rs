@@ -120,11 +120,10 @@ impl Tls {
             _ = lost => (Reason::Crowded, "too many others are unfinished, and this is the oldest".into()),
         };
         self.metrics.failed(reason);
-        if let Some(suppressed) = self.failed_line.allow(self.clock.now()) {
-            let section = self.listener.section;
-            let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
-            tracing::warn!(suppressed, "[{section}.tls] a handshake with {peer} failed: {text}");
-        }
+        let section = self.listener.section;
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let line = || format!("[{section}.tls] a handshake with {peer} failed: {text}");
+        self.failed_line.warn(self.clock.now(), line);
         None
     }
 }
