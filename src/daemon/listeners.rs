@@ -9,7 +9,6 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
-use crate::daemon::certificates::Certificates;
 use crate::daemon::rounds;
 use crate::observe::metrics::ConnectionMetrics;
 use crate::server::Agent;
@@ -29,6 +28,9 @@ use crate::sync::TokenServer;
 use crate::watch::FileState;
 use slowlane_core::base::Address;
 
+/// The certificates of all listeners.
+pub(super) type Certificates = Arc<[Arc<Tls>]>;
+
 /// The listeners of a daemon, bound, each with the service behind it.
 #[derive(Debug)]
 pub(super) struct Listeners {
@@ -37,6 +39,8 @@ pub(super) struct Listeners {
     /// `None`: this slowlane is no store of others.
     pub(super) token_server: Option<Arc<TokenServer>>,
     pub(super) certificates: Certificates,
+    /// The files of the certificates, as they were before they were read.
+    files: FileState,
     /// `None` without a config file.
     config: Option<ConfigFile>,
 }
@@ -49,7 +53,6 @@ impl Listeners {
         agent: &Arc<Agent>,
         upgrades: UpgradeRequests,
     ) -> anyhow::Result<Listeners> {
-        // As the files are before they are read.
         let files = FileState::taken(config.tls_files());
         let mut binder = Binder { inherited, agent, acceptors: Vec::new(), secured: Vec::new() };
         let (metrics, mut threads) = (&agent.metrics, Vec::new());
@@ -91,7 +94,8 @@ impl Listeners {
             acceptors,
             _threads: threads,
             token_server,
-            certificates: Certificates::watch(secured, files)?,
+            certificates: secured.into(),
+            files,
             config: config.file.clone(),
         })
     }
@@ -104,7 +108,10 @@ impl Listeners {
             let _entered = acceptor.runtime.enter();
             match acceptor.name {
                 "peers" => peers::dial(agent, shutdown),
-                "admin" => rounds::begin(agent, self.config.as_ref(), shutdown),
+                "admin" => {
+                    rounds::begin(agent, self.config.as_ref(), shutdown);
+                    rounds::watch_certificates(self.certificates.clone(), self.files.clone(), shutdown);
+                }
                 _ => {}
             }
         }

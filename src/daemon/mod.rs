@@ -6,7 +6,6 @@
     reason = "it starts the runtime, its threads and its timers"
 )]
 
-mod certificates;
 mod edited;
 mod listeners;
 mod parts;

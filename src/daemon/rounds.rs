@@ -1,4 +1,4 @@
-//! What is looked at once a second: the history of the status, and what the operator has to know.
+//! What is looked at again and again: the history of the status, and what the operator has to know.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,16 @@ use tokio::time::interval;
 
 use crate::config::ConfigFile;
 use crate::daemon::edited::Look;
+use crate::daemon::listeners::Certificates;
 use crate::observe::revive::revived_task;
 use crate::observe::systemd;
 use crate::server::Agent;
 use crate::server::shutdown::Shutdown;
+use crate::watch::FileState;
 use slowlane_core::throttle::KEY_BLOCKS_MAX;
+
+/// The time between two looks at the certificates.
+const CERTIFICATES: Duration = Duration::from_millis(200);
 
 /// Begins all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
@@ -25,27 +30,29 @@ pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &
 
 /// Notifies the watchdog of systemd, if it is enabled.
 pub(super) fn watchdog(shutdown: &Shutdown) {
-    let Some(often) = systemd::watchdog() else { return };
-    let shutdown = shutdown.clone();
-    let beats = move || {
-        let signal = shutdown.signal();
-        async move {
-            let mut beat = interval(often);
-            while signal.unless_begun(beat.tick()).await.is_some() {
-                systemd::alive();
-            }
-        }
-    };
-    tokio::spawn(revived_task("the watchdog", beats));
+    systemd::watchdog().into_iter().for_each(|often| every(often, "the watchdog", shutdown, systemd::alive));
 }
 
-/// Does the work once a second until the shutdown begins.
+/// Reads certificates again when their files change. `files` are as they were before they were read.
+pub(super) fn watch_certificates(certificates: Certificates, mut files: FileState, shutdown: &Shutdown) {
+    every(CERTIFICATES, "the look at the certificates", shutdown, move || {
+        if files.has_settled() {
+            certificates.iter().for_each(|tls| tls.reload());
+        }
+    });
+}
+
 fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Send + 'static) {
+    every(Duration::from_secs(1), name, shutdown, work);
+}
+
+/// Does the work at once, and then each time the period is over, until the shutdown begins.
+fn every(period: Duration, name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Send + 'static) {
     let (shutdown, work) = (shutdown.clone(), Arc::new(Mutex::new(work)));
     let go_on = move || {
         let (signal, work) = (shutdown.signal(), work.clone());
         async move {
-            let mut look = interval(Duration::from_secs(1));
+            let mut look = interval(period);
             while signal.unless_begun(look.tick()).await.is_some() {
                 work.lock()();
             }

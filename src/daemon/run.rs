@@ -35,7 +35,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
     loop {
         let (reload, certificates) = (serving.reload.clone(), serving.certificates());
         let asked = tokio::select! {
-            order = signals.wait(reload.as_ref(), Some(&certificates), config.file.as_ref()) => match order {
+            order = signals.wait(reload.as_ref(), &certificates, config.file.as_ref()) => match order {
                 Order::End => break,
                 Order::Upgrade => None,
             },
@@ -63,7 +63,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
 
 /// After an upgrade: sends the answers that are still held, each at its time, or all of them when a signal ends it.
 async fn answer_the_rest(serving: Serving, mut signals: Signals) {
-    let ended = async { while signals.wait(None, None, None).await != Order::End {} };
+    let ended = async { while signals.wait(None, &[], None).await != Order::End {} };
     let is_ended = tokio::select! {
         () = serving.drain() => false,
         () = ended => true,

@@ -11,8 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::config::Config;
-use crate::daemon::certificates::Certificates;
-use crate::daemon::listeners::Listeners;
+use crate::daemon::listeners::{Certificates, Listeners};
 use crate::daemon::{parts, rounds};
 use crate::observe::clock::Clock;
 use crate::observe::status::Status;
@@ -34,7 +33,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Requests for an upgrade that wait. One is enough: a second upgrade follows the first.
 const UPGRADE_REQUESTS_MAX: usize = 1;
 
-/// A daemon that serves until its shutdown begins or it is dropped.
+/// A daemon. Once it is opened, it serves until its shutdown begins or it is dropped.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads its addresses"))]
 pub(crate) struct Serving {
@@ -46,19 +45,12 @@ pub(crate) struct Serving {
     pub end: Arc<Trigger>,
     pub upgrades: mpsc::Receiver<UpgradeRequest>,
     agent: Arc<Agent>,
+    /// `None`: this slowlane is alone.
+    cluster: Option<Arc<Cluster>>,
     listeners: Listeners,
     snapshot_writer: Option<SnapshotWriter>,
     node: Option<RunningNode>,
     hold_max: Duration,
-}
-
-/// A daemon that is built and bound, and does not serve yet.
-struct Built {
-    agent: Arc<Agent>,
-    listeners: Listeners,
-    reload: Option<Reload>,
-    cluster: Option<Arc<Cluster>>,
-    upgrades: mpsc::Receiver<UpgradeRequest>,
 }
 
 /// Builds all parts and starts to serve in the runtime of the caller, with the state in the file if there is one.
@@ -67,46 +59,41 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
         config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
     let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
     let earlier = found.as_ref().and_then(Found::key_secret);
-    let built = Built::new(config, clock, earlier, Inherited::from_systemd())?;
+    let mut serving = Serving::new(config, clock, earlier, Inherited::from_systemd())?;
     if let Some(found) = found {
-        found.restore(&built.agent.throttle);
+        found.restore(&serving.agent.throttle);
     }
-    built.open(config, Vec::new())
+    serving.open(config, Vec::new())?;
+    Ok(serving)
 }
 
 /// Builds all parts, takes everything from the process before this one, and starts to serve.
 pub(super) async fn take_over(config: &Config, mut old_process: OldProcess) -> anyhow::Result<Serving> {
     let (clock, secret) = (old_process.clock, old_process.key_secret);
-    let built = Built::new(config, clock, secret, old_process.listeners())?;
-    let agent = built.agent.clone();
+    let mut serving = Serving::new(config, clock, secret, old_process.listeners())?;
+    let agent = serving.agent.clone();
     let taking = spawn_blocking(move || old_process.take(&agent).map(|taken| (taken, old_process)));
     let (connections, old_process) = taking.await?.context("cannot take over from the process before")?;
-    let summary = summary(&built.agent, built.reload.as_ref());
+    let summary = serving.summary();
     let named = move || {
         systemd::status(&summary);
         systemd::ready();
     };
-    old_process.taken(built.agent.clone(), named)?;
+    old_process.taken(serving.agent.clone(), named)?;
     // A socket that the runtime does not take is left out, and closed.
     let earlier = connections.into_iter().filter_map(|(socket, state)| Transfer::open(socket, state).ok());
-    built.open(config, earlier.collect())
+    serving.open(config, earlier.collect())?;
+    Ok(serving)
 }
 
-fn summary(agent: &Agent, reload: Option<&Reload>) -> String {
-    let policy = agent.throttle.policy().summary();
-    match reload {
-        Some(_) => format!("serving {policy}"),
-        None => format!("serving the built-in policy: {policy}"),
-    }
-}
-
-impl Built {
+impl Serving {
+    /// Builds all parts and binds the listeners. It does not serve yet.
     fn new(
         config: &Config,
         clock: Clock,
         earlier: Option<KeySecret>,
         inherited: Inherited,
-    ) -> anyhow::Result<Built> {
+    ) -> anyhow::Result<Serving> {
         let metrics = Arc::new(parts::metrics(config));
         let status = Arc::new(Status::default());
         let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
@@ -118,39 +105,53 @@ impl Built {
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
         let listeners = Listeners::bind(config, inherited, &agent, ask)?;
-        Ok(Built { agent, listeners, reload, cluster, upgrades })
+        let (end, _) = shutdown::channel();
+        Ok(Serving {
+            addresses: listeners.addresses(),
+            reload,
+            end: Arc::new(end),
+            upgrades,
+            agent,
+            cluster,
+            listeners,
+            snapshot_writer: None,
+            node: None,
+            hold_max: config.hold.hold_max,
+        })
     }
 
-    fn open(self, config: &Config, earlier: Vec<Transfer>) -> anyhow::Result<Serving> {
-        let Built { agent, listeners, reload, cluster, upgrades } = self;
-        let mut node = None;
+    fn open(&mut self, config: &Config, earlier: Vec<Transfer>) -> anyhow::Result<()> {
         if let (Some(config), Some(cluster), Some(metrics)) =
-            (&config.cluster, cluster, &agent.metrics.cluster)
+            (config.cluster.clone(), self.cluster.clone(), self.agent.metrics.cluster.clone())
         {
-            let (config, metrics, reload) = (config.clone(), metrics.clone(), reload.clone());
-            let (throttle, status, clock) = (agent.throttle.clone(), agent.status.clone(), agent.clock);
-            let token_server = listeners.token_server.clone();
-            let joining = Node { config, token_server, cluster, throttle, reload, clock, metrics, status };
-            node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
+            let (agent, reload) = (self.agent.clone(), self.reload.clone());
+            let token_server = self.listeners.token_server.clone();
+            let joining = Node { config, token_server, cluster, agent, reload, metrics };
+            self.node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
         }
-        let (end, shutdown) = shutdown::channel();
-        listeners.open(&agent, &shutdown, earlier);
-        rounds::watchdog(&shutdown);
-        let snapshot_writer = parts::snapshot_writer(config, &agent)?;
-        let (addresses, hold_max) = (listeners.addresses(), config.hold.hold_max);
-        let end = Arc::new(end);
-        Ok(Serving { addresses, reload, end, upgrades, agent, listeners, snapshot_writer, node, hold_max })
+        self.listen(earlier);
+        self.snapshot_writer = parts::snapshot_writer(config, &self.agent)?;
+        Ok(())
     }
-}
 
-impl Serving {
+    /// Opens the listeners, with the connections that were stopped before.
+    fn listen(&self, earlier: Vec<Transfer>) {
+        let shutdown = self.end.shutdown();
+        self.listeners.open(&self.agent, &shutdown, earlier);
+        rounds::watchdog(&shutdown);
+    }
+
     pub(super) fn certificates(&self) -> Certificates {
         self.listeners.certificates.clone()
     }
 
     /// What it serves, for the operator.
     pub(super) fn summary(&self) -> String {
-        summary(&self.agent, self.reload.as_ref())
+        let policy = self.agent.throttle.policy().summary();
+        match self.reload {
+            Some(_) => format!("serving {policy}"),
+            None => format!("serving the built-in policy: {policy}"),
+        }
     }
 
     /// Ends: pending answers are sent, connections closed, and the state is written.
@@ -179,11 +180,7 @@ impl Serving {
             Ok(successor) => successor,
             Err(failure) => {
                 // The listeners are opened again, unless they have served all the time.
-                if let Some(stopped) = self.end.go_on() {
-                    let shutdown = self.end.shutdown();
-                    self.listeners.open(&self.agent, &shutdown, stopped);
-                    rounds::watchdog(&shutdown);
-                }
+                self.end.go_on().into_iter().for_each(|stopped| self.listen(stopped));
                 return Err(failure.to_string());
             }
         };

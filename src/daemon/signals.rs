@@ -1,11 +1,13 @@
 //! The signals of the daemon.
 
+use std::sync::Arc;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::ConfigFile;
-use crate::daemon::certificates::Certificates;
 use crate::observe::log;
 use crate::observe::systemd;
+use crate::server::tls::Tls;
 use crate::watch::Reload;
 
 /// The signals of the daemon.
@@ -42,7 +44,7 @@ impl Signals {
     pub(super) async fn wait(
         &mut self,
         reload: Option<&Reload>,
-        certificates: Option<&Certificates>,
+        certificates: &[Arc<Tls>],
         file: Option<&ConfigFile>,
     ) -> Order {
         loop {
@@ -55,12 +57,12 @@ impl Signals {
                     if let Some(news) = file.and_then(ConfigFile::news) {
                         tracing::warn!("{news}");
                     }
-                    certificates.iter().for_each(|certificates| certificates.reload());
+                    certificates.iter().for_each(|tls| tls.reload());
                     match reload {
                         Some(reload) => reload.ask(),
                         None => {
                             systemd::reloading();
-                            if certificates.is_none_or(Certificates::is_empty) {
+                            if certificates.is_empty() {
                                 tracing::info!("nothing to reload: there is no policy directory");
                             }
                             systemd::ready();

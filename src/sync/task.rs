@@ -8,11 +8,11 @@ use fastrand::Rng;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use crate::observe::clock::Clock;
 use crate::observe::groups::ClusterMetrics;
 use crate::observe::log::OncePerSecond;
 use crate::observe::revive::revived;
-use crate::observe::status::{ClusterLine, Status};
+use crate::observe::status::ClusterLine;
+use crate::server::Agent;
 use crate::sync::block_sync::BlockSync;
 use crate::sync::pause::Pauses;
 use crate::sync::settings::SyncConfig;
@@ -21,7 +21,6 @@ use crate::sync::token_server::TokenServer;
 use crate::watch::Reload;
 use slowlane_core::base::{KeySecret, Shown, Timestamp};
 use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Response};
-use slowlane_core::throttle::Throttle;
 
 /// How often the task looks for messages that are due. News wait for this long at most.
 const LOOK: Duration = Duration::from_millis(5);
@@ -39,11 +38,9 @@ pub(crate) struct Node {
     /// The token server of this slowlane, if it is one.
     pub(crate) token_server: Option<Arc<TokenServer>>,
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) throttle: Arc<Throttle>,
+    pub(crate) agent: Arc<Agent>,
     pub(crate) reload: Option<Reload>,
-    pub(crate) clock: Clock,
     pub(crate) metrics: ClusterMetrics,
-    pub(crate) status: Arc<Status>,
 }
 
 impl Node {
@@ -116,7 +113,7 @@ impl<'n> Task<'n> {
             run: format!("{:016x}", rng.u64(..)),
             rng,
             pauses: Pauses::default(),
-            since: node.clock.now(),
+            since: node.agent.clock.now(),
             silent: Some("not yet reached".into()),
             beaten: None,
             asked: None,
@@ -134,7 +131,7 @@ impl<'n> Task<'n> {
 
     async fn run(&mut self) {
         tracing::info!("cluster: the store is {}", self.node.config.store);
-        self.show(self.node.clock.now());
+        self.show(self.node.agent.clock.now());
         loop {
             let open = Store::open(&self.node.config, self.own);
             let error = match self.meanwhile_alone(open).await {
@@ -162,13 +159,13 @@ impl<'n> Task<'n> {
 
     /// One exchange, if there is anything to report.
     async fn exchange(&mut self, store: &mut Store) -> Result<(), StoreError> {
-        let Node { cluster, clock, throttle, .. } = self.node;
-        let now = clock.now();
+        let Node { cluster, agent, .. } = self.node;
+        let now = agent.clock.now();
         // The others learn of a token server's own requests from the first one on.
         let is_new = self.was_used != cluster.is_used();
         let is_beat_due = is_new || self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
         self.was_used = cluster.is_used();
-        let has_changes = self.block_sync.gather(throttle, now);
+        let has_changes = self.block_sync.gather(&agent.throttle, now);
         let are_blocks_due = self.asked.is_none_or(|at| at.elapsed() >= cluster.settings().period);
         let due = Due {
             updates: cluster.collect(now, KEYS_MAX),
@@ -201,8 +198,8 @@ impl<'n> Task<'n> {
         Response { answers, membership, blocks }: Response,
         sent: Instant,
     ) {
-        let Node { cluster, clock, metrics, throttle, .. } = self.node;
-        let now = clock.now();
+        let Node { cluster, agent, metrics, .. } = self.node;
+        let now = agent.clock.now();
         cluster.set_round_trip(self.round_trip);
         for (update, answer) in updates.iter().zip(&answers) {
             if update.arguments.restores(answer) {
@@ -221,7 +218,7 @@ impl<'n> Task<'n> {
         }
         if let Some(blocks) = blocks {
             self.asked = Some(sent);
-            let without_room = self.block_sync.news(blocks, throttle, now);
+            let without_room = self.block_sync.news(blocks, &agent.throttle, now);
             self.report_blocks(without_room, now);
         }
         if let Some(membership) = membership {
@@ -256,7 +253,7 @@ impl<'n> Task<'n> {
         cluster.set_nodes(self.nodes(membership.members.len(), now));
         self.share_secret(&membership.secret);
         self.compare(&membership.members);
-        membership.crowded.iter().for_each(|key| self.node.throttle.share(*key, now));
+        membership.crowded.iter().for_each(|key| self.node.agent.throttle.share(*key, now));
         self.membership = membership;
         self.show(now);
     }
@@ -271,7 +268,7 @@ impl<'n> Task<'n> {
     /// Takes the key secret of the cluster, if it is another one. Each other secret is reported once.
     fn share_secret(&mut self, secret: &str) {
         let theirs = KeySecret::read(secret.as_bytes());
-        if theirs == Some(self.node.throttle.policy().key_secret()) {
+        if theirs == Some(self.node.agent.throttle.policy().key_secret()) {
             self.other_secret = None;
         } else if self.other_secret.as_deref() != Some(secret) {
             self.other_secret = Some(secret.to_owned());
@@ -301,7 +298,7 @@ impl<'n> Task<'n> {
 
     /// Tells of nodes with other SLOs than this one, when they come and when they go.
     fn compare(&mut self, members: &[Member]) {
-        let policy = self.node.throttle.policy();
+        let policy = self.node.agent.throttle.policy();
         let others = members.iter().filter(|member| member.policy != policy.shared_hash());
         let others: Vec<String> = others.map(|member| member.name.clone()).collect();
         self.node.metrics.other_policies.set(others.len() as i64);
@@ -318,7 +315,7 @@ impl<'n> Task<'n> {
     }
 
     fn beat(&self) -> Beat {
-        let policy = self.node.throttle.policy();
+        let policy = self.node.agent.throttle.policy();
         let member = Member {
             name: self.node.config.node.clone(),
             run: self.run.clone(),
@@ -329,7 +326,7 @@ impl<'n> Task<'n> {
         Beat {
             member,
             secret: policy.key_secret().to_hex(),
-            crowded: self.node.cluster.crowded(self.node.clock.now()),
+            crowded: self.node.cluster.crowded(self.node.agent.clock.now()),
         }
     }
 
@@ -339,7 +336,7 @@ impl<'n> Task<'n> {
         self.node.cluster.set_silent(true);
         // The store's own words, which may be foreign.
         let reason = Shown(error.to_string().as_bytes()).to_string();
-        let now = self.node.clock.now();
+        let now = self.node.agent.clock.now();
         match &self.silent {
             Some(known) if *known == reason => tracing::debug!("cluster: the store: {reason}"),
             Some(_) => tracing::warn!("cluster: the store: {reason}"),
@@ -363,8 +360,8 @@ impl<'n> Task<'n> {
             tokio::select! {
                 result = &mut waited_for => return result,
                 _ = look.tick() => {
-                    let Node { cluster, clock, metrics, .. } = self.node;
-                    cluster.collect(clock.now(), KEYS_MAX).iter().for_each(|update| cluster.lost(update));
+                    let Node { cluster, agent, metrics, .. } = self.node;
+                    cluster.collect(agent.clock.now(), KEYS_MAX).iter().for_each(|update| cluster.lost(update));
                     metrics.silent_s.inc_by(LOOK.as_secs_f64());
                 }
             }
@@ -373,7 +370,7 @@ impl<'n> Task<'n> {
 
     /// Shows the state to operators.
     fn show(&self, now: Timestamp) {
-        let Node { cluster, metrics, status, .. } = self.node;
+        let Node { cluster, metrics, .. } = self.node;
         let line = ClusterLine {
             store: self.node.config.store.to_string(),
             run: self.run.clone(),
@@ -388,6 +385,6 @@ impl<'n> Task<'n> {
         metrics.nodes.set(i64::from(cluster.nodes()));
         let refused = cluster.refused();
         metrics.keys_refused.inc_by(refused.saturating_sub(metrics.keys_refused.get()));
-        status.cluster.set(line);
+        self.node.agent.status.cluster.set(line);
     }
 }

@@ -11,7 +11,7 @@ const LOOKS_MAX: u32 = 15;
 ///
 /// Files that belong together, like a certificate and its key, are written one after the other. They are read once two
 /// looks find the same.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FileState {
     files: Vec<PathBuf>,
     taken: Vec<Option<Seen>>,
