@@ -13,7 +13,7 @@ use crate::config::values::{
     verdicts, within, written, written_mode, written_store,
 };
 use crate::observe::decision_log::{self, Place, Sample};
-use crate::observe::log::{Format, Level};
+use crate::observe::log;
 use crate::sync::{Files, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
@@ -32,7 +32,7 @@ pub(super) struct File {
     pub(super) peers: Peers,
     pub(super) state: State,
     pub(super) decision_log: DecisionLog,
-    pub(super) log: Log,
+    pub(super) log: log::Settings,
 }
 
 impl File {
@@ -232,13 +232,6 @@ impl Cluster {
             is_secret_fixed,
         })
     }
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Log {
-    pub(super) level: Level,
-    pub(super) format: Format,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

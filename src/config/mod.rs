@@ -49,19 +49,15 @@ use slowlane_core::table::Sizing;
 /// ```
 pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     let (mut file, mistakes) = mistakes::read(text);
-    let reported = mistakes.into_iter().map(|ConfigMistake { line, message }| (Some(line), message));
-    let mut reported: Vec<(Option<usize>, String)> = reported.collect();
-    let shown = show::show(&file).unwrap_or_else(|error| {
-        reported.push((None, error.to_string()));
-        String::new()
-    });
+    let shown = show::show(&file).expect("paths that are read from a text are text");
     (file.admin.token_file, file.policy.written.key_secret_file, file.cluster.token_file) =
         (None, None, None);
     let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
     let mut errors = Vec::new();
     Config::new(file, Some(named), &mut errors);
-    reported.extend(errors.iter().map(ConfigError::place).map(|(_, line, message)| (line, message)));
-    (shown, reported)
+    let mistakes = mistakes.into_iter().map(|ConfigMistake { line, message }| (Some(line), message));
+    let errors = errors.iter().map(ConfigError::place).map(|(_, line, message)| (line, message));
+    (shown, mistakes.chain(errors).collect())
 }
 
 /// All settings that need a restart or an upgrade to change. Of the policy, only its directory is here.
@@ -337,7 +333,7 @@ impl Config {
             state: state.file.map(|path| StateFile { path, every: state.every }),
             key_secret,
             decision_log: decision_log.settings(),
-            log: log::Settings { level: log.level, format: log.format },
+            log,
             file,
             secrets,
         }

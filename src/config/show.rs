@@ -1,6 +1,6 @@
 //! The configuration in force as text, with the comments of the shipped file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use toml::{Table, Value};
 
@@ -14,16 +14,29 @@ pub(super) fn show(file: &File) -> Result<String, ConfigError> {
         Ok(values) => Ok(sections(values)),
         Err(error) => Err(ConfigError::Unwritable(error.to_string())),
     };
-    let (sections, defaults) = (sections(file)?, sections(&File::default())?);
-    let mut shown = Shown { sections, defaults, section: String::new(), text: String::new() };
-    TEMPLATE.lines().for_each(|line| shown.line(line));
-    shown.end_section();
-    shown.text.truncate(shown.text.trim_end().len());
-    Ok(shown.text + "\n")
+    // The template may write the defaults in another notation: 1m for 60s.
+    let (mut sections, mut defaults) = (sections(file)?, sections(&File::default())?);
+    let next = |sections: &mut Sections, name: &str| sections.get_mut(name)?.pop_front();
+    let mut shown: Vec<String> = Vec::new();
+    let mut blocks = TEMPLATE.trim_end().split("\n\n").peekable();
+    while let Some(block) = blocks.next() {
+        let Some(name) = name_of(block) else {
+            shown.push(block.to_owned());
+            continue;
+        };
+        let default = next(&mut defaults, name).unwrap_or_default();
+        // A list may have fewer tables than the template.
+        shown.extend(next(&mut sections, name).map(|table| filled(block, table, default)));
+        if blocks.peek().is_none_or(|block| name_of(block) != Some(name)) {
+            let more = sections.remove(name).into_iter().flatten();
+            shown.extend(more.map(|table| format!("[[{name}]]{}", settings(table))));
+        }
+    }
+    Ok(shown.join("\n\n") + "\n")
 }
 
 /// The tables of each section, by its name. A list like `[[policy.lookups]]` has several.
-type Sections = BTreeMap<String, Vec<Table>>;
+type Sections = BTreeMap<String, VecDeque<Table>>;
 
 /// Splits a configuration into its sections: `[policy.types]` is the section `policy.types`.
 fn sections(values: Table) -> Sections {
@@ -43,111 +56,39 @@ fn sections(values: Table) -> Sections {
             }
         }
         if !keys.is_empty() || !sections.contains_key(&name) {
-            sections.insert(name, vec![keys]);
+            sections.insert(name, [keys].into());
         }
     }
     sections
 }
 
-/// The text so far, and the values that are still to be written.
-struct Shown {
-    /// The keys that are not written yet.
-    sections: Sections,
-    /// The defaults. The template may write them in another notation: 1m for 60s.
-    defaults: Sections,
-    /// The current section of the template.
-    section: String,
-    text: String,
+/// The section of a block of the template: a paragraph that begins with its name.
+fn name_of(block: &str) -> Option<&str> {
+    block.strip_prefix('[')?.trim_start_matches('[').split(']').next()
 }
 
-impl Shown {
-    fn line(&mut self, line: &str) {
-        if let Some(name) = line.strip_prefix('[') {
-            let name = name.trim_start_matches('[').split(']').next().unwrap_or_default();
-            if name != self.section {
-                self.end_section();
-                self.section = name.to_owned();
-                if !self.sections.contains_key(name) {
-                    return;
-                }
-            } else if !self.go_on_to_next() {
-                return;
-            }
-            return self.push(line);
-        }
-        match key_of(line) {
-            Some((key, is_comment)) => self.key(line, key, is_comment),
-            // A list with fewer tables than the template needs no blank lines for the rest.
-            None if line.is_empty() && !self.sections.contains_key(&self.section) => {}
-            None => self.push(line),
-        }
-    }
-
-    /// Writes the line of a key with its value in force, as a comment only if it has no value.
-    fn key(&mut self, line: &str, key: &str, is_comment: bool) {
-        let take = |sections: &mut Sections| sections.get_mut(&self.section)?.first_mut()?.remove(key);
-        let default = take(&mut self.defaults);
-        match take(&mut self.sections) {
-            value @ Some(_) if value == default => self.push(line),
-            Some(value) => {
-                let line = with_value(line.trim_start_matches("# "), key, &value);
-                self.push(&line);
-            }
-            None if is_comment => self.push(line),
-            None => {}
-        }
-    }
-
-    /// Goes on to the next table of the list; false if there is none.
-    fn go_on_to_next(&mut self) -> bool {
-        self.push_rest_of_table();
-        let section = &self.section;
-        let go_on = |sections: &mut Sections| {
-            let has_more = sections.get_mut(section).is_some_and(|tables| {
-                tables.remove(0);
-                !tables.is_empty()
-            });
-            if !has_more {
-                sections.remove(section);
-            }
-            has_more
+/// A block of the template with the values in force. A key is a comment only if it has no value.
+fn filled(block: &str, mut table: Table, mut default: Table) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in block.lines() {
+        let Some((key, is_comment)) = key_of(line) else {
+            lines.push(line.to_owned());
+            continue;
         };
-        go_on(&mut self.defaults);
-        go_on(&mut self.sections)
-    }
-
-    /// Writes the keys that the template does not mention.
-    fn end_section(&mut self) {
-        self.push_rest_of_table();
-        let Some(tables) = self.sections.remove(&self.section) else { return };
-        for table in tables.into_iter().skip(1) {
-            self.push_before_blank(&format!("\n[[{}]]", self.section));
-            for (key, value) in table {
-                self.push_before_blank(&format!("{} = {value}", quoted(&key)));
+        match (table.remove(key), default.remove(key)) {
+            (Some(value), default) if Some(&value) != default.as_ref() => {
+                lines.push(with_value(line.trim_start_matches("# "), key, &value));
             }
+            (None, _) if !is_comment => {}
+            _ => lines.push(line.to_owned()),
         }
     }
+    lines.join("\n") + &settings(table)
+}
 
-    fn push_rest_of_table(&mut self) {
-        let Some(table) = self.sections.get_mut(&self.section).and_then(|tables| tables.first_mut()) else {
-            return;
-        };
-        for (key, value) in std::mem::take(table) {
-            self.push_before_blank(&format!("{} = {value}", quoted(&key)));
-        }
-    }
-
-    fn push(&mut self, line: &str) {
-        self.text += line;
-        self.text.push('\n');
-    }
-
-    /// Adds a line before the blank lines at the end of the text.
-    fn push_before_blank(&mut self, line: &str) {
-        let blank = self.text.split_off(self.text.trim_end_matches('\n').len() + 1);
-        self.push(line);
-        self.text += &blank;
-    }
+/// Lines of keys that the template does not have.
+fn settings(table: Table) -> String {
+    table.iter().map(|(key, value)| format!("\n{} = {value}", quoted(key))).collect()
 }
 
 /// The key of a line, and whether the line is commented out, like `# dir = "policy"`.

@@ -66,7 +66,8 @@ pub(crate) enum Format {
 }
 
 /// Level and format of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Settings {
     pub level: Level,
     pub format: Format,
