@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 
@@ -25,9 +24,6 @@ const ANSWERS_MAX: usize = 100_000;
 /// Its secret is that of the keys, so no client can find two questions with one sign. After an upgrade the sign is the
 /// same.
 pub(crate) type Fingerprint = Key;
-
-/// Room for nearly every question.
-const LINES_BYTES: usize = 512;
 
 /// A reply, and the end of its delay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -57,23 +53,19 @@ impl DedupCache {
         DedupCache { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
-    /// The sign of a question, of all its lines in their order, without their ends.
-    pub(super) fn fingerprint<'a>(&self, lines: impl Iterator<Item = &'a [u8]>) -> Fingerprint {
-        let (mut bytes, mut longer) = (ArrayVec::<u8, LINES_BYTES>::new(), Vec::new());
+    /// The sign of a question, of all its lines in their order, without their ends. `room` is for the lines.
+    pub(super) fn fingerprint<'a>(
+        &self,
+        lines: impl Iterator<Item = &'a [u8]>,
+        room: &mut Vec<u8>,
+    ) -> Fingerprint {
+        room.clear();
         for line in lines {
-            if longer.is_empty() && line.len() < bytes.remaining_capacity() {
-                bytes.try_extend_from_slice(line).expect("there is room");
-                bytes.push(b'\n');
-                continue;
-            }
-            if longer.is_empty() {
-                longer.extend_from_slice(&bytes);
-            }
-            longer.extend_from_slice(line);
-            longer.push(b'\n');
+            room.extend_from_slice(line);
+            room.push(b'\n');
         }
         // In one call: a hasher that gets small parts takes several times as long.
-        Key::from_bits(self.hasher.hash(if longer.is_empty() { &bytes } else { &longer }))
+        Key::from_bits(self.hasher.hash(room))
     }
 
     /// The answer to a repeated question: the rest of its delay, or the same denial.
@@ -130,7 +122,7 @@ mod tests {
     /// Some answers, a moment, and a question.
     fn scene() -> (DedupCache, Timestamp, Fingerprint) {
         let dedup = DedupCache::new(KeySecret::KNOWN);
-        let fingerprint = dedup.fingerprint([&b"id"[..]].into_iter());
+        let fingerprint = dedup.fingerprint([&b"id"[..]].into_iter(), &mut Vec::new());
         (dedup, Timestamp::from_millis(10_000), fingerprint)
     }
 
@@ -153,7 +145,10 @@ mod tests {
         let deny = reply(Verdict::Deny { retry_after_s: 3 });
         assert!(dedup.remember(fingerprint, &deny, start, start));
         assert_eq!(dedup.recall(fingerprint, start), Some(deny));
-        assert_eq!(dedup.recall(dedup.fingerprint([&b"other"[..]].into_iter()), start), None);
+        assert_eq!(
+            dedup.recall(dedup.fingerprint([&b"other"[..]].into_iter(), &mut Vec::new()), start),
+            None
+        );
     }
 
     #[test]
@@ -170,10 +165,10 @@ mod tests {
     fn a_sign_needs_each_byte_in_its_line_and_the_secret() {
         let (dedup, other) =
             (DedupCache::new(KeySecret::KNOWN), DedupCache::new(KeySecret::from_bytes([1; 16])));
-        let long = "a".repeat(LINES_BYTES);
+        let long = "a".repeat(512);
         for same in [["id", "a", "bc"], ["id", &long, "bc"], [&long, "a", "bc"]] {
             let fingerprint = |dedup: &DedupCache, lines: &[&str]| {
-                dedup.fingerprint(lines.iter().map(|line| line.as_bytes()))
+                dedup.fingerprint(lines.iter().map(|line| line.as_bytes()), &mut Vec::new())
             };
             let ([first, second, third], whole) = (same, fingerprint(&dedup, &same));
             assert_eq!(fingerprint(&dedup, &same), whole);
@@ -190,7 +185,8 @@ mod tests {
     #[test]
     fn the_next_process_repeats_them_too() {
         let (dedup, start, fingerprint) = scene();
-        let (over, ms) = (dedup.fingerprint([&b"over"[..]].into_iter()), Duration::from_millis);
+        let (over, ms) =
+            (dedup.fingerprint([&b"over"[..]].into_iter(), &mut Vec::new()), Duration::from_millis);
         let counted = Counted { slo: SloId::DEFAULT, key: Key::from_bits(7), serial: 9 };
         let ticket = Some(Box::new(Ticket::new(start, 1, [counted])));
         let delayed = Reply { ticket, ..reply(Verdict::Delay(ms(300))) };
@@ -213,7 +209,7 @@ mod tests {
     fn a_flood_of_ids_is_bounded() {
         let (dedup, start, _) = scene();
         let remember = |id: u32, now| {
-            let fingerprint = dedup.fingerprint([&id.to_le_bytes()[..]].into_iter());
+            let fingerprint = dedup.fingerprint([&id.to_le_bytes()[..]].into_iter(), &mut Vec::new());
             dedup.remember(fingerprint, &reply(Verdict::Pass), now, now)
         };
         let kept = (0u32..400_000).filter(|&id| remember(id, start));

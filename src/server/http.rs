@@ -25,15 +25,9 @@ use slowlane_core::throttle::Decisions;
 const OUT_BYTES_MAX: usize = 64 * 1024;
 
 /// The service of the HTTP check, shared by all its connections.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Check {
-    shared: Arc<Shared>,
     idle_timeout: Duration,
-}
-
-/// What the connections have in common.
-#[derive(Debug, Default)]
-struct Shared {
     query_line: OncePerSecond,
     foreign_line: OncePerSecond,
 }
@@ -44,14 +38,21 @@ impl Check {
     /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
     /// question over a connection that is just being closed.
     pub fn new(idle_timeout: Duration) -> Check {
-        Check { shared: Arc::default(), idle_timeout }
+        let [query_line, foreign_line] = Default::default();
+        Check { idle_timeout, query_line, foreign_line }
     }
 
     /// Serves a connection. `unread` is what an earlier process read of it and did not use.
-    pub async fn serve(self, stream: Stream, unread: Vec<u8>, agent: Arc<Agent>, shutdown: Shutdown) {
-        let protocol = Conversation::new(self.shared, agent.clone());
-        let inbox = Inbox::with(HEAD_BYTES_MAX as u32, &unread);
-        let link = Connection { stream, inbox, protocol, patience: self.idle_timeout, agent, shutdown };
+    pub async fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        unread: Vec<u8>,
+        agent: Arc<Agent>,
+        shutdown: Shutdown,
+    ) {
+        let (inbox, patience) = (Inbox::with(HEAD_BYTES_MAX as u32, &unread), self.idle_timeout);
+        let protocol = Conversation::new(self, agent.clone());
+        let link = Connection { stream, inbox, protocol, patience, agent, shutdown };
         if let Err(error) = link.run().await {
             tracing::debug!("http connection lost: {error}");
         }
@@ -65,7 +66,7 @@ impl Service for Check {
             Some(State::Http(unread)) => unread,
             _ => Vec::new(),
         };
-        Box::pin(Check::clone(&self).serve(stream, unread, agent, shutdown))
+        Box::pin(self.serve(stream, unread, agent, shutdown))
     }
 }
 
@@ -74,9 +75,11 @@ impl Service for Check {
 /// Answers come in the order of the requests, so the requests after a held one wait in the buffer.
 #[derive(Debug)]
 struct Conversation {
-    shared: Arc<Shared>,
+    check: Arc<Check>,
     agent: Arc<Agent>,
     query: FirstQuery,
+    /// Room for the lines of a question that nginx may repeat.
+    question: Vec<u8>,
     out: Vec<u8>,
     held: Option<Held>,
     /// The moment of the last request, or of the answer to one that was held.
@@ -199,12 +202,13 @@ impl Protocol for Conversation {
 }
 
 impl Conversation {
-    fn new(shared: Arc<Shared>, agent: Arc<Agent>) -> Conversation {
+    fn new(check: Arc<Check>, agent: Arc<Agent>) -> Conversation {
         Conversation {
             quiet_since: agent.clock.now(),
-            shared,
+            check,
             agent,
             query: FirstQuery::default(),
+            question: Vec::new(),
             out: Vec::new(),
             held: None,
             date: Date::at(Timestamp::default()),
@@ -256,8 +260,8 @@ impl Conversation {
     ///
     /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
     fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
-        let fingerprint =
-            nginx::repeatable(head, asked.options).map(|lines| self.agent.dedup.fingerprint(lines));
+        let fingerprint = nginx::repeatable(head, asked.options)
+            .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
         // Held by the process before this one, and not answered yet: nginx does not ask again before.
         let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
@@ -327,7 +331,7 @@ impl Conversation {
 
     /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
     fn refuse_query(&mut self, error: &QueryError, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
-        if let Some(suppressed) = self.shared.query_line.allow(now) {
+        if let Some(suppressed) = self.check.query_line.allow(now) {
             tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
         }
         let answer = self.begin(StatusCode::BAD_REQUEST, head.version, keeps_alive);
@@ -339,7 +343,7 @@ impl Conversation {
         match refusal {
             // A port in the wrong place is a mistake of the operator.
             Refusal::Foreign(_) => {
-                self.shared.foreign_line.warn(now, || format!("http connection refused: {refusal}"));
+                self.check.foreign_line.warn(now, || format!("http connection refused: {refusal}"));
             }
             _ => tracing::debug!("http connection refused: {refusal}"),
         }

@@ -49,8 +49,8 @@ pub fn run(bytes: &[u8]) {
 async fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let (mut client, server) = UnixStream::pair().expect("two sockets");
     let (_trigger, shutdown) = shutdown::channel();
-    let serving =
-        Check::new(Duration::from_secs(3_600)).serve(Stream::Unix(server), Vec::new(), agent(), shutdown);
+    let check = Arc::new(Check::new(Duration::from_secs(3_600)));
+    let serving = check.serve(Stream::Unix(server), Vec::new(), agent(), shutdown);
     let asking = async {
         for piece in pieces {
             // The server may have closed.
