@@ -119,7 +119,8 @@ pub struct Conversation {
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
-    rng: Rng,
+    /// A seeded one lets a run be repeated.
+    pub rng: Rng,
     /// The connected SPOE engine, after its hello.
     connected: Option<Connected>,
 }
@@ -262,12 +263,6 @@ impl Conversation {
         for (due, id) in spop_state.held {
             self.hold_until(id, due, now);
         }
-        self
-    }
-
-    /// With random numbers that fall the same way each time, for a run that can be repeated.
-    pub fn seeded(mut self, seed: u64) -> Conversation {
-        self.rng = Rng::with_seed(seed);
         self
     }
 
