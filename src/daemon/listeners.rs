@@ -82,7 +82,7 @@ impl Listeners {
         let addresses = socket.iter().cloned().map(Address::Unix).collect();
         let socket =
             Listen { name: "admin socket", section: "admin socket", addresses, tls: None, ..listen.clone() };
-        let page = Admin::new(token.clone(), hosts.clone()).with_upgrades(upgrades);
+        let page = Admin::new(token.clone(), hosts.clone(), upgrades);
         thread.enter(|| {
             binder.bind(&socket, *socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
             binder.bind(listen, *socket_mode, &metrics.admin, Arc::new(page))

@@ -59,8 +59,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 pub(crate) struct Admin {
     token: Option<Token>,
     hosts: Hosts,
-    /// None: the process cannot be upgraded.
-    upgrades: Option<UpgradeRequests>,
+    upgrades: UpgradeRequests,
 }
 
 /// A request for an upgrade: it gets the news, or the reason for a failure.
@@ -70,14 +69,9 @@ pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
 
 impl Admin {
     /// With a token, requests without it get only the page, health and readiness. Without a token, requests over TCP
-    /// must name one of the hosts.
-    pub(crate) fn new(token: Option<Token>, hosts: Hosts) -> Admin {
-        Admin { token, hosts, upgrades: None }
-    }
-
-    /// Sends requests for an upgrade there.
-    pub(crate) fn with_upgrades(self, upgrades: UpgradeRequests) -> Admin {
-        Admin { upgrades: Some(upgrades), ..self }
+    /// must name one of the hosts. Requests for an upgrade go to `upgrades`.
+    pub(crate) fn new(token: Option<Token>, hosts: Hosts, upgrades: UpgradeRequests) -> Admin {
+        Admin { token, hosts, upgrades }
     }
 
     /// Serves until the client closes, sends no whole request or reads no answer for too long, or the shutdown begins. An
@@ -164,13 +158,16 @@ impl Admin {
     /// Answers `/api/upgrade`, once a new process has taken over or failed to.
     async fn upgrade(&self) -> Answer {
         let (ask, reported) = oneshot::channel();
-        let asked = self.upgrades.as_ref().map(|upgrades| upgrades.try_send(ask).is_ok());
-        match (asked, reported.await) {
-            (Some(true), Ok(Ok(news))) => plain(StatusCode::OK, format!("{news}\n")),
-            (Some(true), Ok(Err(failure))) => {
+        // One that is not taken is dropped, and so is its answer.
+        let _ = self.upgrades.try_send(ask);
+        match reported.await {
+            Ok(Ok(news)) => plain(StatusCode::OK, format!("{news}\n")),
+            Ok(Err(failure)) => {
                 plain(StatusCode::CONFLICT, format!("{failure}; the old process keeps serving\n"))
             }
-            _ => plain(StatusCode::CONFLICT, "an upgrade is under way, or this process cannot be upgraded\n"),
+            Err(_) => {
+                plain(StatusCode::CONFLICT, "an upgrade is under way, or this process cannot be upgraded\n")
+            }
         }
     }
 

@@ -24,6 +24,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
+    use tokio::sync::mpsc::channel;
     use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
@@ -78,7 +79,7 @@ mod tests {
         async fn serve(self, agent: Arc<Agent>, stream: UnixStream) -> Duration {
             match self {
                 Way::Socket => serve(AdminSocket, agent, stream).await,
-                Way::Http => serve(Admin::new(None, Hosts::default()), agent, stream).await,
+                Way::Http => serve(Admin::new(None, Hosts::default(), channel(1).0), agent, stream).await,
             }
         }
     }
