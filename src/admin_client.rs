@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use futures_util::TryStreamExt;
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body, Bytes, Incoming};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -110,12 +111,12 @@ impl AdminClient {
         if let (Address::Tcp(address), Some(tls)) = (&self.address, &self.tls) {
             stream = self.secured(address, tls.clone(), stream).await?;
         }
-        let mut answer = self.within(patience, self.answer(stream, question)).await?;
+        let answer = self.within(patience, self.answer(stream, question)).await?;
         if answer.status() != StatusCode::OK {
             return Err(self.refused(answer).await);
         }
-        let mut bytes = 0;
-        while let Some(piece) = self.piece(patience, &mut answer).await? {
+        let (mut body, mut bytes) = (answer.into_data_stream(), 0);
+        while let Some(piece) = self.within(patience, body.try_next()).await? {
             bytes += piece.len() as u64;
             out.write_all(&piece).and_then(|()| out.flush()).map_err(AskError::Unwritten)?;
         }
@@ -154,33 +155,16 @@ impl AdminClient {
         Ok(sender.send_request(request.body(Full::<Bytes>::from(question.body))?).await?)
     }
 
-    async fn piece(
-        &self,
-        patience: Duration,
-        answer: &mut Response<Incoming>,
-    ) -> Result<Option<Bytes>, AskError> {
-        while !answer.body().is_end_stream() {
-            let frame = async { answer.frame().await.transpose() };
-            match self.within(patience, frame).await?.map(|frame| frame.into_data()) {
-                Some(Ok(piece)) => return Ok(Some(piece)),
-                // slowlane sends no trailers.
-                Some(Err(_)) => {}
-                None => break,
-            }
-        }
-        Ok(None)
-    }
-
     /// The daemon's refusal.
-    async fn refused(&self, mut answer: Response<Incoming>) -> AskError {
+    async fn refused(&self, answer: Response<Incoming>) -> AskError {
         let (status, address) = (answer.status(), self.address.clone());
         match status {
             StatusCode::UNAUTHORIZED => return AskError::Closed { address },
             StatusCode::NOT_FOUND => return AskError::Unknown { address },
             _ => {}
         }
-        let mut text = Vec::new();
-        while let Ok(Some(piece)) = self.piece(PATIENCE, &mut answer).await
+        let (mut body, mut text) = (answer.into_data_stream(), Vec::new());
+        while let Ok(Some(piece)) = self.within(PATIENCE, body.try_next()).await
             && text.len() < REFUSAL_BYTES_MAX
         {
             text.extend_from_slice(&piece);
