@@ -72,7 +72,7 @@ impl Listeners {
             threads.push(thread);
             token_server = Some(server);
         }
-        if let (Some(PeersConfig { listen, .. }), Some(peers)) = (&config.peers, agent.peers()) {
+        if let (Some(PeersConfig { listen, .. }), Some(peers)) = (&config.peers, &agent.peers) {
             let thread = SideThread::start("peers")?;
             thread.enter(|| binder.bind(listen, UNIX_MODE, &metrics.peer_connections, peers.clone()))?;
             threads.push(thread);

@@ -99,9 +99,10 @@ impl Serving {
         let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
         let secret = config.secret_of_this_run(earlier)?;
         let (throttle, reload) = parts::throttle(config, secret, cluster.clone(), clock, &metrics, &status)?;
-        let agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
-        let agent = agent.with_decision_log(parts::decision_log(config, &metrics, clock)?);
-        let agent = Arc::new(agent.with_peers(parts::peers(config, &metrics)));
+        let mut agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
+        agent.observer.decision_log = parts::decision_log(config, &metrics, clock)?;
+        agent.peers = parts::peers(config, &metrics);
+        let agent = Arc::new(agent);
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
         let listeners = Listeners::bind(config, inherited, &agent, ask)?;
@@ -159,7 +160,7 @@ impl Serving {
         if timeout(DRAIN, self.end.end()).await.is_err() {
             tracing::warn!("some connections did not close within {} s", DRAIN.as_secs());
         }
-        if let Some(log) = self.agent.decision_log() {
+        if let Some(log) = &self.agent.observer.decision_log {
             log.flush();
         }
         if let Some(snapshot_writer) = self.snapshot_writer {
@@ -189,7 +190,7 @@ impl Serving {
             snapshot_writer.leave();
         }
         drop(self.node.take());
-        if let Some(log) = self.agent.decision_log() {
+        if let Some(log) = &self.agent.observer.decision_log {
             log.flush();
         }
         systemd::main_process(successor.pid());

@@ -20,22 +20,13 @@ pub struct Observer {
     verdicts: Arc<Verdicts>,
     blocked: Counter,
     status: Arc<Status>,
-    decision_log: Option<DecisionLog>,
+    pub(crate) decision_log: Option<DecisionLog>,
 }
 
 impl Observer {
     pub fn new(metrics: &Metrics, status: Arc<Status>) -> Observer {
         let (verdicts, blocked) = (metrics.verdicts.clone(), metrics.blocked.clone());
         Observer { verdicts, blocked, status, decision_log: None }
-    }
-
-    /// Adds a decision log.
-    pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Observer {
-        Observer { decision_log, ..self }
-    }
-
-    pub fn decision_log(&self) -> Option<&DecisionLog> {
-        self.decision_log.as_ref()
     }
 
     /// Observes the decisions on a batch: counts them, notes carried fields and throttled keys, and logs.

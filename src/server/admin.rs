@@ -200,7 +200,7 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let now = agent.clock.now();
     let mut why = Why::of(&agent.throttle, &query.request(), now);
-    if let Some(peers) = agent.peers() {
+    if let Some(peers) = &agent.peers {
         why.add_peers(|key| peers.counts(key, now));
     }
     shown(wants_json(request), &why, Why::json, ToString::to_string)
@@ -224,7 +224,7 @@ fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
 
 /// Answers `/api/peers`: the proxies that keep the pace by themselves; as JSON, or as text.
 fn peers(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    let Some(peers) = agent.peers() else {
+    let Some(peers) = &agent.peers else {
         return plain(StatusCode::CONFLICT, "this slowlane has no peers: add [peers] listen to its config\n");
     };
     let status = peers.status(agent.clock.now());

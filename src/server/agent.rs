@@ -7,7 +7,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::observe::clock::Clock;
-use crate::observe::decision_log::DecisionLog;
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::Metrics;
 use crate::observe::observer::Observer;
@@ -27,7 +26,7 @@ pub struct Agent {
     pub status: Arc<Status>,
     /// The secret that seals tickets.
     pub(super) secret: KeySecret,
-    pub(super) observer: Observer,
+    pub(crate) observer: Observer,
     pub(super) holds: Arc<Holds>,
     /// In a box, so that its locks share no cache line with what every request reads.
     pub(crate) dedup: Box<DedupCache>,
@@ -37,7 +36,7 @@ pub struct Agent {
     abandoned_line: OncePerSecond,
     pub(super) spop_error_line: OncePerSecond,
     /// None: no proxy enforces limits locally.
-    peers: Option<Arc<Peers>>,
+    pub(crate) peers: Option<Arc<Peers>>,
 }
 
 impl Agent {
@@ -78,24 +77,6 @@ impl Agent {
     /// Takes requests back in this process again.
     pub(crate) fn take_back_here(&self) {
         *self.elsewhere.lock() = None;
-    }
-
-    /// Adds a decision log.
-    pub fn with_decision_log(self, decision_log: Option<DecisionLog>) -> Agent {
-        Agent { observer: self.observer.with_decision_log(decision_log), ..self }
-    }
-
-    /// Adds the proxies that keep the pace by themselves.
-    pub fn with_peers(self, peers: Option<Arc<Peers>>) -> Agent {
-        Agent { peers, ..self }
-    }
-
-    pub fn peers(&self) -> Option<&Arc<Peers>> {
-        self.peers.as_ref()
-    }
-
-    pub fn decision_log(&self) -> Option<&DecisionLog> {
-        self.observer.decision_log()
     }
 
     /// Takes back a delayed request whose client left, or whose delay cannot be held.

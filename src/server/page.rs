@@ -41,7 +41,9 @@ pub(super) fn status(agent: &Agent) -> Bytes {
         holds_max: agent.holds.holds_max(),
         uptime: agent.clock.uptime(),
         now: agent.clock.now(),
-        peers: &|| agent.peers().map_or_else(PeersSeen::default, |peers| peers.seen(agent.clock.now())),
+        peers: &|| {
+            agent.peers.as_ref().map_or_else(PeersSeen::default, |peers| peers.seen(agent.clock.now()))
+        },
     };
     agent.status.json(&sources)
 }

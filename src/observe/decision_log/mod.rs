@@ -36,7 +36,7 @@ const LINES_MAX: usize = 4096;
 
 /// Handle used by request threads.
 #[derive(Debug)]
-pub struct DecisionLog {
+pub(crate) struct DecisionLog {
     queue: LineQueue,
     sample: Sample,
     quota: PerSecond,
@@ -49,7 +49,11 @@ impl DecisionLog {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn start(settings: &Settings, metrics: DecisionLogMetrics, clock: Clock) -> io::Result<DecisionLog> {
+    pub(crate) fn start(
+        settings: &Settings,
+        metrics: DecisionLogMetrics,
+        clock: Clock,
+    ) -> io::Result<DecisionLog> {
         let queue = match &settings.place {
             Place::Stdout => queue(io::stdout(), &metrics, clock),
             Place::File(path) => queue(RotatedFile::open(path, clock)?, &metrics, clock),
@@ -63,7 +67,7 @@ impl DecisionLog {
     ///
     /// Its verdict, or that of a dry run, must be of a wanted kind. The sample must include it, and the limit per
     /// second must allow another line. `draw` gives 64 random bits.
-    pub fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
         let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
         let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
         if !is_kind(decision.verdict) && !shadow.map(|judged| judged.verdict).any(is_kind) {
@@ -82,7 +86,7 @@ impl DecisionLog {
     /// Queues the line of a decision, or counts it as dropped.
     ///
     /// `rate` is the rate of its key in requests per second; `fields` are the fields of its request.
-    pub fn write<'a>(
+    pub(crate) fn write<'a>(
         &self,
         decision: &Decision,
         rate: u32,
@@ -92,7 +96,7 @@ impl DecisionLog {
     }
 
     /// Waits until the queued lines are written, two seconds at most.
-    pub fn flush(&self) {
+    pub(crate) fn flush(&self) {
         self.queue.flush();
     }
 }

@@ -6,7 +6,7 @@ use slowlane_core::base::Kind;
 
 /// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub place: Place,
     pub sample: Sample,
     /// The most lines per second.
@@ -16,26 +16,26 @@ pub struct Settings {
 
 /// The destination of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     Stdout,
     File(PathBuf),
 }
 
 /// The fraction of the decisions that is logged, as a random sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// The largest draw of 64 random bits that is logged.
     most: u64,
 }
 
 impl Sample {
     /// A fraction of more than 0 and at most 1; `None` outside this range.
-    pub fn new(part: f64) -> Option<Sample> {
+    pub(crate) fn new(part: f64) -> Option<Sample> {
         // For 1 the product is 2^64: the cast cuts it to the largest number.
         (part > 0.0 && part <= 1.0).then(|| Sample { most: (part * 2f64.powi(64)) as u64 })
     }
 
-    pub fn draws(self, bits: u64) -> bool {
+    pub(crate) fn draws(self, bits: u64) -> bool {
         bits <= self.most
     }
 }

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Connects to the proxies that the config tells to dial, in tasks of the runtime of the caller.
 pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
-    let Some(peers) = agent.peers() else { return };
+    let Some(peers) = &agent.peers else { return };
     for (name, address) in peers.settings.dial.clone() {
         tokio::spawn(keep(peers.clone(), name, address, agent.clone(), shutdown.clone()));
     }
