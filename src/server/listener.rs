@@ -28,7 +28,7 @@ const BACKLOG: u32 = 4096;
 pub(crate) struct Listener {
     socket: Socket,
     /// Its address in the config. None: systemd has opened it.
-    address: Option<Address>,
+    pub(crate) address: Option<Address>,
     /// Removes the path of a Unix socket that this process has made.
     path: Option<PathGuard>,
 }
@@ -70,7 +70,9 @@ impl Listener {
 
     fn of(socket: Socket, address: Option<Address>) -> Listener {
         let path = match &address {
-            Some(Address::Unix(path)) => Some(PathGuard::of(path)),
+            Some(Address::Unix(path)) => {
+                Some(PathGuard { path: path.clone(), is_left: AtomicBool::new(false) })
+            }
             _ => None,
         };
         Listener { socket, address, path }
@@ -81,11 +83,6 @@ impl Listener {
             Socket::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
             Socket::Unix(listener) => Stream::Unix(listener.accept().await?.0),
         })
-    }
-
-    /// Its address in the config. None: systemd has opened it.
-    pub(crate) fn address(&self) -> Option<&Address> {
-        self.address.as_ref()
     }
 
     /// Leaves the path of a Unix socket to another process, which listens there from now on.
@@ -198,12 +195,6 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 struct PathGuard {
     path: PathBuf,
     is_left: AtomicBool,
-}
-
-impl PathGuard {
-    fn of(path: &Path) -> PathGuard {
-        PathGuard { path: path.to_owned(), is_left: AtomicBool::new(false) }
-    }
 }
 
 impl Drop for PathGuard {

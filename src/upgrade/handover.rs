@@ -67,7 +67,7 @@ pub(crate) enum Failure {
     #[error("cannot start {0}: {1}")]
     Start(String, #[source] io::Error),
     #[error("the new process did not come up: {0}")]
-    Child(#[source] io::Error),
+    Child(#[from] io::Error),
     #[error("the new process is no slowlane that can take over from this one: restart instead")]
     Version,
     #[error("some connections did not stop in time")]
@@ -99,9 +99,9 @@ impl Handover {
 
     fn give(&self, channel: &Channel) -> Result<(Duration, Receiver<Decision>), Failure> {
         self.introduce(channel)?;
-        self.give_keys(channel).map_err(Failure::Child)?;
+        self.give_keys(channel)?;
 
-        channel.wait_at_most(Some(TAKE_MAX)).map_err(Failure::Child)?;
+        channel.wait_at_most(Some(TAKE_MAX))?;
         let begun = Instant::now();
         let (gone, taken_back) = mpsc::channel();
         self.agent.take_back_elsewhere(gone);
@@ -127,22 +127,19 @@ impl Handover {
 
     /// Gives the listeners, the time and the secret, and waits until the new process has read its files.
     fn introduce(&self, channel: &Channel) -> Result<(), Failure> {
-        channel.wait_at_most(Some(START_MAX)).map_err(Failure::Child)?;
-        match channel.receive().map_err(Failure::Child)? {
+        channel.wait_at_most(Some(START_MAX))?;
+        match channel.receive()? {
             (Message::Hello(VERSION), _) => {}
             _ => return Err(Failure::Version),
         }
-        let reported = || {
-            for (name, listener) in &self.listeners {
-                let message = Message::Listener((*name).to_owned(), listener.address().cloned());
-                channel.send(&message, Some(listener.as_fd()))?;
-            }
-            let (moment, monotonic) = self.agent.clock.mark();
-            let key_secret = self.agent.throttle.policy().key_secret().to_hex();
-            channel.send(&Message::Offer { moment, monotonic, key_secret }, None)?;
-            expect(channel, |message| matches!(message, Message::Built))
-        };
-        reported().map_err(Failure::Child)
+        for (name, listener) in &self.listeners {
+            let message = Message::Listener((*name).to_owned(), listener.address.clone());
+            channel.send(&message, Some(listener.as_fd()))?;
+        }
+        let (moment, monotonic) = self.agent.clock.mark();
+        let key_secret = self.agent.throttle.policy().key_secret().to_hex();
+        channel.send(&Message::Offer { moment, monotonic, key_secret }, None)?;
+        Ok(expect(channel, |message| matches!(message, Message::Built))?)
     }
 
     /// Gives all keys, while this process goes on deciding. It notes which ones it changes meanwhile.
