@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use thiserror::Error;
 
-use crate::proxy::shipped::peers::{self, Parts};
+use crate::proxy::shipped::peers::{counters, parts};
 use crate::proxy::shipped::sample::{rules, sample, variables};
 use crate::proxy::shipped::tls::Tls;
 use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
@@ -170,14 +170,15 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));
     }
-    if delivery == Delivery::Peers && version < Version::WITH_COUNTERS && peers::needs_counters(places.paced)
-    {
+    let counters = counters(places.paced);
+    if delivery == Delivery::Peers && version < Version::WITH_COUNTERS && counters.is_some() {
         return Err(Unprintable::TooManyKeys(version));
     }
     let reports = places.ratelimit;
-    let (shipped, paced) = (Parts::of(&[Paced::source()]), Parts::of(places.paced));
+    let (shipped, paced) = (parts(&[Paced::source()]), parts(places.paced));
+    let counters = counters.map(|keys| format!("{COUNTERS}{keys}\n")).unwrap_or_default();
     let peer = agent(places.peer, "unix@")?;
-    let local = format!("{LOCAL}{}", paced.counters);
+    let local = format!("{LOCAL}{counters}");
     let (arguments, [processing, idle, server]) = (arguments(places), timeouts(places.hold_max));
     let guards = format!("{LAST_GUARD}{}", rules(places.fields));
     let agent = agent(places.agent, "unix@")?;
@@ -203,13 +204,9 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         (LOCAL, &local),
         (PEER_LINE, &peer_line),
         (PEER, &peer),
-        (&shipped.rules, &paced.rules),
-        (&shipped.clock, &paced.clock),
-        (&shipped.left, &paced.left),
-        (&shipped.counts, &paced.counts),
-        (&shipped.tables, &paced.tables),
     ];
     let mut places = places.to_vec();
+    places.extend(shipped.iter().zip(&paced).map(|(shipped, paced)| (shipped.as_str(), paced.as_str())));
     if version >= Version::WITH_SPOP_MODE {
         places.push(("    mode tcp\n", "    mode spop\n"));
     }
@@ -234,6 +231,9 @@ const CHECKED: &str = "127.0.0.1:9000 check";
 
 /// The name of HAProxy among the peers.
 const LOCAL: &str = "    localpeer lb1\n";
+
+/// The line with the number of counters, which follows.
+const COUNTERS: &str = "    # One for each key of a request.\n    tune.stick-counters ";
 
 /// The line of slowlane among the peers.
 const PEER_LINE: &str = "    peer slowlane 127.0.0.1:9003\n";
@@ -369,9 +369,10 @@ mod tests {
         ] {
             assert!(all.contains(place), "{place:?}");
         }
-        let Parts { counters, rules, clock, left, counts, tables } = Parts::of(&[Paced::source()]);
+        let [rules, clock, left, counts, tables] = parts(&[Paced::source()]);
+        assert_eq!(counters(&[Paced::source()]), None);
         for text in [PEERS.1, PEERS_LUA.1] {
-            assert!(counters.is_empty() && text.ends_with(&tables), "{tables}");
+            assert!(text.ends_with(&tables), "{tables}");
             for part in [&rules, &clock, &left, &counts] {
                 assert!(text.contains(part), "{part}");
             }

@@ -118,48 +118,21 @@ fn expression(field: &str) -> Option<String> {
     }
 }
 
-/// The parts of the file that depend on the keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
-    /// For the section `global`, below `localpeer`.
-    pub(super) counters: String,
-    /// From the keys of a request to its limit.
-    pub(super) rules: String,
-    /// The rule that reads the common clock.
-    pub(super) clock: String,
-    /// The rule that tells how much later a request may be.
-    pub(super) left: String,
-    /// The rule that counts an admitted request, and those that count it under keys without a limit.
-    pub(super) counts: String,
-    /// The tables.
-    pub(super) tables: String,
+/// The parts of the file that depend on the keys, the most specific key first:
+/// - from the keys of a request to its limit,
+/// - the rule that reads the common clock,
+/// - the rule that tells how much later a request may be,
+/// - the rule that counts an admitted request, and those that count it under keys without a limit,
+/// - the tables.
+pub(super) fn parts(keys: &[Paced]) -> [String; 5] {
+    let (keys, impossible): (Vec<&Paced>, Vec<&Paced>) = keys.iter().partition(|key| key.is_possible());
+    let tables = keys.iter().map(|key| tables(key)).collect();
+    [rules(&keys, &impossible), clock(&keys), left(&keys), counts(keys.len()), tables]
 }
 
-impl Parts {
-    /// The parts for these keys, the most specific first.
-    pub(super) fn of(keys: &[Paced]) -> Parts {
-        let (keys, impossible): (Vec<&Paced>, Vec<&Paced>) = keys.iter().partition(|key| key.is_possible());
-        Parts {
-            counters: counters(keys.len()),
-            rules: rules(&keys, &impossible),
-            clock: clock(&keys),
-            left: left(&keys),
-            counts: counts(keys.len()),
-            tables: keys.iter().map(|key| tables(key)).collect(),
-        }
-    }
-}
-
-/// Whether HAProxy needs more counters for these keys than it has without `tune.stick-counters`.
-pub(super) fn needs_counters(keys: &[Paced]) -> bool {
-    keys.iter().filter(|key| key.is_possible()).count() > COUNTERS
-}
-
-fn counters(keys: usize) -> String {
-    match keys > COUNTERS {
-        true => format!("    # One for each key of a request.\n    tune.stick-counters {keys}\n"),
-        false => String::new(),
-    }
+/// The counters that HAProxy needs for these keys, if they are more than it has without `tune.stick-counters`.
+pub(super) fn counters(keys: &[Paced]) -> Option<usize> {
+    Some(keys.iter().filter(|key| key.is_possible()).count()).filter(|keys| *keys > COUNTERS)
 }
 
 fn rules(keys: &[&Paced], impossible: &[&Paced]) -> String {
