@@ -1,6 +1,5 @@
 //! The certificate in force: handshakes under it, and its replacement when the files change.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use crate::observe::clock::Clock;
 use crate::observe::groups::{ListenerTlsMetrics, Reason};
 use crate::observe::log::OncePerSecond;
+use crate::server::listener::Listen;
 use crate::server::lobby::Lobby;
 use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
@@ -23,21 +23,10 @@ use slowlane_core::base::{Timestamp, date::written};
 /// only occupies places does not. So the oldest one gives way.
 const UNFINISHED_MAX: usize = 1_000;
 
-/// What TLS has to know of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listener {
-    /// Its section in the config, which is also its name in metrics.
-    pub section: &'static str,
-    /// The protocols of ALPN. Empty: clients need not name one.
-    pub protocols: &'static [&'static [u8]],
-    /// The longest handshake.
-    pub handshake_max: Duration,
-    pub connections_max: usize,
-}
-
 /// The TLS of a listener.
+#[derive(Debug)]
 pub(crate) struct Tls {
-    listener: Listener,
+    listen: Listen,
     files: Files,
     in_force: ArcSwap<ServerConfig>,
     unfinished: Arc<Lobby>,
@@ -46,33 +35,24 @@ pub(crate) struct Tls {
     failed_line: OncePerSecond,
 }
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("listener", &self.listener)
-            .field("files", &self.files)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Tls {
     /// Reads the files.
     ///
     /// # Errors
     /// The first file that cannot be used.
     pub(crate) fn load(
-        listener: Listener,
+        listen: Listen,
         files: Files,
         metrics: ListenerTlsMetrics,
         clock: Clock,
     ) -> Result<Tls, TlsError> {
-        let Loaded { config, expires } = files.read(listener.protocols)?;
+        let Loaded { config, expires } = files.read(protocols(&listen))?;
         metrics.loaded(Clock::wall(), expires);
         warn_of_expiry(&files, expires);
         // Half of the places stay for connections that have finished their handshake.
-        let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
+        let most = (listen.connections_max / 2).clamp(1, UNFINISHED_MAX);
         Ok(Tls {
-            listener,
+            listen,
             files,
             in_force: ArcSwap::new(config),
             unfinished: Lobby::new(most, Counter::default()),
@@ -86,8 +66,8 @@ impl Tls {
     ///
     /// Open connections keep the certificate that they were opened with.
     pub(crate) fn reload(&self) {
-        let section = self.listener.section;
-        match self.files.read(self.listener.protocols) {
+        let section = self.listen.section;
+        match self.files.read(protocols(&self.listen)) {
             Ok(Loaded { config, expires }) => {
                 self.in_force.store(config);
                 self.metrics.loaded(Clock::wall(), expires);
@@ -109,7 +89,7 @@ impl Tls {
         let (_place, lost) = self.unfinished.enter();
         let acceptor = TlsAcceptor::from(self.in_force.load_full());
         let (reason, text) = tokio::select! {
-            accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
+            accepted = timeout(self.listen.handshake_max, acceptor.accept(stream)) => match accepted {
                 Ok(Ok(stream)) => {
                     self.metrics.handshakes.inc();
                     return Some(Box::new(stream.into()));
@@ -120,12 +100,17 @@ impl Tls {
             _ = lost => (Reason::Crowded, "too many others are unfinished, and this is the oldest".into()),
         };
         self.metrics.failed(reason);
-        let section = self.listener.section;
+        let section = self.listen.section;
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let line = || format!("[{section}.tls] a handshake with {peer} failed: {text}");
         self.failed_line.warn(self.clock.now(), line);
         None
     }
+}
+
+/// The protocols of ALPN. Empty: clients need not name one.
+fn protocols(listen: &Listen) -> &'static [&'static [u8]] {
+    if matches!(listen.section, "http" | "admin") { &[b"http/1.1"] } else { &[] }
 }
 
 fn warn_of_expiry(files: &Files, expires: Option<Duration>) {
