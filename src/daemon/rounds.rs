@@ -50,7 +50,7 @@ fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Sen
 fn every(period: Duration, name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Send + 'static) {
     let (shutdown, work) = (shutdown.clone(), Arc::new(Mutex::new(work)));
     let go_on = move || {
-        let (signal, work) = (shutdown.signal(), work.clone());
+        let (signal, work) = (shutdown.signal.clone(), work.clone());
         async move {
             let mut look = interval(period);
             while signal.unless_begun(look.tick()).await.is_some() {

@@ -101,7 +101,7 @@ impl Acceptor {
         while let Some(stream) = self.next(listener, shutdown).await {
             let Some(lobby) = self.service.lobby() else {
                 // The next process accepts no connection that this one has accepted.
-                let place = shutdown.unless_begun(self.place(listener)).await;
+                let place = shutdown.signal.unless_begun(self.place(listener)).await;
                 let (open, served) = (Open::new(&self.metrics), self.serve(stream, None, shutdown));
                 tokio::spawn(async move {
                     served.await;
@@ -141,7 +141,7 @@ impl Acceptor {
     /// The next connection that may come in. None: the shutdown has begun.
     async fn next(&self, listener: &Listener, shutdown: &Shutdown) -> Option<Stream> {
         loop {
-            let stream = match shutdown.unless_begun(listener.accept()).await? {
+            let stream = match shutdown.signal.unless_begun(listener.accept()).await? {
                 Ok(stream) => stream,
                 Err(error) => {
                     self.accept_failed(listener, &error).await;

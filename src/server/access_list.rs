@@ -54,7 +54,7 @@ impl AccessList {
         stream.set_options();
         match (stream, &self.tls) {
             (Stream::Tcp(stream), Some(tls)) => {
-                shutdown.unless_begun(tls.handshake(stream)).await.flatten().map(Stream::Tls)
+                shutdown.signal.unless_begun(tls.handshake(stream)).await.flatten().map(Stream::Tls)
             }
             (stream, _) => Some(stream),
         }

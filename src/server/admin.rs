@@ -79,7 +79,7 @@ impl Admin {
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         // No browser opens a Unix socket.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
-        let (agent, signal, admin) = (&agent, &shutdown.signal(), &self);
+        let (agent, signal, admin) = (&agent, &shutdown.signal.clone(), &self);
         let answer = |request| async move {
             Ok::<_, Infallible>(guarded(match wants_host && !admin.hosts.allow(&request) {
                 true => plain(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED),

@@ -38,9 +38,9 @@ async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
         stream: BufReader::new(limited(stream, IDLE_TIMEOUT)),
         prompt: Prompt::Once,
         agent,
-        signal: shutdown.signal(),
+        signal: shutdown.signal.clone(),
     };
-    if let Some(Err(error)) = shutdown.unless_begun(console.run()).await {
+    if let Some(Err(error)) = shutdown.signal.unless_begun(console.run()).await {
         tracing::debug!("admin socket closed: {error}");
     }
 }

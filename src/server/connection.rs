@@ -87,7 +87,7 @@ impl<P: Protocol> Connection<P> {
         let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
         let patience = self.agent.clock.instant(since + self.patience);
         // Single futures for all waits: polling them again is cheaper than creating them.
-        let signal = self.shutdown.signal();
+        let signal = self.shutdown.signal.clone();
         let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep_until(patience.into())));
         loop {
             let mut next = self.read();

@@ -39,7 +39,8 @@ pub struct Trigger {
 /// Every task that serves holds one and drops it at its end.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    signal: Signal,
+    /// Tells when the task is to stop, whatever becomes of its connection.
+    pub(crate) signal: Signal,
     _serving: TaskTrackerToken,
     /// None: the task decides nothing any more.
     deciding: Option<TaskTrackerToken>,
@@ -114,21 +115,6 @@ impl Trigger {
 }
 
 impl Shutdown {
-    /// The signal alone, for a part of the task.
-    pub fn signal(&self) -> Signal {
-        self.signal.clone()
-    }
-
-    /// Returns once the task is to stop, whatever becomes of its connection.
-    pub async fn begun(&self) {
-        self.signal.begun().await;
-    }
-
-    /// The result of the work. None: the task is to stop, and the work is dropped.
-    pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        self.signal.unless_begun(work).await
-    }
-
     /// The handover, if there is one.
     pub(crate) fn handover(&self) -> Option<Handover<'_>> {
         let phase = self.signal.0.borrow();
@@ -225,7 +211,7 @@ mod tests {
                 trigger.go_on();
             }
             let (ask, asked) = mpsc::channel(1);
-            let task = tokio::spawn(busy(shutdown.signal(), asked));
+            let task = tokio::spawn(busy(shutdown.signal.clone(), asked));
             // More often than the runtime lets a task go on without a break.
             for _ in 0..1_000 {
                 ask.send(()).await.unwrap();
@@ -256,7 +242,7 @@ mod tests {
         assert!(shutdown.handover().is_none(), "from now on it would be passed on to nobody");
 
         let stopping = async {
-            shutdown.begun().await;
+            shutdown.signal.begun().await;
             shutdown.handover().unwrap().pass_on(transfer());
             drop(shutdown);
         };
@@ -271,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn a_wait_that_moves_to_another_task_is_told_there() {
         let (trigger, shutdown) = channel();
-        let signal = shutdown.signal();
+        let signal = shutdown.signal.clone();
         let mut ending = Box::pin(async move { signal.begun().await });
         let here = timeout(Duration::ZERO, ending.as_mut()).await;
         assert!(here.is_err());

@@ -61,7 +61,7 @@ impl TokenServer {
     async fn serve(self: Arc<Self>, stream: Stream, mut guest: Guest, shutdown: Shutdown) {
         let peer = stream.peer();
         let mut stream = limited(stream, IDLE_MAX);
-        match shutdown.unless_begun(self.talk(&mut stream, &mut guest)).await {
+        match shutdown.signal.unless_begun(self.talk(&mut stream, &mut guest)).await {
             Some(Err(error @ (ProtocolError::Resp | ProtocolError::Version(_)))) => {
                 let text = || format!("token server: a node at {peer} shares nothing: {error}");
                 self.foreign_line.warn(self.clock.now(), text);

@@ -37,7 +37,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
         if !peer.is_connected() {
             let (peers, peer, agent) = (peers.clone(), peer.clone(), agent.clone());
             let connected = timeout(PATIENCE, connect(&peers, &name, &address));
-            let Some(connected) = shutdown.unless_begun(connected).await else { return };
+            let Some(connected) = shutdown.signal.unless_begun(connected).await else { return };
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((stream, unread)) => {
                     is_reported = false;
@@ -52,7 +52,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
                 Err(_) => {}
             }
         }
-        if shutdown.unless_begun(sleep(PAUSE)).await.is_none() {
+        if shutdown.signal.unless_begun(sleep(PAUSE)).await.is_none() {
             return;
         }
     }

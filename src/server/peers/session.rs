@@ -39,7 +39,7 @@ impl Service for Peers {
 async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut unread = BytesMut::new();
     let greeted = timeout(PATIENCE, greet(&peers, &mut stream, &mut unread, agent.clock.now()));
-    let Some(greeted) = shutdown.unless_begun(greeted).await else { return };
+    let Some(greeted) = shutdown.signal.unless_begun(greeted).await else { return };
     match greeted {
         Ok(Ok(Some((name, peer)))) => {
             let connection = Connection::new(stream.peer(), false, agent.clock.now());
@@ -176,7 +176,7 @@ impl Session {
                     }
                 }
                 () = self.connection.is_replaced.notified() => return End::Replaced,
-                () = shutdown.begun() => return End::Shutdown,
+                () = shutdown.signal.begun() => return End::Shutdown,
             }
         }
     }
