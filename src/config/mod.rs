@@ -201,10 +201,6 @@ impl Config {
         proxies.chain(token_server).chain(peers)
     }
 
-    pub(crate) fn has_tls(&self) -> bool {
-        self.listens().any(|listen| listen.tls.is_some())
-    }
-
     /// The paths of the files of TLS.
     pub(crate) fn tls_files(&self) -> Vec<PathBuf> {
         let files = self.listens().filter_map(|listen| listen.tls.as_ref());

@@ -26,7 +26,7 @@ pub(super) fn metrics(config: &Config) -> Metrics {
     metrics.token_server = config.token_server.is_some().then(|| TokenServerMetrics::register(at));
     metrics.state = config.state.is_some().then(|| StateMetrics::register(at));
     metrics.peers = config.peers.is_some().then(|| PeersMetrics::register(at));
-    metrics.tls = config.has_tls().then(|| TlsMetrics::register(at));
+    metrics.tls = (!config.tls_files().is_empty()).then(|| TlsMetrics::register(at));
     metrics
 }
 

@@ -66,15 +66,12 @@ impl Node {
             });
         };
         thread::Builder::new().name("cluster".into()).spawn(work)?;
-        Ok(RunningNode { _end: end })
+        Ok(end)
     }
 }
 
-/// A node that talks to the store until it is dropped.
-#[derive(Debug)]
-pub(crate) struct RunningNode {
-    _end: oneshot::Sender<()>,
-}
+/// A node that talks to the store until this is dropped.
+pub(crate) type RunningNode = oneshot::Sender<()>;
 
 /// The task, from the start or from its last failure.
 struct Task<'n> {
