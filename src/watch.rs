@@ -211,10 +211,10 @@ impl Reloader {
         for wake in iter::once(first).chain(wakes.try_iter()) {
             match wake {
                 Wake::Noticed(event) => self.writers.notice(&event),
-                Wake::Ask => self.debounce.ask(),
+                Wake::Ask => self.debounce.is_asked = true,
                 Wake::Rekey(secret) => {
                     self.source.key_secret = secret;
-                    self.debounce.ask();
+                    self.debounce.is_asked = true;
                 }
             }
         }
@@ -222,7 +222,7 @@ impl Reloader {
 
     /// Reads the policy, and puts it in force or refuses it. Files that change meanwhile are not taken.
     fn read(&mut self, found: Fingerprint, force: bool) {
-        let is_asked = self.debounce.is_asked();
+        let is_asked = self.debounce.is_asked;
         if is_asked {
             systemd::reloading();
         }
@@ -252,7 +252,7 @@ impl Reloader {
             }
             return self.debounce.shrunk(self.clock.now());
         }
-        if self.debounce.is_asked() {
+        if self.debounce.is_asked {
             shrunk.iter().for_each(|map| tracing::warn!("{map}"));
         }
         self.debounce.taken(found);

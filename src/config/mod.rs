@@ -125,17 +125,13 @@ pub(crate) struct TokenServerConfig {
 /// The config file, with its text at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigFile {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     text: String,
     /// Flags override the file, so they decide whether an edit is valid.
     flags: Flags,
 }
 
 impl ConfigFile {
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// A message for the operator if the file has been edited since the start.
     pub(crate) fn news(&self) -> Option<String> {
         let is_same = fs::read_to_string(&self.path).is_ok_and(|text| text == self.text);
@@ -215,9 +211,9 @@ impl Config {
             match files.check() {
                 Ok(expires) => warnings.extend(files.warning(expires, Clock::wall())),
                 Err(error) => {
-                    let key = match error.path() {
-                        path if path == files.cert => "cert",
-                        path if path == files.key => "key",
+                    let key = match &error.path {
+                        path if *path == files.cert => "cert",
+                        path if *path == files.key => "key",
                         _ => "client_ca",
                     };
                     errors.push(self.tls_error(listen.tls_section(), key, error));
@@ -228,8 +224,8 @@ impl Config {
             && let Err(error) = cluster.files.check()
         {
             let key = match &cluster.files.identity {
-                Some((cert, _)) if error.path() == cert => "cert",
-                Some((_, key)) if error.path() == key => "key",
+                Some((cert, _)) if error.path == *cert => "cert",
+                Some((_, key)) if error.path == *key => "key",
                 _ => "ca",
             };
             errors.push(self.tls_error("cluster".into(), key, error));

@@ -13,7 +13,7 @@ pub(super) struct Look {
 
 impl Look {
     pub(super) fn at(file: &ConfigFile) -> Look {
-        let state = FileState::new(vec![file.path().to_owned()]);
+        let state = FileState::new(vec![file.path.clone()]);
         Look { file: file.clone(), state, news: None }
     }
 

@@ -197,7 +197,7 @@ impl Binder<'_> {
             self.secured.push(loaded.clone());
             tls = Some(loaded);
         }
-        Ok(AccessList::new(listen.allow.clone(), tls))
+        Ok(AccessList { allow: listen.allow.clone(), tls, ..AccessList::default() })
     }
 
     /// Refuses the last acceptor if other machines can reach it without a token. Names are resolved now, and systemd may

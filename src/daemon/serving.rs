@@ -1,5 +1,6 @@
 //! A daemon that serves: its start, and its handover to a new process.
 
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -70,7 +71,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
 /// Builds all parts, takes everything from the process before this one, and starts to serve.
 pub(super) async fn take_over(config: &Config, mut old_process: OldProcess) -> anyhow::Result<Serving> {
     let (clock, secret) = (old_process.clock, old_process.key_secret);
-    let mut serving = Serving::new(config, clock, secret, old_process.listeners())?;
+    let mut serving = Serving::new(config, clock, secret, mem::take(&mut old_process.listeners))?;
     let agent = serving.agent.clone();
     let taking = spawn_blocking(move || old_process.take(&agent).map(|taken| (taken, old_process)));
     let (connections, old_process) = taking.await?.context("cannot take over from the process before")?;
@@ -171,7 +172,7 @@ impl Serving {
     /// Hands over to a new process of the program. Returns the news for the operator, or the reason for a failure: then
     /// this process serves on.
     pub(super) async fn upgrade(&mut self, program: &Program) -> Result<String, String> {
-        tracing::info!("upgrade: starting {}", program.path().display());
+        tracing::info!("upgrade: starting {}", program.path.display());
         let (agent, end) = (self.agent.clone(), self.end.clone());
         let handover =
             Handover { agent, listeners: self.listeners.listeners(), end, runtime: Handle::current() };
@@ -193,12 +194,10 @@ impl Serving {
         if let Some(log) = &self.agent.observer.decision_log {
             log.flush();
         }
-        systemd::main_process(successor.pid());
-        let news = format!(
-            "process {} has taken over; decisions paused for {:.1} ms",
-            successor.pid(),
-            successor.paused.as_secs_f64() * 1_000.0
-        );
+        let pid = successor.process.id();
+        systemd::main_process(pid);
+        let paused_ms = successor.paused.as_secs_f64() * 1_000.0;
+        let news = format!("process {pid} has taken over; decisions paused for {paused_ms:.1} ms");
         let report = thread::Builder::new().name("successor".into()).spawn(move || successor.report());
         if let Err(error) = report {
             tracing::warn!("the new process is not notified of disconnects: {error}");

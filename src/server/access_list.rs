@@ -13,16 +13,12 @@ use slowlane_core::base::{Network, Timestamp};
 #[derive(Debug, Default)]
 pub(crate) struct AccessList {
     /// The networks that may connect. Empty: all.
-    allow: Vec<Network>,
-    tls: Option<Arc<Tls>>,
-    refused_line: OncePerSecond,
+    pub(crate) allow: Vec<Network>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) refused_line: OncePerSecond,
 }
 
 impl AccessList {
-    pub(crate) fn new(allow: Vec<Network>, tls: Option<Arc<Tls>>) -> AccessList {
-        AccessList { allow, tls, refused_line: OncePerSecond::default() }
-    }
-
     /// Whether everybody on the network may ask: there is neither TLS nor a list of networks.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.is_none() && self.allow.is_empty()

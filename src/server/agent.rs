@@ -119,7 +119,7 @@ impl Agent {
     /// A place for one held answer. Without a free one, the error is the verdict of `[hold] when_full`.
     pub(super) fn place(&self, now: Timestamp) -> Result<Place, Verdict> {
         self.holds.place().ok_or_else(|| {
-            let verdict = self.holds.when_full().verdict();
+            let verdict = self.holds.limits.when_full.verdict();
             let text = || format!("too many held answers: the verdict is {} at once", verdict.name());
             self.holds_line.warn(now, text);
             verdict

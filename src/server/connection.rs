@@ -161,7 +161,7 @@ impl<P: Protocol> Connection<P> {
 
     /// Ends the connection for a shutdown, or passes it on to the next process. The state of TLS cannot be passed on.
     async fn stop(mut self, signal: &Signal) -> io::Result<()> {
-        if !self.stream.is_tls()
+        if !matches!(self.stream, Stream::Tls(_))
             && let Some(handover) = self.shutdown.handover()
             && let Some(state) = self.protocol.state(self.inbox.bytes())
         {

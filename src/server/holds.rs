@@ -9,12 +9,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep_until;
 
 use crate::server::alarm::Alarm;
-use slowlane_core::base::{HoldLimits, WhenFull};
+use slowlane_core::base::HoldLimits;
 
 /// Counts the held answers of all connections.
 #[derive(Debug)]
 pub(crate) struct Holds {
-    limits: HoldLimits,
+    pub(crate) limits: HoldLimits,
     held: AtomicUsize,
     gauge: Gauge,
     refused: Counter,
@@ -25,14 +25,6 @@ pub(crate) struct Holds {
 impl Holds {
     pub(crate) fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
         Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused, alarm: OnceLock::new() })
-    }
-
-    pub(crate) fn holds_max(&self) -> usize {
-        self.limits.holds_max
-    }
-
-    pub(crate) fn when_full(&self) -> WhenFull {
-        self.limits.when_full
     }
 
     /// Returns when an answer is due, or up to half a millisecond later.
@@ -76,6 +68,7 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use slowlane_core::base::WhenFull;
 
     #[test]
     fn the_third_of_two_finds_no_place_until_one_is_left() {

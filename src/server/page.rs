@@ -38,7 +38,7 @@ pub(super) fn status(agent: &Agent) -> Bytes {
     let sources = Sources {
         throttle: &agent.throttle,
         metrics: &agent.metrics,
-        holds_max: agent.holds.holds_max(),
+        holds_max: agent.holds.limits.holds_max,
         uptime: agent.clock.uptime(),
         now: agent.clock.now(),
         peers: &|| {

@@ -71,11 +71,6 @@ impl Stream {
         }
     }
 
-    /// Whether it has a state that no other process can go on with.
-    pub(super) fn is_tls(&self) -> bool {
-        matches!(self, Stream::Tls(_))
-    }
-
     /// Writes without waiting, as much as the socket accepts. TLS accepts nothing this way: its records may need a
     /// flush.
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {

@@ -28,7 +28,7 @@ pub(super) struct BlockSync {
     sent: (usize, usize),
     /// Blocks for which the store has no room, with their ends. They hold on this node alone. At most all of its
     /// blocks.
-    alone: BTreeMap<Target, Timestamp>,
+    pub(super) alone: BTreeMap<Target, Timestamp>,
     offered: Timestamp,
 }
 
@@ -76,11 +76,6 @@ impl BlockSync {
         let sent = self.waiting.iter().take(self.sent.0).chain(self.teaching.iter().take(self.sent.1));
         let changes = sent.map(|waiting| waiting.word(now)).collect();
         BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
-    }
-
-    /// Blocks in force on this node only, because the store has no room for them.
-    pub(super) fn alone(&self) -> usize {
-        self.alone.len()
     }
 
     /// Takes up the answer of the store. Returns the number of its blocks for which this node has no room.

@@ -226,7 +226,7 @@ impl<'n> Task<'n> {
 
     /// Tells of blocks that not all nodes have: when they come and when they go, and those without room here.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
-        let alone = self.block_sync.alone();
+        let alone = self.block_sync.alone.len();
         match (self.alone, alone) {
             (0, 1..) => tracing::warn!(
                 "cluster: the store has no room for {alone} blocks: they are in force on this node only, and are offered again"

@@ -26,13 +26,9 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 ///   a descriptor comes with the first byte
 /// ```
 #[derive(Debug)]
-pub(super) struct Channel(UnixStream);
+pub(super) struct Channel(pub(super) UnixStream);
 
 impl Channel {
-    pub(super) fn new(socket: UnixStream) -> Channel {
-        Channel(socket)
-    }
-
     /// The longest wait for the other process. None: there is no limit.
     pub(super) fn wait_at_most(&self, patience: Option<Duration>) -> io::Result<()> {
         self.0.set_read_timeout(patience)?;
@@ -96,7 +92,7 @@ mod tests {
     #[test]
     fn each_descriptor_comes_with_its_own_message() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let (ours, theirs) = (Channel::new(ours), Channel::new(theirs));
+        let (ours, theirs) = (Channel(ours), Channel(theirs));
         let file = |text: &str| {
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(text.as_bytes()).unwrap();
@@ -129,7 +125,7 @@ mod tests {
             let (mut ours, theirs) = UnixStream::pair().unwrap();
             ours.write_all(bytes).unwrap();
             drop(ours);
-            assert!(Channel::new(theirs).receive().is_err(), "{bytes:?}");
+            assert!(Channel(theirs).receive().is_err(), "{bytes:?}");
         }
     }
 }

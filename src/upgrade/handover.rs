@@ -55,7 +55,7 @@ pub(crate) struct Handover {
 #[derive(Debug)]
 pub(crate) struct Successor {
     channel: Channel,
-    process: Child,
+    pub(crate) process: Child,
     taken_back: Receiver<Decision>,
     /// The time in which nobody decided.
     pub(crate) paused: Duration,
@@ -81,10 +81,10 @@ impl Handover {
     /// The new process has not taken over, and is ended. This one has everything that it had, and its trigger the
     /// connections that have stopped.
     pub(crate) fn hand_over(&self, program: &Program) -> Result<Successor, Failure> {
-        let cannot_start = |error| Failure::Start(program.path().display().to_string(), error);
+        let cannot_start = |error| Failure::Start(program.path.display().to_string(), error);
         let (ours, theirs) = UnixStream::pair().map_err(cannot_start)?;
         let mut process = program.start(OwnedFd::from(theirs)).map_err(cannot_start)?;
-        let channel = Channel::new(ours);
+        let channel = Channel(ours);
         match self.give(&channel) {
             Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
             Err(failure) => {
@@ -201,10 +201,6 @@ fn expect(channel: &Channel, is_expected: impl Fn(&Message) -> bool) -> io::Resu
 }
 
 impl Successor {
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
     /// Tells it that systemd knows it, and from then on of each request that is taken back. It ends with the process.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;

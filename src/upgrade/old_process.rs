@@ -32,7 +32,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct OldProcess {
     channel: Channel,
-    listeners: Inherited,
+    pub(crate) listeners: Inherited,
     pub(crate) clock: Clock,
     pub(crate) key_secret: Option<KeySecret>,
 }
@@ -50,7 +50,7 @@ impl OldProcess {
             let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
             // Else the socket would stay open for as long as this process.
             dup2_stdin(File::open("/dev/null")?)?;
-            let channel = Channel::new(socket);
+            let channel = Channel(socket);
             channel.wait_at_most(Some(PATIENCE))?;
             channel.send(&Message::Hello(VERSION), None)?;
             let mut listeners = Inherited::default();
@@ -70,10 +70,6 @@ impl OldProcess {
         };
         let cannot = || format!("{HANDOVER} is set, but no slowlane hands over on the standard input");
         meet().map(Some).with_context(cannot)
-    }
-
-    pub(crate) fn listeners(&mut self) -> Inherited {
-        std::mem::take(&mut self.listeners)
     }
 
     /// Takes the state and the connections. The old process decides nothing once this returns. It waits, so it needs a

@@ -12,7 +12,7 @@ pub(super) const HANDOVER: &str = "SLOWLANE_HANDOVER";
 /// The path and the arguments with which this process was started. A new program at the same path is the new version.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     arguments: Vec<OsString>,
 }
 
@@ -27,10 +27,6 @@ impl Program {
             _ => env::current_exe()?,
         };
         Ok(Program { path, arguments: arguments.collect() })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Starts the program once more. `socket` becomes its standard input.

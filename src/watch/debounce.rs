@@ -50,8 +50,8 @@ pub(super) struct Debounce {
     last: Fingerprint,
     /// The edit that was not read yet.
     edit: Option<Edit>,
-    /// SIGHUP: read now.
-    is_asked: bool,
+    /// SIGHUP: read at the next look, whatever it finds.
+    pub(super) is_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +68,6 @@ struct Edit {
 impl Debounce {
     pub(super) fn new(taken: Fingerprint) -> Debounce {
         Debounce { last: taken.clone(), taken, edit: None, is_asked: false }
-    }
-
-    /// Reads at the next look, whatever it finds.
-    pub(super) fn ask(&mut self) {
-        self.is_asked = true;
-    }
-
-    pub(super) fn is_asked(&self) -> bool {
-        self.is_asked
     }
 
     /// Takes a look. `is_open`: a writer has one of the files open.
@@ -268,16 +259,16 @@ mod tests {
     #[test]
     fn who_asks_waits_for_nothing() {
         let mut debounce = debounce();
-        debounce.ask();
+        debounce.is_asked = true;
         assert_eq!(debounce.look(at(0), &file(1, 100, 0), false), FORCED, "not even for an edit");
         debounce.taken(file(1, 100, 0));
         debounce.look(at(10), &gone(), true);
         debounce.shrunk(at(10));
-        debounce.ask();
-        assert!(debounce.is_asked());
+        debounce.is_asked = true;
+        assert!(debounce.is_asked);
         assert_eq!(debounce.look(at(11), &gone(), true), FORCED);
         debounce.taken(gone());
-        assert!(!debounce.is_asked());
+        assert!(!debounce.is_asked);
         assert_eq!(debounce.look(at(12), &gone(), true), Step::Rest);
     }
 

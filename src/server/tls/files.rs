@@ -42,7 +42,7 @@ pub(super) struct Loaded {
 #[derive(Debug, Error)]
 #[error("{}: {error}", .path.display())]
 pub(crate) struct TlsError {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     error: FileError,
 }
 
@@ -82,11 +82,6 @@ impl TlsError {
             }
             _ => at(key, FileError::Key),
         }
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 }
 
