@@ -7,6 +7,12 @@ local function within(text, low, high)
   return math.min(math.max(x, low), high)
 end
 
+-- A time of a message in us. Without one it is not a number, and `within` has no value for it.
+local function us(seconds) return (tonumber(seconds) or 0 / 0) * 1e6 end
+
+-- The life of a record, for SET.
+local function ms(seconds) return string.format('%.0f', seconds * 1e3) end
+
 -- A record is 171 bytes at most. A longer value is a stranger's, and is not read.
 local RECORD_BYTES_MAX = 256
 local function record_of(key)

@@ -1,25 +1,27 @@
 -- Takes up what a node tells of the windows of its keys, and answers with what all nodes have told.
 --
--- KEYS: one for each throttled key. ARGV: 8 for each of them, in order:
+-- KEYS: one for each throttled key. ARGV: a message for each of them, in JSON:
 --   charge       requests let through since the last message
---   current      the count of this window as last known to the node, or "" if it knows none
---   before       the same of the window before
---   over         what this window has lost, because the one before was over, as the node knows it
---   age_us       the age of this window, as the node knows it
+--   restore      the last answer to the node, as it would be now, or null if it knows none
 --   limit        requests in a window
---   window_us    its length
---   ttl_ms       the life of the record
+--   window_s     its length
+--   kept_s       the life of the record
 -- Record: "<number of the window> <count> <count before> <over>". Windows begin at multiples of their length.
--- Answer for each key: "<count> <count before> <over> <age_us>".
+-- Answer for each key, in JSON:
+--   current      the count of this window
+--   before       the same of the window before
+--   over         what this window has lost, because the one before was over
+--   age_s        the age of this window
 local MOST = 1e12
 
 local answers = {}
 for i, key in ipairs(KEYS) do
-  local a = (i - 1) * 8
-  local charge = within(ARGV[a + 1], -MOST, MOST) or 0
-  local taught, taught_before = within(ARGV[a + 2], 0, MOST), within(ARGV[a + 3], 0, MOST) or 0
-  local taught_over, taught_age = within(ARGV[a + 4], 0, MOST) or 0, within(ARGV[a + 5], 0, 1e16) or 0
-  local limit, window = within(ARGV[a + 6], 1, MOST) or 1, within(ARGV[a + 7], 1000, 1e16) or 1e6
+  local a = cjson.decode(ARGV[i])
+  local restore = a.restore ~= cjson.null and a.restore or {}
+  local charge = within(a.charge, -MOST, MOST) or 0
+  local taught, taught_before = within(restore.current, 0, MOST), within(restore.before, 0, MOST) or 0
+  local taught_over, taught_age = within(restore.over, 0, MOST) or 0, within(us(restore.age_s), 0, 1e16) or 0
+  local limit, window = within(a.limit, 1, MOST) or 1, within(us(a.window_s), 1000, 1e16) or 1e6
   local number = math.floor(now / window)
   local age = now - number * window
   local count, before, over = 0, 0, 0
@@ -44,7 +46,7 @@ for i, key in ipairs(KEYS) do
     end
   end
   count = math.max(count + charge, 0)
-  redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', number, count, before, over), 'PX', ARGV[a + 8])
-  answers[i] = string.format('%.0f %.0f %.0f %.0f', count, before, over, age)
+  redis.call('SET', key, string.format('%.0f %.0f %.0f %.0f', number, count, before, over), 'PX', ms(a.kept_s))
+  answers[i] = cjson.encode({ current = count, before = before, over = over, age_s = age / 1e6 })
 end
 return answers

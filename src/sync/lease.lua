@@ -1,27 +1,28 @@
 -- Hands out parts of the quotas of keys, and takes back what is not used.
 --
--- KEYS: one for each throttled key. ARGV: 9 for each of them, in order:
+-- KEYS: one for each throttled key. ARGV: a message for each of them, in JSON:
 --   want         requests wanted; negative: given back
 --   asked        requests asked about since the last message
---   given        what all nodes have been given in this window, as last known to the node, or "" if it knows none
---   rest_us      the time to the end of that window
+--   restore      what all nodes have been given in this window, as last known to the node, and the time to its end in
+--                seconds; or null if it knows none
 --   limit        requests in a window
 --   kept_back    requests that nodes may let through on credit
---   window_us    the length of a window
---   age_us       the age of the window, a period of the calendar; "": it begins with the first message
---   ttl_ms       the life of the record
+--   window_s     the length of a window
+--   age_s        the age of the window, a period of the calendar; null: it begins with the first message
+--   kept_s       the life of the record
 -- Record: "<begin_us> <given> <demand> <at_us>". A window begins with the first message after the last one.
--- Answer for each key: "<granted> <given> <rest_us>".
+-- Answer for each key, in JSON: granted, given, rest_s.
 local MOST, MEMORY_US, SCARCE = 1e12, 1e6, 0.1
 
 local answers = {}
 for i, key in ipairs(KEYS) do
-  local a = (i - 1) * 9
-  local want, asked = within(ARGV[a + 1], -MOST, MOST) or 0, within(ARGV[a + 2], 0, MOST) or 0
-  local taught, rest = within(ARGV[a + 3], 0, MOST), within(ARGV[a + 4], -1e16, 1e16) or 0
-  local limit, kept_back = within(ARGV[a + 5], 0, MOST) or 0, within(ARGV[a + 6], 0, MOST) or 0
-  local window = within(ARGV[a + 7], 1000, 1e16) or 1e6
-  local age = within(ARGV[a + 8], 0, 1e16)
+  local a = cjson.decode(ARGV[i])
+  local restore = a.restore ~= cjson.null and a.restore or {}
+  local want, asked = within(a.want, -MOST, MOST) or 0, within(a.asked, 0, MOST) or 0
+  local taught, rest = within(restore[1], 0, MOST), within(us(restore[2]), -1e16, 1e16) or 0
+  local limit, kept_back = within(a.limit, 0, MOST) or 0, within(a.kept_back, 0, MOST) or 0
+  local window = within(us(a.window_s), 1000, 1e16) or 1e6
+  local age = within(us(a.age_s), 0, 1e16)
   local begun, given, demand, at = now, 0, 0, now
   local record = record_of(key)
   if type(record) == 'string' then
@@ -51,8 +52,8 @@ for i, key in ipairs(KEYS) do
     granted = math.floor(math.min(granted, math.max(0.5 * left * share, 1), left))
   end
   given = given + granted
-  redis.call('SET', key, string.format('%.0f %.0f %.4f %.0f', begun, given, demand, now), 'PX', ARGV[a + 9])
+  redis.call('SET', key, string.format('%.0f %.0f %.4f %.0f', begun, given, demand, now), 'PX', ms(a.kept_s))
   local rest = age and window - age or begun + window - now
-  answers[i] = string.format('%.0f %.0f %.0f', granted, given, rest)
+  answers[i] = cjson.encode({ granted = granted, given = given, rest_s = rest / 1e6 })
 end
 return answers

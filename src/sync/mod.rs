@@ -22,7 +22,6 @@
 )]
 
 mod block_sync;
-mod numbers;
 mod pause;
 mod redis;
 mod settings;

@@ -1,21 +1,22 @@
 -- Takes up what a node tells of its keys, and answers with what all nodes have told.
 --
--- KEYS: one for each throttled key. ARGV: 10 numbers for each of them, in order:
---   charge_us    what was let through since the last message, in us of the rate
+-- KEYS: one for each throttled key. ARGV: a message for each of them, in JSON:
+--   charge       requests let through since the last message
 --   asked        requests asked about since then
 --   asked_lately the same, but no more than a sum of the last 5 seconds would hold
---   burst_us     the time of a full burst
---   cap_us       how far ahead the theoretical arrival time (TAT) may lie
---   taught_us    the TAT less now, as last known to the node, or "" if it knows none
---   memory_us    the memory of the demand
---   ttl_ms       the life of the record
---   known_us     the age of the record, as last known to the node
---   returns      1: the store was silent until now, and the charge is the debt that the node has made meanwhile
+--   slot_s       the time of one request
+--   burst_s      the time of a full burst
+--   cap_s        how far ahead the theoretical arrival time (TAT) may lie, without what nodes charge in arrears
+--   restore_s    the TAT less now, as last known to the node, or null if it knows none
+--   memory_s     the memory of the demand
+--   kept_s       the life of the record
+--   known_age_s  the age of the record, as last known to the node
+--   returns      the store was silent until now, and the charge is the debt that the node has made meanwhile
 -- Record: "<tat_us> <demand> <slow demand> <at_us> <born_us> <before_us> <since_us> <returned_us> <debts_us>".
 --   before, since    the TAT from before its birth, as nodes still know it, and what was charged since then
 --   returned, debts  when the first node came back from a silence, and the debts of those that did
 -- Each SET has a PX: no record is without an end.
--- Answer for each key: "<tat_us less now> <demand> <slow demand> <age_us>".
+-- Answer for each key, in JSON: ahead_s, the TAT less now; demand, slow_demand, age_s.
 local SLOW_US, MOST, NEVER = 5e6, 1e12, -1e16
 -- A record of this age may be one that was forgotten; a node that knows it for so much longer knows more.
 local YOUNG_US, LONGER_US = 2e6, 1e6
@@ -24,11 +25,11 @@ local RETURN_US, AHEAD_US = 2e6, 10e6
 
 local answers = {}
 for i, key in ipairs(KEYS) do
-  local a = (i - 1) * 10
-  local charge = within(ARGV[a + 1], -MOST, MOST) or 0
-  local asked, lately = within(ARGV[a + 2], 0, MOST) or 0, within(ARGV[a + 3], 0, MOST) or 0
-  local burst, cap = within(ARGV[a + 4], 0, 1e16) or 0, within(ARGV[a + 5], 0, 1e16) or 0
-  local taught, memory = within(ARGV[a + 6], -1e16, cap), within(ARGV[a + 7], 1, 1e9) or 1e6
+  local a = cjson.decode(ARGV[i])
+  local charge = within(a.charge * us(a.slot_s), -MOST, MOST) or 0
+  local asked, lately = within(a.asked, 0, MOST) or 0, within(a.asked_lately, 0, MOST) or 0
+  local burst, cap = within(us(a.burst_s), 0, 1e16) or 0, within(us(a.cap_s) + AHEAD_US, 0, 1e16) or 0
+  local taught, memory = within(us(a.restore_s), -1e16, cap), within(us(a.memory_s), 1, 1e9) or 1e6
   local tat, demand, slow, at, born, before, since = now - burst, 0, 0, now, now, NEVER, 0
   local returned, debts = NEVER, 0
   -- A value of another type is replaced.
@@ -52,14 +53,15 @@ for i, key in ipairs(KEYS) do
   if taught then
     -- Each node knows the TAT of another moment: what was charged since the birth is added to the latest.
     -- A node's knowledge from before a silence is out of date.
-    if ARGV[a + 10] ~= '1' and now - born <= YOUNG_US and (within(ARGV[a + 9], 0, 1e16) or 0) > now - born + LONGER_US then
+    local known = within(us(a.known_age_s), 0, 1e16) or 0
+    if not a.returns and now - born <= YOUNG_US and known > now - born + LONGER_US then
       before = math.max(before, now + taught)
       tat = math.max(tat, before + since)
     end
     tat = math.max(tat, now + taught)
   end
   tat = math.max(math.min(tat, now + cap), now - burst)
-  if ARGV[a + 10] == '1' then
+  if a.returns then
     -- They come back one after the other. Meanwhile all of them pay off the debts of all, and make new ones.
     if now - returned > RETURN_US then returned, debts = now, 0 end
     debts = math.min(math.max(debts + charge, 0), 1e16)
@@ -70,7 +72,8 @@ for i, key in ipairs(KEYS) do
   end
   local format = '%.0f %.4f %.4f %.0f %.0f %.0f %.0f %.0f %.0f'
   local numbers = string.format(format, tat, demand, slow, now, born, before, since, returned, debts)
-  redis.call('SET', key, numbers, 'PX', ARGV[a + 8])
-  answers[i] = string.format('%.0f %.4f %.4f %.0f', tat - now, demand, slow, now - born)
+  redis.call('SET', key, numbers, 'PX', ms(a.kept_s))
+  local ahead_s, age_s = (tat - now) / 1e6, (now - born) / 1e6
+  answers[i] = cjson.encode({ ahead_s = ahead_s, demand = demand, slow_demand = slow, age_s = age_s })
 end
 return answers

@@ -1,5 +1,6 @@
 //! The store as a Redis server, one behind sentinels, or a Redis Cluster.
 
+use std::time::Duration;
 use std::{fs, io};
 
 use futures_util::future::{FutureExt, OptionFuture, try_join_all, try_join3};
@@ -8,10 +9,9 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    RedisError, RedisResult, Script, TlsCertificates, Value,
+    RedisError, RedisResult, Script, TlsCertificates,
 };
 
-use crate::sync::numbers;
 use crate::sync::settings::Files;
 use crate::sync::store::{CONNECT, StoreError};
 use slowlane_core::base::{Key, Target};
@@ -136,14 +136,13 @@ impl Redis {
     async fn send_some(&self, updates: &[KeyUpdate], places: &[usize]) -> Result<Vec<Answer>, StoreError> {
         let some = || places.iter().map(|&place| &updates[place]);
         let keys = some().map(|KeyUpdate { key, .. }| self.name(tag(*key), &key.to_string())).collect();
-        let arguments = some().flat_map(|update| numbers::of(&update.arguments)).collect();
-        let response: Vec<Value> =
+        let arguments = some().map(|update| written(&update.arguments)).collect();
+        let response: Vec<Vec<u8>> =
             self.call(Call::of(&updates[places[0]].arguments), keys, arguments).await?;
         if response.len() != places.len() {
             return Err(StoreError::Garbage);
         }
-        let answers =
-            some().zip(&response).map(|(update, answer)| numbers::answer(&update.arguments, text(answer)?));
+        let answers = some().zip(&response).map(|(update, text)| answer(&update.arguments, text));
         answers.collect::<Option<_>>().ok_or(StoreError::Garbage)
     }
 
@@ -175,14 +174,14 @@ impl Redis {
             vec![update.epoch.clone(), update.seq.to_string(), format!("{:016x}", fastrand::u64(..))];
         for BlockChange { target, rest, is_restored } in &update.changes {
             let is_restored = u8::from(*is_restored).to_string();
-            arguments.extend([target.to_string(), numbers::of_rest(*rest), is_restored]);
+            arguments.extend([target.to_string(), rest_ms(*rest), is_restored]);
         }
         type Answer = (String, u64, String, Vec<Vec<u8>>, Vec<usize>);
         let keys = self.common(&["state", "blocks", "keys", "changes"]);
         let (epoch, seq, kind, list, refused): Answer = self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
             // A foreign text is no block.
-            Some((Target::parse(&pair[0]).ok()?, numbers::rest(&pair[1])?))
+            Some((Target::parse(&pair[0]).ok()?, rest(&pair[1])?))
         });
         let extent = Extent::from_word(&kind).ok_or(StoreError::Garbage)?;
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
@@ -242,9 +241,94 @@ fn tag(key: Key) -> u64 {
     key.bits() % TAGS
 }
 
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(text) => std::str::from_utf8(text).ok(),
-        _ => None,
+/// The message of a key, as its script reads it.
+fn written(arguments: &Arguments) -> String {
+    let written = match arguments {
+        Arguments::Rate(message) => serde_json::to_string(message),
+        Arguments::Count(message) => serde_json::to_string(message),
+        Arguments::Lease(message) => serde_json::to_string(message),
+    };
+    written.expect("it is plain data")
+}
+
+/// Reads the answer to these arguments. None if a number is missing.
+fn answer(arguments: &Arguments, text: &[u8]) -> Option<Answer> {
+    let answer = match arguments {
+        Arguments::Rate(_) => serde_json::from_slice(text).map(Answer::Rate),
+        Arguments::Count(_) => serde_json::from_slice(text).map(Answer::Count),
+        Arguments::Lease(_) => serde_json::from_slice(text).map(Answer::Lease),
+    };
+    answer.ok()
+}
+
+/// The rest of a block, in milliseconds; negative: it has ended.
+fn rest_ms(rest: Option<Duration>) -> String {
+    rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX)).to_string()
+}
+
+/// The inverse of [`rest_ms`]. None if it is no number.
+fn rest(text: &[u8]) -> Option<Option<Duration>> {
+    let rest_ms: i64 = str::from_utf8(text).ok()?.parse().ok()?;
+    Some(u64::try_from(rest_ms).ok().map(Duration::from_millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use slowlane_core::cluster::{CountMessage, LeaseMessage, Message};
+
+    use super::*;
+
+    fn arguments() -> [Arguments; 3] {
+        let count = CountMessage { limit: 1_000.0, window_s: 60.0, ..CountMessage::default() };
+        let lease = LeaseMessage { want: 5.0, limit: 1_000.0, window_s: 60.0, ..LeaseMessage::default() };
+        [Arguments::Rate(Message::default()), Arguments::Count(count), Arguments::Lease(lease)]
+    }
+
+    /// The answer that a node takes.
+    fn taken(arguments: &Arguments, text: &str) -> Option<Answer> {
+        answer(arguments, text.as_bytes()).filter(|answer| answer.fits(arguments))
+    }
+
+    /// The numbers under these names, in JSON.
+    fn json(names: &[&str], numbers: &str) -> String {
+        let pairs = names.iter().zip(numbers.split(' ')).map(|(name, number)| format!("\"{name}\":{number}"));
+        format!("{{{}}}", pairs.collect::<Vec<_>>().join(","))
+    }
+
+    #[test]
+    fn numbers_beyond_all_reason_are_no_answer() {
+        let [rate, count, lease] = arguments();
+        let of_rate = |numbers| taken(&rate, &json(&["ahead_s", "demand", "slow_demand", "age_s"], numbers));
+        let of_count = |numbers| taken(&count, &json(&["current", "before", "over", "age_s"], numbers));
+        let of_lease = |numbers| taken(&lease, &json(&["granted", "given", "rest_s"], numbers));
+        assert!(of_rate("-0.02 3.5 7.25 1").is_some());
+        assert!(of_count("3 4 0 59.999999").is_some());
+        assert!(of_lease("5 500 59.999999").is_some());
+        for numbers in ["nan 0 0 0", "1e300 0 0 0", "0 -1 0 0", "0 0 0", "", "inf 0 0 0", "null 0 0 0"] {
+            assert_eq!(of_rate(numbers), None, "{numbers}");
+        }
+        for numbers in ["-1 0 0 0", "0 0 0 60.000001", "0 0 1001 0", "0 0 0", "0 nan 0 0"] {
+            assert_eq!(of_count(numbers), None, "{numbers}");
+        }
+        // More than was wanted, more than there is, later than the window.
+        for numbers in ["6 500 0", "5 1001 0", "5 500 60.000001", "nan 0 0"] {
+            assert_eq!(of_lease(numbers), None, "{numbers}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_answer_with_finite_numbers_or_none(
+            numbers in "([-0-9nul.e]{0,20} ){3}[-0-9nul.e]{0,20}",
+            text in "[-0-9naif.e:\"{} ]{0,40}",
+        ) {
+            let numbers = json(&["ahead_s", "demand", "slow_demand", "age_s"], &numbers);
+            for (arguments, text) in arguments().iter().flat_map(|of| [(of, &numbers), (of, &text)]) {
+                if let Some(Answer::Rate(reply)) = taken(arguments, text) {
+                    prop_assert!(reply.ahead_s.is_finite() && reply.demand >= 0.0 && reply.age_s >= 0.0);
+                }
+            }
+        }
     }
 }

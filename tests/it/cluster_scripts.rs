@@ -22,10 +22,10 @@ const KEPT_S: f64 = 1e6;
 /// A number that the node does not know.
 const UNKNOWN: i64 = i64::MIN;
 
-/// The numbers of a message as the script takes them, but for the life of its record.
+/// The numbers of a message, but for the life of its record. Times are in microseconds.
 type Generate = fn(&mut Rng) -> Vec<i64>;
 
-/// The same numbers for a token server.
+/// The message of these numbers.
 type Read = fn(&[i64]) -> Arguments;
 
 /// Numbers of an answer, and by how much the rounding of the script may change each of them.
@@ -57,17 +57,22 @@ fn are_the_same(name: &str, generate: Generate, read: Read) {
     for message in 0..MESSAGES {
         now_us += step_us(&mut rng);
         let (bits, numbers) = (rng.u64(0..KEYS), generate(&mut rng));
-        let written = |&number: &i64| if number == UNKNOWN { String::new() } else { number.to_string() };
-        let mut arguments: Vec<String> = ["EVAL", &script, "1"].map(str::to_owned).into();
-        arguments.push(format!("{bits:016X}"));
-        arguments.extend(numbers.iter().map(written));
-        let [seconds, rest] = [now_us / 1_000_000, now_us % 1_000_000];
-        arguments.extend([seconds, rest].map(|part| part.to_string()));
-        let of_lua = redis.ask(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        let answer =
-            records.post(Key::from_bits(bits), &read(&numbers), Timestamp::from_nanos(now_us * 1_000));
+        let (key, arguments) = (format!("{bits:016X}"), read(&numbers));
+        let written = match &arguments {
+            Arguments::Rate(message) => serde_json::to_string(message),
+            Arguments::Count(message) => serde_json::to_string(message),
+            Arguments::Lease(message) => serde_json::to_string(message),
+        };
+        let [seconds, rest] = [now_us / 1_000_000, now_us % 1_000_000].map(|part| part.to_string());
+        let of_lua = redis.ask(&["EVAL", &script, "1", &key, &written.unwrap(), &seconds, &rest]);
+        let answer = records.post(Key::from_bits(bits), &arguments, Timestamp::from_nanos(now_us * 1_000));
         let of_rust = numbers_of(&answer);
-        let lua: Vec<f64> = of_lua.split(' ').filter_map(|number| number.parse().ok()).collect();
+        let answer = match &arguments {
+            Arguments::Rate(_) => serde_json::from_str(&of_lua).map(Answer::Rate),
+            Arguments::Count(_) => serde_json::from_str(&of_lua).map(Answer::Count),
+            Arguments::Lease(_) => serde_json::from_str(&of_lua).map(Answer::Lease),
+        };
+        let lua: Vec<f64> = numbers_of(&answer.unwrap()).iter().map(|(number, _)| *number).collect();
         let differs = |(lua, (rust, most)): (&f64, &(f64, f64))| (lua - rust).abs() > *most;
         let is_same = lua.len() == of_rust.len() && !lua.iter().zip(&of_rust).any(differs);
         assert!(is_same, "{name}, message {message}, {numbers:?}: {of_lua} in Lua, {of_rust:?} in Rust");
@@ -106,8 +111,7 @@ fn rates_are_the_same() {
         let (burst, cap) = (rng.i64(0..2) * 1_000_000, 10_200_000 + rng.i64(0..2) * 4_800_000);
         let (restore, known_us) = (or_unknown(rng, restore), rng.i64(0..2) * rng.i64(0..9_000_000));
         let (asked, lately, returns) = (rng.i64(0..100), rng.i64(0..100), i64::from(rng.u32(0..5) == 0));
-        let ttl_ms = (KEPT_S * 1e3) as i64;
-        vec![charge, asked, lately, burst, cap, restore, 1_000_000, ttl_ms, known_us, returns]
+        vec![charge, asked, lately, burst, cap, restore, 1_000_000, known_us, returns]
     };
     are_the_same("rate", generate, |numbers| {
         let s = |place: usize| numbers[place] as f64 / 1e6;
@@ -121,8 +125,8 @@ fn rates_are_the_same() {
             restore_s: known(numbers[5]).map(|us| us / 1e6),
             memory_s: s(6),
             kept_s: KEPT_S,
-            known_age_s: s(8),
-            returns: numbers[9] == 1,
+            known_age_s: s(7),
+            returns: numbers[8] == 1,
             own: 0.0,
         })
     });
@@ -135,7 +139,7 @@ fn counts_are_the_same() {
         let (charge, current) = (rng.i64(-20..200), rng.i64(0..1_500));
         let (before, over, age) = (rng.i64(0..1_500), rng.i64(0..500), rng.i64(0..5_000_000));
         let limit = 500 + rng.i64(0..2) * 500;
-        vec![charge, or_unknown(rng, current), before, over, age, limit, 5_000_000, (KEPT_S * 1e3) as i64]
+        vec![charge, or_unknown(rng, current), before, over, age, limit, 5_000_000]
     };
     are_the_same("count", generate, |numbers| {
         let number = |place: usize| numbers[place] as f64;
@@ -159,7 +163,7 @@ fn leases_are_the_same() {
         let (rest, limit) = (rng.i64(-5_000_000..65_000_000), 400 + rng.i64(0..2) * 400);
         let (given, age) = (or_unknown(rng, given), rng.i64(0..60_000_000));
         let age = or_unknown(rng, age);
-        vec![want, 0, given, rest, limit, 20, 60_000_000, age, (KEPT_S * 1e3) as i64]
+        vec![want, 0, given, rest, limit, 20, 60_000_000, age]
     };
     are_the_same("lease", generate, |numbers| {
         let number = |place: usize| numbers[place] as f64;
