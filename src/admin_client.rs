@@ -1,7 +1,5 @@
 //! A client of a running daemon: HTTP at its admin address.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it asks a daemon over a socket")]
-
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,8 +2,6 @@
 //!
 //! [`debounce`] decides when to read: half of a file must not go into force.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads files, in its own thread")]
-
 mod debounce;
 mod directories;
 mod files;

@@ -1,6 +1,6 @@
 //! The command line: its commands, their help and their exit codes.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "commands read and write files, and tell the time that passes"

@@ -1,7 +1,5 @@
 //! The configuration in force: the defaults, then the file, then the flags.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it reads the config file")]
-
 mod error;
 mod file;
 mod listen;

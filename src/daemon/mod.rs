@@ -1,11 +1,5 @@
 //! The daemon, from start to shutdown.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "it starts the runtime, its threads and its timers"
-)]
-
 mod edited;
 mod listeners;
 mod parts;

@@ -9,12 +9,6 @@
 //! In the first seconds the SLO limits nothing, and the crawler takes all capacity of the application. Then `slo.map`
 //! is edited, as an operator would, and every source is held to the rate.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "it runs clients, an application and a proxy"
-)]
-
 mod app;
 mod client;
 mod haproxy;

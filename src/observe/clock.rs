@@ -1,6 +1,6 @@
 //! The clock of the process. The daemon creates the only one.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
+#![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,5 @@
 //! The observation of decisions: metrics, throttled keys and decision log.
 
-#![allow(clippy::disallowed_types, reason = "the edge hands the random numbers down")]
-
 use std::sync::Arc;
 
 use fastrand::Rng;

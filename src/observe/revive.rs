@@ -1,7 +1,5 @@
 //! Work at the side that starts anew after a panic, instead of ending in silence.
 
-#![allow(clippy::disallowed_methods, reason = "it pauses, in threads and tasks at the side")]
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};

@@ -1,7 +1,5 @@
 //! Messages to systemd about the service (sd_notify). Without systemd they do nothing.
 
-#![allow(clippy::disallowed_methods, reason = "systemd tells a service of its watchdog in the environment")]
-
 use std::time::Duration;
 use std::{env, process};
 

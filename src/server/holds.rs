@@ -1,5 +1,11 @@
 //! Places for held answers, up to the configured limit.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits: an alarm is set on the clock of the system"
+)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -1,11 +1,5 @@
 //! Sockets: listeners, connections and held answers.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "this module is for sockets, timers and tasks"
-)]
-
 pub(crate) mod acceptor;
 pub(crate) mod access_list;
 pub(crate) mod admin;

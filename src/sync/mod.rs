@@ -15,7 +15,7 @@
 //! TokenLink ─frames─▶ TokenServer ─Due─▶ StoreServer ─▶ Records: keys; NodeList: nodes; BlockLog: blocks ─Response─▶
 //! ```
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "it talks to the store, in its own thread"

@@ -6,7 +6,7 @@
 //!  signals ────────────────────────▶┘
 //! ```
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "it asks once a second, in a thread of its own"

@@ -16,7 +16,7 @@
 //! ```
 //! Until `Taken` the old process can go on as if nothing had happened: it still has every socket and its whole state.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "it starts a process, and talks to it over a socket"

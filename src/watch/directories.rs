@@ -1,7 +1,5 @@
 //! The directories that hold watched files.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it watches directories")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;

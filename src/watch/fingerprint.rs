@@ -1,7 +1,5 @@
 //! The metadata of a policy's files, to notice edits.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "it looks at files, and reads none")]
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

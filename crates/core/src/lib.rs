@@ -1,6 +1,6 @@
 //! The decision of slowlane: a request's fields, a policy and a moment become a verdict.
 //!
-//! Nothing here has a socket, a clock, a log or a file. The moment and the sample are arguments, so every test is
+//! Nothing here has a socket, a clock or a log, and only `Policy::read` opens files. The moment and the sample are arguments, so every test is
 //! arithmetic.
 //!
 //! ```text
@@ -13,6 +13,12 @@
 //! ```
 //! A module names only those below it.
 
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::dbg_macro,
+    reason = "the terminal belongs to the edge"
+)]
 #![cfg_attr(
     test,
     allow(

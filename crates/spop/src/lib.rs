@@ -68,6 +68,12 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::dbg_macro,
+    reason = "the terminal belongs to the edge"
+)]
 #![cfg_attr(
     test,
     allow(

@@ -8,12 +8,6 @@
 //! if the limit per second allows it. A separate thread writes the lines from a bounded queue. When the queue is full,
 //! lines are dropped and counted.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "it writes a file, in its own thread"
-)]
-
 mod file;
 mod line;
 mod settings;

@@ -3,12 +3,6 @@
 //! No caller waits for standard error: a thread writes the lines from a bounded queue. When the queue is full, lines
 //! are dropped and counted.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "standard error is where the log goes, from a thread of its own"
-)]
-
 mod journal;
 mod panics;
 

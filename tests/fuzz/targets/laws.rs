@@ -45,7 +45,8 @@ fn options_of(name: &str) -> &'static [&'static str] {
         "sliding-buckets" => &["", "buckets=1", "buckets=3", "window=700ms", "window=10s buckets=2"],
         "warm-up" => &["", "warmup=0s", "warmup=1h", "cold=1", "cold=1000", "max_delay=0s"],
         "concurrency" => &["", "max=1", "max=65535", "lease=100ms", "lease=366d"],
-        _ => &[""],
+        "token-bucket" | "leaky-bucket" => &[""],
+        _ => panic!("no options are known of {name}"),
     }
 }
 

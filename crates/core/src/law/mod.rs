@@ -7,7 +7,7 @@
 //! The files build on each other in one direction:
 //!
 //! ```text
-//!  registry    every law by name                    <- the room's callers
+//!  registry    every law by name                    <- the module's callers
 //!  fair, sliding_log, sketch                        laws with a simpler stand-in
 //!  assured                                          the rate that an SLO has whatever those above it say
 //!  adaptive, gcra, fixed_window, … fixed            the laws

@@ -15,7 +15,7 @@ impl Spread {
     /// A spread of its own for each table. The standard library takes the secret from the system.
     #[expect(
         clippy::disallowed_types,
-        reason = "no dice: it says where a row is kept, and neither a row nor a verdict depends on it"
+        reason = "it only says where a row is kept, and neither a row nor a verdict depends on it"
     )]
     #[allow(clippy::new_without_default, reason = "no two are the same")]
     pub fn new() -> Spread {

@@ -1,6 +1,6 @@
 //! The conversation with a real agent, over sockets.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "it connects to an agent, and waits for it"

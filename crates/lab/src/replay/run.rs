@@ -1,7 +1,5 @@
 //! The run: the requests of all logs, in order, through the throttle of each policy.
 
-#![allow(clippy::disallowed_types, reason = "its random numbers have a seed")]
-
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::io::Read;

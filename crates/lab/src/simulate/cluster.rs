@@ -1,7 +1,5 @@
 //! Several nodes that share the SLO: the spread of the load over them, and the faults of their store.
 
-#![allow(clippy::disallowed_types, reason = "its random numbers have a seed")]
-
 use std::time::Duration;
 
 use fastrand::Rng;

@@ -1,7 +1,5 @@
 //! A run: one event after the other, in virtual time.
 
-#![allow(clippy::disallowed_types, reason = "its random numbers have a seed")]
-
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 

@@ -1,10 +1,6 @@
 //! A file of a policy: its path and its text.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "the one file of this room that reads files"
-)]
+#![expect(clippy::disallowed_methods, reason = "it reads the files of a policy for callers at the edge")]
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

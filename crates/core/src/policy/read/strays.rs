@@ -1,10 +1,6 @@
 //! Map files in a policy's directory that no lookup reads.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "it lists a directory, and opens nothing"
-)]
+#![expect(clippy::disallowed_methods, reason = "it lists a directory, and opens nothing")]
 
 use std::collections::BTreeSet;
 use std::fs;

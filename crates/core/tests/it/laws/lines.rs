@@ -65,7 +65,8 @@ fn line_of(name: &'static str) -> BoxedStrategy<String> {
                 .prop_map(|(one, other)| format!("{one}{other}"))
                 .boxed()
         }
-        _ => Just(String::new()).boxed(),
+        "token-bucket" | "leaky-bucket" => Just(String::new()).boxed(),
+        _ => panic!("no options are known of {name}"),
     };
     let line = (0..20u32, rate, options)
         .prop_map(move |(burst, rate, options)| format!("burst={burst} rate={rate} law={name}{options}"));
