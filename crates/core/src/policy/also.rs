@@ -8,11 +8,8 @@ use crate::policy::{Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 /// The most steps from one SLO to the next that are tried, for each SLO.
 const STEPS_MAX: usize = 1_000;
 
-/// A chain that goes wrong.
-enum Wrong {
-    PolicyErrorKind(PolicyErrorKind),
-    WarningKind(WarningKind),
-}
+/// A chain that goes wrong: a refused policy, or a warning.
+type Wrong = Result<WarningKind, PolicyErrorKind>;
 
 impl Policy {
     /// Adds a problem for each SLO that a request may begin with and whose chain is too long, or has an SLO with an
@@ -34,8 +31,8 @@ impl Policy {
             .collect();
         for (line, wrong) in wrong {
             match wrong {
-                Wrong::PolicyErrorKind(kind) => errors.add(&self.slo_map.path, Some(line), kind),
-                Wrong::WarningKind(warning) => self.warnings.add(&self.slo_map.path, Some(line), warning),
+                Err(kind) => errors.add(&self.slo_map.path, Some(line), kind),
+                Ok(warning) => self.warnings.add(&self.slo_map.path, Some(line), warning),
             }
         }
     }
@@ -55,8 +52,8 @@ impl Policy {
             let Some(also) = self.refs[last].also.filter(|&also| also >= first) else { continue };
             for next in self.named_by(also) {
                 match self.wrong_step(&chain, also, next) {
-                    Some(Wrong::PolicyErrorKind(kind)) => return Some(Wrong::PolicyErrorKind(kind)),
-                    Some(Wrong::WarningKind(new)) => warning = warning.or(Some(new)),
+                    Some(Err(kind)) => return Some(Err(kind)),
+                    Some(Ok(new)) => warning = warning.or(Some(new)),
                     None if known.len() < STEPS_MAX && known.insert((chain.len(), next)) => {
                         open.push(chain.iter().copied().chain([next]).collect());
                     }
@@ -64,7 +61,7 @@ impl Policy {
                 }
             }
         }
-        warning.map(Wrong::WarningKind)
+        warning.map(Ok)
     }
 
     fn wrong_step(&self, chain: &[usize], also: usize, next: usize) -> Option<Wrong> {
@@ -75,15 +72,14 @@ impl Policy {
         if let Some(at) = chain.iter().position(|&place| place == next)
             && chain[at..].iter().any(is_assured)
         {
-            return Some(Wrong::PolicyErrorKind(PolicyErrorKind::AlsoRound { via, lookup, next: id(next) }));
+            return Some(Err(PolicyErrorKind::AlsoRound { via, lookup, next: id(next) }));
         }
         if chain.iter().any(|&place| id(place).kind() == id(next).kind()) {
-            return Some(Wrong::WarningKind(WarningKind::Also { via, lookup, next: id(next) }));
+            return Some(Ok(WarningKind::Also { via, lookup, next: id(next) }));
         }
         let ids = || chain.iter().map(|&place| id(place).to_string()).collect::<Vec<_>>().join(", ");
-        (chain.len() == JUDGED_MAX).then(|| {
-            Wrong::PolicyErrorKind(PolicyErrorKind::AlsoLong { chain: ids(), lookup, next: id(next) })
-        })
+        (chain.len() == JUDGED_MAX)
+            .then(|| Err(PolicyErrorKind::AlsoLong { chain: ids(), lookup, next: id(next) }))
     }
 }
 
