@@ -1,7 +1,6 @@
 //! A ticket: the proof that a request began, which the proxy returns at its end.
 
 use std::fmt;
-use std::str::FromStr;
 
 use arrayvec::{ArrayString, ArrayVec};
 use serde::{Deserialize, Serialize};
@@ -85,7 +84,7 @@ impl Ticket {
     pub fn open(text: &str, secret: KeySecret) -> Result<Ticket, NoTicket> {
         let (content, seal) = text.rsplit_once('-').ok_or(NoTicket)?;
         let is_sealed = Key::from_hex(seal) == Some(secret.seal(content.as_bytes()));
-        if is_sealed { content.parse::<Content>().map(|Content(ticket)| ticket) } else { Err(NoTicket) }
+        if is_sealed { read_content(content) } else { Err(NoTicket) }
     }
 }
 
@@ -109,27 +108,21 @@ fn write_content(ticket: &Ticket, text: &mut impl fmt::Write) -> fmt::Result {
     ticket.counted.iter().try_for_each(|Counted { slo, key, serial }| write!(text, "-{slo}.{key}.{serial}"))
 }
 
-/// A ticket without its seal.
-struct Content(Ticket);
-
-impl FromStr for Content {
-    type Err = NoTicket;
-
-    fn from_str(text: &str) -> Result<Content, NoTicket> {
-        let mut parts = text.split('-').map(|part| part.split_once('.').ok_or(NoTicket));
-        let (begun_ms, cost) = parts.next().ok_or(NoTicket)??;
-        let mut counted = ArrayVec::new();
-        for part in parts {
-            let (slo, rest) = part?;
-            let (key, serial) = rest.split_once('.').ok_or(NoTicket)?;
-            let slo = u16::try_from(number(slo)?).ok().and_then(SloId::new).ok_or(NoTicket)?;
-            let key = Key::from_hex(key).ok_or(NoTicket)?;
-            counted.try_push(Counted { slo, key, serial: number(serial)? }).map_err(|_| NoTicket)?;
-        }
-        match counted.is_empty() {
-            true => Err(NoTicket),
-            false => Ok(Content(Ticket { begun_ms: number(begun_ms)?, cost: number(cost)?, counted })),
-        }
+/// Reads a ticket without its seal.
+fn read_content(text: &str) -> Result<Ticket, NoTicket> {
+    let mut parts = text.split('-').map(|part| part.split_once('.').ok_or(NoTicket));
+    let (begun_ms, cost) = parts.next().ok_or(NoTicket)??;
+    let mut counted = ArrayVec::new();
+    for part in parts {
+        let (slo, rest) = part?;
+        let (key, serial) = rest.split_once('.').ok_or(NoTicket)?;
+        let slo = u16::try_from(number(slo)?).ok().and_then(SloId::new).ok_or(NoTicket)?;
+        let key = Key::from_hex(key).ok_or(NoTicket)?;
+        counted.try_push(Counted { slo, key, serial: number(serial)? }).map_err(|_| NoTicket)?;
+    }
+    match counted.is_empty() {
+        true => Err(NoTicket),
+        false => Ok(Ticket { begun_ms: number(begun_ms)?, cost: number(cost)?, counted }),
     }
 }
 

@@ -63,20 +63,14 @@ pub enum Extent {
 }
 
 impl Extent {
-    const ALL: [Extent; 3] = [Extent::News, Extent::All, Extent::Lost];
-
-    /// Its word in an answer of the store.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Extent::News => "news",
-            Extent::All => "all",
-            Extent::Lost => "lost",
-        }
-    }
-
-    /// The inverse of [`Extent::word`].
+    /// Reads its word in an answer of Redis.
     pub fn from_word(word: &str) -> Option<Extent> {
-        Extent::ALL.into_iter().find(|extent| extent.word() == word)
+        match word {
+            "news" => Some(Extent::News),
+            "all" => Some(Extent::All),
+            "lost" => Some(Extent::Lost),
+            _ => None,
+        }
     }
 }
 

@@ -58,12 +58,8 @@ impl Records {
     }
 
     /// How many keys have a record.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.records.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
     }
 
     /// Messages about a key for whose record there was no room.
@@ -133,11 +129,11 @@ pub(super) mod tests {
         let later = START + Duration::from_millis(500);
         assert_eq!(ahead_s(records.post(key, &arguments(1.0, None), later)), 2.5);
         records.sweep(later + Duration::from_secs(35));
-        assert_eq!(records.len(), 1);
+        assert_eq!(records.count(), 1);
         let end = later + Duration::from_secs(36);
         assert_eq!(ahead_s(records.post(key, &arguments(0.0, None), end)), -1.0, "a full burst");
         records.sweep(end + Duration::from_secs(36));
-        assert_eq!(records.len(), 0);
+        assert_eq!(records.count(), 0);
     }
 
     #[test]
@@ -148,7 +144,7 @@ pub(super) mod tests {
             let answer = records.post(Key::from_bits(2), &arguments(1.0, Some(2.0)), START);
             assert_eq!(ahead_s(answer), 3.0);
         }
-        assert_eq!((records.len(), records.refused()), (1, 2));
+        assert_eq!((records.count(), records.refused()), (1, 2));
     }
 
     #[test]
@@ -160,6 +156,6 @@ pub(super) mod tests {
         assert!(
             matches!(records.post(key, &Arguments::Count(count), START), Answer::Count(reply) if reply.current == 3.0)
         );
-        assert_eq!((records.len(), records.refused()), (1, 0));
+        assert_eq!((records.count(), records.refused()), (1, 0));
     }
 }

@@ -99,7 +99,7 @@ impl StoreServer {
 
     /// How many keys have a record.
     pub fn records(&self) -> usize {
-        self.records.len()
+        self.records.count()
     }
 
     /// Messages about a key for whose record there was no room.

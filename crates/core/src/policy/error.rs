@@ -7,16 +7,13 @@ use thiserror::Error;
 use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, cut, units::written};
 use crate::law::OptionError;
 use crate::policy::bounds::SKETCHES_BYTES_MAX;
-use crate::policy::{BURST_YEARS_MAX, DEFAULT_LINE, Finding, Findings, LINE_BYTES_MAX};
+use crate::policy::{BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX};
 
 /// The most errors that are kept; more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;
 
 /// Characters of a bad line that are repeated in an error.
 const QUOTED_CHARS_MAX: usize = 80;
-
-/// An error of a policy, and its place.
-pub type PolicyError = Finding<PolicyErrorKind>;
 
 /// All errors of a policy, one per line. As an error it is never empty.
 pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;

@@ -58,7 +58,7 @@ pub use bounds::{
     SEARCH_STEPS_MAX,
 };
 pub use classify::{BATCH_MAX, Batch, Case, Cases};
-pub use error::{ERRORS_MAX, PolicyError, PolicyErrorKind, PolicyErrors};
+pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;
 pub use facts::Fact;
@@ -71,4 +71,4 @@ pub use read::map;
 pub use read::slo::Slo;
 pub use read::strays::Strays;
 pub use views::MapView;
-pub use warning::{WARNINGS_MAX, Warning, WarningKind, Warnings};
+pub use warning::{WARNINGS_MAX, WarningKind, Warnings};

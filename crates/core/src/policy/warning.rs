@@ -5,13 +5,10 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::base::{HOLD_SHIPPED, Rate, SloId, units::written};
-use crate::policy::{Finding, Findings};
+use crate::policy::Findings;
 
 /// The most warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;
-
-/// A warning of a policy, and its place.
-pub type Warning = Finding<WarningKind>;
 
 /// The warnings of a policy, one per line.
 pub type Warnings = Findings<WarningKind, WARNINGS_MAX>;
