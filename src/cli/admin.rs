@@ -8,8 +8,7 @@ use anyhow::{anyhow, ensure};
 use clap::Args;
 
 use crate::admin_client::{AdminClient, Question};
-use crate::config::{Config, Flags, read_token};
-use crate::server::listener::Listen;
+use crate::config::{Config, Flags, Listen, read_token};
 use crate::server::tls::{Trust, client};
 use slowlane_core::base::{Address, AddressError};
 

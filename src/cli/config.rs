@@ -10,11 +10,10 @@ use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 
 use crate::cli::arguments::{RunArguments, config};
-use crate::config::{Config, Flags};
+use crate::config::{Config, Flags, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
 use crate::proxy::shipped::{File, NAME, Tls, nginx};
-use crate::server::listener::Listen;
 use slowlane_core::base::{Address, HOLD_SHIPPED, SloId};
 use slowlane_core::policy::{Layout, Policy};
 

@@ -5,12 +5,26 @@ use std::time::Duration;
 
 use crate::config::error::{ConfigError, Report};
 use crate::config::file::Tls;
-use crate::server::listener::Listen;
 use crate::server::tls;
 use slowlane_core::base::{Address, Network};
 
 /// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
+/// The listeners of one protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub name: &'static str,
+    /// The section of the config.
+    pub section: &'static str,
+    pub addresses: Vec<Address>,
+    pub connections_max: usize,
+    /// The networks that may connect over TCP. Empty: all.
+    pub allow: Vec<Network>,
+    /// The TLS of the TCP addresses.
+    pub tls: Option<tls::Files>,
+    pub handshake_max: Duration,
+}
 
 impl Listen {
     /// Reports TLS files that lack another.
@@ -39,6 +53,13 @@ impl Listen {
             }
         };
         Listen { name, section, addresses, connections_max, allow, tls, handshake_max }
+    }
+
+    /// The listener as TLS has to know it.
+    pub(crate) fn secured(&self) -> tls::Listener {
+        let protocols: &[&[u8]] = if matches!(self.section, "http" | "admin") { &[b"http/1.1"] } else { &[] };
+        let Listen { section, handshake_max, connections_max, .. } = *self;
+        tls::Listener { section, protocols, handshake_max, connections_max }
     }
 
     /// The section of its TLS in the config.

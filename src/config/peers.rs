@@ -4,9 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::error::{ConfigError, Report};
 use crate::config::file::Tls;
-use crate::config::listen::HANDSHAKE_MAX;
+use crate::config::listen::{HANDSHAKE_MAX, Listen};
 use crate::config::values::{checked, fit};
-use crate::server::listener::Listen;
 use crate::server::peers::Settings;
 use slowlane_core::base::Address;
 

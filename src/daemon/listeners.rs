@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::config::{AdminConfig, Config, ConfigFile, PeersConfig, TokenServerConfig};
+use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
 use crate::daemon::rounds;
 use crate::observe::metrics::ConnectionMetrics;
 use crate::server::Agent;
@@ -18,7 +18,7 @@ use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket::AdminSocket;
 use crate::server::http::Check;
 use crate::server::inherited::Inherited;
-use crate::server::listener::{Listen, Listener, OpenListener, UNIX_MODE};
+use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::peers;
 use crate::server::shutdown::Shutdown;
 use crate::server::spoe::Spoe;
@@ -192,7 +192,7 @@ impl Binder<'_> {
         let mut tls = None;
         if let (Some(files), Some(metrics)) = (&listen.tls, &self.agent.metrics.tls) {
             let metrics = metrics.of(listen.section);
-            let loaded = Tls::load(listen.clone(), files.clone(), metrics, self.agent.clock);
+            let loaded = Tls::load(listen.secured(), files.clone(), metrics, self.agent.clock);
             let loaded = Arc::new(loaded.map_err(|error| anyhow!("[{}.tls] {error}", listen.section))?);
             self.secured.push(loaded.clone());
             tls = Some(loaded);

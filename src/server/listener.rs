@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 use std::{fmt, fs, io, os};
 
 use socket2::{Domain, SockRef};
@@ -13,8 +12,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::server::stream::Stream;
-use crate::server::tls;
-use slowlane_core::base::{Address, Network, is_loopback};
+use slowlane_core::base::{Address, is_loopback};
 
 /// The default permissions of a Unix socket: its owner and its group may connect.
 pub(crate) const UNIX_MODE: u32 = 0o660;
@@ -24,21 +22,6 @@ pub(crate) const UNIX_MODE: u32 = 0o660;
 /// nginx, and HAProxy up to 3.0, open one connection for each waiting request: hundreds within a millisecond. With the
 /// usual 128, clients retry further connections only after a second.
 const BACKLOG: u32 = 4096;
-
-/// The listeners of one protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listen {
-    pub name: &'static str,
-    /// The section of the config, which is also its name in metrics.
-    pub section: &'static str,
-    pub addresses: Vec<Address>,
-    pub connections_max: usize,
-    /// The networks that may connect over TCP. Empty: all.
-    pub allow: Vec<Network>,
-    /// The TLS of the TCP addresses.
-    pub tls: Option<tls::Files>,
-    pub handshake_max: Duration,
-}
 
 /// A bound socket.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use crate::observe::clock::Clock;
 use crate::observe::groups::{ListenerTlsMetrics, Reason};
 use crate::observe::log::OncePerSecond;
-use crate::server::listener::Listen;
 use crate::server::lobby::Lobby;
 use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
@@ -23,10 +22,22 @@ use slowlane_core::base::{Timestamp, date::written};
 /// only occupies places does not. So the oldest one gives way.
 const UNFINISHED_MAX: usize = 1_000;
 
+/// What TLS has to know of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// Its section in the config, which is also its name in metrics.
+    pub section: &'static str,
+    /// The protocols of ALPN. Empty: clients need not name one.
+    pub protocols: &'static [&'static [u8]],
+    /// The longest handshake.
+    pub handshake_max: Duration,
+    pub connections_max: usize,
+}
+
 /// The TLS of a listener.
 #[derive(Debug)]
 pub(crate) struct Tls {
-    listen: Listen,
+    listener: Listener,
     files: Files,
     in_force: ArcSwap<ServerConfig>,
     unfinished: Arc<Lobby>,
@@ -41,18 +52,18 @@ impl Tls {
     /// # Errors
     /// The first file that cannot be used.
     pub(crate) fn load(
-        listen: Listen,
+        listener: Listener,
         files: Files,
         metrics: ListenerTlsMetrics,
         clock: Clock,
     ) -> Result<Tls, TlsError> {
-        let Loaded { config, expires } = files.read(protocols(&listen))?;
+        let Loaded { config, expires } = files.read(listener.protocols)?;
         metrics.loaded(Clock::wall(), expires);
         warn_of_expiry(&files, expires);
         // Half of the places stay for connections that have finished their handshake.
-        let most = (listen.connections_max / 2).clamp(1, UNFINISHED_MAX);
+        let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
         Ok(Tls {
-            listen,
+            listener,
             files,
             in_force: ArcSwap::new(config),
             unfinished: Lobby::new(most, Counter::default()),
@@ -66,8 +77,8 @@ impl Tls {
     ///
     /// Open connections keep the certificate that they were opened with.
     pub(crate) fn reload(&self) {
-        let section = self.listen.section;
-        match self.files.read(protocols(&self.listen)) {
+        let section = self.listener.section;
+        match self.files.read(self.listener.protocols) {
             Ok(Loaded { config, expires }) => {
                 self.in_force.store(config);
                 self.metrics.loaded(Clock::wall(), expires);
@@ -89,7 +100,7 @@ impl Tls {
         let (_place, lost) = self.unfinished.enter();
         let acceptor = TlsAcceptor::from(self.in_force.load_full());
         let (reason, text) = tokio::select! {
-            accepted = timeout(self.listen.handshake_max, acceptor.accept(stream)) => match accepted {
+            accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
                 Ok(Ok(stream)) => {
                     self.metrics.handshakes.inc();
                     return Some(Box::new(stream.into()));
@@ -100,17 +111,12 @@ impl Tls {
             _ = lost => (Reason::Crowded, "too many others are unfinished, and this is the oldest".into()),
         };
         self.metrics.failed(reason);
-        let section = self.listen.section;
+        let section = self.listener.section;
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let line = || format!("[{section}.tls] a handshake with {peer} failed: {text}");
         self.failed_line.warn(self.clock.now(), line);
         None
     }
-}
-
-/// The protocols of ALPN. Empty: clients need not name one.
-fn protocols(listen: &Listen) -> &'static [&'static [u8]] {
-    if matches!(listen.section, "http" | "admin") { &[b"http/1.1"] } else { &[] }
 }
 
 fn warn_of_expiry(files: &Files, expires: Option<Duration>) {

@@ -13,4 +13,4 @@ mod validity;
 
 pub(crate) use client::{Trust, client};
 pub(crate) use files::{Files, TlsError};
-pub(crate) use live::Tls;
+pub(crate) use live::{Listener, Tls};
