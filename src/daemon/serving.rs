@@ -22,7 +22,7 @@ use crate::server::admin::UpgradeRequest;
 use crate::server::inherited::Inherited;
 use crate::server::shutdown::{self, Trigger};
 use crate::server::transfer::Transfer;
-use crate::sync::{Found, Node, RunningNode, SnapshotWriter};
+use crate::sync::{Last, Node, RunningNode, SnapshotWriter};
 use crate::upgrade::{Handover, OldProcess, Program};
 use crate::watch::Reload;
 use slowlane_core::base::KeySecret;
@@ -59,7 +59,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     let found =
         config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
     let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
-    let earlier = found.as_ref().and_then(Found::key_secret);
+    let earlier = found.as_ref().and_then(|found| found.head.key_secret());
     let mut serving = Serving::new(config, clock, earlier, Inherited::from_systemd())?;
     if let Some(found) = found {
         found.restore(&serving.agent.throttle);
@@ -165,7 +165,7 @@ impl Serving {
             log.flush();
         }
         if let Some(snapshot_writer) = self.snapshot_writer {
-            snapshot_writer.end();
+            snapshot_writer.end(Last::Write);
         }
     }
 
@@ -188,7 +188,7 @@ impl Serving {
         };
         self.listeners.listeners().iter().for_each(|(_, listener)| listener.leave());
         if let Some(snapshot_writer) = self.snapshot_writer.take() {
-            snapshot_writer.leave();
+            snapshot_writer.end(Last::Leave);
         }
         drop(self.node.take());
         if let Some(log) = &self.agent.observer.decision_log {

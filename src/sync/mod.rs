@@ -33,7 +33,7 @@ mod token_server;
 mod url;
 
 pub(crate) use settings::{Files, SyncConfig};
-pub(crate) use snapshot_writer::{Found, SnapshotWriter, StateFile};
+pub(crate) use snapshot_writer::{Last, SnapshotWriter, StateFile};
 pub(crate) use task::{Node, RunningNode};
 pub(crate) use token_server::TokenServer;
 pub(crate) use url::StoreUrl;

@@ -19,10 +19,6 @@ impl Pauses {
         self.0 = self.0.saturating_add(1);
         whole.mul_f64(1.0 - rng / 2.0)
     }
-
-    pub(super) fn reset(&mut self) {
-        self.0 = 0;
-    }
 }
 
 #[cfg(test)]
@@ -35,7 +31,7 @@ mod tests {
         let ms: Vec<u128> = (0..6).map(|_| pauses.next(0.0).as_millis()).collect();
         assert_eq!(ms, [50, 100, 200, 250, 250, 250]);
         assert_eq!(pauses.next(1.0).as_millis(), 125);
-        pauses.reset();
+        pauses = Pauses::default();
         assert_eq!(pauses.next(0.0).as_millis(), 50);
     }
 }

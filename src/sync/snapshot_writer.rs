@@ -14,7 +14,6 @@ use tempfile::Builder;
 use crate::observe::clock::Clock;
 use crate::observe::groups::StateMetrics;
 use crate::observe::revive::revived;
-use slowlane_core::base::KeySecret;
 use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 
@@ -42,7 +41,7 @@ pub(crate) struct StateFile {
 #[derive(Debug)]
 pub(crate) struct Found {
     path: PathBuf,
-    head: Head,
+    pub(crate) head: Head,
     pub clock: Clock,
 }
 
@@ -143,11 +142,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl Found {
-    /// The secret of its keys. None: there is none that can be read.
-    pub(crate) fn key_secret(&self) -> Option<KeySecret> {
-        self.head.key_secret()
-    }
-
     /// Puts the state back. What it says, and what is no longer as it was, is reported to the operator.
     pub(crate) fn restore(self, throttle: &Throttle) {
         let Found { path, head, clock } = self;
@@ -187,7 +181,7 @@ fn changed(head: &Head, throttle: &Throttle) -> usize {
 
 /// What is to be done at the end.
 #[derive(Clone, Copy, Debug)]
-enum Last {
+pub(crate) enum Last {
     Write,
     /// Another process writes the file from now on.
     Leave,
@@ -249,15 +243,9 @@ impl SnapshotWriter {
         Ok(SnapshotWriter { end, thread })
     }
 
-    /// Writes the last snapshot.
-    pub(crate) fn end(self) {
-        let _ = self.end.send(Last::Write);
-        let _ = self.thread.join();
-    }
-
-    /// Leaves the file to another process, and waits for a write that is under way.
-    pub(crate) fn leave(self) {
-        let _ = self.end.send(Last::Leave);
+    /// Ends, and waits for a write that is under way.
+    pub(crate) fn end(self, last: Last) {
+        let _ = self.end.send(last);
         let _ = self.thread.join();
     }
 }

@@ -210,7 +210,7 @@ impl<'n> Task<'n> {
             let silent_s = now.since(self.since).as_secs();
             tracing::info!("cluster: the store answers; it was silent for {silent_s} s");
             self.since = now;
-            self.pauses.reset();
+            self.pauses = Pauses::default();
             cluster.set_silent(false);
         }
         if let Some(blocks) = blocks {

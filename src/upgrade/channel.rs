@@ -35,11 +35,6 @@ impl Channel {
         self.0.set_write_timeout(patience)
     }
 
-    /// The same end, for another thread.
-    pub(super) fn try_clone(&self) -> io::Result<Channel> {
-        self.0.try_clone().map(Channel)
-    }
-
     pub(super) fn send(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = frame(message);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];

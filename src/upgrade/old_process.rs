@@ -116,7 +116,7 @@ impl OldProcess {
     /// The old process has gone on alone: this one must end.
     pub(crate) fn taken(self, agent: Arc<Agent>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let OldProcess { channel, .. } = self;
-        let taken = channel.try_clone()?;
+        let taken = Channel(channel.0.try_clone()?);
         let mut main = Some(main);
         let listen = move || {
             let _ = channel.wait_at_most(None);
