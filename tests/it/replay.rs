@@ -386,35 +386,6 @@ fn a_line_after_too_many_later_ones_has_its_own_note() {
     assert_eq!(notes.last().map(String::as_str), Some(want), "{notes:?}");
 }
 
-/// HAProxy's `%tr` and `%t` are local times: one night a year, an hour comes twice.
-#[test]
-fn a_clock_that_is_put_back_is_noted_with_the_line() {
-    let workdir = Workdir::new();
-    let at = |minute: u32| {
-        format!(
-            "192.0.2.7:1 [25/Oct/2026:{:02}:{:02}:00.000] in b/s 0/0/0/0/0 200 89 ---- \"GET / HTTP/1.1\" slowlane=pass/0/0/-\n",
-            minute / 60,
-            minute % 60
-        )
-    };
-    // Ten requests in each minute from 1:00 to 3:00, and once more from 2:00 to 4:00.
-    let log: String = (60..180).chain(120..240).map(|minute| at(minute).repeat(10)).collect();
-    workdir.write("haproxy.log", log.as_bytes());
-    let shown = |args: &[&str]| {
-        let (_, problems) = workdir.csv(args);
-        problems.into_iter().find(|problem| problem.contains("summer time"))
-    };
-    assert_eq!(
-        shown(&["--field", "website=x", "haproxy.log"]).unwrap(),
-        "haproxy.log: from line 1201 on its clock is an hour behind, as at the end of summer time, and it has no zone: the \
-         requests of that hour were decided all at once; replay the lines before it in a separate run"
-    );
-    // Some connections take an hour.
-    let log: String = (60..180).map(|minute| at(minute).repeat(10) + &at(minute.max(120) - 60)).collect();
-    workdir.write("haproxy.log", log.as_bytes());
-    assert_eq!(shown(&["haproxy.log"]), None);
-}
-
 #[test]
 fn faulty_lines_are_named_and_the_rest_is_replayed() {
     let workdir = Workdir::new();

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::io::Read;
-use std::ops::Range;
 
 use slowlane_core::base::shown;
 
@@ -31,7 +30,6 @@ pub(crate) struct Log {
     last_ns: u64,
     /// The time that the log has reached. It never goes back.
     pub(crate) come_to_ns: u64,
-    put_back: PutBack,
 }
 
 /// How many lines had a fault, and the numbers of the first few.
@@ -79,7 +77,6 @@ impl Log {
             is_empty,
             last_ns: 0,
             come_to_ns: 0,
-            put_back: PutBack::default(),
         })
     }
 
@@ -99,7 +96,6 @@ impl Log {
                     // A single line that is far ahead of the one before it does not move the clock.
                     self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
                     self.last_ns = record.at_ns;
-                    self.put_back.see(number, self.come_to_ns.saturating_sub(record.at_ns));
                     return true;
                 }
                 Err(error) => count(&mut self.errors, error, number),
@@ -111,12 +107,6 @@ impl Log {
     /// The time of its last request, or the time that it has reached, if that is later.
     pub(crate) fn ends_ns(&self) -> u64 {
         self.come_to_ns.max(self.last_ns)
-    }
-
-    /// The line from which on the clock is an hour behind, in a log without time zones.
-    pub(crate) fn put_back(&self) -> Option<u64> {
-        let has_zone = self.plan.as_ref().is_none_or(|plan| plan.times.has_zone());
-        self.put_back.found.filter(|_| !has_zone)
     }
 
     pub(crate) fn outcome(&self) -> LogOutcome {
@@ -147,38 +137,6 @@ fn count(errors: &mut Vec<(ParseError, Faulty)>, error: ParseError, number: u64)
     faulty.count += 1;
     if faulty.numbers.len() < NUMBERS_MAX {
         faulty.numbers.push(number);
-    }
-}
-
-/// Finds the line from which on the clock is an hour behind.
-#[derive(Debug, Default)]
-struct PutBack {
-    /// Consecutive lines that are an hour behind, and the number of the first.
-    lines: u64,
-    first: u64,
-    /// The first line after the clock was put back.
-    found: Option<u64>,
-}
-
-/// A connection that lasted an hour makes one such line; a clock that was put back makes many in a row.
-const PUT_BACK_LINES: u64 = 20;
-
-const AN_HOUR_NS: Range<u64> = 50 * 60_000_000_000..61 * 60_000_000_000;
-
-impl PutBack {
-    /// Notes how far this line is behind the ones before it.
-    fn see(&mut self, number: u64, behind_ns: u64) {
-        if !AN_HOUR_NS.contains(&behind_ns) {
-            self.lines = 0;
-            return;
-        }
-        if self.lines == 0 {
-            self.first = number;
-        }
-        self.lines += 1;
-        if self.lines == PUT_BACK_LINES {
-            self.found.get_or_insert(self.first);
-        }
     }
 }
 

@@ -243,16 +243,6 @@ impl Run<'_> {
                 units::written(Duration::from_nanos(self.reorder_ns))
             ));
         }
-        for log in &self.logs {
-            if let Some(line) = log.put_back() {
-                notes.push(format!(
-                    "{}: from line {line} on its clock is an hour behind, as at the end of summer time, and it has no \
-                     zone: the requests of that hour were decided all at once; replay the lines before it in a separate \
-                     run",
-                    log.name
-                ));
-            }
-        }
         if self.stray > 0 {
             let stray = self.stray;
             notes.push(format!(
