@@ -15,7 +15,7 @@ use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
 use slowlane_core::base::{shown, units};
 use slowlane_core::throttle::Throttle;
-use slowlane_lab::access_log::{Choice, Dialect, Format, FormatError, LogOutcome, Mapping};
+use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping};
 use slowlane_lab::replay::{self, Input, Outcome, Settings, Subject};
 
 pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
@@ -160,14 +160,13 @@ fn report_problems(outcome: &Outcome) {
                  --format"
             );
         }
-        for (why, faulty) in errors {
-            let numbers: Vec<String> = faulty.numbers.iter().map(u64::to_string).collect();
-            let more = if faulty.count > faulty.numbers.len() as u64 { ", ..." } else { "" };
-            let noun = if faulty.numbers.len() == 1 { "line" } else { "lines" };
+        for Faulty { why, count, numbers } in errors {
+            let more = if *count > numbers.len() as u64 { ", ..." } else { "" };
+            let noun = if numbers.len() == 1 { "line" } else { "lines" };
+            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            let numbers = numbers.join(", ");
             eprintln!(
-                "slowlane: {name}: {} of {lines} lines not replayed: {why} ({noun} {}{more})",
-                faulty.count,
-                numbers.join(", ")
+                "slowlane: {name}: {count} of {lines} lines not replayed: {why} ({noun} {numbers}{more})"
             );
         }
         match broken {

@@ -204,7 +204,7 @@ proptest! {
         let outcome = replay(vec![input(mixed.clone())], &[subject()], &settings(), |_| ()).unwrap();
         prop_assert!(outcome.requests() >= 6);
         let log = &outcome.logs[0];
-        let faulty: u64 = log.errors.iter().map(|(_, faulty)| faulty.count).sum();
+        let faulty: u64 = log.errors.iter().map(|faulty| faulty.count).sum();
         let empty = mixed.split(|&byte| byte == b'\n').filter(|line| line.is_empty() || line == b"\r").count() as u64;
         prop_assert!(log.requests + faulty <= log.lines && log.requests + faulty + empty >= log.lines);
         let packed = gzip(&mixed);

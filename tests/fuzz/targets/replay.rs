@@ -32,7 +32,7 @@ pub fn run(bytes: &[u8]) {
     let inputs = vec![Input { name: "log".into(), bytes: Box::new(Cursor::new(log.to_vec())) }];
     let Ok(outcome) = replay(inputs, &[subject], &settings, |_| ()) else { return };
     let log = &outcome.logs[0];
-    let faulty: u64 = log.errors.iter().map(|(_, faulty)| faulty.count).sum();
+    let faulty: u64 = log.errors.iter().map(|faulty| faulty.count).sum();
     assert!(log.requests + faulty <= log.lines);
     assert!(outcome.requests() <= log.requests);
     for text in [report(&outcome), csv(&outcome), json(&outcome), plot(&outcome)] {

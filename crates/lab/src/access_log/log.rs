@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::io::Read;
 
+use serde::Serialize;
 use slowlane_core::base::shown;
 
 use crate::access_log::choice::Choice;
@@ -33,23 +34,29 @@ pub(crate) struct Log {
 }
 
 /// How many lines had a fault, and the numbers of the first few.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faulty {
+    /// The fault. Empty until the whole log is read.
+    pub why: String,
+    #[serde(rename = "lines")]
     pub count: u64,
+    #[serde(rename = "first")]
     pub numbers: Vec<u64>,
 }
 
 /// The result of reading a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogOutcome {
     pub name: String,
     /// None: no known format fits.
     pub format: Option<String>,
+    #[serde(skip)]
     pub is_empty: bool,
     pub lines: u64,
     pub requests: u64,
     /// Why lines are not requests, the most frequent reason first.
-    pub errors: Vec<(String, Faulty)>,
+    #[serde(rename = "not_replayed")]
+    pub errors: Vec<Faulty>,
     /// Why it could not be read to its end.
     pub broken: Option<String>,
 }
@@ -112,9 +119,9 @@ impl Log {
     pub(crate) fn outcome(&self) -> LogOutcome {
         let plan = self.plan.as_ref();
         let why = |error| plan.map_or(String::new(), |plan| shown(plan.explain(error)));
-        let mut errors: Vec<_> =
-            self.errors.iter().map(|(error, faulty)| (why(*error), faulty.clone())).collect();
-        errors.sort_by_key(|(_, faulty)| Reverse(faulty.count));
+        let faulty = |(error, faulty): &(ParseError, Faulty)| Faulty { why: why(*error), ..faulty.clone() };
+        let mut errors: Vec<Faulty> = self.errors.iter().map(faulty).collect();
+        errors.sort_by_key(|faulty| Reverse(faulty.count));
         LogOutcome {
             name: self.name.clone(),
             format: plan.map(|plan| shown(&plan.format.name)),
@@ -153,6 +160,6 @@ mod tests {
         assert!(!log.next(&mut Record::default()));
         let LogOutcome { format, errors, .. } = log.outcome();
         assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");
-        assert!(!errors[0].0.contains('\u{7f}'), "{errors:?}");
+        assert!(!errors[0].why.contains('\u{7f}'), "{errors:?}");
     }
 }

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::access_log::LogOutcome;
 use crate::replay::keys::KeyRow;
 use crate::replay::outcome::{Outcome, Side};
 use crate::replay::tally::{Counts, Tally};
@@ -24,26 +23,12 @@ pub fn json(outcome: &Outcome) -> String {
         "from": from,
         "to": to,
         "requests": outcome.requests(),
-        "logs": outcome.logs.iter().map(log).collect::<Vec<_>>(),
+        "logs": outcome.logs,
         "policies": outcome.sides.iter().map(side).collect::<Vec<_>>(),
         "changes": changes,
         "notes": outcome.notes,
     });
     format!("{whole:#}\n")
-}
-
-fn log(log: &LogOutcome) -> Value {
-    let errors = log.errors.iter();
-    let errors =
-        errors.map(|(why, faulty)| json!({ "why": why, "lines": faulty.count, "first": faulty.numbers }));
-    json!({
-        "name": log.name,
-        "format": log.format,
-        "lines": log.lines,
-        "requests": log.requests,
-        "not_replayed": errors.collect::<Vec<_>>(),
-        "broken": log.broken,
-    })
 }
 
 fn side(side: &Side) -> Value {
