@@ -9,14 +9,15 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// Each power of two has 2^4 buckets, so the error of a quantile is at most 6 %.
-const PARTS_BITS: u32 = 4;
-const PARTS: usize = 1 << PARTS_BITS;
+use slowlane_core::base::histogram::{bin, bounds};
+
+/// Each power of two has so many buckets, so the error of a quantile is at most 6 %.
+const PARTS: u64 = 16;
 
 /// Delays above 2^20 ms, about 17 minutes, share the last bucket.
 const OCTAVES: usize = 20;
 
-const BUCKETS: usize = (OCTAVES - PARTS_BITS as usize + 1) * PARTS;
+const BUCKETS: usize = (OCTAVES - PARTS.ilog2() as usize + 1) * PARTS as usize;
 
 /// The number of delays by length. Counting one takes two atomic operations.
 ///
@@ -48,28 +49,10 @@ impl Delays {
     }
 }
 
-/// The bucket of a delay, rounded up to whole milliseconds.
+/// The bucket of a delay, rounded up to whole milliseconds: it is above the first of the bounds, and at most the second.
 fn bucket(delay: Duration) -> usize {
     let above_ms = delay.as_nanos().div_ceil(1_000_000).saturating_sub(1);
-    let above_ms = above_ms.min((1 << OCTAVES) - 1) as usize;
-    let octave = (above_ms >> PARTS_BITS).checked_ilog2().map_or(0, |octave| octave + 1);
-    match octave {
-        0 => above_ms,
-        _ => octave as usize * PARTS + ((above_ms >> (octave - 1)) & (PARTS - 1)),
-    }
-}
-
-/// The bounds of a bucket in milliseconds. Its delays are above the first, and at most the second.
-fn bounds_ms(bucket: usize) -> (u64, u64) {
-    let (octave, part) = ((bucket / PARTS) as u32, (bucket % PARTS) as u64);
-    match octave {
-        0 => (part, part + 1),
-        _ => {
-            let width = 1 << (octave - 1);
-            let low = (PARTS as u64 + part) * width;
-            (low, low + width)
-        }
-    }
+    bin(above_ms.min((1 << OCTAVES) - 1) as u64, PARTS)
 }
 
 /// Number of delays in each bucket.
@@ -108,7 +91,7 @@ impl DelayCounts {
         let mut before = 0;
         for (bucket, &count) in self.0.iter().enumerate() {
             if before + count >= rank && count > 0 {
-                let (low, high) = bounds_ms(bucket);
+                let (low, high) = bounds(bucket, PARTS);
                 // Assumes that delays are spread evenly over their bucket.
                 return Some(low + ((high - low) * (rank - before)).div_ceil(count));
             }
@@ -126,7 +109,7 @@ impl Collector for Delays {
         let (mut sum, mut total) = (0, 0);
         for (bucket, count) in counts.0.into_iter().enumerate() {
             (sum, total) = (sum + count, total + count);
-            let (_, high) = bounds_ms(bucket);
+            let (_, high) = bounds(bucket, PARTS);
             if high.is_power_of_two() && high < 1 << OCTAVES {
                 buckets.push((high as f64 / 1e3, std::mem::take(&mut sum)));
             }
@@ -149,9 +132,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_delay_is_within_the_bounds_of_its_bucket(ms in 1u64..1 << OCTAVES) {
-            let (low, high) = bounds_ms(bucket(Duration::from_millis(ms)));
+            let (low, high) = bounds(bucket(Duration::from_millis(ms)), PARTS);
             prop_assert!(low < ms && ms <= high, "{ms} in {low}..{high}");
-            prop_assert!((high - low) * PARTS as u64 <= ms.max(PARTS as u64), "{ms} in {low}..{high}");
+            prop_assert!((high - low) * PARTS <= ms.max(PARTS), "{ms} in {low}..{high}");
         }
 
         #[test]
@@ -177,9 +160,9 @@ mod tests {
     #[test]
     fn buckets_follow_each_other_without_a_gap() {
         for bucket in 1..BUCKETS {
-            assert_eq!(bounds_ms(bucket - 1).1, bounds_ms(bucket).0);
+            assert_eq!(bounds(bucket - 1, PARTS).1, bounds(bucket, PARTS).0);
         }
-        assert_eq!(bounds_ms(BUCKETS - 1).1, 1 << OCTAVES);
+        assert_eq!(bounds(BUCKETS - 1, PARTS).1, 1 << OCTAVES);
     }
 
     #[test]

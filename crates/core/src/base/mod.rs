@@ -4,6 +4,7 @@ mod address;
 mod blocked;
 mod columns;
 pub mod date;
+pub mod histogram;
 mod hold;
 pub mod host;
 mod key;

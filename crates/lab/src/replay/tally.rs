@@ -1,6 +1,7 @@
 //! Counts of verdicts and a histogram of delays, in constant memory.
 
 use slowlane_core::base::Verdict;
+use slowlane_core::base::histogram::{bin, bounds};
 
 /// Bins per power of two. A percentile is off by a 64th at most, and exact up to 128 ms.
 const BINS_PER_DOUBLING: u64 = 64;
@@ -52,7 +53,7 @@ impl Tally {
     pub(super) fn count(&mut self, verdict: Verdict) {
         self.counts.count(verdict);
         if let Verdict::Delay(_) = verdict {
-            let bin = bin(verdict.delay_ms());
+            let bin = bin(verdict.delay_ms(), BINS_PER_DOUBLING);
             if self.bins.len() <= bin {
                 self.bins.resize(bin + 1, 0);
             }
@@ -68,7 +69,7 @@ impl Tally {
             below += u64::from(count);
             count > 0 && below >= rank
         });
-        found.map(|bin| value(bin).min(self.counts.longest_ms))
+        found.map(|bin| (bounds(bin, BINS_PER_DOUBLING).1 - 1).min(self.counts.longest_ms))
     }
 
     /// Requests, delayed and denied; then the mean, p50, p99 and maximum of the delays in ms, or `none`.
@@ -81,18 +82,6 @@ impl Tally {
         let [mean, p50, p99, max] = [mean, p50, p99, max].map(|text| text.unwrap_or_else(|| none.to_owned()));
         [requests, delayed, denied, mean, p50, p99, max]
     }
-}
-
-fn bin(ms: u64) -> usize {
-    let doublings = (ms / BINS_PER_DOUBLING).checked_ilog2().map_or(0, u64::from);
-    (doublings * BINS_PER_DOUBLING + (ms >> doublings)) as usize
-}
-
-/// The longest delay that a bin counts.
-fn value(bin: usize) -> u64 {
-    let bin = bin as u64;
-    let doublings = (bin / BINS_PER_DOUBLING).saturating_sub(1);
-    ((bin - doublings * BINS_PER_DOUBLING + 1) << doublings) - 1
 }
 
 #[cfg(test)]
@@ -121,7 +110,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_bin_is_close_to_the_delays_in_it(ms in 0u64..1 << 40) {
-            let value = value(bin(ms));
+            let value = bounds(bin(ms, BINS_PER_DOUBLING), BINS_PER_DOUBLING).1 - 1;
             prop_assert!(value >= ms && value - ms <= ms / 64, "{ms}: {value}");
             prop_assert!(ms >= 128 || value == ms);
         }
