@@ -73,7 +73,7 @@ mod tests {
                 measured: None,
                 seed,
             };
-            let bins = scenario.record(|_| ()).unwrap().bins;
+            let bins = scenario.record(u64::MAX, |_| ()).unwrap().bins;
             for from in 0..bins.len() {
                 let mut let_through = 0;
                 for (count, bin) in (1..).zip(&bins[from..]) {

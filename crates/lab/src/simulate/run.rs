@@ -39,45 +39,37 @@ impl Scenario {
     /// # Errors
     /// The law refuses its options, or a limit is exceeded.
     pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
-        Ok(Outcome::new(self, self.record(progress)?))
+        Ok(Outcome::new(self, self.record(REQUESTS_MAX, progress)?))
     }
 
-    pub(super) fn record(&self, progress: impl FnMut(Duration)) -> Result<Record, ScenarioError> {
+    pub(super) fn record(
+        &self,
+        requests_max: u64,
+        mut progress: impl FnMut(Duration),
+    ) -> Result<Record, ScenarioError> {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
-        let aims_at_rate = !slo.law.counts_ends();
-        if let Some(cluster) = self.cluster {
-            let nodes = Nodes::new(cluster, self, slo.law.max_delay().unwrap_or_default());
-            return run(self, Side::Many(Box::new(nodes)), aims_at_rate, REQUESTS_MAX, progress);
-        }
+        let (max_delay, aims_at_rate) = (slo.law.max_delay().unwrap_or_default(), !slo.law.counts_ends());
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
-        let mut record = run(self, Side::One(&throttle), aims_at_rate, REQUESTS_MAX, progress)?;
-        record.fallbacks = throttle.aux_usage().fallbacks;
-        Ok(record)
-    }
-}
-
-/// Runs a scenario against a side that has its SLO.
-fn run(
-    scenario: &Scenario,
-    side: Side<'_>,
-    aims_at_rate: bool,
-    requests_max: u64,
-    mut progress: impl FnMut(Duration),
-) -> Result<Record, ScenarioError> {
-    let mut run = Run::begin(scenario, side, aims_at_rate);
-    let mut next_second_ns = SECOND_NS;
-    while let Some((now_ns, event)) = run.queue.next_before(run.end_ns) {
-        if now_ns >= next_second_ns {
-            progress(Duration::from_nanos(now_ns));
-            next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
+        let side = match self.cluster {
+            Some(cluster) => Side::Many(Box::new(Nodes::new(cluster, self, max_delay))),
+            None => Side::One(&throttle),
+        };
+        let mut run = Run::begin(self, side, aims_at_rate);
+        let mut next_second_ns = SECOND_NS;
+        while let Some((now_ns, event)) = run.queue.next_before(run.end_ns) {
+            if now_ns >= next_second_ns {
+                progress(Duration::from_nanos(now_ns));
+                next_second_ns = (now_ns / SECOND_NS + 1) * SECOND_NS;
+            }
+            run.happen(now_ns, event);
+            if run.requests > requests_max || run.queue.len() > UNDER_WAY_MAX {
+                return Err(ScenarioError::TooManyRequests { law: self.law.clone(), requests_max });
+            }
         }
-        run.happen(now_ns, event);
-        if run.requests > requests_max || run.queue.len() > UNDER_WAY_MAX {
-            return Err(ScenarioError::TooManyRequests { law: scenario.law.clone(), requests_max });
-        }
+        run.record.fallbacks = throttle.aux_usage().fallbacks;
+        Ok(run.record)
     }
-    Ok(run.record)
 }
 
 /// An event of a run. Nodes are named by their number.
@@ -319,7 +311,6 @@ fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::policy::Policy;
 
     #[test]
     fn a_run_of_too_many_requests_ends_with_a_remedy() {
@@ -337,9 +328,8 @@ mod tests {
             measured: None,
             seed: 1,
         };
-        let throttle = Throttle::new(Policy::builtin(), SIZING, 0);
         let mut seconds = 0;
-        let error = run(&scenario, Side::One(&throttle), true, 10_000, |_| seconds += 1).unwrap_err();
+        let error = scenario.record(10_000, |_| seconds += 1).unwrap_err();
         assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
         assert!((8..12).contains(&seconds), "progress comes once in a virtual second: {seconds}");
     }
