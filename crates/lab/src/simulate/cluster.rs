@@ -69,7 +69,7 @@ impl Cluster {
         if end.as_nanos() * u128::from(self.nodes) > self.period.as_nanos() * PERIODS_MAX {
             return Err(ScenarioError::Period(self.period));
         }
-        let faults = self.dead.map(Span::from).into_iter().chain(self.flushed);
+        let faults = self.dead.map(|dead| dead.from).into_iter().chain(self.flushed);
         faults.filter(|&at| at >= end).map(ScenarioError::Late).next().map_or(Ok(()), Err)
     }
 

@@ -79,7 +79,7 @@ impl Record {
         let sources = load.clients.max() as usize + 2;
         let nodes = scenario.cluster.map_or(0, |cluster| cluster.nodes);
         let nanos = |moment: Duration| moment.as_nanos() as u64;
-        let measured_ns = scenario.measured.map(|span| (nanos(span.from()), nanos(span.to())));
+        let measured_ns = scenario.measured.map(|span| (nanos(span.from), nanos(span.to)));
         let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
         let seen = |phase: u64| {
             let ends_ns = if phase + 1 == phases { end_ns } else { (phase + 1) * phase_ns };

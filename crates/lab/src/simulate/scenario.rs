@@ -108,7 +108,7 @@ impl Scenario {
         self.load.check()?;
         let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
         match self.measured {
-            Some(span) if span.to() > end => return Err(ScenarioError::MeasuredLate(span)),
+            Some(span) if span.to > end => return Err(ScenarioError::MeasuredLate(span)),
             Some(span) if phases.counts().len() > 1 => {
                 return Err(ScenarioError::MeasuredPhases(span, phases.clone()));
             }

@@ -12,27 +12,19 @@ use slowlane_core::base::units::{duration, written};
 /// use std::time::Duration;
 /// use slowlane_lab::simulate::Span;
 /// let minute: Span = "20s..80s".parse().unwrap();
-/// assert_eq!((minute.from(), minute.to()), (Duration::from_secs(20), Duration::from_secs(80)));
+/// assert_eq!((minute.from, minute.to), (Duration::from_secs(20), Duration::from_secs(80)));
 /// assert!("80s..20s".parse::<Span>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    from: Duration,
-    to: Duration,
+    pub from: Duration,
+    /// Always later than its start.
+    pub to: Duration,
 }
 
 const EXPECTED: &str = "expected two times since the start, the later one second, like 20s..80s";
 
 impl Span {
-    pub fn from(self) -> Duration {
-        self.from
-    }
-
-    /// Always later than its start.
-    pub fn to(self) -> Duration {
-        self.to
-    }
-
     pub(super) fn contains(self, moment: Duration) -> bool {
         (self.from..self.to).contains(&moment)
     }
