@@ -132,7 +132,7 @@ impl Agent {
         let lines = self.converse(&exchange.turns, exchange.connections).await;
         // Asked while the hostile connections are still open.
         let beside = if is_watched { bystander.is_served(setting).await } else { Ok(()) };
-        let transcripts = lines.map(|lines| lines.into_iter().map(Line::close).collect());
+        let transcripts = lines.map(|lines| lines.into_iter().map(|line| line.transcript).collect());
         let others = match (exchange.is_hostile(), beside) {
             (true, Ok(())) if is_watched => self.serves_a_newcomer(setting).await,
             (true, beside) if is_watched => beside,
@@ -162,8 +162,8 @@ impl Agent {
 
     async fn serves_a_newcomer(&self, setting: &Setting) -> Judged {
         let newcomer = self.converse(&greeted(setting.notify(1, 1), 1), 1).await;
-        let served =
-            newcomer.and_then(|lines| lines.into_iter().map(Line::close).try_for_each(|all| acks(&all)));
+        let served = newcomer
+            .and_then(|lines| lines.into_iter().map(|line| line.transcript).try_for_each(|all| acks(&all)));
         served.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
     }
 
@@ -267,10 +267,6 @@ impl Line {
             }
         }
     }
-
-    fn close(self) -> Transcript {
-        self.transcript
-    }
 }
 
 /// Tries every address of a name.
@@ -318,7 +314,7 @@ mod tests {
         let (mut other, _) = listener.accept().await.unwrap();
         other.write_all(&[0; 1_100]).await.unwrap();
         line.wait(Until::Closed, Instant::now() + agent.limit).await;
-        let transcript = line.close();
+        let transcript = line.transcript;
         assert_eq!(transcript.end, End::Flooded);
         assert!(transcript.received.len() <= 1_000, "{}", transcript.received.len());
     }
