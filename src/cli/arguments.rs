@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::config::{Config, Flags};
-use crate::sync::StoreUrl;
-use slowlane_core::base::Address;
 
 #[derive(Debug, Args)]
 pub(super) struct Files {
@@ -31,27 +29,11 @@ impl Files {
 
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
-    #[command(flatten)]
-    pub(super) files: Files,
-    /// Address for HAProxy (SPOP); may be repeated [default: 127.0.0.1:9000]
-    #[arg(long, value_name = "ADDR")]
-    pub(super) spop: Vec<Address>,
-    /// Address for nginx (/check); may be repeated [default: 127.0.0.1:9001]
-    #[arg(long, value_name = "ADDR")]
-    pub(super) http: Vec<Address>,
-    /// Address of the status page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
-    #[arg(long, value_name = "ADDR")]
-    pub(super) admin: Vec<Address>,
-    /// Address for HAProxys that enforce limits locally (peers protocol); may be repeated
-    #[arg(long, value_name = "ADDR")]
-    pub(super) peers: Vec<Address>,
-    /// The store of a cluster, like redis://127.0.0.1:6379; its nodes share each SLO
-    #[arg(long, value_name = "URL")]
-    pub(super) cluster: Option<StoreUrl>,
-
-    /// Keep the state in this file, so that a restart forgets nothing
+    /// The config file (TOML)
     #[arg(long, value_name = "FILE")]
-    pub(super) state: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) flags: Flags,
 }
 
 /// The config file of the service, as the package installs it.
@@ -60,22 +42,13 @@ pub(super) const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
 impl RunArguments {
     /// With the config file of the service, if neither a config nor a policy is given and the file is there.
     pub(super) fn or_of_service(mut self) -> RunArguments {
-        self.files = self.files.or_of_service();
+        let files = Files { config: self.config.take(), policy: self.flags.policy.clone() };
+        self.config = files.or_of_service().config;
         self
     }
-}
 
-/// The configuration in force with these arguments.
-pub(super) fn config(typed: RunArguments) -> anyhow::Result<Config> {
-    let (path, flags) = typed.into();
-    Ok(Config::load(path.as_deref(), flags)?)
-}
-
-/// The config file, and the settings from the command line.
-impl From<RunArguments> for (Option<PathBuf>, Flags) {
-    fn from(typed: RunArguments) -> (Option<PathBuf>, Flags) {
-        let RunArguments { files: Files { config, policy }, spop, http, admin, peers, cluster, state } =
-            typed;
-        (config, Flags { policy, spop, http, admin, peers, cluster, state })
+    /// The configuration in force with these arguments.
+    pub(super) fn load(self) -> anyhow::Result<Config> {
+        Ok(Config::load(self.config.as_deref(), self.flags)?)
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 
-use crate::cli::arguments::{RunArguments, config};
-use crate::config::{Config, Flags, Listen};
+use crate::cli::arguments::RunArguments;
+use crate::config::{Config, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
 use crate::proxy::shipped::{File, NAME, Tls, nginx};
@@ -86,10 +86,7 @@ struct Common {
 
 pub(super) fn print(what: What) -> anyhow::Result<()> {
     match what {
-        What::Show(typed) => {
-            let (path, flags): (Option<PathBuf>, Flags) = typed.into();
-            say(&Config::show(path.as_deref(), flags)?)
-        }
+        What::Show(typed) => say(&Config::show(typed.config.as_deref(), typed.flags)?),
         What::Haproxy(typed) => print_haproxy(typed),
         What::Nginx(typed) => print_nginx(typed),
     }
@@ -98,7 +95,7 @@ pub(super) fn print(what: What) -> anyhow::Result<()> {
 fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, tls, file, dir, run } } =
         typed;
-    let config = config(run.or_of_service())?;
+    let config = run.or_of_service().load()?;
     let Used { fields, delay_max, paced } = Used::of(&config);
     let peer = match &config.peers {
         Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
@@ -145,7 +142,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
     let Nginx { listen, common: Common { app, ratelimit, tls, file, dir, run } } = typed;
-    let config = config(run.or_of_service())?;
+    let config = run.or_of_service().load()?;
     let Used { fields, delay_max, .. } = Used::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;

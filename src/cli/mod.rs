@@ -187,7 +187,7 @@ pub fn main() -> ExitCode {
 
 /// Serves until a signal ends it.
 fn run(typed: RunArguments) -> anyhow::Result<()> {
-    let config = arguments::config(typed)?;
+    let config = typed.load()?;
     let _goodbye = log::start(config.log);
     daemon::run(config)
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
@@ -76,15 +77,30 @@ impl File {
     }
 }
 
-/// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+// Not a doc comment: clap would show it as the description of a command.
+// Settings from the command line. An empty list, or `None`, leaves the setting of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct Flags {
+    /// The policy directory
+    #[arg(long, value_name = "DIR")]
     pub policy: Option<PathBuf>,
+    /// Address for HAProxy (SPOP); may be repeated [default: 127.0.0.1:9000]
+    #[arg(long, value_name = "ADDR")]
     pub spop: Vec<Address>,
+    /// Address for nginx (/check); may be repeated [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "ADDR")]
     pub http: Vec<Address>,
+    /// Address of the status page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
+    #[arg(long, value_name = "ADDR")]
     pub admin: Vec<Address>,
+    /// Address for HAProxys that enforce limits locally (peers protocol); may be repeated
+    #[arg(long, value_name = "ADDR")]
     pub peers: Vec<Address>,
+    /// The store of a cluster, like redis://127.0.0.1:6379; its nodes share each SLO
+    #[arg(long, value_name = "URL")]
     pub cluster: Option<StoreUrl>,
+    /// Keep the state in this file, so that a restart forgets nothing
+    #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
 }
 
