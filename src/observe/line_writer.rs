@@ -2,7 +2,9 @@
 
 use std::io::{self, ErrorKind, Write};
 use std::iter;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -10,23 +12,18 @@ use prometheus_client::metrics::counter::Counter;
 
 use crate::observe::revive::revived;
 
-/// The longest wait of a shutdown for the queue to take the flush, and as long again for the flush itself.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// The longest wait of a shutdown for the queued lines. Lines that are still queued after this time are lost.
+const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The interval of attempts while the queue, or an output that does not block, is full.
+/// The interval of looks at the queue, and of attempts while an output that does not block is full.
 const AGAIN: Duration = Duration::from_millis(10);
-
-#[derive(Debug)]
-enum Message {
-    Line(Vec<u8>),
-    /// Reply when all earlier lines are written.
-    Flush(SyncSender<()>),
-}
 
 /// Handle used by all threads. It never waits: a full queue drops the line and counts it.
 #[derive(Clone, Debug)]
 pub(super) struct LineQueue {
-    messages: SyncSender<Message>,
+    lines: SyncSender<Vec<u8>>,
+    /// Lines that are queued or being written. Lines lost by a panic stay, so a flush then waits for its whole time.
+    unwritten: Arc<AtomicUsize>,
     dropped: Counter,
 }
 
@@ -41,31 +38,27 @@ impl LineQueue {
         dropped: Counter,
         mut write: impl FnMut(&[u8]) + Send + 'static,
     ) -> io::Result<LineQueue> {
-        let (messages, received) = sync_channel(lines_max);
-        let run = move || revived(&format!("the {name}"), || run(&received, lines_max, &mut write));
+        let (lines, queued) = sync_channel(lines_max);
+        let unwritten = Arc::<AtomicUsize>::default();
+        let left = unwritten.clone();
+        let run = move || revived(&format!("the {name}"), || run(&queued, lines_max, &left, &mut write));
         thread::Builder::new().name(name.into()).spawn(run)?;
-        Ok(LineQueue { messages, dropped })
+        Ok(LineQueue { lines, unwritten, dropped })
     }
 
     pub(super) fn push(&self, line: Vec<u8>) {
-        if self.messages.try_send(Message::Line(line)).is_err() {
+        self.unwritten.fetch_add(1, AcqRel);
+        if self.lines.try_send(line).is_err() {
+            self.unwritten.fetch_sub(1, AcqRel);
             self.dropped.inc();
         }
     }
 
     /// Waits until the queued lines are written, two seconds at most.
     pub(super) fn flush(&self) {
-        let (done, is_done) = sync_channel(1);
-        let mut message = Message::Flush(done);
         for _ in 0..GOODBYE.as_millis() / AGAIN.as_millis() {
-            match self.messages.try_send(message) {
-                Ok(()) => {
-                    // Lines that are still queued after this time are lost.
-                    let _ = is_done.recv_timeout(GOODBYE);
-                    return;
-                }
-                Err(TrySendError::Full(unsent)) => message = unsent,
-                Err(TrySendError::Disconnected(_)) => return,
+            if self.unwritten.load(Acquire) == 0 {
+                return;
             }
             thread::sleep(AGAIN);
         }
@@ -73,21 +66,11 @@ impl LineQueue {
 }
 
 /// Runs until the last sender is dropped.
-fn run(messages: &Receiver<Message>, lines_max: usize, write: &mut impl FnMut(&[u8])) {
-    let (mut lines, mut waiting) = (Vec::new(), Vec::new());
-    while let Ok(first) = messages.recv() {
-        for message in iter::once(first).chain(messages.try_iter().take(lines_max)) {
-            match message {
-                Message::Line(line) => lines.extend(line),
-                Message::Flush(done) => waiting.push(done),
-            }
-        }
-        write(&lines);
-        lines.clear();
-        for done in waiting.drain(..) {
-            // The waiting thread may have timed out.
-            let _ = done.try_send(());
-        }
+fn run(queued: &Receiver<Vec<u8>>, lines_max: usize, unwritten: &AtomicUsize, write: &mut impl FnMut(&[u8])) {
+    while let Ok(first) = queued.recv() {
+        let lines: Vec<Vec<u8>> = iter::once(first).chain(queued.try_iter().take(lines_max)).collect();
+        write(&lines.concat());
+        unwritten.fetch_sub(lines.len(), AcqRel);
     }
 }
 
@@ -137,7 +120,7 @@ fn count(lines: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
 
