@@ -1,10 +1,10 @@
 //! Work at the side that starts anew after a panic, instead of ending in silence.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
+
+use futures_util::FutureExt;
 
 /// The pause before work starts anew: a panic that repeats itself must not fill the log.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
 
 /// Does the work of a task until it returns. `make` makes it anew after each panic.
 pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: impl FnMut() -> F) {
-    while run(pin!(make())).await.is_err() {
+    while AssertUnwindSafe(make()).catch_unwind().await.is_err() {
         report(name);
         tokio::time::sleep(PAUSE).await;
     }
@@ -28,17 +28,6 @@ pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: i
 /// The panic itself is on standard error already.
 fn report(name: &str) {
     tracing::error!("a bug has stopped {name}; it restarts in {} s", PAUSE.as_secs());
-}
-
-/// The future panicked.
-struct Panicked;
-
-async fn run(mut work: Pin<&mut impl Future<Output = ()>>) -> Result<(), Panicked> {
-    let poll = |cx: &mut Context<'_>| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Ok),
-        Err(_) => Poll::Ready(Err(Panicked)),
-    };
-    std::future::poll_fn(poll).await
 }
 
 #[cfg(test)]
