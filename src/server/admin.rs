@@ -215,7 +215,7 @@ fn quota(request: &Request<Incoming>, agent: &Agent) -> Answer {
 
 /// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    let Some(line) = agent.status.cluster.get() else {
+    let Some(line) = agent.status.cluster.lock().clone() else {
         return plain(StatusCode::CONFLICT, "this slowlane is alone: it has no [cluster] store\n");
     };
     let wants_json = wants_json(request) || request.uri().query() == Some("json");

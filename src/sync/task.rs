@@ -382,6 +382,6 @@ impl<'n> Task<'n> {
         metrics.nodes.set(i64::from(cluster.nodes()));
         let refused = cluster.refused();
         metrics.keys_refused.inc_by(refused.saturating_sub(metrics.keys_refused.get()));
-        self.node.agent.status.cluster.set(line);
+        *self.node.agent.status.cluster.lock() = Some(line);
     }
 }

@@ -2,14 +2,9 @@
 
 use std::fmt;
 
-use parking_lot::Mutex;
 use serde::Serialize;
 
 use slowlane_core::cluster::Member;
-
-/// The state of the cluster, as this node sees it. The task that talks to the store writes it.
-#[derive(Debug, Default)]
-pub struct ClusterStatus(Mutex<Option<ClusterLine>>);
 
 /// What an operator sees of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -56,16 +51,5 @@ impl fmt::Display for ClusterLine {
             writeln!(f, "{name:width$}  {version:7}  {policy}  {clock_ms:+} ms{here}{other}")?;
         }
         Ok(())
-    }
-}
-
-impl ClusterStatus {
-    pub fn set(&self, line: ClusterLine) {
-        *self.0.lock() = Some(line);
-    }
-
-    /// None: this slowlane is alone.
-    pub fn get(&self) -> Option<ClusterLine> {
-        self.0.lock().clone()
     }
 }

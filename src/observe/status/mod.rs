@@ -29,7 +29,7 @@ mod state;
 mod throttled;
 mod why;
 
-pub use cluster::{ClusterLine, ClusterStatus};
+pub use cluster::ClusterLine;
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use label::{Kept, Label};

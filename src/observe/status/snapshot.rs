@@ -252,7 +252,7 @@ impl Status {
             minutes: Minutes::of(history.seconds()),
             table: TableUse::of(throttle),
             blocks: throttle.block_usage(now),
-            cluster: self.cluster.get().map(|line| ClusterUse::of(&line)),
+            cluster: self.cluster.lock().as_ref().map(ClusterUse::of),
             peers: peers.usage,
             holds: Holds {
                 now: metrics.holds.get().max(0) as u64,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::observe::metrics::Verdicts;
 use crate::observe::status::busy::Busy;
-use crate::observe::status::cluster::ClusterStatus;
+use crate::observe::status::cluster::ClusterLine;
 use crate::observe::status::engines::Engines;
 use crate::observe::status::history::{Counts, History, Totals};
 use crate::observe::status::missing::Missing;
@@ -23,7 +23,8 @@ pub struct Status {
     pub engines: Arc<Engines>,
     pub reloads: Reloads,
     pub missing: Missing,
-    pub cluster: ClusterStatus,
+    /// None: this slowlane is alone. The task that talks to the store writes it.
+    pub cluster: Mutex<Option<ClusterLine>>,
     pub(super) history: Mutex<History>,
     pub(super) busy: Mutex<Busy>,
     /// The snapshot of this second, if there was a request for it.
