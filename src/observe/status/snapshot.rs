@@ -1,6 +1,5 @@
 //! A snapshot of the status as plain data.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,8 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::busy::Busy;
-use crate::observe::status::cluster::ClusterLine;
-use crate::observe::status::engines::{Engine, Engines};
+use crate::observe::status::engines::Engine;
 use crate::observe::status::heavy_hitters::Ranked;
 use crate::observe::status::history::{History, Second};
 use crate::observe::status::label::Kept;
@@ -242,7 +240,8 @@ impl Status {
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
         let (keys_total, dry_run_keys_total) = (throttled.keys.counted(), throttled.dry_runs.counted());
         let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
-        let delays = history.delays();
+        let (delays, usage, aux_store) = (history.delays(), throttle.usage(), throttle.aux_usage());
+        let open = |listener: &ConnectionMetrics| listener.open.get().max(0) as u64;
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             at_ms: now.since_epoch().as_millis() as u64,
@@ -250,9 +249,22 @@ impl Status {
             rates: rounded(history.rates(|totals| totals.verdicts.all())),
             delay: Delay { p50_ms: delays.quantile_ms(0.5), p99_ms: delays.quantile_ms(0.99) },
             minutes: Minutes::of(history.seconds()),
-            table: TableUse::of(throttle),
+            table: TableUse {
+                entries: usage.entries,
+                entries_max: throttle.table().entries_max().into(),
+                evictions: usage.evictions,
+                aux_bytes: aux_store.bytes,
+                law_fallbacks: aux_store.fallbacks,
+            },
             blocks: throttle.block_usage(now),
-            cluster: self.cluster.lock().as_ref().map(ClusterUse::of),
+            cluster: self.cluster.lock().as_ref().map(|line| ClusterUse {
+                silent: line.silent.clone(),
+                since_s: line.since_s,
+                round_trip_ms: line.round_trip_ms,
+                nodes: line.nodes.len(),
+                other_slos: line.others().count(),
+                keys: line.keys,
+            }),
             peers: peers.usage,
             holds: Holds {
                 now: metrics.holds.get().max(0) as u64,
@@ -260,7 +272,12 @@ impl Status {
                 refused: metrics.holds_refused.get(),
                 abandoned: metrics.holds_abandoned.get(),
             },
-            connections: Connections::of(&self.engines, metrics),
+            connections: Connections {
+                spop: open(&metrics.spop),
+                http: open(&metrics.http),
+                admin: open(&metrics.admin),
+                engines: self.engines.list(),
+            },
             slos: slos(&policy, &history, &keys, keys_are_more),
             slos_total: policy.slos().count(),
             keys,
@@ -269,20 +286,6 @@ impl Status {
             one_in: throttled.one_in(),
             reloads: self.reloads.list(),
             fields_missing: self.missing.lines(&policy),
-        }
-    }
-}
-
-impl ClusterUse {
-    fn of(line: &ClusterLine) -> ClusterUse {
-        let &ClusterLine { since_s, round_trip_ms, keys, .. } = line;
-        ClusterUse {
-            silent: line.silent.clone(),
-            since_s,
-            round_trip_ms,
-            nodes: line.nodes.len(),
-            other_slos: line.others().count(),
-            keys,
         }
     }
 }
@@ -302,19 +305,6 @@ impl Minutes {
     }
 }
 
-impl TableUse {
-    fn of(throttle: &Throttle) -> TableUse {
-        let (usage, aux_store) = (throttle.usage(), throttle.aux_usage());
-        TableUse {
-            entries: usage.entries,
-            entries_max: throttle.table().entries_max().into(),
-            evictions: usage.evictions,
-            aux_bytes: aux_store.bytes,
-            law_fallbacks: aux_store.fallbacks,
-        }
-    }
-}
-
 impl BlockedKey {
     /// The block that refused a request, if it still holds.
     pub(super) fn of(blocked: Blocked, throttle: &Throttle, now: Timestamp) -> Option<BlockedKey> {
@@ -326,26 +316,7 @@ impl BlockedKey {
     }
 }
 
-impl Connections {
-    fn of(engines: &Engines, metrics: &Metrics) -> Connections {
-        let open = |listener: &ConnectionMetrics| listener.open.get().max(0) as u64;
-        Connections {
-            spop: open(&metrics.spop),
-            http: open(&metrics.http),
-            admin: open(&metrics.admin),
-            engines: engines.list(),
-        }
-    }
-}
-
 fn slos(policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
-    let mut known: BTreeMap<u16, Known> = BTreeMap::new();
-    for key in keys {
-        let known = known.entry(key.slo).or_default();
-        known.keys += 1;
-        known.busiest_per_s = most([known.busiest_per_s, key.let_through_per_s]);
-        known.clients = most([known.clients, key.clients]);
-    }
     // Lines are made only for the listed SLOs: there may be thousands.
     let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
@@ -354,23 +325,13 @@ fn slos(policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: boo
         listed.truncate(SLOS_MAX);
         listed.sort_by_key(|(_, slo)| slo.id);
     }
-    let known = |slo: &Slo| known.get(&slo.id.number()).copied().unwrap_or_default();
-    listed.iter().map(|(_, slo)| line(slo, policy, history, known(slo), keys_are_more)).collect()
+    listed.iter().map(|(_, slo)| line(slo, policy, history, keys, keys_are_more)).collect()
 }
 
-/// Facts about the keys of an SLO.
-#[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    keys: usize,
-    busiest_per_s: Option<f64>,
-    clients: Option<f64>,
-}
-
-fn most(numbers: [Option<f64>; 2]) -> Option<f64> {
-    numbers.into_iter().flatten().reduce(f64::max)
-}
-
-fn line(slo: &Slo, policy: &Policy, history: &History, known: Known, keys_are_more: bool) -> SloLine {
+fn line(slo: &Slo, policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: bool) -> SloLine {
+    let keys = || keys.iter().filter(|key| key.slo == slo.id.number());
+    let busiest = keys().filter_map(|key| key.let_through_per_s).reduce(f64::max);
+    let clients = keys().filter_map(|key| key.clients).reduce(f64::max);
     let rates = rounded(history.rates(|totals| totals.verdicts.of(slo.id)));
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
@@ -390,10 +351,10 @@ fn line(slo: &Slo, policy: &Policy, history: &History, known: Known, keys_are_mo
         dry_run: slo.dry_run,
         rates,
         shadow: rounded(history.rates(|totals| totals.shadow.of(slo.id))),
-        busiest_per_s: known.busiest_per_s.or(all),
-        in_flight: known.clients.filter(|_| in_flight_max.is_some()),
+        busiest_per_s: busiest.or(all),
+        in_flight: clients.filter(|_| in_flight_max.is_some()),
         in_flight_max,
-        keys: known.keys,
+        keys: keys().count(),
         keys_are_more,
         per,
     }
