@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{Found, PERIOD_MS, Table};
 use slowlane_core::throttle::Throttle;
@@ -49,14 +51,41 @@ impl Row {
     }
 }
 
-/// Columns come in the order of HAProxy's data types.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Found { key, entry, left, place } = &self.found;
-        let now_ms = self.now.ticks_ms();
-        write!(f, "{place:#x}: key={key} use=0 exp={} shard=0 gpt0={}", left.as_millis(), entry.gpt0)?;
-        write!(f, " gpc0_rate({PERIOD_MS})={}", entry.gpc0_rate.read(now_ms))?;
-        write!(f, " http_req_cnt={}", entry.http_req_cnt)?;
-        write!(f, " gpc1_rate({PERIOD_MS})={}", entry.gpc1_rate.read(now_ms))
+        let (Found { key, place, .. }, columns) = (&self.found, Columns::of(&self.found, self.now));
+        write!(f, "{place:#x}: key={key} use=0 exp={} shard=0 {columns}", columns.exp)
+    }
+}
+
+/// The columns of an entry.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Columns {
+    /// Milliseconds until it expires.
+    pub exp: u64,
+    pub gpt0: u32,
+    pub gpc0_rate: u32,
+    pub http_req_cnt: u32,
+    pub gpc1_rate: u32,
+}
+
+impl Columns {
+    pub(super) fn of(Found { entry, left, .. }: &Found, now: Timestamp) -> Columns {
+        let now_ms = now.ticks_ms();
+        Columns {
+            exp: left.as_millis() as u64,
+            gpt0: entry.gpt0,
+            gpc0_rate: entry.gpc0_rate.read(now_ms),
+            http_req_cnt: entry.http_req_cnt,
+            gpc1_rate: entry.gpc1_rate.read(now_ms),
+        }
+    }
+}
+
+/// The columns that HAProxy also has, in the order of its data types.
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gpt0={} gpc0_rate({PERIOD_MS})={}", self.gpt0, self.gpc0_rate)?;
+        write!(f, " http_req_cnt={} gpc1_rate({PERIOD_MS})={}", self.http_req_cnt, self.gpc1_rate)
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::observe::status::peers::PeerCount;
+use crate::observe::status::row::Columns;
 use crate::observe::status::snapshot::BlockedKey;
 use slowlane_core::base::{
     Assurance, Decision, Field, Judged, Key, Kind, Request, Sample, Shown, Timestamp, UNCOUNTED, Value,
@@ -13,7 +14,6 @@ use slowlane_core::base::{
 };
 use slowlane_core::law::Sketch;
 use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
-use slowlane_core::table::{Found, PERIOD_MS};
 use slowlane_core::throttle::{Throttle, View};
 
 /// The decision that [`Throttle::decide`] would make on a request, with its reasons. It changes no counter.
@@ -92,17 +92,6 @@ pub struct RefusingSlo {
     pub peers: Vec<PeerCount>,
     #[serde(flatten)]
     pub outcome: VerdictFields,
-}
-
-/// The columns of an entry.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Columns {
-    /// Milliseconds until it expires.
-    pub exp: u64,
-    pub gpt0: u32,
-    pub gpc0_rate: u32,
-    pub http_req_cnt: u32,
-    pub gpc1_rate: u32,
 }
 
 impl Why {
@@ -213,19 +202,6 @@ impl RefusingSlo {
     }
 }
 
-impl Columns {
-    fn of(Found { entry, left, .. }: &Found, now: Timestamp) -> Columns {
-        let now_ms = now.ticks_ms();
-        Columns {
-            exp: left.as_millis() as u64,
-            gpt0: entry.gpt0,
-            gpc0_rate: entry.gpc0_rate.read(now_ms),
-            http_req_cnt: entry.http_req_cnt,
-            gpc1_rate: entry.gpc1_rate.read(now_ms),
-        }
-    }
-}
-
 fn place(path: &Path, line: usize) -> String {
     format!("{}:{line}", Shown(path.as_os_str().as_encoded_bytes()))
 }
@@ -292,7 +268,7 @@ impl fmt::Display for RefusingSlo {
             writeln!(f, "  shared  by {share}", share = joined(std::slice::from_ref(share), " ", ""))?;
         }
         match &self.entry {
-            Some(columns) => writeln!(f, "  entry   {}", columns)?,
+            Some(columns) => writeln!(f, "  entry   exp={} {columns}", columns.exp)?,
             None if self.law == Sketch::NAME => writeln!(f, "  entry   none: sketch keeps no rows")?,
             None => writeln!(f, "  entry   none: a fresh one")?,
         }
@@ -326,13 +302,6 @@ impl RefusingSlo {
             (Some(at), Some(lookup), None) => format!("{at} (lookup {lookup}{asked})"),
             _ => format!("by no map, so it has the default{asked}"),
         }
-    }
-}
-
-impl fmt::Display for Columns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "exp={} gpt0={} gpc0_rate({PERIOD_MS})={}", self.exp, self.gpt0, self.gpc0_rate)?;
-        write!(f, " http_req_cnt={} gpc1_rate({PERIOD_MS})={}", self.http_req_cnt, self.gpc1_rate)
     }
 }
 
