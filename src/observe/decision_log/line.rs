@@ -7,17 +7,8 @@ use slowlane_core::base::{BlockedBy, Decision, Utc, Value, Verdict, is_same_name
 /// The most characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
-pub(super) fn line<'a>(
-    decision: &Decision,
-    rate: u32,
-    fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
-) -> String {
-    let mut line = String::with_capacity(320);
-    write_line(&mut line, decision, rate, fields).expect("a string takes all that is written");
-    line
-}
-
-fn write_line<'a>(
+/// Appends a line. It fails only if the string does, which takes all that is written.
+pub(super) fn write_line<'a>(
     line: &mut String,
     decision: &Decision,
     rate: u32,
@@ -121,6 +112,16 @@ pub(super) mod tests {
         Decision::of(&[judged], 2, Timestamp::from_millis(1_793_267_709_123))
     }
 
+    fn line<'a>(
+        decision: &Decision,
+        rate: u32,
+        fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
+    ) -> String {
+        let mut line = String::new();
+        write_line(&mut line, decision, rate, fields).unwrap();
+        line
+    }
+
     #[test]
     fn a_line_has_all_facts_of_a_decision() {
         let address = Value::address("2001:db8::1".parse().unwrap());
@@ -140,7 +141,7 @@ pub(super) mod tests {
             "\n"
         );
         assert_eq!(line, want);
-        let of = |decision| super::line(&decision, 0, std::iter::empty());
+        let of = |decision| self::line(&decision, 0, std::iter::empty());
         assert!(
             of(decision(Verdict::Deny { retry_after_s: 3 }, false))
                 .contains(r#""verdict":"deny","retry_after_s":3,"slo""#)

@@ -21,7 +21,7 @@ use crate::observe::line_writer::{LineOutput, LineQueue};
 use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
 use file::RotatedFile;
-use line::line;
+use line::write_line;
 pub(crate) use settings::{Place, Sample, Settings};
 use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
 
@@ -86,7 +86,9 @@ impl DecisionLog {
         rate: u32,
         fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
     ) {
-        self.queue.push(line(decision, rate, fields).into_bytes());
+        let mut line = String::with_capacity(320);
+        write_line(&mut line, decision, rate, fields).expect("a string takes all that is written");
+        self.queue.push(line.into_bytes());
     }
 
     /// Waits until the queued lines are written, two seconds at most.
