@@ -74,20 +74,13 @@ pub(super) async fn crawl(target: Target, tally: Arc<Tally>) {
 }
 
 /// The customer: asks now and then.
-pub(super) struct Customer(Client);
-
-impl Customer {
-    pub(super) fn new(target: Target, tally: Arc<Tally>) -> Customer {
-        Customer(Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally })
-    }
-
-    pub(super) async fn come(mut self) {
-        let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            self.0.ask().await;
-        }
+pub(super) async fn visit(target: Target, tally: Arc<Tally>) {
+    let mut client = Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally };
+    let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        client.ask().await;
     }
 }
 

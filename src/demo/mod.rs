@@ -32,7 +32,7 @@ use tokio::time::{Instant, interval_at};
 use crate::config::{Config, Flags};
 use crate::daemon::{self, Serving};
 use crate::demo::app::App;
-use crate::demo::client::{Customer, Target};
+use crate::demo::client::Target;
 use crate::demo::haproxy::Haproxy;
 use crate::demo::table::Table;
 use crate::demo::tally::{Second, Tally};
@@ -235,7 +235,7 @@ impl Stage {
         for _ in 0..clients {
             tokio::spawn(client::crawl(self.target, tally.clone()));
         }
-        tokio::spawn(Customer::new(self.target, tally.clone()).come());
+        tokio::spawn(client::visit(self.target, tally.clone()));
     }
 
     /// Saves `slo.map`, as an operator would.
