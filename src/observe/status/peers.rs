@@ -153,17 +153,10 @@ impl fmt::Display for PeersStatus {
         for PeerLine { name, connection, tables, keys } in &self.proxies {
             match connection {
                 None => writeln!(f, "{name:width$}  not connected")?,
-                Some(PeerConnection {
-                    address,
-                    since_s,
-                    is_dialled,
-                    is_synced,
-                    updates,
-                    pushes,
-                    acks_behind,
-                }) => {
-                    let from = if *is_dialled { "at" } else { "from" };
-                    let rest = if *is_synced { "" } else { "; still sending its entries" };
+                Some(connection) => {
+                    let PeerConnection { address, since_s, updates, pushes, acks_behind, .. } = connection;
+                    let from = if connection.is_dialled { "at" } else { "from" };
+                    let rest = if connection.is_synced { "" } else { "; still sending its entries" };
                     writeln!(
                         f,
                         "{name:width$}  connected for {since_s} s {from} {address}, {updates} counts, {pushes} limits, \
