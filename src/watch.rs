@@ -258,7 +258,7 @@ impl Reloader {
     }
 
     fn put_in_force(&self, policy: Policy) {
-        self.metrics.policy_refused.set(0);
+        self.metrics.plain.policy_refused.set(0);
         systemd::status(&format!("serving {}", policy.summary()));
         let changes = policy.changes_since(&self.throttle.policy());
         tracing::info!("policy reloaded from {}: {changes}", self.source.dir.display());
@@ -271,7 +271,7 @@ impl Reloader {
     }
 
     fn refuse(&self, problems: &PolicyErrors) {
-        self.metrics.policy_refused.set(1);
+        self.metrics.plain.policy_refused.set(1);
         let problems = problems.to_string();
         systemd::status(&format!("serving the previous policy: {problems}"));
         self.metrics.reloads_refused.inc();

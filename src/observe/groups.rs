@@ -1,4 +1,4 @@
-//! The metrics of optional features: clusters, token servers, state files, peers and TLS.
+//! Groups of metrics: those that every slowlane has, and those of clusters, token servers, state files, peers and TLS.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::observe::metrics::registered;
+use crate::observe::metrics::{SpopError, registered};
 
 type OfListener = [(&'static str, &'static str); 1];
 type OfFailure = [(&'static str, &'static str); 2];
 type Moment = Gauge<f64, AtomicU64>;
 
 /// Declares a group of metrics. Each line has the field, its type, the name after the prefix, an optional unit, and
-/// the help.
+/// the help. A group may go without a prefix.
 macro_rules! group {
     (
-        $(#[$doc:meta])* $group:ident $prefix:literal
+        $(#[$doc:meta])* $group:ident $($prefix:literal)?
         $($field:ident: $metric:ty = $name:literal $(in $unit:expr)?, $help:literal;)*
     ) => {
         $(#[$doc])*
@@ -27,11 +27,27 @@ macro_rules! group {
 
         impl $group {
             pub fn register(registry: &mut Registry) -> $group {
-                let at = registry.sub_registry_with_prefix($prefix);
+                let at = registry$(.sub_registry_with_prefix($prefix))?;
                 $group { $($field: registered(at, $name, $help, None$(.or(Some($unit)))?),)* }
             }
         }
     };
+}
+
+group! {
+    /// The metrics that every slowlane has, as far as they stand alone.
+    PlainMetrics
+    holds: Gauge = "holds", "Answers being held now";
+    holds_refused: Counter = "holds_refused", "Answers not held because [hold] max was reached";
+    holds_abandoned: Counter = "holds_abandoned",
+        "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned it";
+    request_ids_forgotten: Counter = "request_ids_forgotten",
+        "Request ids forgotten because too many came within a second";
+    blocked: Counter = "blocked", "Requests refused by a block";
+    spop_errors: Family<SpopError, Counter> = "spop_errors",
+        "SPOP connections ended with a status code, by code and by the side that sent it";
+    policy_refused: Gauge = "policy_refused",
+        "1 while the policy files have an error and the previous policy stays in force";
 }
 
 group! {

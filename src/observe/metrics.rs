@@ -18,7 +18,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::observe::delays::Delays;
-use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
+use crate::observe::groups::{
+    ClusterMetrics, PeersMetrics, PlainMetrics, StateMetrics, TlsMetrics, TokenServerMetrics,
+};
 use crate::observe::log;
 use slowlane_core::base::{Decision, Kind, SloId, Verdict};
 
@@ -27,23 +29,16 @@ use slowlane_core::base::{Decision, Kind, SloId, Verdict};
 pub struct Metrics {
     pub(crate) registry: Registry,
     pub verdicts: Arc<Verdicts>,
-    pub holds: Gauge,
-    pub holds_refused: Counter,
-    pub holds_abandoned: Counter,
-    pub request_ids_forgotten: Counter,
+    pub plain: PlainMetrics,
     pub ends: EndMetrics,
-    /// Requests refused by a block.
-    pub blocked: Counter,
     pub spop: ConnectionMetrics,
     pub http: ConnectionMetrics,
     pub admin: ConnectionMetrics,
     /// The nodes, if this slowlane is their token server.
     pub nodes: ConnectionMetrics,
     pub frames: FrameMetrics,
-    pub spop_errors: Family<SpopError, Counter>,
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
-    pub policy_refused: Gauge,
     pub decision_log: DecisionLogMetrics,
     /// None: this slowlane is alone.
     pub cluster: Option<ClusterMetrics>,
@@ -146,24 +141,12 @@ impl Metrics {
         let dropped = metric(at, "decision_log_dropped", help);
         Metrics {
             verdicts,
-            holds: metric(at, "holds", "Answers being held now"),
-            holds_refused: metric(at, "holds_refused", "Answers not held because [hold] max was reached"),
-            holds_abandoned: metric(
-                at,
-                "holds_abandoned",
-                "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned it",
-            ),
-            request_ids_forgotten: metric(
-                at,
-                "request_ids_forgotten",
-                "Request ids forgotten because too many came within a second",
-            ),
+            plain: PlainMetrics::register(at),
             ends: EndMetrics {
                 counted: of(&ends, "result", "counted"),
                 late: of(&ends, "result", "late"),
                 refused: of(&ends, "result", "refused"),
             },
-            blocked: metric(at, "blocked", "Requests refused by a block"),
             spop: listener("spop"),
             http: listener("http"),
             admin: listener("admin"),
@@ -175,18 +158,8 @@ impl Metrics {
                 ack: of(&frames, "type", "ack"),
                 disconnect: of(&frames, "type", "disconnect"),
             },
-            spop_errors: metric(
-                at,
-                "spop_errors",
-                "SPOP connections ended with a status code, by code and by the side that sent it",
-            ),
             reloads_done: of(&reloads, "result", "done"),
             reloads_refused: of(&reloads, "result", "refused"),
-            policy_refused: metric(
-                at,
-                "policy_refused",
-                "1 while the policy files have an error and the previous policy stays in force",
-            ),
             decision_log: DecisionLogMetrics {
                 lines: metric(at, "decision_log_lines", "Lines written to the decision log"),
                 dropped_rate: of(&dropped, "reason", "rate"),

@@ -23,7 +23,7 @@ pub struct Observer {
 
 impl Observer {
     pub fn new(metrics: &Metrics, status: Arc<Status>) -> Observer {
-        let (verdicts, blocked) = (metrics.verdicts.clone(), metrics.blocked.clone());
+        let (verdicts, blocked) = (metrics.verdicts.clone(), metrics.plain.blocked.clone());
         Observer { verdicts, blocked, status, decision_log: None }
     }
 

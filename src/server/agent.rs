@@ -47,7 +47,7 @@ impl Agent {
         metrics: Arc<Metrics>,
         status: Arc<Status>,
     ) -> Agent {
-        let holds = Holds::new(hold, metrics.holds.clone(), metrics.holds_refused.clone());
+        let holds = Holds::new(hold, metrics.plain.holds.clone(), metrics.plain.holds_refused.clone());
         let observer = Observer::new(&metrics, status.clone());
         let [holds_line, abandoned_line, spop_error_line] = Default::default();
         let secret = throttle.policy().key_secret();
@@ -104,7 +104,7 @@ impl Agent {
 
     /// Counts a hold that HAProxy has given up before its end.
     pub(super) fn abandoned(&self, delay: Duration, now: Timestamp) {
-        self.metrics.holds_abandoned.inc();
+        self.metrics.plain.holds_abandoned.inc();
         let text = || {
             format!(
                 "HAProxy abandoned a hold of {} ms before its end, and the SLO is exceeded: raise `timeout processing` of \

@@ -320,7 +320,7 @@ impl Conversation {
     /// Remembers a reply whose delay ends at `due`.
     fn remember(&self, fingerprint: Option<Fingerprint>, reply: &Reply, due: Timestamp, now: Timestamp) {
         if fingerprint.is_some_and(|fingerprint| !self.agent.dedup.remember(fingerprint, reply, due, now)) {
-            self.agent.metrics.request_ids_forgotten.inc();
+            self.agent.metrics.plain.request_ids_forgotten.inc();
         }
     }
 
@@ -378,7 +378,7 @@ fn empty_lines(bytes: &[u8]) -> usize {
 impl Drop for Conversation {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.agent.metrics.holds_abandoned.inc();
+            self.agent.metrics.plain.holds_abandoned.inc();
             self.agent.take_back(&held.decision);
         }
     }

@@ -433,7 +433,7 @@ impl Conversation {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         if close.status != Status::NORMAL {
             let error = metrics::SpopError { status: close.status.assigned().code(), by };
-            self.agent.metrics.spop_errors.get_or_create(&error).inc();
+            self.agent.metrics.plain.spop_errors.get_or_create(&error).inc();
         }
         // HAProxy up to 3.0 closes idle connections with the status timeout, which is not an error.
         let is_idle = close.status == Status::TIMEOUT && close.error.is_none();
@@ -449,6 +449,6 @@ impl Conversation {
 /// Nobody gets the answers that a lost connection still holds.
 impl Drop for Conversation {
     fn drop(&mut self) {
-        self.agent.metrics.holds_abandoned.inc_by(self.held.len() as u64);
+        self.agent.metrics.plain.holds_abandoned.inc_by(self.held.len() as u64);
     }
 }

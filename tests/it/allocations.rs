@@ -243,6 +243,6 @@ fn blocks_take_no_memory_from_a_request() {
     // Until every key that is refused has its block.
     (0..5).for_each(|_| batches.iter().for_each(|batch| daemon.take(batch)));
     assert_none(measured(&mut daemon, &batches));
-    assert!(daemon.agent.metrics.blocked.get() > 1_000, "nothing was blocked");
+    assert!(daemon.agent.metrics.plain.blocked.get() > 1_000, "nothing was blocked");
     assert!(throttle.block_usage(start).keys > 100, "no key was blocked");
 }

@@ -267,10 +267,10 @@ impl Status {
             }),
             peers: peers.usage,
             holds: Holds {
-                now: metrics.holds.get().max(0) as u64,
+                now: metrics.plain.holds.get().max(0) as u64,
                 max: holds_max as u64,
-                refused: metrics.holds_refused.get(),
-                abandoned: metrics.holds_abandoned.get(),
+                refused: metrics.plain.holds_refused.get(),
+                abandoned: metrics.plain.holds_abandoned.get(),
             },
             connections: Connections {
                 spop: open(&metrics.spop),
