@@ -14,7 +14,7 @@ use super::lines::throttle_of;
 use super::oracle::{Subject, arrivals, at_ms, garbage, schedule};
 
 fn explained(subject: &Subject, arrival: &Arrival) -> String {
-    subject.law.explain(&subject.slo.objective, &subject.entry, subject.aux.as_ref(), arrival)
+    subject.law.explain(subject.slo.objective.rate, &subject.entry, subject.aux.as_ref(), arrival)
 }
 
 /// Asks several times at 9 s after the start, and explains the next request a little later.

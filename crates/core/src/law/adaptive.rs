@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::Verdict;
+use crate::base::{Rate, Verdict};
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};
@@ -83,7 +83,7 @@ impl Rule for Adaptive {
         Judgement::new(Verdict::after(delay), remaining)
     }
 
-    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, _: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ms, cost, slo) = (arrival.now.ticks_ms(), arrival.cost, number(self.slo));
         let http_req_cnt = entry.http_req_cnt.wrapping_add(cost);
         let throttled = f64::from(http_req_cnt) - self.burst + self.slo;

@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Quota, Timestamp, Verdict};
+use crate::base::{Quota, Rate, Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -94,7 +94,7 @@ impl Rule for Concurrency {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, _: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (counts, cost, max) = (self.counts(&entry.state, arrival.now), arrival.cost, self.max);
         let in_flight = sum(counts);
         let wanted = in_flight.saturating_add(cost);

@@ -30,7 +30,7 @@
 
 use std::time::Duration;
 
-use crate::base::Verdict;
+use crate::base::{Rate, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -111,16 +111,9 @@ impl Rule for Fair {
         self.judge_by(false, entry, AuxState::calendar(aux), arrival)
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        aux: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Some(AuxState::Calendar(calendar)) = aux else {
-            let objective = Objective { burst: self.tokens_max, ..*objective };
-            let stand_in = self.pace.explain(&objective, entry, None, arrival);
+            let stand_in = self.pace.explain(rate, entry, None, arrival);
             return format!("no auxiliary memory left for waiting sources, so decided as pace: {stand_in}");
         };
         let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
@@ -128,8 +121,7 @@ impl Rule for Fair {
         calendar.advance(&self.plan(), now_ns, self.pace.paid_at(entry, now_ns));
         let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
         let offer = calendar.offer(&request, self.sources_max);
-        let (state, max_delay, rate) =
-            (calendar.explain(&offer, &request), option(max_delay_ns), objective.rate);
+        let (state, max_delay) = (calendar.explain(&offer, &request), option(max_delay_ns));
         match offer.booking {
             Booking::Now => state,
             Booking::At(due_ns) => {

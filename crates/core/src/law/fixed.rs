@@ -1,6 +1,6 @@
 //! The laws of the rates 0 and unlimited: no request passes, or every one.
 
-use crate::base::{Quota, UNCOUNTED, Verdict};
+use crate::base::{Quota, Rate, UNCOUNTED, Verdict};
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
 use crate::law::judgement::Judgement;
@@ -35,7 +35,7 @@ impl Rule for Fixed {
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
-    fn explain(&self, _: &Objective, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
+    fn explain(&self, _: Rate, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
         let text = if self.passes {
             "every request passes, and is counted"
         } else {

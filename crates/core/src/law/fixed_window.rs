@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Period, Timestamp, Verdict, date::around};
+use crate::base::{Period, Rate, Timestamp, Verdict, date::around};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -98,18 +98,12 @@ impl Rule for FixedWindow {
         Judgement::new(Verdict::Pass, limit - counted)
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        _: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let cost = arrival.cost;
         let (_, end, count) = self.at(entry, arrival.now);
         let counted = count.saturating_add(cost);
         let is_within = counted <= self.window.limit;
-        let (compared, limit) = (compared(is_within), self.window.explained(objective.rate));
+        let (compared, limit) = (compared(is_within), self.window.explained(rate));
         let ends = time(end - arrival.now.as_nanos());
         match cost > self.window.limit {
             true => format!("cost {cost} > {limit}"),

@@ -28,7 +28,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Timestamp, Verdict};
+use crate::base::{Rate, Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -306,15 +306,9 @@ impl Rule for Gcra {
         Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        _: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
-        let (burst, rate) = (objective.burst.max(u32::from(self.form != Form::Pace)), objective.rate);
+        let burst = self.burst_requests();
         let start = self.start(entry, now_ns);
         let over_ns = start.saturating_add(bucket.time(cost)).saturating_sub(now_ns);
         let used = number(self.lacking(entry, now_ns));

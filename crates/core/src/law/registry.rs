@@ -158,26 +158,20 @@ impl Law {
     /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
     /// let law = Law::new("pace", objective, Options::default()).unwrap();
     /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
-    /// assert_eq!(law.explain(&objective, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
+    /// assert_eq!(law.explain(objective.rate, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
     /// for _ in 0..3 {
     ///     law.judge(&mut entry, None, &arrival);
     /// }
     /// assert_eq!(
-    ///     law.explain(&objective, &entry, None, &arrival),
+    ///     law.explain(objective.rate, &entry, None, &arrival),
     ///     "used 3 + cost 1 - burst 2 = 2 over; delay = 2 / 50/s = 40 ms <= max_delay 5s"
     /// );
     /// ```
-    pub fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        aux: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    pub fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         if arrival.cost == 0 && !self.is_closed() {
             return "cost 0: passes, and is not counted".into();
         }
-        of_each!(self, rule => rule.explain(objective, entry, aux, arrival))
+        of_each!(self, rule => rule.explain(rate, entry, aux, arrival))
     }
 
     /// The law of one of so many nodes that split the rate evenly. The burst stays whole. A law that nodes cannot share

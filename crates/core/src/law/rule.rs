@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::base::{Quota, Timestamp};
+use crate::base::{Quota, Rate, Timestamp};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -30,13 +30,7 @@ pub trait Rule {
     }
 
     /// The law's formula with the numbers of this request in it.
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        aux: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String;
+    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
     /// Takes back an admission: its client left before its turn. `adaptive` cannot take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}

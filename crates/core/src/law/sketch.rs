@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use crate::base::Timestamp;
+use crate::base::{Rate, Timestamp};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -145,15 +145,9 @@ impl Rule for Sketch {
         self.counts.judge(entry, aux, arrival)
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        aux: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Sketch { error, confidence, .. } = self;
-        let formula = self.counts.explain(objective, entry, aux, arrival);
+        let formula = self.counts.explain(rate, entry, aux, arrival);
         format!("{formula}; prev and curr are estimates, error {error}, confidence {confidence}")
     }
 

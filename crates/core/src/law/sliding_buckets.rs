@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use crate::base::Verdict;
+use crate::base::{Rate, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -113,18 +113,12 @@ impl Rule for SlidingBuckets {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        _: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, cost, buckets) = (arrival.now.as_nanos(), arrival.cost, self.buckets);
         let packed = self.counts(&entry.state, now_ns).packed;
         let (sum, left) = (self.sum(packed), self.count(packed, buckets));
         let (wanted, wide) = (sum.saturating_add(cost), sum.saturating_add(left).saturating_add(cost));
-        let limit = self.window.explained(objective.rate);
+        let limit = self.window.explained(rate);
         let within = compared(wanted <= self.window.limit);
         let mut text =
             format!("sum {sum} of {buckets} sub-windows + cost {cost} = {wanted} {within} {limit}");

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Timestamp, Verdict};
+use crate::base::{Rate, Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -82,14 +82,8 @@ impl Rule for SlidingLog {
         self.judge_by(entry, AuxState::log(aux), arrival)
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        aux: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
-        let stand_in = || self.stand_in.explain(objective, entry, None, arrival);
+    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
+        let stand_in = || self.stand_in.explain(rate, entry, None, arrival);
         let Some(AuxState::Log(log)) = aux else {
             return format!(
                 "no auxiliary memory left for a log, so decided as sliding-window: {}",
@@ -102,7 +96,7 @@ impl Rule for SlidingLog {
         let remembered = log.len();
         let wanted = number(remembered as f64 + f64::from(cost));
         let is_within = remembered + cost as usize <= window.limit as usize;
-        let (within, limit) = (compared(is_within), window.explained(objective.rate));
+        let (within, limit) = (compared(is_within), window.explained(rate));
         let mut text = format!(
             "{remembered} let through in the last {} + cost {cost} = {wanted} {within} {limit}",
             option(window.window_ns)

@@ -21,7 +21,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Timestamp, Verdict};
+use crate::base::{Rate, Timestamp, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -94,19 +94,13 @@ impl Rule for SlidingWindow {
         judgement
     }
 
-    fn explain(
-        &self,
-        objective: &Objective,
-        entry: &Entry,
-        _: Option<&AuxState>,
-        arrival: &Arrival,
-    ) -> String {
+    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let Window { limit, window_ns, .. } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
         let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
         let faded = f64::from(prev) * ((window_ns - age_ns) as f64 / window_ns as f64);
         let estimate = number(faded + f64::from(curr) + f64::from(cost));
-        let (compared, explained) = (compared(is_within), self.window.explained(objective.rate));
+        let (compared, explained) = (compared(is_within), self.window.explained(rate));
         let wait = match is_within || cost > limit {
             true => String::new(),
             false => format!("; wait {}", time(self.wait_ns(&counts, cost))),

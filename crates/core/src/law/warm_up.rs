@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use crate::base::Verdict;
+use crate::base::{Rate, Verdict};
 use crate::law::admission::Admission;
 use crate::law::arrival::Arrival;
 use crate::law::aux_state::AuxState;
@@ -121,7 +121,7 @@ impl Rule for WarmUp {
         Judgement::new(Verdict::after(Duration::from_nanos(wait_ns)), 0)
     }
 
-    fn explain(&self, _: &Objective, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, _: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         if cost > self.cost_max {
             return format!("cost {cost} > burst {}", self.cost_max);

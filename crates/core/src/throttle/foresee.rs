@@ -100,7 +100,7 @@ impl Throttle {
             shared.unwrap_or_else(|| slo.law.foresee(&mut { entry }, aux.clone().as_mut(), &arrival));
         let of_shared = self.explain_shared(case, &entry, &arrival);
         let formula =
-            of_shared.unwrap_or_else(|| slo.law.explain(&slo.objective, &entry, aux.as_ref(), &arrival));
+            of_shared.unwrap_or_else(|| slo.law.explain(slo.objective.rate, &entry, aux.as_ref(), &arrival));
         let explain = |assured: Assured| assured.explain(&self.assured_entry(case, now), arrival.cost, now);
         let assured = self.assured(case).map(explain);
         View { found, formula, used, assured, judgement }
@@ -134,7 +134,7 @@ impl Throttle {
         let shared =
             self.shared(case.slo).and_then(|(_, share)| cluster.explain(case.key, &share, entry, arrival));
         shared.or_else(|| {
-            let alone = self.law_alone(case.slo).explain(&case.slo.objective, entry, None, arrival);
+            let alone = self.law_alone(case.slo).explain(case.slo.objective.rate, entry, None, arrival);
             Some(format!("one of {} nodes: {alone}", cluster.nodes()))
         })
     }
@@ -145,5 +145,5 @@ fn explain_sketched(case: &Case<'_>, sketch: &Sketch, arrival: Arrival) -> Strin
     let Slo { law, objective, .. } = case.slo;
     let Some(sketched) = law.sketched() else { return String::new() };
     let (entry, now) = sketched.row(&sketch.read(case.key, arrival.now));
-    law.explain(objective, &entry, None, &Arrival { now, ..arrival })
+    law.explain(objective.rate, &entry, None, &Arrival { now, ..arrival })
 }
