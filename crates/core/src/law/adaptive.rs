@@ -21,13 +21,8 @@
 use std::time::Duration;
 
 use crate::base::{Rate, Verdict};
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
+use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
 use crate::table::Entry;
 
 const JITTER_DEFAULT: f64 = 0.1;

@@ -18,9 +18,7 @@ use std::time::Duration;
 
 use crate::base::{Rate, Timestamp};
 use crate::law::formula::{compared, number};
-use crate::law::gcra::Gcra;
-use crate::law::objective::Objective;
-use crate::law::rule::Rule;
+use crate::law::{Gcra, Objective, Rule};
 use crate::table::Entry;
 
 /// The assured rate of an SLO, with the burst of that SLO.

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::law::OpenTickets;
 use crate::law::calendar::Calendar;
 use crate::law::log::Log;
-use crate::law::open_tickets::OpenTickets;
 
 /// The auxiliary state of one key. A new one is empty and allocates nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::law::objective::Objective;
+use crate::law::Objective;
 
 /// The default `max_delay`. Few clients wait longer, and a slot given to one that has left is lost.
 pub(super) const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);

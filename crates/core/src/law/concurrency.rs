@@ -21,14 +21,8 @@
 use std::time::Duration;
 
 use crate::base::{Quota, Rate, Timestamp, Verdict};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::formula::{allowance, compared, time};
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
 use crate::table::{Entry, State};
 
 const LEASE_DEFAULT: Duration = Duration::from_secs(60);

@@ -31,16 +31,9 @@
 use std::time::Duration;
 
 use crate::base::{Rate, Verdict};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::calendar::{Booking, Calendar, Plan, SlotRequest};
 use crate::law::formula::{compared, option, time};
-use crate::law::gcra::Gcra;
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
+use crate::law::{Admission, Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule};
 use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;

@@ -1,11 +1,7 @@
 //! The laws of the rates 0 and unlimited: no request passes, or every one.
 
 use crate::base::{Quota, Rate, UNCOUNTED, Verdict};
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::rule::Rule;
+use crate::law::{Arrival, AuxState, Judgement, Objective, Rule};
 use crate::table::Entry;
 
 /// One verdict for all requests. It belongs to the rate: no line names it with `law=`.

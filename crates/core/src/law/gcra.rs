@@ -29,15 +29,9 @@
 use std::time::Duration;
 
 use crate::base::{Rate, Timestamp, Verdict};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
 use crate::law::formula::{compared, number, option, time};
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
 use crate::table::Entry;
 
 /// The most debt beyond the longest delay. Rates assured in sum to no more than the bucket's never reach it, unless

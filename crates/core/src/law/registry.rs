@@ -5,23 +5,16 @@ use std::time::Duration;
 
 use crate::base::{Rate, Sharing};
 use crate::law::adaptive::Adaptive;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::concurrency::Concurrency;
 use crate::law::fair::Fair;
 use crate::law::fixed::Fixed;
 use crate::law::fixed_window::FixedWindow;
-use crate::law::gcra::Gcra;
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
 use crate::law::sketch::Sketch;
 use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::warm_up::WarmUp;
-use crate::law::window::Window;
+use crate::law::{Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule, Window};
 use crate::table::Entry;
 
 /// Makes the enum [`Law`] of the lines `name => Variant(Type::constructor)`, with its names, its constructor and `of_each!`.

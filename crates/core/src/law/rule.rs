@@ -4,13 +4,7 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::base::{Quota, Rate, Timestamp};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::used::Used;
-use crate::law::window::Window;
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, Used, Window};
 use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.

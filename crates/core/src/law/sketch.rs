@@ -22,15 +22,8 @@
 use std::time::Duration;
 
 use crate::base::{Rate, Timestamp};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
 use crate::law::sliding_window::SlidingWindow;
-use crate::law::window::Window;
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Window};
 use crate::table::{COLUMN_BITS_MAX, COUNT_MAX, Entry, ROWS_MAX, Seen, Shape};
 
 const ERROR_DEFAULT: f64 = 0.001;

@@ -19,15 +19,8 @@
 use std::time::Duration;
 
 use crate::base::{Rate, Verdict};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, time};
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
-use crate::law::window::Window;
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Window};
 use crate::table::{Entry, State};
 
 /// The most sub-windows by default; fewer if no more fit.

@@ -22,16 +22,10 @@
 use std::time::Duration;
 
 use crate::base::{Rate, Timestamp, Verdict};
-use crate::law::admission::Admission;
-use crate::law::arrival::Arrival;
-use crate::law::aux_state::AuxState;
 use crate::law::formula::{compared, number, option, time};
-use crate::law::judgement::Judgement;
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
-use crate::law::rule::Rule;
-use crate::law::used::Used;
-use crate::law::window::Window;
+use crate::law::{
+    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Used, Window,
+};
 use crate::table::{Entry, Seen, State};
 
 /// The law `sliding-window` for one objective.

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::base::{Period, Quota, Rate};
 use crate::law::formula::{allowance, option};
-use crate::law::objective::Objective;
-use crate::law::options::{OptionError, Options};
+use crate::law::{Objective, OptionError, Options};
 
 /// A shorter window is empty most of the time, and a proxy's own timers blur it.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
