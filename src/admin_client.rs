@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::server::stream::Stream;
+use crate::server::Stream;
 use slowlane_core::base::{Address, Token, shown};
 
 /// The usual [`patience`](Question::patience).

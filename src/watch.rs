@@ -18,11 +18,7 @@ use std::time::Duration;
 
 use notify::Event;
 
-use crate::observe::clock::Clock;
-use crate::observe::metrics::Metrics;
-use crate::observe::revive::revived;
-use crate::observe::status::Status;
-use crate::observe::systemd;
+use crate::observe::{Clock, Metrics, Status, revived, systemd};
 use debounce::{Debounce, SECOND_LOOK, Step};
 use directories::{LOOK, Watch, follow};
 pub(crate) use files::FileState;

@@ -10,7 +10,7 @@ use crate::admin_client::Question;
 use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
 use crate::config::{Config, Flags};
-use crate::observe::clock::Clock;
+use crate::observe::Clock;
 use crate::observe::status::Why;
 use slowlane_core::base::{Request, Value};
 use slowlane_core::table::Sizing;

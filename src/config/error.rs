@@ -5,8 +5,7 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-use crate::server::listener::OpenListener;
-use crate::server::tls::TlsError;
+use crate::server::{OpenListener, TlsError};
 
 /// All reasons not to use a configuration, one per line. As an error it is never empty.
 #[derive(Debug, Error)]

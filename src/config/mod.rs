@@ -24,11 +24,9 @@ use mistakes::ConfigMistake;
 pub(crate) use peers::PeersConfig;
 use warnings::Secret;
 
-use crate::observe::clock::Clock;
-use crate::observe::{decision_log, log};
-use crate::server::hosts::Hosts;
-use crate::server::listener::OpenListener;
+use crate::observe::{Clock, decision_log, log};
 use crate::server::tls::{self, TlsError};
+use crate::server::{Hosts, OpenListener};
 use crate::sync::{StateFile, StoreUrl, SyncConfig};
 use crate::watch::Source;
 use slowlane_core::base::{HoldLimits, KeySecret, Token};

@@ -7,7 +7,7 @@ use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
 
 use crate::observe::decision_log::Sample;
-use crate::server::hosts::Hosts;
+use crate::server::Hosts;
 use crate::sync::StoreUrl;
 use slowlane_core::base::{Kind as VerdictKind, Network, units};
 

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 
 use crate::config::Config;
-use crate::observe::clock::Clock;
 use crate::observe::decision_log::{DecisionLog, Place};
 use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
-use crate::observe::metrics::Metrics;
-use crate::observe::status::Status;
+use crate::observe::{Clock, Metrics, Status};
 use crate::server::Agent;
 use crate::server::peers::Peers;
 use crate::sync::SnapshotWriter;

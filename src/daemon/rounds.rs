@@ -9,10 +9,8 @@ use tokio::time::interval;
 use crate::config::ConfigFile;
 use crate::daemon::edited::Look;
 use crate::daemon::listeners::Certificates;
-use crate::observe::revive::revived_task;
-use crate::observe::systemd;
-use crate::server::Agent;
-use crate::server::shutdown::Shutdown;
+use crate::observe::{revived_task, systemd};
+use crate::server::{Agent, Shutdown};
 use crate::watch::FileState;
 use slowlane_core::throttle::KEY_BLOCKS_MAX;
 

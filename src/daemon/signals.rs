@@ -5,9 +5,8 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::ConfigFile;
-use crate::observe::log;
-use crate::observe::systemd;
-use crate::server::tls::Tls;
+use crate::observe::{log, systemd};
+use crate::server::Tls;
 use crate::watch::Reload;
 
 /// The signals of the daemon.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 
-use crate::observe::revive::revived;
+use crate::observe::revived;
 
 /// The longest wait of a shutdown for the queued lines. Lines that are still queued after this time are lost.
 const GOODBYE: Duration = Duration::from_secs(2);

@@ -11,3 +11,10 @@ pub mod observer;
 pub(crate) mod revive;
 pub mod status;
 pub(crate) mod systemd;
+
+pub(crate) use clock::Clock;
+pub(crate) use log::OncePerSecond;
+pub(crate) use metrics::{ConnectionMetrics, Metrics};
+pub(crate) use observer::Observer;
+pub(crate) use revive::{revived, revived_task};
+pub(crate) use status::Status;

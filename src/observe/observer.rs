@@ -5,9 +5,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use prometheus_client::metrics::counter::Counter;
 
+use crate::observe::Status;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::metrics::{Metrics, Verdicts};
-use crate::observe::status::Status;
 use slowlane_core::base::{Decision, Request, Value};
 use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::table::Table;

@@ -9,16 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::observe::log::OncePerSecond;
-use crate::observe::metrics::ConnectionMetrics;
-use crate::observe::revive::revived_task;
-use crate::server::access_list::AccessList;
-use crate::server::agent::Agent;
-use crate::server::listener::Listener;
-use crate::server::lobby::{Guest, Lobby};
-use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
-use crate::server::transfer::{State, Transfer};
+use crate::observe::{ConnectionMetrics, OncePerSecond, revived_task};
+use crate::server::{AccessList, Agent, Guest, Listener, Lobby, Shutdown, State, Stream, Transfer};
 
 /// Serves the connections of an acceptor.
 pub(crate) trait Service: Debug + Send + Sync {

@@ -3,10 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::observe::log::OncePerSecond;
-use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
-use crate::server::tls::Tls;
+use crate::observe::OncePerSecond;
+use crate::server::{Shutdown, Stream, Tls};
 use slowlane_core::base::{Network, Timestamp};
 
 /// Connections over TCP pass it before a byte of them is read. Unix sockets have their permissions instead.

@@ -23,14 +23,11 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::status::{Quotas, Row, Why};
-use crate::server::acceptor::{Accepted, Service};
-use crate::server::agent::Agent;
-use crate::server::hosts::Hosts;
 use crate::server::runtime_api::{Answer as Reported, PIECE_BYTES, commands};
-use crate::server::shutdown::{Shutdown, Signal};
-use crate::server::stream::{Stream, drain};
-use crate::server::write_timeout::limited;
-use crate::server::{admin_socket, blocks, page, scrape};
+use crate::server::{
+    Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
+    scrape,
+};
 use slowlane_core::base::{Key, Query, Request as Asked, Timestamp, Token};
 use slowlane_core::throttle::Throttle;
 

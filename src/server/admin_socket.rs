@@ -9,12 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-use crate::server::acceptor::{Accepted, Service};
-use crate::server::agent::Agent;
 use crate::server::runtime_api::{Answer, Control, PIECE_BYTES, Prompt, VERSION, answer, commands};
-use crate::server::shutdown::{Shutdown, Signal};
-use crate::server::stream::Stream;
-use crate::server::write_timeout::{WriteTimeout, limited};
+use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, WriteTimeout, limited};
 
 /// The longest line, as in HAProxy, where `tune.bufsize` limits it.
 pub(super) const LINE_BYTES_MAX: usize = 16 * 1024;

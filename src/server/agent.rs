@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::observe::clock::Clock;
-use crate::observe::log::OncePerSecond;
-use crate::observe::metrics::Metrics;
-use crate::observe::observer::Observer;
-use crate::observe::status::Status;
+use crate::observe::{Clock, Metrics, Observer, OncePerSecond, Status};
 use crate::server::dedup::DedupCache;
-use crate::server::holds::{Holds, Place};
 use crate::server::peers::registry::Peers;
+use crate::server::{Holds, Place};
 use slowlane_core::base::{Decision, HoldLimits, KeySecret, Ticket, Timestamp, Verdict};
 use slowlane_core::throttle::Throttle;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use crate::server::agent::Agent;
+use crate::server::Agent;
 use slowlane_core::base::units::{self, left, written};
 use slowlane_core::base::{Query, Target, Timestamp, aligned, shown, target};
 use slowlane_core::cluster::Cluster;

@@ -11,10 +11,7 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Sleep, sleep, sleep_until, timeout};
 
-use crate::server::agent::Agent;
-use crate::server::shutdown::{Shutdown, Signal};
-use crate::server::stream::{Stream, drain};
-use crate::server::transfer::{State, Transfer};
+use crate::server::{Agent, Shutdown, Signal, State, Stream, Transfer, drain};
 use slowlane_core::base::Timestamp;
 
 /// A protocol without socket and clock: bytes in, answers out.

@@ -7,16 +7,11 @@ use fastrand::Rng;
 use futures_util::future::BoxFuture;
 
 use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, StatusCode, Version};
-use crate::observe::log::OncePerSecond;
+use crate::observe::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
-use crate::server::acceptor::{Accepted, Service};
-use crate::server::agent::Agent;
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
-use crate::server::holds::Place;
-use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
-use crate::server::transfer::State;
+use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
 use slowlane_core::base::{Decision, Quota, Reply, Sample, SloId, Timestamp, Verdict};
 use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::throttle::Decisions;

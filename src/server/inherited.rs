@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
 
-use crate::server::listener::Listener;
+use crate::server::Listener;
 use slowlane_core::base::Address;
 
 /// The sockets that were handed to this process, each for a listener.

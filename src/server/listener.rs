@@ -11,7 +11,7 @@ use socket2::{Domain, SockRef};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use crate::server::stream::Stream;
+use crate::server::Stream;
 use slowlane_core::base::{Address, is_loopback};
 
 /// The default permissions of a Unix socket: its owner and its group may connect.

@@ -26,4 +26,16 @@ pub(crate) mod tls;
 pub(crate) mod transfer;
 pub(crate) mod write_timeout;
 
+pub(crate) use acceptor::{Accepted, Acceptor, Lines, Service};
+pub(crate) use access_list::AccessList;
 pub use agent::Agent;
+pub(crate) use holds::{Holds, Place};
+pub(crate) use hosts::Hosts;
+pub(crate) use inherited::Inherited;
+pub(crate) use listener::{Listener, OpenListener};
+pub(crate) use lobby::{Guest, Lobby};
+pub(crate) use shutdown::{Shutdown, Signal, Trigger};
+pub(crate) use stream::{Stream, drain};
+pub(crate) use tls::{Tls, TlsError};
+pub(crate) use transfer::{State, Transfer};
+pub(crate) use write_timeout::{WriteTimeout, limited};

@@ -6,7 +6,7 @@ use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
 use crate::observe::status::{PeersSeen, Sources};
-use crate::server::agent::Agent;
+use crate::server::Agent;
 
 /// The whole page. It loads nothing but data from `/api/`.
 const PAGE: &str = include_str!("page.html");

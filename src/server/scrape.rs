@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::observe::metrics::PREFIX;
-use crate::server::agent::Agent;
+use crate::server::Agent;
 use crate::server::process_use::ProcessUse;
 
 /// All metrics in the OpenMetrics text format, which Prometheus scrapes.

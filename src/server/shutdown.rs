@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::server::transfer::Transfer;
+use crate::server::Transfer;
 
 /// What the tasks that serve are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::server::Stream;
 use crate::server::spoe::SpopState;
-use crate::server::stream::Stream;
 
 /// A connection that goes on in another process.
 #[derive(Debug)]

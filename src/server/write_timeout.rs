@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_io_timeout::TimeoutWriter;
 
-use crate::server::stream::Stream;
+use crate::server::Stream;
 
 /// A stream whose writes fail with `TimedOut` if the client reads nothing for too long.
 pub(crate) type WriteTimeout = Pin<Box<TimeoutWriter<Stream>>>;

@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::Builder;
 
-use crate::observe::clock::Clock;
 use crate::observe::groups::StateMetrics;
-use crate::observe::revive::revived;
+use crate::observe::{Clock, revived};
 use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 

@@ -9,9 +9,8 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::observe::groups::ClusterMetrics;
-use crate::observe::log::OncePerSecond;
-use crate::observe::revive::revived;
 use crate::observe::status::ClusterLine;
+use crate::observe::{OncePerSecond, revived};
 use crate::server::Agent;
 use crate::sync::block_sync::BlockSync;
 use crate::sync::pause::Pauses;

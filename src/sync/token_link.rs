@@ -5,7 +5,7 @@ use std::io;
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::net::TcpStream;
 
-use crate::server::stream::Stream;
+use crate::server::Stream;
 use crate::store_protocol::{Answer, Question, greet, greeted, read, write};
 use crate::sync::settings::Files;
 use crate::sync::store::StoreError;

@@ -7,14 +7,9 @@ use futures_util::future::BoxFuture;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout_at};
 
-use crate::observe::clock::Clock;
 use crate::observe::groups::TokenServerMetrics;
-use crate::observe::log::OncePerSecond;
-use crate::server::acceptor::{Accepted, Service};
-use crate::server::lobby::{Guest, Lobby};
-use crate::server::shutdown::Shutdown;
-use crate::server::stream::{Stream, drain};
-use crate::server::write_timeout::{WriteTimeout, limited};
+use crate::observe::{Clock, OncePerSecond};
+use crate::server::{Accepted, Guest, Lobby, Service, Shutdown, Stream, WriteTimeout, drain, limited};
 use crate::store_protocol::{Answer, ProtocolError, Question, Refusal, greet, greeted, read, write};
 use slowlane_core::base::Token;
 use slowlane_core::cluster::{Due, Presence, Response, StoreServer};

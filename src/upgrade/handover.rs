@@ -11,11 +11,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::runtime::Handle;
 
-use crate::observe::clock::Clock;
-use crate::server::Agent;
-use crate::server::listener::Listener;
-use crate::server::shutdown::Trigger;
-use crate::server::transfer::Transfer;
+use crate::observe::Clock;
+use crate::server::{Agent, Listener, Transfer, Trigger};
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::Program;

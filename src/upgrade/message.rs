@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::server::State;
 use crate::server::dedup::{Answer, Fingerprint};
-use crate::server::transfer::State;
 use slowlane_core::base::{Address, Decision, Timestamp};
 
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]

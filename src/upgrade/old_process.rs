@@ -11,10 +11,8 @@ use std::{env, thread};
 use anyhow::{Context, bail, ensure};
 use rustix::stdio::dup2_stdin;
 
-use crate::observe::clock::Clock;
-use crate::server::Agent;
-use crate::server::inherited::Inherited;
-use crate::server::transfer::State;
+use crate::observe::Clock;
+use crate::server::{Agent, Inherited, State};
 use crate::upgrade::channel::Channel;
 use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::HANDOVER;

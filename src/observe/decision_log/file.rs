@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::observe::clock::Clock;
+use crate::observe::Clock;
 use slowlane_core::base::Timestamp;
 
 /// The interval of checks for rotation.

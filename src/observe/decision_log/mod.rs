@@ -16,10 +16,9 @@ use std::io::{self, Write};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::observe::clock::Clock;
 use crate::observe::line_writer::{LineOutput, LineQueue};
-use crate::observe::log::OncePerSecond;
 use crate::observe::metrics::DecisionLogMetrics;
+use crate::observe::{Clock, OncePerSecond};
 use file::RotatedFile;
 use line::write_line;
 pub(crate) use settings::{Place, Sample, Settings};

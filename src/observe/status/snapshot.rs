@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::observe::metrics::{ConnectionMetrics, Metrics};
 use crate::observe::status::busy::Busy;
 use crate::observe::status::engines::Engine;
 use crate::observe::status::heavy_hitters::Ranked;
@@ -16,6 +15,7 @@ use crate::observe::status::peers::{PeersSeen, PeersUse};
 use crate::observe::status::reloads::ReloadLine;
 use crate::observe::status::state::Status;
 use crate::observe::status::throttled::{KeyCount, Throttled};
+use crate::observe::{ConnectionMetrics, Metrics};
 use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp, query, shown};
 use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;

@@ -9,12 +9,10 @@ use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
-use crate::observe::log::OncePerSecond;
-use crate::server::agent::Agent;
+use crate::observe::OncePerSecond;
 use crate::server::peers::registry::{Connection, Peers};
 use crate::server::peers::session::{PATIENCE, Session, send};
-use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
+use crate::server::{Agent, Shutdown, Stream};
 use slowlane_core::base::Address;
 use spop::peers::{Hello, Status};
 

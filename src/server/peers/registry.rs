@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use crate::observe::OncePerSecond;
 use crate::observe::groups::PeersMetrics;
-use crate::observe::log::OncePerSecond;
 use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};

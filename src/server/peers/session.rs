@@ -10,12 +10,9 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::observe::clock::Clock;
-use crate::server::acceptor::{Accepted, Service};
-use crate::server::agent::Agent;
+use crate::observe::Clock;
 use crate::server::peers::registry::{Connection, Peer, Peers};
-use crate::server::shutdown::Shutdown;
-use crate::server::stream::Stream;
+use crate::server::{Accepted, Agent, Service, Shutdown, Stream};
 use slowlane_core::base::Timestamp;
 use slowlane_core::peers::{LimitPush, Moment, faults};
 use spop::peers::{Column, Error, Hello, Link, News, Status};

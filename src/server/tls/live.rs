@@ -10,10 +10,9 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use crate::observe::clock::Clock;
 use crate::observe::groups::{ListenerTlsMetrics, Reason};
-use crate::observe::log::OncePerSecond;
-use crate::server::lobby::Lobby;
+use crate::observe::{Clock, OncePerSecond};
+use crate::server::Lobby;
 use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
 use slowlane_core::base::{Timestamp, date::written};
