@@ -22,6 +22,7 @@ macro_rules! group {
         $($field:ident: $metric:ty = $name:literal $(in $unit:expr)?, $help:literal;)*
     ) => {
         $(#[$doc])*
+        #[allow(rustdoc::broken_intra_doc_links, reason = "a help may name a section of the config, like [hold]")]
         #[derive(Clone, Debug, Default)]
         pub struct $group { $(#[doc = $help] pub $field: $metric,)* }
 
