@@ -7,6 +7,7 @@ use clap::Args;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
+use crate::config::listen::Tls;
 use crate::config::peers::Peers;
 use crate::config::policy::{Policy, WrittenPolicy};
 use crate::config::values::{
@@ -102,15 +103,6 @@ pub(crate) struct Flags {
     /// Keep the state in this file, so that a restart forgets nothing
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
-}
-
-/// The TLS of a listener. Without a certificate it has none.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Tls {
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
-    pub(super) client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -3,10 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::error::{ConfigError, Report};
-use crate::config::file::Tls;
 use crate::server::tls;
 use slowlane_core::base::{Address, Network};
+
+/// The TLS of a listener. Without a certificate it has none.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tls {
+    pub(super) cert: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) client_ca: Option<PathBuf>,
+}
 
 /// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);

@@ -1,10 +1,9 @@
-//! The section `[peers]`: HAProxys that keep the pace by themselves.
+//! The section `[peers]`: HAProxys that enforce the limits locally.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::error::{ConfigError, Report};
-use crate::config::file::Tls;
-use crate::config::listen::{HANDSHAKE_MAX, Listen};
+use crate::config::listen::{HANDSHAKE_MAX, Listen, Tls};
 use crate::config::values::{checked, fit};
 use crate::server::peers::Settings;
 use slowlane_core::base::Address;

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
-use crate::daemon::rounds;
+use crate::daemon::rounds::{self, Certificates};
 use crate::observe::ConnectionMetrics;
 use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket::AdminSocket;
@@ -20,9 +20,6 @@ use crate::server::{Acceptor, AccessList, Agent, Inherited, Lines, Service, Shut
 use crate::sync::TokenServer;
 use crate::watch::FileState;
 use slowlane_core::base::Address;
-
-/// The certificates of all listeners.
-pub(super) type Certificates = Arc<[Arc<Tls>]>;
 
 /// The listeners of a daemon, bound, each with the service behind it.
 #[derive(Debug)]

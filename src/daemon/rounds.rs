@@ -8,14 +8,16 @@ use tokio::time::interval;
 
 use crate::config::ConfigFile;
 use crate::daemon::edited::Look;
-use crate::daemon::listeners::Certificates;
 use crate::observe::{revived_task, systemd};
-use crate::server::{Agent, Shutdown};
+use crate::server::{Agent, Shutdown, Tls};
 use crate::watch::FileState;
 use slowlane_core::throttle::KEY_BLOCKS_MAX;
 
 /// The time between two looks at the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
+
+/// The certificates of all listeners.
+pub(super) type Certificates = Arc<[Arc<Tls>]>;
 
 /// Begins all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {

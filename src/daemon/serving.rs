@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::config::Config;
-use crate::daemon::listeners::{Certificates, Listeners};
+use crate::daemon::listeners::Listeners;
 use crate::daemon::{parts, rounds};
 use crate::observe::{Clock, Status, systemd};
 use crate::server::admin::UpgradeRequest;
@@ -139,7 +139,7 @@ impl Serving {
         rounds::watchdog(&shutdown);
     }
 
-    pub(super) fn certificates(&self) -> Certificates {
+    pub(super) fn certificates(&self) -> rounds::Certificates {
         self.listeners.certificates.clone()
     }
 

@@ -3,12 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
-
-use crate::observe::metrics::{SpopError, registered};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 type OfListener = [(&'static str, &'static str); 1];
 type OfFailure = [(&'static str, &'static str); 2];
@@ -223,4 +222,26 @@ impl ListenerTlsMetrics {
     pub fn refused(&self) {
         self.refused.set(1);
     }
+}
+
+/// The SPOP status code that ended a connection (SPOE.txt 3.5), and its sender: `slowlane` or `haproxy`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SpopError {
+    pub status: u32,
+    pub by: &'static str,
+}
+
+/// Registers a new metric. A unit ends its name.
+pub(super) fn registered<M: Metric + Clone + Default>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    unit: Option<Unit>,
+) -> M {
+    let metric = M::default();
+    match unit {
+        Some(unit) => registry.register_with_unit(name, help, unit, metric.clone()),
+        None => registry.register(name, help, metric.clone()),
+    }
+    metric
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fmt, iter};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -19,7 +19,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::observe::delays::Delays;
 use crate::observe::groups::{
-    ClusterMetrics, PeersMetrics, PlainMetrics, StateMetrics, TlsMetrics, TokenServerMetrics,
+    ClusterMetrics, PeersMetrics, PlainMetrics, StateMetrics, TlsMetrics, TokenServerMetrics, registered,
 };
 use crate::observe::log;
 use slowlane_core::base::{Decision, Kind, SloId, Verdict};
@@ -95,13 +95,6 @@ pub struct FrameMetrics {
     pub notify: Counter,
     pub ack: Counter,
     pub disconnect: Counter,
-}
-
-/// The SPOP status code that ended a connection (SPOE.txt 3.5), and its sender: `slowlane` or `haproxy`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SpopError {
-    pub status: u32,
-    pub by: &'static str,
 }
 
 type Labels = [(&'static str, &'static str); 1];
@@ -200,21 +193,6 @@ pub const PREFIX: &str = "slowlane";
 /// Registers a new metric.
 fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     registered(registry, name, help, None)
-}
-
-/// Registers a new metric. A unit ends its name.
-pub(super) fn registered<M: Metric + Clone + Default>(
-    registry: &mut Registry,
-    name: &str,
-    help: &str,
-    unit: Option<Unit>,
-) -> M {
-    let metric = M::default();
-    match unit {
-        Some(unit) => registry.register_with_unit(name, help, unit, metric.clone()),
-        None => registry.register(name, help, metric.clone()),
-    }
-    metric
 }
 
 /// The metric of a family with this label.

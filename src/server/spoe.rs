@@ -10,7 +10,7 @@ use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use crate::observe::metrics;
+use crate::observe::groups;
 use crate::observe::status::Connected;
 use crate::proxy::haproxy::{self, Question};
 use crate::server::connection::{self, Inbox, Next, Protocol};
@@ -427,7 +427,7 @@ impl Conversation {
     fn close(&self, close: &Close, now: Timestamp) -> Next {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         if close.status != Status::NORMAL {
-            let error = metrics::SpopError { status: close.status.assigned().code(), by };
+            let error = groups::SpopError { status: close.status.assigned().code(), by };
             self.agent.metrics.plain.spop_errors.get_or_create(&error).inc();
         }
         // HAProxy up to 3.0 closes idle connections with the status timeout, which is not an error.

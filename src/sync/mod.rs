@@ -22,6 +22,7 @@
 )]
 
 mod block_sync;
+mod error;
 mod pause;
 mod redis;
 mod settings;

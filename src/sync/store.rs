@@ -1,23 +1,17 @@
 //! The store: a Redis server that the nodes share, or a token server.
 
-use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ::redis::{ErrorKind, RedisError};
-use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::store_protocol::{ProtocolError, Refusal};
+use crate::store_protocol::Refusal;
+use crate::sync::error::{CONNECT, StoreError};
 use crate::sync::redis::{self, Redis};
 use crate::sync::settings::SyncConfig;
 use crate::sync::token_link::TokenLink;
 use crate::sync::token_server::TokenServer;
 use crate::sync::url::StorePlace;
 use slowlane_core::cluster::{Cluster, Due, Presence, Response};
-
-/// A connection is given up if it takes longer.
-pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// The token server of this slowlane, which is the store of its own node.
 #[derive(Clone, Debug)]
@@ -34,52 +28,6 @@ impl Own {
             (false, _) => Presence::Onlooker,
             (true, false) => Presence::Own,
             (true, true) => Presence::Node,
-        }
-    }
-}
-
-/// Why the store gives no answer.
-#[derive(Debug, Error)]
-pub(super) enum StoreError {
-    #[error("no answer for {} ms", .0.as_millis())]
-    Silent(Duration),
-    #[error("it answers with something else than slowlane's script does")]
-    Garbage,
-    #[error("no sentinel knows a master with this name")]
-    NoMaster,
-    #[error("this slowlane is no token server")]
-    NoTokenServer,
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Redis(#[from] RedisError),
-    #[error(transparent)]
-    Protocol(#[from] ProtocolError),
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-}
-
-impl StoreError {
-    /// The kind of the error in metrics.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            StoreError::Silent(_) => "silent",
-            StoreError::NoMaster | StoreError::NoTokenServer | StoreError::Io(_) => "unreachable",
-            StoreError::Protocol(ProtocolError::Io(_)) => "unreachable",
-            StoreError::Garbage | StoreError::Protocol(_) => "garbage",
-            StoreError::Refused(Refusal::Full | Refusal::Numbers) => "other",
-            StoreError::Refused(_) => "login",
-            StoreError::Redis(error) if error.is_timeout() => "silent",
-            StoreError::Redis(error) => match (error.kind(), error.code()) {
-                (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
-                    "login"
-                }
-                (_, Some("OOM")) => "memory",
-                (_, Some("READONLY")) => "read_only",
-                (ErrorKind::Io, _) => "unreachable",
-                (ErrorKind::Parse | ErrorKind::UnexpectedReturnType, _) => "garbage",
-                _ => "other",
-            },
         }
     }
 }

@@ -8,13 +8,10 @@ use crate::observe::status::{Column, Filter, Row, header};
 use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, Prompt};
 use crate::server::runtime_api::arguments::{filter, key, prompt, values, word};
 use crate::server::runtime_api::help::{help, unknown};
-use crate::server::runtime_api::maps::{get, lines, map, maps};
+use crate::server::runtime_api::maps::{PIECE_BYTES, get, lines, map, maps};
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{Cursor, Page};
 use slowlane_core::throttle::Throttle;
-
-/// The approximate length of a piece in bytes, a little less than a page of rows.
-pub const PIECE_BYTES: usize = 8 * 1024;
 
 /// The most pages that one piece scans, even if the filter matches no row.
 const PAGES_MAX: usize = 16;

@@ -3,9 +3,11 @@
 use std::fmt::Write;
 use std::sync::Weak;
 
-use crate::server::runtime_api::answer::PIECE_BYTES;
 use slowlane_core::base::Shown;
 use slowlane_core::policy::{MapView, Policy};
+
+/// The approximate length of a piece in bytes, a little less than a page of rows.
+pub const PIECE_BYTES: usize = 8 * 1024;
 
 /// Finds a map by `#1`, by its path in `show map`, or by the name of its file.
 pub(super) fn map<'p>(policy: &'p Policy, name: &str) -> Result<MapView<'p>, String> {

@@ -5,22 +5,14 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::simulate::load::Who;
-use crate::simulate::scenario::ScenarioError;
 use crate::simulate::share::Share;
 use crate::simulate::span::Span;
-use slowlane_core::base::Rate;
 
 /// The most nodes.
 pub const NODES_MAX: u32 = 1_000;
 
-/// The laws with a rate that several nodes can share.
-const SHARED_LAWS: [&str; 3] = ["pace", "token-bucket", "leaky-bucket"];
-
 /// Without an answer for this long, the store counts as silent.
 pub(super) const SILENT_AFTER: Duration = Duration::from_millis(500);
-
-/// The most periods of a run, those of all nodes together: a minute of computing.
-const PERIODS_MAX: u128 = 100_000_000;
 
 /// Several nodes, and the store that is a round trip away from each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,23 +46,6 @@ impl Cluster {
             dead: None,
             flushed: None,
         }
-    }
-
-    pub(super) fn check(&self, law: &str, rate: Rate, end: Duration) -> Result<(), ScenarioError> {
-        if !SHARED_LAWS.contains(&law) {
-            return Err(ScenarioError::SharedLaw(law.to_owned()));
-        }
-        if rate.is_zero() {
-            return Err(ScenarioError::SharedRate(rate));
-        }
-        if self.round_trip >= SILENT_AFTER {
-            return Err(ScenarioError::RoundTrip(self.round_trip));
-        }
-        if end.as_nanos() * u128::from(self.nodes) > self.period.as_nanos() * PERIODS_MAX {
-            return Err(ScenarioError::Period(self.period));
-        }
-        let faults = self.dead.map(|dead| dead.from).into_iter().chain(self.flushed);
-        faults.filter(|&at| at >= end).map(ScenarioError::Late).next().map_or(Ok(()), Err)
     }
 
     /// The node of the next request of a connection.

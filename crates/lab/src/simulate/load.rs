@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::simulate::scenario::ScenarioError;
 use slowlane_core::base::Rate;
 
 /// The most clients and greedy connections together.
@@ -75,20 +74,6 @@ impl Default for Load {
 }
 
 impl Load {
-    pub(super) fn check(&self) -> Result<(), ScenarioError> {
-        let connections = u64::from(self.clients.max()) + u64::from(self.greedy);
-        if connections > u64::from(CLIENTS_MAX) {
-            return Err(ScenarioError::Clients(connections));
-        }
-        if self.think < THINK_MIN {
-            return Err(ScenarioError::Think(self.think));
-        }
-        match Who::ALL.iter().any(|&who| self.has(who)) {
-            true => Ok(()),
-            false => Err(ScenarioError::Nobody),
-        }
-    }
-
     pub(super) fn has(&self, who: Who) -> bool {
         match who {
             Who::Client => self.clients.max() > 0,
@@ -168,17 +153,5 @@ mod tests {
             assert!(text.parse::<Phases>().is_err(), "{text:?}");
         }
         assert_eq!("007".parse(), Ok(Phases(vec![7])));
-    }
-
-    #[test]
-    fn a_load_is_not_empty_and_not_too_large() {
-        let nobody = Load { clients: Phases(vec![0]), ..Load::default() };
-        assert_eq!(nobody.check(), Err(ScenarioError::Nobody));
-        assert_eq!(Load { greedy: 1, ..nobody.clone() }.check(), Ok(()));
-        let attack = |rate: &str| Load { attack: Some(rate.parse().unwrap()), ..nobody.clone() }.check();
-        assert_eq!((attack("1/s"), attack("0/s")), (Ok(()), Err(ScenarioError::Nobody)));
-        assert_eq!(Load { greedy: 9_991, ..Load::default() }.check(), Err(ScenarioError::Clients(10_001)));
-        let think = Duration::from_micros(99);
-        assert_eq!(Load { think, ..Load::default() }.check(), Err(ScenarioError::Think(think)));
     }
 }

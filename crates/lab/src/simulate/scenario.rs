@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::simulate::cluster::{Cluster, SILENT_AFTER};
-use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN};
+use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN, Who};
 use crate::simulate::span::Span;
 use slowlane_core::base::{Rate, units::written};
 use slowlane_core::law::Law;
@@ -48,6 +48,12 @@ pub struct Scenario {
 
 /// One day.
 pub const SECONDS_MAX: u32 = 86_400;
+
+/// The laws with a rate that several nodes can share.
+const SHARED_LAWS: [&str; 3] = ["pace", "token-bucket", "leaky-bucket"];
+
+/// The most periods of a run, those of all nodes together: a minute of computing.
+const PERIODS_MAX: u128 = 100_000_000;
 
 /// Why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -105,7 +111,7 @@ impl Scenario {
     }
 
     pub(super) fn policy(&self) -> Result<Policy, ScenarioError> {
-        self.load.check()?;
+        check_load(&self.load)?;
         let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
         match self.measured {
             Some(span) if span.to > end => return Err(ScenarioError::MeasuredLate(span)),
@@ -115,7 +121,7 @@ impl Scenario {
             _ => {}
         }
         if let Some(cluster) = self.cluster {
-            cluster.check(&self.law, self.rate, end)?;
+            self.check_cluster(&cluster, end)?;
         }
         let options: String = self.options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         let Scenario { burst, rate, law, .. } = self;
@@ -131,8 +137,59 @@ impl Scenario {
         })
     }
 
+    fn check_cluster(&self, cluster: &Cluster, end: Duration) -> Result<(), ScenarioError> {
+        if !SHARED_LAWS.contains(&self.law.as_str()) {
+            return Err(ScenarioError::SharedLaw(self.law.clone()));
+        }
+        if self.rate.is_zero() {
+            return Err(ScenarioError::SharedRate(self.rate));
+        }
+        if cluster.round_trip >= SILENT_AFTER {
+            return Err(ScenarioError::RoundTrip(cluster.round_trip));
+        }
+        if end.as_nanos() * u128::from(cluster.nodes) > cluster.period.as_nanos() * PERIODS_MAX {
+            return Err(ScenarioError::Period(cluster.period));
+        }
+        let faults = cluster.dead.map(|dead| dead.from).into_iter().chain(cluster.flushed);
+        faults.filter(|&at| at >= end).map(ScenarioError::Late).next().map_or(Ok(()), Err)
+    }
+
     /// The laws whose objective is a rate, so that they can be compared.
     pub fn laws_of_rates() -> impl Iterator<Item = &'static str> {
         Law::NAMES.iter().copied().filter(|&name| name != "concurrency")
+    }
+}
+
+fn check_load(load: &Load) -> Result<(), ScenarioError> {
+    let connections = u64::from(load.clients.max()) + u64::from(load.greedy);
+    if connections > u64::from(CLIENTS_MAX) {
+        return Err(ScenarioError::Clients(connections));
+    }
+    if load.think < THINK_MIN {
+        return Err(ScenarioError::Think(load.think));
+    }
+    match Who::ALL.iter().any(|&who| load.has(who)) {
+        true => Ok(()),
+        false => Err(ScenarioError::Nobody),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_not_empty_and_not_too_large() {
+        let nobody = Load { clients: "0".parse().unwrap(), ..Load::default() };
+        assert_eq!(check_load(&nobody), Err(ScenarioError::Nobody));
+        assert_eq!(check_load(&Load { greedy: 1, ..nobody.clone() }), Ok(()));
+        let attack = |rate: &str| check_load(&Load { attack: Some(rate.parse().unwrap()), ..nobody.clone() });
+        assert_eq!((attack("1/s"), attack("0/s")), (Ok(()), Err(ScenarioError::Nobody)));
+        assert_eq!(
+            check_load(&Load { greedy: 9_991, ..Load::default() }),
+            Err(ScenarioError::Clients(10_001))
+        );
+        let think = Duration::from_micros(99);
+        assert_eq!(check_load(&Load { think, ..Load::default() }), Err(ScenarioError::Think(think)));
     }
 }
