@@ -5,8 +5,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::buf::Limit;
-use bytes::{Buf, BufMut, BytesMut};
 use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Sleep, sleep, sleep_until, timeout};
@@ -115,8 +113,8 @@ impl<P: Protocol> Connection<P> {
         if self.protocol.due().is_some_and(|due| due <= now) {
             self.protocol.release(now);
         }
-        let (bytes, next) = self.protocol.read(&mut self.inbox.bytes, now);
-        self.inbox.bytes.advance(bytes);
+        let (bytes, next) = self.protocol.read(self.inbox.bytes_mut(), now);
+        self.inbox.consume(bytes);
         next
     }
 
@@ -148,7 +146,7 @@ impl<P: Protocol> Connection<P> {
             }
         });
         // Requests behind a held one may fill the buffer.
-        let has_room = inbox.has_room();
+        let has_room = !inbox.space().is_empty();
         tokio::select! {
             biased;
             // First, because an endless stream of questions would delay the shutdown.
@@ -162,7 +160,7 @@ impl<P: Protocol> Connection<P> {
     async fn stop(mut self, signal: &Signal) -> io::Result<()> {
         if !matches!(self.stream, Stream::Tls(_))
             && let Some(handover) = self.shutdown.handover()
-            && let Some(state) = self.protocol.state(&self.inbox.bytes)
+            && let Some(state) = self.protocol.state(self.inbox.bytes())
         {
             handover.pass_on(Transfer { stream: self.stream, state });
             return Ok(());
@@ -259,50 +257,83 @@ impl<P: Protocol> Connection<P> {
 /// The initial size: room for a few questions. Most of the many connections never need more.
 const READ_BYTES_MIN: usize = 2 * 1024;
 
-/// The room that a busy connection gets. Only a longer frame needs more.
-const READ_BYTES_BUSY: usize = 12 * 1024;
+/// The size that a busy connection grows to. Only a longer frame needs more.
+const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// A first-in, first-out buffer, limited to the size of one frame.
-#[derive(Debug)]
+///
+/// ```text
+///  │ used │ bytes() ······ │ space() ······ │
+///         ▲ consume        ▲ filled
+/// ```
+#[derive(Debug, Default)]
 pub(super) struct Inbox {
-    bytes: BytesMut,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
     bytes_max: usize,
+    /// The last read filled all the space.
+    is_small: bool,
 }
 
 impl Inbox {
-    /// A buffer that begins with bytes read before.
-    pub(super) fn with(frame_bytes_max: u32, unread: &[u8]) -> Inbox {
-        let bytes_max = (frame_bytes_max as usize + size_of::<u32>()).max(READ_BYTES_BUSY);
-        let mut bytes = BytesMut::with_capacity(READ_BYTES_MIN.max(unread.len()));
-        bytes.extend_from_slice(unread);
-        Inbox { bytes, bytes_max }
+    pub(super) fn new(frame_bytes_max: u32) -> Inbox {
+        let bytes_max = (frame_bytes_max as usize + size_of::<u32>()).max(READ_BYTES_MAX);
+        Inbox { buffer: vec![0; READ_BYTES_MIN], bytes_max, ..Inbox::default() }
     }
 
-    /// Whether it has room. Without any, it has a whole frame of the largest size.
-    fn has_room(&self) -> bool {
-        self.bytes.len() < self.bytes_max
+    /// A buffer that begins with bytes read before.
+    pub(super) fn with(frame_bytes_max: u32, unread: &[u8]) -> Inbox {
+        let mut inbox = Inbox::new(frame_bytes_max);
+        inbox.buffer.resize(inbox.buffer.len().max(unread.len()), 0);
+        inbox.buffer[..unread.len()].copy_from_slice(unread);
+        Inbox { end: unread.len(), ..inbox }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.start..self.end]
+    }
+
+    pub(super) fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
     }
 
     /// Reads once, and returns the number of bytes. 0: the peer has closed.
-    async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
-        stream.read_buf(&mut self.room()).await
+    pub(super) async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        let bytes = stream.read(self.space()).await?;
+        self.filled(bytes);
+        Ok(bytes)
     }
 
     /// Reads what has come already, as far as there is room.
-    async fn read_at_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
-        if self.has_room() { self.read(stream).now_or_never().unwrap_or(Ok(0)) } else { Ok(0) }
+    pub(super) async fn read_at_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
+        if self.space().is_empty() { Ok(0) } else { self.read(stream).now_or_never().unwrap_or(Ok(0)) }
     }
 
-    /// The room for the next read.
-    fn room(&mut self) -> Limit<&mut BytesMut> {
-        let room = self.bytes_max.saturating_sub(self.bytes.len());
-        if self.bytes.len() == self.bytes.capacity() {
-            // The last read filled all the room.
-            self.bytes.reserve(READ_BYTES_BUSY);
-        } else if self.bytes.is_empty() {
-            self.bytes.reserve(READ_BYTES_MIN);
+    /// The space for the next read. It is empty only if the buffer holds a whole frame of the largest size.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
-        (&mut self.bytes).limit(room)
+        let is_small = std::mem::take(&mut self.is_small) && self.buffer.len() < READ_BYTES_MAX;
+        if is_small || self.end == self.buffer.len() {
+            let doubled = (self.buffer.len() * 2).min(self.bytes_max);
+            self.buffer.resize(doubled, 0);
+        }
+        &mut self.buffer[self.end..]
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.end += bytes;
+        self.is_small = self.end == self.buffer.len();
     }
 }
 
@@ -312,34 +343,24 @@ mod tests {
 
     #[test]
     fn bytes_come_out_as_they_went_in_whatever_the_steps() {
-        let mut inbox = Inbox::with(20_000, b"");
+        let mut inbox = Inbox::new(20_000);
         let (mut written, mut read) = (0u32, 0u32);
         for step in 1..2_000usize {
-            let mut room = inbox.room();
-            let bytes = room.chunk_mut().len().min(step * 7 % 5_000);
-            for _ in 0..bytes {
-                room.put_u8(written as u8);
+            let space = inbox.space();
+            let bytes = space.len().min(step * 7 % 5_000);
+            for byte in &mut space[..bytes] {
+                *byte = written as u8;
                 written += 1;
             }
-            let used = inbox.bytes.len().min(step * 11 % 5_000);
-            for &byte in &inbox.bytes[..used] {
+            inbox.filled(bytes);
+            let used = inbox.bytes().len().min(step * 11 % 5_000);
+            for &byte in &inbox.bytes()[..used] {
                 assert_eq!(byte, read as u8);
                 read += 1;
             }
-            inbox.bytes.advance(used);
+            inbox.consume(used);
         }
         assert!(read > 1_000_000);
-        assert!(inbox.bytes.capacity() <= 2 * 20_004);
-    }
-
-    #[test]
-    fn a_frame_of_the_largest_size_fills_it() {
-        let mut inbox = Inbox::with(20_000, b"unread");
-        while inbox.has_room() {
-            let bytes = inbox.room().chunk_mut().len();
-            assert!(bytes > 0);
-            inbox.room().put_bytes(0, bytes);
-        }
-        assert_eq!(inbox.bytes.len(), 20_004);
+        assert!(inbox.buffer.len() <= 20_004);
     }
 }
