@@ -5,6 +5,7 @@ pub(crate) mod access_list;
 pub(crate) mod admin;
 pub(crate) mod admin_socket;
 mod agent;
+mod alarm;
 mod blocks;
 mod connection;
 pub(crate) mod dedup;

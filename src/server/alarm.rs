@@ -1,0 +1,184 @@
+//! An alarm for held answers, finer than the runtime's timers, which ring at whole milliseconds.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits: an alarm is set on the clock of the system"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::time::{sleep_until, timeout_at};
+
+/// The runtime's timers ring up to so much late. The rest of the time is waited for by the thread of the alarm.
+const COARSE: Duration = Duration::from_millis(3);
+
+/// It rings at multiples of this time, so that very many waits do not wake very often.
+const GRAIN: Duration = Duration::from_micros(500);
+
+/// More than the grains of the last milliseconds of a wait.
+const BELLS: usize = 16;
+
+/// A thread that wakes tasks. It sleeps while nobody waits.
+#[derive(Debug)]
+pub(super) struct Alarm {
+    bells: Arc<Bells>,
+    /// `None`: the system gave none, and the runtime's timers end the waits.
+    thread: Option<Thread>,
+}
+
+#[derive(Debug)]
+struct Bells {
+    started: Instant,
+    /// Each grain has the next one, and it rings when the grain begins.
+    bells: [Notify; BELLS],
+    waiting: AtomicUsize,
+}
+
+impl Alarm {
+    pub(super) fn new() -> Alarm {
+        let (started, waiting) = (Instant::now(), AtomicUsize::new(0));
+        let bells = Arc::new(Bells { started, bells: Default::default(), waiting });
+        let ringing = bells.clone();
+        let thread = thread::Builder::new().name("alarm".into()).spawn(move || ringing.ring());
+        Alarm { bells, thread: thread.ok().map(|thread| thread.thread().clone()) }
+    }
+
+    /// Returns at `due`, or up to half a millisecond later; never before it.
+    pub(super) async fn until(&self, due: Instant) {
+        let grain = self.bells.grain_from(due);
+        let due = self.bells.begin(grain);
+        if let Some(early) = due.checked_sub(COARSE).filter(|early| *early > Instant::now()) {
+            sleep_until(early.into()).await;
+        }
+        self.last_of(grain, due).await;
+    }
+
+    /// The last milliseconds of a wait.
+    async fn last_of(&self, grain: u64, due: Instant) {
+        let _waiting = Waiting::at(self);
+        loop {
+            // A ring from here on is heard. It may be late for another grain, and too early for this one.
+            let ring = self.bells.bells[grain as usize % BELLS].notified();
+            if due <= Instant::now() {
+                return;
+            }
+            let _ = timeout_at((due + COARSE).into(), ring).await;
+        }
+    }
+}
+
+impl Bells {
+    /// The thread: rings for each grain as it begins.
+    fn ring(&self) {
+        let mut rung = 0;
+        loop {
+            while self.waiting.load(SeqCst) == 0 {
+                thread::park();
+            }
+            let now = (self.started.elapsed().as_nanos() / GRAIN.as_nanos()) as u64;
+            for grain in (rung + 1..=now).rev().take(BELLS) {
+                self.bells[grain as usize % BELLS].notify_waiters();
+            }
+            rung = now;
+            thread::sleep(self.begin(now + 1).saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// The first grain that begins at a moment or after it.
+    fn grain_from(&self, moment: Instant) -> u64 {
+        moment.saturating_duration_since(self.started).as_nanos().div_ceil(GRAIN.as_nanos()) as u64
+    }
+
+    fn begin(&self, grain: u64) -> Instant {
+        self.started + Duration::from_nanos(grain.saturating_mul(GRAIN.as_nanos() as u64))
+    }
+}
+
+/// One that waits for a bell.
+struct Waiting<'a>(&'a Bells);
+
+impl<'a> Waiting<'a> {
+    fn at(alarm: &'a Alarm) -> Waiting<'a> {
+        if alarm.bells.waiting.fetch_add(1, SeqCst) == 0 {
+            alarm.thread.iter().for_each(Thread::unpark);
+        }
+        Waiting(&alarm.bells)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[tokio::test]
+    async fn nobody_is_woken_early_and_each_is_woken() {
+        let (alarm, start) = (Alarm::new(), Instant::now());
+        // In no order, some at the same time, and some that are over.
+        for due in [7, 1, 5, 5, 0, 12, 3].map(|ms| start + MS * ms) {
+            alarm.until(due).await;
+            assert!(Instant::now() >= due);
+        }
+        let [a, b, c, d] = [9, 2, 2, 4].map(|ms| alarm.until(start + MS * (20 + ms)));
+        timeout(Duration::from_secs(10), async { tokio::join!(a, b, c, d) }).await.unwrap();
+        assert_eq!(alarm.bells.waiting.load(SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn without_a_thread_waits_end_with_the_runtimes_timers() {
+        let alarm = Alarm { thread: None, ..Alarm::new() };
+        let due = Instant::now() + 5 * MS;
+        timeout(Duration::from_secs(10), alarm.until(due)).await.unwrap();
+        assert!(Instant::now() >= due);
+    }
+
+    #[tokio::test]
+    async fn a_late_bell_of_another_grain_ends_no_wait() {
+        let (alarm, due) = (Alarm::new(), Instant::now() + Duration::from_secs(3_600));
+        let mut wait = pin!(alarm.last_of(7, due));
+        for _ in 0..2 {
+            assert!(wait.as_mut().now_or_never().is_none());
+            alarm.bells.bells.iter().for_each(Notify::notify_waiters);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_leaves_nothing() {
+        let (alarm, due) = (Alarm::new(), Instant::now() + Duration::from_secs(3_600));
+        {
+            let mut wait = pin!(alarm.last_of(7, due));
+            assert!(wait.as_mut().now_or_never().is_none());
+            assert_eq!(alarm.bells.waiting.load(SeqCst), 1);
+        }
+        assert_eq!(alarm.bells.waiting.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn waits_end_at_the_grain_after_their_time() {
+        let (bells, micros) = (Alarm::new().bells, Duration::from_micros);
+        for (due, rings) in
+            [(0, 0), (1, 500), (499, 500), (500, 500), (501, 1_000), (123_456_789, 123_457_000)]
+        {
+            let grain = bells.grain_from(bells.started + micros(due));
+            assert_eq!(bells.begin(grain), bells.started + micros(rings));
+        }
+        assert_eq!(bells.grain_from(bells.started - MS), 0, "it is over");
+    }
+}
