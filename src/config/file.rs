@@ -7,7 +7,7 @@ use clap::Args;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
-use crate::config::listen::Tls;
+use crate::config::Tls;
 use crate::config::peers::Peers;
 use crate::config::policy::{Policy, WrittenPolicy};
 use crate::config::values::{

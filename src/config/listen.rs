@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::error::{ConfigError, Report};
+use crate::config::{ConfigError, Report};
 use crate::server::tls;
 use slowlane_core::base::{Address, Network};
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 
-use crate::config::file::File;
+use crate::config::File;
 use slowlane_core::base::shown;
 
 /// The most mistakes that are reported. A hundred mistakes usually have one cause.

@@ -11,6 +11,9 @@ mod show;
 mod values;
 mod warnings;
 
+use file::File;
+use listen::Tls;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, mem};

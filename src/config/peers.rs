@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::config::error::{ConfigError, Report};
-use crate::config::listen::{HANDSHAKE_MAX, Listen, Tls};
 use crate::config::values::{checked, fit};
+use crate::config::{ConfigError, HANDSHAKE_MAX, Listen, Report, Tls};
 use crate::server::peers::Settings;
 use slowlane_core::base::Address;
 

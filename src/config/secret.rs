@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::config::error::ConfigError;
+use crate::config::ConfigError;
 use slowlane_core::base::KeySecret;
 
 const EXPECTED: &str = "expected 16 bytes or 32 hex digits, like `openssl rand -hex 16` prints";

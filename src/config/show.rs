@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use toml::{Table, Value};
 
-use crate::config::error::ConfigError;
-use crate::config::file::File;
 use crate::config::mistakes::TEMPLATE;
+use crate::config::{ConfigError, File};
 
 /// The text of a configuration. For the defaults it equals the shipped file.
 pub(super) fn show(file: &File) -> Result<String, ConfigError> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::config::listen::Listen;
+use crate::config::Listen;
 use slowlane_core::base::HoldLimits;
 
 /// A file with a secret.

@@ -6,8 +6,8 @@
     reason = "it waits: an alarm is set on the clock of the system"
 )]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -26,32 +26,31 @@ const BELLS: usize = 16;
 /// A thread that wakes tasks. It sleeps while nobody waits.
 #[derive(Debug)]
 pub(super) struct Alarm {
-    bells: Arc<Bells>,
-    /// `None`: the system gave none, and the runtime's timers end the waits.
-    thread: Option<Thread>,
-}
-
-#[derive(Debug)]
-struct Bells {
     started: Instant,
     /// Each grain has the next one, and it rings when the grain begins.
     bells: [Notify; BELLS],
     waiting: AtomicUsize,
+    thread: OnceLock<Thread>,
 }
 
 impl Alarm {
-    pub(super) fn new() -> Alarm {
-        let (started, waiting) = (Instant::now(), AtomicUsize::new(0));
-        let bells = Arc::new(Bells { started, bells: Default::default(), waiting });
-        let ringing = bells.clone();
-        let thread = thread::Builder::new().name("alarm".into()).spawn(move || ringing.ring());
-        Alarm { bells, thread: thread.ok().map(|thread| thread.thread().clone()) }
+    fn new() -> Alarm {
+        let (bells, waiting, thread) = Default::default();
+        Alarm { started: Instant::now(), bells, waiting, thread }
+    }
+
+    /// Starts the thread. If the system gives none, the runtime's timers end the waits.
+    pub(super) fn start() -> Arc<Alarm> {
+        let alarm = Arc::new(Alarm::new());
+        let ringing = alarm.clone();
+        let _ = thread::Builder::new().name("alarm".into()).spawn(move || ringing.ring());
+        alarm
     }
 
     /// Returns at `due`, or up to half a millisecond later; never before it.
     pub(super) async fn until(&self, due: Instant) {
-        let grain = self.bells.grain_from(due);
-        let due = self.bells.begin(grain);
+        let grain = self.grain_from(due);
+        let due = self.begin(grain);
         if let Some(early) = due.checked_sub(COARSE).filter(|early| *early > Instant::now()) {
             sleep_until(early.into()).await;
         }
@@ -60,21 +59,23 @@ impl Alarm {
 
     /// The last milliseconds of a wait.
     async fn last_of(&self, grain: u64, due: Instant) {
-        let _waiting = Waiting::at(self);
+        if self.waiting.fetch_add(1, SeqCst) == 0 {
+            self.thread.get().into_iter().for_each(Thread::unpark);
+        }
+        let _waiting = Waiting(self);
         loop {
             // A ring from here on is heard. It may be late for another grain, and too early for this one.
-            let ring = self.bells.bells[grain as usize % BELLS].notified();
+            let ring = self.bells[grain as usize % BELLS].notified();
             if due <= Instant::now() {
                 return;
             }
             let _ = timeout_at((due + COARSE).into(), ring).await;
         }
     }
-}
 
-impl Bells {
     /// The thread: rings for each grain as it begins.
     fn ring(&self) {
+        self.thread.get_or_init(thread::current);
         let mut rung = 0;
         loop {
             while self.waiting.load(SeqCst) == 0 {
@@ -100,16 +101,7 @@ impl Bells {
 }
 
 /// One that waits for a bell.
-struct Waiting<'a>(&'a Bells);
-
-impl<'a> Waiting<'a> {
-    fn at(alarm: &'a Alarm) -> Waiting<'a> {
-        if alarm.bells.waiting.fetch_add(1, SeqCst) == 0 {
-            alarm.thread.iter().for_each(Thread::unpark);
-        }
-        Waiting(&alarm.bells)
-    }
-}
+struct Waiting<'a>(&'a Alarm);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -130,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_is_woken_early_and_each_is_woken() {
-        let (alarm, start) = (Alarm::new(), Instant::now());
+        let (alarm, start) = (Alarm::start(), Instant::now());
         // In no order, some at the same time, and some that are over.
         for due in [7, 1, 5, 5, 0, 12, 3].map(|ms| start + MS * ms) {
             alarm.until(due).await;
@@ -138,12 +130,12 @@ mod tests {
         }
         let [a, b, c, d] = [9, 2, 2, 4].map(|ms| alarm.until(start + MS * (20 + ms)));
         timeout(Duration::from_secs(10), async { tokio::join!(a, b, c, d) }).await.unwrap();
-        assert_eq!(alarm.bells.waiting.load(SeqCst), 0);
+        assert_eq!(alarm.waiting.load(SeqCst), 0);
     }
 
     #[tokio::test]
     async fn without_a_thread_waits_end_with_the_runtimes_timers() {
-        let alarm = Alarm { thread: None, ..Alarm::new() };
+        let alarm = Alarm::new();
         let due = Instant::now() + 5 * MS;
         timeout(Duration::from_secs(10), alarm.until(due)).await.unwrap();
         assert!(Instant::now() >= due);
@@ -155,7 +147,7 @@ mod tests {
         let mut wait = pin!(alarm.last_of(7, due));
         for _ in 0..2 {
             assert!(wait.as_mut().now_or_never().is_none());
-            alarm.bells.bells.iter().for_each(Notify::notify_waiters);
+            alarm.bells.iter().for_each(Notify::notify_waiters);
         }
     }
 
@@ -165,20 +157,20 @@ mod tests {
         {
             let mut wait = pin!(alarm.last_of(7, due));
             assert!(wait.as_mut().now_or_never().is_none());
-            assert_eq!(alarm.bells.waiting.load(SeqCst), 1);
+            assert_eq!(alarm.waiting.load(SeqCst), 1);
         }
-        assert_eq!(alarm.bells.waiting.load(SeqCst), 0);
+        assert_eq!(alarm.waiting.load(SeqCst), 0);
     }
 
     #[test]
     fn waits_end_at_the_grain_after_their_time() {
-        let (bells, micros) = (Alarm::new().bells, Duration::from_micros);
+        let (alarm, micros) = (Alarm::new(), Duration::from_micros);
         for (due, rings) in
             [(0, 0), (1, 500), (499, 500), (500, 500), (501, 1_000), (123_456_789, 123_457_000)]
         {
-            let grain = bells.grain_from(bells.started + micros(due));
-            assert_eq!(bells.begin(grain), bells.started + micros(rings));
+            let grain = alarm.grain_from(alarm.started + micros(due));
+            assert_eq!(alarm.begin(grain), alarm.started + micros(rings));
         }
-        assert_eq!(bells.grain_from(bells.started - MS), 0, "it is over");
+        assert_eq!(alarm.grain_from(alarm.started - MS), 0, "it is over");
     }
 }

@@ -83,25 +83,26 @@ impl<P: Protocol> Connection<P> {
     pub(super) async fn run(mut self) -> io::Result<()> {
         let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
         let patience = self.agent.clock.instant(since + self.patience);
-        // Single futures for all waits: polling them again is cheaper than creating them.
+        // Single futures for all waits: polling them again is cheaper than creating them. The end has a box of its own, so
+        // that no connection needs room for it before.
         let signal = self.shutdown.signal.clone();
         let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep_until(patience.into())));
         loop {
             let mut next = self.read();
             if matches!(next, Next::Wait | Next::Write) && !self.flush_unless(ending.as_mut()).await? {
-                return self.stop(&signal).await;
+                return Box::pin(self.stop(&signal)).await;
             }
             if next == Next::Wait {
                 match self.wait(idle.as_mut(), ending.as_mut()).await? {
                     Wake::Bytes | Wake::Due => {}
                     Wake::Closed => return Ok(()),
                     Wake::TimedOut => next = self.protocol.time_out(self.agent.clock.now()),
-                    Wake::End => return self.stop(&signal).await,
+                    Wake::End => return Box::pin(self.stop(&signal)).await,
                 }
             }
             match next {
                 Next::Wait | Next::Write => {}
-                Next::Close(pause) => return self.close(pause, true, &signal).await,
+                Next::Close(pause) => return Box::pin(self.close(pause, true, &signal)).await,
                 Next::Drop => return Ok(()),
             }
         }

@@ -21,7 +21,7 @@ pub(crate) struct Holds {
     gauge: Gauge,
     refused: Counter,
     /// Its thread starts with the first hold.
-    alarm: OnceLock<Alarm>,
+    alarm: OnceLock<Arc<Alarm>>,
 }
 
 impl Holds {
@@ -31,7 +31,7 @@ impl Holds {
 
     /// Returns when an answer is due, or up to half a millisecond later; never before it.
     pub(crate) async fn until(&self, due: Instant) {
-        self.alarm.get_or_init(Alarm::new).until(due).await;
+        self.alarm.get_or_init(Alarm::start).until(due).await;
     }
 
     /// The delay, cut to the longest hold.

@@ -33,6 +33,8 @@ mod token_link;
 mod token_server;
 mod url;
 
+use error::{CONNECT, StoreError};
+
 pub(crate) use settings::{Files, SyncConfig};
 pub(crate) use snapshot_writer::{Last, SnapshotWriter, StateFile};
 pub(crate) use task::{Node, RunningNode};

@@ -12,8 +12,7 @@ use redis::{
     RedisError, RedisResult, Script, TlsCertificates,
 };
 
-use crate::sync::error::{CONNECT, StoreError};
-use crate::sync::settings::Files;
+use crate::sync::{CONNECT, Files, StoreError};
 use slowlane_core::base::{Key, Target};
 use slowlane_core::cluster::{
     Answer, Arguments, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, KeyUpdate, Member, Membership,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::server::tls::{TlsError, Trust, client};
-use crate::sync::url::StoreUrl;
+use crate::sync::StoreUrl;
 use slowlane_core::cluster::Settings;
 
 /// The section `[cluster]` of the config.

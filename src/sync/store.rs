@@ -5,12 +5,10 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use crate::store_protocol::Refusal;
-use crate::sync::error::{CONNECT, StoreError};
 use crate::sync::redis::{self, Redis};
-use crate::sync::settings::SyncConfig;
 use crate::sync::token_link::TokenLink;
-use crate::sync::token_server::TokenServer;
 use crate::sync::url::StorePlace;
+use crate::sync::{CONNECT, StoreError, SyncConfig, TokenServer};
 use slowlane_core::cluster::{Cluster, Due, Presence, Response};
 
 /// The token server of this slowlane, which is the store of its own node.

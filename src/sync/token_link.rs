@@ -7,8 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::server::Stream;
 use crate::store_protocol::{Answer, Question, greet, greeted, read, write};
-use crate::sync::error::StoreError;
-use crate::sync::settings::Files;
+use crate::sync::{Files, StoreError};
 use slowlane_core::cluster::{Due, Response};
 
 /// The longest answer: all blocks, each with the longest target.

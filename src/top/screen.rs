@@ -1,10 +1,13 @@
 //! Draws a view.
 
+use std::borrow::Cow;
+
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
+use textwrap::WordSplitter;
 
 use crate::observe::status::{Minutes, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
@@ -224,29 +227,8 @@ fn popup(frame: &mut Frame<'_>, popup: &mut Popup) {
 
 /// Wraps a line to a number of columns, between words if possible.
 fn wrapped(line: &str, columns: usize) -> Vec<String> {
-    let width = |text: &str| Span::raw(text).width();
-    let (mut lines, mut last, mut used) = (Vec::new(), String::new(), 0);
-    for word in line.split_inclusive(' ') {
-        if used > 0 && used + width(word.trim_end()) > columns {
-            lines.push(std::mem::take(&mut last));
-            used = 0;
-        }
-        for letter in word.chars() {
-            let letter_width = width(letter.encode_utf8(&mut [0; 4]));
-            if used > 0 && used + letter_width > columns {
-                // A line needs no blank at its end.
-                if letter == ' ' {
-                    continue;
-                }
-                lines.push(std::mem::take(&mut last));
-                used = 0;
-            }
-            last.push(letter);
-            used += letter_width;
-        }
-    }
-    lines.push(last);
-    lines
+    let options = textwrap::Options::new(columns).word_splitter(WordSplitter::NoHyphenation);
+    textwrap::wrap(line, options).into_iter().map(Cow::into_owned).collect()
 }
 
 #[cfg(test)]
@@ -481,8 +463,8 @@ mod tests {
 
     #[test]
     fn lines_are_parted_between_words_where_that_can_be() {
-        assert_eq!(wrapped("one two three", 8), ["one two ", "three"]);
-        assert_eq!(wrapped("  a longest", 5), ["  a ", "longe", "st"]);
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("  a longest", 5), ["  a", "longe", "st"]);
         assert_eq!(wrapped("日本語", 4), ["日本", "語"]);
         assert_eq!(wrapped("", 4), [""]);
         assert_eq!(wrapped("ab", 0), ["a", "b"]);

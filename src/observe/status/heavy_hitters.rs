@@ -7,7 +7,7 @@
 //! is between `weight - error` and `weight`. Each key with more than 1/`PLACES` of the total has a place. All weights
 //! decay by the same factor, so their order does not change.
 
-use crate::observe::status::label::Label;
+use crate::observe::status::Label;
 use slowlane_core::base::{Blocked, Key, SloId, Timestamp};
 
 /// The places of one sketch, few enough to scan all.

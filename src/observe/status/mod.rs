@@ -29,6 +29,9 @@ mod state;
 mod throttled;
 mod why;
 
+use busy::Busy;
+use heavy_hitters::Ranked;
+
 pub use cluster::ClusterLine;
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};

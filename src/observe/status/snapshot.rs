@@ -5,16 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::observe::status::busy::Busy;
-use crate::observe::status::engines::Engine;
-use crate::observe::status::heavy_hitters::Ranked;
 use crate::observe::status::history::{History, Second};
-use crate::observe::status::label::Kept;
-use crate::observe::status::missing::MissingLine;
-use crate::observe::status::peers::{PeersSeen, PeersUse};
-use crate::observe::status::reloads::ReloadLine;
-use crate::observe::status::state::Status;
-use crate::observe::status::throttled::{KeyCount, Throttled};
+use crate::observe::status::{
+    Busy, Engine, Kept, KeyCount, MissingLine, PeersSeen, PeersUse, Ranked, ReloadLine, Status, Throttled,
+};
 use crate::observe::{ConnectionMetrics, Metrics};
 use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp, query, shown};
 use slowlane_core::policy::{Policy, Slo};

@@ -6,13 +6,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::observe::metrics::Verdicts;
-use crate::observe::status::busy::Busy;
-use crate::observe::status::cluster::ClusterLine;
-use crate::observe::status::engines::Engines;
 use crate::observe::status::history::{Counts, History, Totals};
-use crate::observe::status::missing::Missing;
-use crate::observe::status::reloads::Reloads;
-use crate::observe::status::throttled::Throttled;
+use crate::observe::status::{Busy, ClusterLine, Engines, Missing, Reloads, Throttled};
 use slowlane_core::base::Timestamp;
 use slowlane_core::table::Table;
 

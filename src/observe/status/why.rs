@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::observe::status::peers::PeerCount;
 use crate::observe::status::row::Columns;
-use crate::observe::status::snapshot::BlockedKey;
+use crate::observe::status::{BlockedKey, PeerCount};
 use slowlane_core::base::{
     Assurance, Decision, Field, Judged, Key, Kind, Request, Sample, Shown, Timestamp, UNCOUNTED, Value,
     Verdict, is_same_name, shown, units::left,

@@ -16,8 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Timestamp, date::around};
-use crate::cluster::record::Decayed;
-use crate::cluster::{Exchange, Plan, QuotaPlan};
+use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
 /// The memory of the demand of a key: some of the usual periods, so that a node that stops asking soon stops wanting.

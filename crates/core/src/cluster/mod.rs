@@ -30,6 +30,9 @@ mod share;
 mod store_server;
 mod view;
 
+use plan::SLOW_MEMORY_S;
+use record::Decayed;
+
 use exchange::Exchange;
 use plan::UNREPORTED;
 use share::{LocalView, Situation};

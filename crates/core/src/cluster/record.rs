@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::plan::SLOW_MEMORY_S;
-use crate::cluster::{Plan, UNREPORTED};
+use crate::cluster::{Plan, SLOW_MEMORY_S, UNREPORTED};
 
 /// A sum of which the part e^(-t/memory) is left after a time t. Divided by its memory it is a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

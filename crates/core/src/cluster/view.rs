@@ -22,8 +22,7 @@ use std::time::Duration;
 
 use crate::base::Timestamp;
 use crate::cluster::plan::{BAND_S, SLOW_MEMORY_S};
-use crate::cluster::record::Decayed;
-use crate::cluster::{Exchange, Message, OnSilence, Plan, Reply};
+use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 
 /// The part of a request's effect on the others that is charged at once, while there is no room to spare. Runs with 0,
 /// 1/2 and 1: steady error 0.44, 0.12 and 0.24 %; worst when moved +7, +10 and +12 %; fairness (Jain) 0.98, 0.97 and

@@ -205,7 +205,8 @@ impl Gcra {
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
     /// let objective = Objective { burst: 1, rate: "10/s".parse().unwrap() };
-    /// let law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap().owing().unwrap();
+    /// let mut law = Law::new("pace", objective, Options::new([("max_delay", "100ms")])).unwrap();
+    /// law.owe();
     /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
     /// let delay_ms = |entry: &mut Entry, ms| {
     ///     law.judge(entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict.delay_ms()

@@ -180,13 +180,11 @@ impl Law {
         self
     }
 
-    /// The law with room for the debt of requests that it [owes](Gcra::add_debt). None: it cannot go into debt.
-    pub fn owing(mut self) -> Option<Law> {
-        let (Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra)) = &mut self else {
-            return None;
-        };
-        *gcra = gcra.owing();
-        Some(self)
+    /// Gives a law with a bucket room for [debt](Gcra::add_debt). The others cannot go into debt.
+    pub fn owe(&mut self) {
+        if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {
+            *gcra = gcra.owing();
+        }
     }
 
     /// The numbers of a law that keeps a theoretical arrival time, which nodes can share. None: it keeps none.

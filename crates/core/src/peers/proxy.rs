@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::base::{Decision, Judged, Key, Request, SloId, Timestamp, Value, Verdict};
 use crate::law::Judgement;
-use crate::peers::names::{LIMITS, Pair};
 use crate::peers::update::{self, Numbers};
+use crate::peers::{LIMITS, Pair};
 use crate::policy::{Case, Cases, Policy};
 use crate::throttle::{ProxyLimits, Throttle};
 

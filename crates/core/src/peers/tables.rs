@@ -1,8 +1,7 @@
 //! Tables of a proxy whose keys cannot be limited, in words for operators.
 
 use crate::base::shown;
-use crate::peers::names::Pair;
-use crate::peers::update::Numbers;
+use crate::peers::{Numbers, Pair};
 use spop::peers::{Column, Definition, KeyType};
 
 /// The faults of a proxy's tables. HAProxy takes any table for counts and for limits, so only slowlane can tell.

@@ -20,7 +20,7 @@ impl Policy {
             for next in self.named_by(also) {
                 match self.slos[next].law {
                     Law::Open(_) | Law::Closed(_) => {}
-                    law if law.owing().is_none() => {
+                    law if law.gcra().is_none() => {
                         let kind = self.error_above(guarantee, also, next);
                         errors.add(&self.slo_map.path, Some(self.refs[guarantee].line), kind);
                     }
@@ -32,8 +32,7 @@ impl Policy {
             }
         }
         for place in above {
-            let law = &mut self.slos[place].law;
-            *law = law.owing().unwrap_or(*law);
+            self.slos[place].law.owe();
         }
     }
 

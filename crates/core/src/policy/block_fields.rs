@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use crate::base::network::{canonical, read};
 use crate::base::{Blocked, Network, Value, shown, target};
-use crate::policy::field::Field;
-use crate::policy::{BlockIndex, BlockTargetError, Policy, Text};
+use crate::policy::{BlockIndex, BlockTargetError, Field, Policy, Text};
 
 impl Policy {
     /// The fields of a block as an operator types them, in their one form.

@@ -12,8 +12,7 @@ use thiserror::Error;
 
 use crate::base::network::{canonical, read};
 use crate::base::{Blocked, Network, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX, Value, target};
-use crate::policy::fields::Fields;
-use crate::policy::{EXTRA_MAX, Place, Text, Values};
+use crate::policy::{EXTRA_MAX, Fields, Place, Text, Values};
 
 /// The most distinct sets of fields. Each costs a request one lookup. Networks of another length are another set.
 pub const SHAPES_MAX: usize = 32;

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::policy::fields::PLACES_MAX;
-use crate::policy::{Place, Values};
+use crate::policy::{PLACES_MAX, Place, Values};
 
 /// The needed fields that no request has carried yet, one bit for each place.
 #[derive(Debug, Default)]

@@ -6,8 +6,9 @@ use crate::base::{
     Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
 };
 use crate::law::Judgement;
-use crate::policy::fields::PLACES_MAX;
-use crate::policy::{Answer, COST_MAX, Draft, EXTRA_MAX, LookupMap, Pattern, Policy, Slo, Values};
+use crate::policy::{
+    Answer, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values,
+};
 use crate::table::Sketch;
 
 /// The most requests of a batch. A larger batch would hold back its first answer for longer.

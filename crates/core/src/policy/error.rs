@@ -6,8 +6,7 @@ use thiserror::Error;
 
 use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, cut, units::written};
 use crate::law::OptionError;
-use crate::policy::bounds::SKETCHES_BYTES_MAX;
-use crate::policy::{BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX};
+use crate::policy::{BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 
 /// The most errors that are kept; more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use crate::base::{Request, SloId};
-use crate::policy::fields::Masks;
-use crate::policy::{Answer, Batch, Case, Cases, LookupMap, Pattern, Place, Policy, Values};
+use crate::policy::{Answer, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Values};
 
 /// All SLOs of a request, its own first, with their reasons.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::policy::field::Field;
+use crate::policy::Field;
 
 /// The most fields that only blocks use. Each takes a place in every request of a batch.
 pub const EXTRA_MAX: usize = 8;

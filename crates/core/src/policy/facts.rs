@@ -1,8 +1,7 @@
 //! The fields of a request that a policy uses, to name a key to an operator.
 
 use crate::base::{SloId, Value};
-use crate::policy::fields::{Fields, Masks};
-use crate::policy::{Batch, Place, Policy, Values};
+use crate::policy::{Batch, Fields, Masks, Place, Policy, Values};
 
 /// A field that the policy uses, with its value in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arrayvec::ArrayVec;
 
 use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, v4_mask, v6_mask};
-use crate::policy::Layout;
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
-use crate::policy::layout::TYPES;
+use crate::policy::{Layout, TYPES};
 
 /// The place of a field among the [`Fields`].
 pub(super) type Place = usize;

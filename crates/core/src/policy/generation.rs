@@ -9,15 +9,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, UNCOUNTED};
 use crate::policy::block_index::Blocks;
-use crate::policy::carried::Missing;
-use crate::policy::fields::Fields;
-use crate::policy::layout::TYPES;
 use crate::policy::read::file::read_file;
 use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
-    DEFAULT_LINE, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, Strays, WarningKind,
-    Warnings,
+    DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Missing, Place, PolicyErrorKind, PolicyErrors, Slo,
+    Strays, TYPES, WarningKind, Warnings,
 };
 use crate::table::Sketch;
 

@@ -43,6 +43,12 @@ mod traps;
 mod views;
 mod warning;
 
+use bounds::SKETCHES_BYTES_MAX;
+use carried::Missing;
+use field::Field;
+use fields::{Fields, Masks, PLACES_MAX};
+use layout::TYPES;
+
 use error::quoted;
 use fields::{Place, Text, Values};
 use index::lookup::LookupMap;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::SloId;
-use crate::policy::carried::Missing;
-use crate::policy::{Batch, Place, Policy};
+use crate::policy::{Batch, Missing, Place, Policy};
 
 /// A field that the policy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

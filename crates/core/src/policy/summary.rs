@@ -7,9 +7,8 @@ use std::path::Path;
 use hashbrown::DefaultHashBuilder;
 
 use crate::base::{cut, shown};
-use crate::policy::read::map;
 use crate::policy::read::size::MapSize;
-use crate::policy::{Line, Policy};
+use crate::policy::{Line, Policy, map};
 
 /// The most SLOs whose changes are named.
 const SLOS_MAX: usize = 8;

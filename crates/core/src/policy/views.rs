@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use crate::policy::read::map;
-use crate::policy::{Line, LookupMap, Policy};
+use crate::policy::{Line, LookupMap, Policy, map};
 
 /// `slo.map`, or the map of a lookup.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,7 @@ use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::snapshot::error::SnapshotError;
-use crate::snapshot::parts::{Head, Part};
+use crate::snapshot::{Head, Part, SnapshotError};
 
 /// The version of the layout. It changes with every type that a part is made of, and with the meaning of a law's state.
 pub const VERSION: u16 = 3;

@@ -14,6 +14,8 @@ mod restore;
 mod resume;
 mod save;
 
+use parts::{Part, Row};
+
 pub use error::SnapshotError;
 pub use frames::{FRAME_BYTES_MAX, PartWriter, Parts, VERSION};
 pub use parts::Head;

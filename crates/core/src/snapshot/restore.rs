@@ -3,9 +3,7 @@
 use std::io::Read;
 
 use crate::base::{Target, Timestamp};
-use crate::snapshot::error::SnapshotError;
-use crate::snapshot::frames::Parts;
-use crate::snapshot::parts::{Part, Row};
+use crate::snapshot::{Part, Parts, Row, SnapshotError};
 use crate::throttle::Throttle;
 
 /// What was put back, and what was not.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::base::{Key, TEXT_BYTES_MAX, Timestamp};
-use crate::snapshot::frames::{FRAME_BYTES_MAX, PartWriter};
 use crate::snapshot::parts::{Head, Lifetime, Part, Row};
+use crate::snapshot::{FRAME_BYTES_MAX, PartWriter};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::Throttle;
 

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Blocked, BlockedBy, DURATION_MAX, Key, Target, Timestamp, target::Fields};
 use crate::policy::BlockIndex;
 use crate::throttle::blocks::Operators;
-use crate::throttle::key_blocks::KeyBlock;
-use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, Receipt, Throttle};
+use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, KeyBlock, Receipt, Throttle};
 
 /// A block in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

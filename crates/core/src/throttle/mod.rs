@@ -24,6 +24,8 @@ mod sketches;
 mod state;
 mod undo;
 
+use key_blocks::KeyBlock;
+
 pub use aux_store::AuxStore;
 pub use blocking::{Block, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};

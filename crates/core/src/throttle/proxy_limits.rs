@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::{Sample, Timestamp, Verdict};
-use crate::law::{Arrival, Law};
+use crate::law::{Arrival, Law, Rule};
 use crate::policy::{Case, Cases};
 use crate::throttle::Throttle;
 
@@ -96,7 +96,7 @@ impl Throttle {
         if denied > 0 && self.blocks.find(case, now).is_none() {
             self.blocks.refused(case, Verdict::Deny { retry_after_s: 1 }, now);
         }
-        let memory = law.owing().map_or(Duration::ZERO, |law| law.memory()).max(self.memory(case));
+        let memory = law.gcra().map_or(Duration::ZERO, |gcra| gcra.owing().memory()).max(self.memory(case));
         self.table.with_batch(&[(case.key, memory)], now, |_, entry, now| {
             let arrival = |cost| Arrival { now, sample: Sample::MIDDLE, cost, sharer: 0 };
             if denied > 0 {

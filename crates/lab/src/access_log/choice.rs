@@ -1,8 +1,6 @@
 //! The choice of a log's format.
 
-use crate::access_log::format::{Dialect, Format};
-use crate::access_log::plan::{ParseError, Plan};
-use crate::access_log::record::Record;
+use crate::access_log::{Dialect, Format, ParseError, Plan, Record};
 
 /// How many lines are read to recognise the format.
 const LOOKED_AT: usize = 200;

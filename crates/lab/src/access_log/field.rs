@@ -4,10 +4,8 @@ use std::str::FromStr;
 
 use memchr::memchr;
 
-use crate::access_log::escape::Escape;
-use crate::access_log::format::{Format, FormatError, Item, REQUEST_LINES};
 use crate::access_log::line::{Slots, Wanted, find};
-use crate::access_log::record::VALUE_BYTES_MAX;
+use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
 /// A `--field` option, like `owner=%[var(txn.tenant)]`: a field and the item with its value, or a value for every
 /// request.

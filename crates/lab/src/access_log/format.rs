@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::access_log::escape::Escape;
+use crate::access_log::Escape;
 
 /// The proxy in whose language a format is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,7 @@ use std::io::Read;
 use serde::Serialize;
 use slowlane_core::base::shown;
 
-use crate::access_log::choice::Choice;
-use crate::access_log::field::Mapping;
-use crate::access_log::lines::Lines;
-use crate::access_log::plan::{ParseError, Plan, PlanError};
-use crate::access_log::record::Record;
+use crate::access_log::{Choice, Lines, Mapping, ParseError, Plan, PlanError, Record};
 
 /// How many line numbers are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;

@@ -21,6 +21,11 @@ mod record;
 mod tests;
 mod times;
 
+use escape::Escape;
+use format::REQUEST_LINES;
+use line::{Slots, Wanted};
+use plan::ParseError;
+
 pub use choice::Choice;
 pub use field::Mapping;
 pub use format::{Dialect, Format, FormatError, Item};
@@ -29,6 +34,6 @@ pub(crate) use log::Log;
 pub use log::{Faulty, LogOutcome, NUMBERS_MAX};
 pub(crate) use plan::Plan;
 pub use plan::PlanError;
-pub(crate) use record::Record;
 #[cfg(test)]
-pub(crate) use record::{KEPT_BYTES_MAX, VALUE_BYTES_MAX};
+pub(crate) use record::KEPT_BYTES_MAX;
+pub(crate) use record::{Record, VALUE_BYTES_MAX};

@@ -6,11 +6,10 @@ use memchr::memchr;
 use thiserror::Error;
 
 use crate::access_log::field::{Mapping, Origin, Part, field};
-use crate::access_log::format::{Dialect, Format};
 use crate::access_log::line::{LineError, SLOTS_MAX, Wanted};
-use crate::access_log::lines::LINE_BYTES_MAX;
 use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
+use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
 
 /// Why a format yields no requests.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -3,7 +3,7 @@
 use memchr::memchr;
 use time::{Date, Month};
 
-use crate::access_log::line::{Slots, Wanted};
+use crate::access_log::{Slots, Wanted};
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

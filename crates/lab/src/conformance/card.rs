@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::conformance::Setting;
 use crate::conformance::exchange::{Case, Level};
-use crate::conformance::setting::Setting;
 use crate::conformance::suite::exchanges;
 use slowlane_core::base::{aligned, shown};
 

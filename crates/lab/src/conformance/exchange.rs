@@ -1,7 +1,6 @@
 //! Exchanges as data: what is sent, what is awaited, and the cases that it decides.
 
-use crate::conformance::setting::Needs;
-use crate::conformance::transcript::{Transcript, Until};
+use crate::conformance::{Needs, Transcript, Until};
 
 /// Bytes to exchange with an agent, and the cases that they decide.
 #[derive(Clone, Debug)]

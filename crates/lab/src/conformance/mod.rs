@@ -19,6 +19,11 @@ mod setting;
 mod suite;
 mod transcript;
 
+use exchange::{Exchange, Exchanges, Judged, Turn};
+use frames::LENGTH_BYTES;
+use setting::Needs;
+use transcript::{End, Transcript, Until};
+
 pub use card::{Card, list};
 pub use play::{Agent, examine};
 pub use setting::{ARGUMENTS_MAX, Argument, Setting};

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use crate::conformance::frames::LENGTH_BYTES;
+use crate::conformance::LENGTH_BYTES;
 use spop::{Disconnect, Frame, Kind};
 
 /// No frame of an agent is longer: a longer one is taken for garbage.

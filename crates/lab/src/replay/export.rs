@@ -4,9 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::replay::keys::KeyRow;
-use crate::replay::outcome::{Outcome, Side};
-use crate::replay::tally::{Counts, Tally};
+use crate::replay::{Counts, KeyRow, Outcome, Side, Tally};
 use slowlane_core::base::Kind;
 use slowlane_core::policy::Slo;
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::replay::tally::Counts;
+use crate::replay::Counts;
 use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, in_one_form, shown};
 use slowlane_core::policy::{Batch, Policy};
 

@@ -1,9 +1,7 @@
 //! The outcome of a replay: verdicts of each policy, by SLO and key, with notes on how far to trust them.
 
 use crate::access_log::LogOutcome;
-use crate::replay::keys::KeyRow;
-use crate::replay::series::Series;
-use crate::replay::tally::Tally;
+use crate::replay::{KeyRow, Series, Tally};
 use slowlane_core::base::{Timestamp, date};
 use slowlane_core::policy::Slo;
 

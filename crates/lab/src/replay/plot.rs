@@ -13,8 +13,7 @@
 //! ```
 
 use crate::chart::{Chart, Line, POINTS_MAX, Panel, Unit};
-use crate::replay::outcome::Outcome;
-use crate::replay::series::{Bin, Series};
+use crate::replay::{Bin, Outcome, Series};
 
 /// Draws rates and delays over the time of the logs.
 pub fn plot(outcome: &Outcome) -> String {

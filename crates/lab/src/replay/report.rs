@@ -1,8 +1,6 @@
 //! The outcome as text tables.
 
-use crate::replay::keys::KeyRow;
-use crate::replay::outcome::{Outcome, Side};
-use crate::replay::tally::{Counts, Tally};
+use crate::replay::{Counts, KeyRow, Outcome, Side, Tally};
 use slowlane_core::base::{Kind, aligned};
 
 const NONE: &str = "-";

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::simulate::load::Who;
-use crate::simulate::share::Share;
-use crate::simulate::span::Span;
+use crate::simulate::{Share, Span, Who};
 
 /// The most nodes.
 pub const NODES_MAX: u32 = 1_000;

@@ -22,6 +22,9 @@ mod scenario;
 mod share;
 mod span;
 
+use cluster::SILENT_AFTER;
+use record::{BINS_PER_S, Bin, Record};
+
 pub use cluster::{Cluster, NODES_MAX};
 pub use load::{Load, Phases, Who};
 pub use outcome::{Figures, Outcome, Phase};

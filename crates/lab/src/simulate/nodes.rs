@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::simulate::cluster::{Cluster, SILENT_AFTER};
-use crate::simulate::scenario::Scenario;
+use crate::simulate::{Cluster, SILENT_AFTER, Scenario};
 use slowlane_core::base::{Timestamp, Verdict};
 use slowlane_core::cluster::{Message, OnSilence, Plan, Record, Reply, View};
 use slowlane_core::law::Judgement;

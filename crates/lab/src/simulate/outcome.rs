@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use crate::simulate::load::Who;
 use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, Record, Seen, Tally};
-use crate::simulate::scenario::Scenario;
+use crate::simulate::{Scenario, Who};
 use slowlane_core::base::Rate;
 
 /// The outcome of a scenario.

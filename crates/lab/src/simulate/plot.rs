@@ -12,8 +12,7 @@
 //! ```
 
 use crate::chart::{Chart, LINES_MAX, Line, POINTS_MAX, Panel};
-use crate::simulate::outcome::Outcome;
-use crate::simulate::record::{BINS_PER_S, Bin};
+use crate::simulate::{BINS_PER_S, Bin, Outcome};
 
 /// Draws the outcomes of runs of the same length and objective, the first [`LINES_MAX`] of them.
 pub fn plot(outcomes: &[Outcome]) -> String {

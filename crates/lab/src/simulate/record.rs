@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::simulate::load::Who;
-use crate::simulate::scenario::Scenario;
+use crate::simulate::{Scenario, Who};
 
 /// The length of a bin of a series: a tenth of a second.
 pub(super) const BIN_NS: u64 = 1_000_000_000 / BINS_PER_S as u64;

@@ -1,6 +1,6 @@
 //! The outcomes as a text table.
 
-use crate::simulate::outcome::{Figures, Outcome, Phase};
+use crate::simulate::{Figures, Outcome, Phase};
 use slowlane_core::base::aligned;
 
 const NONE: &str = "-";

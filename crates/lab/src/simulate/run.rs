@@ -6,11 +6,9 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
-use crate::simulate::load::{Load, Who};
 use crate::simulate::nodes::Nodes;
-use crate::simulate::outcome::Outcome;
-use crate::simulate::record::Record;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
+use crate::simulate::{Load, Outcome, Record, Who};
 use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;

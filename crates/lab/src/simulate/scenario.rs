@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::simulate::cluster::{Cluster, SILENT_AFTER};
 use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN, Who};
-use crate::simulate::span::Span;
+use crate::simulate::{Cluster, SILENT_AFTER, Span};
 use slowlane_core::base::{Rate, units::written};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};

@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::policy::read::map;
-use crate::policy::{FILE_BYTES_MAX, Line};
+use crate::policy::{FILE_BYTES_MAX, Line, map};
 
 /// The path of a file, and the result of reading it.
 #[derive(Debug)]

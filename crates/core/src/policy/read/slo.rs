@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::base::{Quota, Rate, Sharing, SloId, Timestamp, Verdict, units};
 use crate::law::{Arrival, Assured, Law, Objective, OptionError, Options};
-use crate::policy::bounds::SKETCHES_BYTES_MAX;
-use crate::policy::read::map;
-use crate::policy::{Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, quoted};
+use crate::policy::{
+    Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, SKETCHES_BYTES_MAX, map,
+    quoted,
+};
 use crate::table::Entry;
 
 /// A Service Level Objective: a rate, a burst and the law that enforces them.

@@ -1,6 +1,6 @@
 //! Judges of ACKs (SPOE.txt 3.2.7, 3.4).
 
-use crate::conformance::exchange::Judged;
+use crate::conformance::Judged;
 use crate::conformance::judges::ensure;
 use crate::conformance::transcript::{End, Received, Transcript};
 use spop::{Ack, Action, AgentHello, Frame, Head, Kind};

@@ -1,8 +1,7 @@
 //! Judges of the end of a connection (SPOE.txt 3.2.8, 3.2.9, 3.5).
 
-use crate::conformance::exchange::Judged;
 use crate::conformance::judges::{ensure, number, string};
-use crate::conformance::transcript::{End, Transcript};
+use crate::conformance::{End, Judged, Transcript};
 use spop::{Frame, Head, Kind};
 
 /// The name of the AGENT-DISCONNECT in a reason.

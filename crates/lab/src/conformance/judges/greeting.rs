@@ -1,8 +1,7 @@
 //! Judges of the agent's hello (SPOE.txt 3.2.4, 3.2.5).
 
-use crate::conformance::exchange::Judged;
 use crate::conformance::judges::{ensure, item, mandatory, number, string};
-use crate::conformance::transcript::Transcript;
+use crate::conformance::{Judged, Transcript};
 use spop::{Data, FRAME_BYTES_MIN, Frame, Head, Kind};
 
 /// The name of the AGENT-HELLO in a reason.

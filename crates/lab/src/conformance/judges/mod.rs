@@ -6,7 +6,7 @@ pub(super) mod greeting;
 
 use spop::{Data, Frame, items};
 
-use crate::conformance::exchange::Judged;
+use crate::conformance::Judged;
 
 fn ensure(holds: bool, reason: impl Into<String>) -> Judged {
     if holds { Ok(()) } else { Err(reason.into()) }

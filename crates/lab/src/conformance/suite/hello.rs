@@ -2,15 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use crate::conformance::exchange::Exchanges;
 use crate::conformance::frames::{ENGINE_ID, HELLO, Item, OFFERED_BYTES, hello, hello_of};
 use crate::conformance::judges::acks::acks;
 use crate::conformance::judges::ends::{closes, refuses_as};
 use crate::conformance::judges::greeting::{
     agrees_on_a_version_or_refuses, answers, greets, has_capabilities, has_frame_size, has_version, sets_fin,
 };
-use crate::conformance::setting::Setting;
 use crate::conformance::suite::{first, greeted_by, in_pieces, only};
+use crate::conformance::{Exchanges, Setting};
 use spop::{Data, HaproxyHello};
 
 const VERSION: Item<'static> = (b"supported-versions", Data::Str(b"2.0"));

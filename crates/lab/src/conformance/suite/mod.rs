@@ -4,10 +4,8 @@ mod hello;
 mod notify;
 mod wrong;
 
-use crate::conformance::exchange::{Exchange, Exchanges, Turn};
 use crate::conformance::frames::{HELLO, hello};
-use crate::conformance::setting::Setting;
-use crate::conformance::transcript::Until;
+use crate::conformance::{Exchange, Exchanges, Setting, Turn, Until};
 
 /// The exchanges. The first one is the plain handshake, whose result the others build on.
 pub(crate) fn exchanges(setting: &Setting) -> Vec<Exchange> {

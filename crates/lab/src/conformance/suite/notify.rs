@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::conformance::exchange::{Exchanges, Turn};
 use crate::conformance::frames::{flagged, frame, goodbye, notify_of};
 use crate::conformance::judges::acks::{
     acks, acks_beside_abort, acks_or_refuses, are_actions, are_not_empty, fit, name_variables, set_fin,
@@ -10,7 +9,7 @@ use crate::conformance::judges::acks::{
 use crate::conformance::judges::ends::{closes, gives_a_reason, leaves};
 use crate::conformance::setting::{Needs, Setting, UNKNOWN};
 use crate::conformance::suite::{greeted, in_pieces, in_turn, refused};
-use crate::conformance::transcript::Until;
+use crate::conformance::{Exchanges, Turn, Until};
 use spop::{Data, Head, Kind};
 
 /// The last number of each length of a varint up to 31 bits, and the first of the next.

@@ -2,13 +2,11 @@
 
 use std::iter;
 
-use crate::conformance::exchange::{Exchanges, Turn};
 use crate::conformance::frames::{HELLO, flagged, frame, goodbye, hello, notify_of};
 use crate::conformance::judges::acks::acks_nothing;
 use crate::conformance::judges::ends::{closes, leaves, refuses, refuses_as};
-use crate::conformance::setting::{Needs, Setting};
 use crate::conformance::suite::{only, refused, unread};
-use crate::conformance::transcript::Until;
+use crate::conformance::{Exchanges, Needs, Setting, Turn, Until};
 use spop::{Head, Kind};
 
 /// A message without arguments.
