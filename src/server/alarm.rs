@@ -64,7 +64,7 @@ impl Alarm {
         }
         let _waiting = Waiting(self);
         loop {
-            // A ring from here on is heard. It may be late for another grain, and too early for this one.
+            // A ring from here on ends the wait. It may be late for another grain, and too early for this one.
             let ring = self.bells[grain as usize % BELLS].notified();
             if due <= Instant::now() {
                 return;
