@@ -301,7 +301,7 @@ impl Conversation {
         fields().for_each(|(name, value)| draft.field(name, value));
         batch.keep_draft();
 
-        agent.throttle.decide(&batch, now, || Sample::from_bits(rng.u64(..)), &mut decisions);
+        agent.throttle.decide(&batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
         let decision = &mut decisions[0];
         if let Some(refusal) = options.refusal(decision.verdict) {
             agent.throttle.refuse(&policy, decision, refusal, now);

@@ -354,7 +354,7 @@ impl Conversation {
         let Conversation { rng, out, agent, .. } = self;
         let (batch, mut decisions) = (&questions.batch, Decisions::new());
 
-        agent.throttle.decide(batch, now, || Sample::from_bits(rng.u64(..)), &mut decisions);
+        agent.throttle.decide(batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
         agent.observer.decided(batch, &decisions, agent.throttle.table(), rng, |number| batch.fields(number));
         for (decision, &(id, wants_quota)) in decisions.iter().zip(&questions.asked) {
             let quota =

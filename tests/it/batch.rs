@@ -151,7 +151,7 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
         if gap.is_some() || batch.is_full() {
             let mut drawn = draws.drain(..);
             throttle.sweep(now);
-            throttle.decide(&batch, now, || Sample::from_bits(drawn.next().unwrap()), &mut decisions);
+            throttle.decide(&batch, now, &mut || Sample::from_bits(drawn.next().unwrap()), &mut decisions);
             all.extend(decisions.iter().copied());
             batch.clear();
         }

@@ -154,7 +154,7 @@ impl Agent {
             }
             bytes = &bytes[length..];
             if batch.is_full() || bytes.is_empty() {
-                self.throttle.decide(&batch, self.now, || Sample::MIDDLE, &mut decisions);
+                self.throttle.decide(&batch, self.now, &mut || Sample::MIDDLE, &mut decisions);
                 for (id, decision) in ids.iter().zip(&decisions) {
                     haproxy::answer_verdict(*id, decision, KeySecret::KNOWN, None, &mut self.out);
                 }

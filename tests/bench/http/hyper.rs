@@ -72,8 +72,8 @@ impl Check {
         }
         batch.keep_draft();
         let now = Timestamp::from_millis(1_700_000_000_000) + self.started.elapsed();
-        let sample = || Sample::from_bits(Rng::new().u64(..));
-        self.throttle.decide(&batch, now, sample, &mut decisions);
+        let mut sample = || Sample::from_bits(Rng::new().u64(..));
+        self.throttle.decide(&batch, now, &mut sample, &mut decisions);
         decisions[0]
     }
 }

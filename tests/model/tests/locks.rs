@@ -99,7 +99,7 @@ fn no_request_of_a_batch_is_lost() {
                     batch.push(&request);
                 }
                 let mut decisions = Decisions::new();
-                throttle.decide(&batch, now, || Sample::MIDDLE, &mut decisions);
+                throttle.decide(&batch, now, &mut || Sample::MIDDLE, &mut decisions);
                 let entry = entry(&throttle, keys(&throttle, &Request::new())[0]);
                 // One of them has left the second that counts.
                 assert!(entry.gpc0_rate.read(now.ticks_ms()) >= entry.http_req_cnt - 1, "{entry:?}");

@@ -177,7 +177,7 @@ impl<'p> Batch<'p, '_> {
     ///
     /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an
     /// operator has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
-    pub fn classify(&self, now: Timestamp, each: impl FnMut(Cases<'p>)) {
+    pub fn classify(&self, now: Timestamp, each: impl FnMut(&Cases<'p>)) {
         let blocked = self.blocked_at(now);
         self.walk(blocked, |_, _| {}, each);
     }
@@ -196,7 +196,7 @@ impl<'p> Batch<'p, '_> {
     pub(super) fn classify_traced(
         &self,
         trace: impl FnMut(&'p LookupMap, Option<Pattern>),
-        each: impl FnMut(Cases<'p>),
+        each: impl FnMut(&Cases<'p>),
     ) {
         self.walk(0, trace, each);
     }
@@ -206,7 +206,7 @@ impl<'p> Batch<'p, '_> {
         &self,
         blocked: u32,
         mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
-        mut each: impl FnMut(Cases<'p>),
+        mut each: impl FnMut(&Cases<'p>),
     ) {
         let policy = self.policy();
         let mut answers = [Answer::NEXT; BATCH_MAX];
@@ -231,7 +231,7 @@ impl<'p> Batch<'p, '_> {
                 Some(Some(blocks)) => blocks.find(values),
                 _ => None,
             };
-            each(policy.cases_from(answer, values, blocked, &mut trace));
+            each(&policy.cases_from(answer, values, blocked, &mut trace));
         }
     }
 }
@@ -274,7 +274,7 @@ impl Policy {
         let mut batch = Batch::of(self);
         batch.push(request);
         let mut only = None;
-        batch.classify_traced(|_, _| {}, |cases| only = Some(cases));
+        batch.classify_traced(|_, _| {}, |cases| only = Some(cases.clone()));
         only.expect("a batch of one has one answer")
     }
 

@@ -36,14 +36,14 @@ impl Throttle {
     ///     batch.push(&Request::new());
     /// }
     /// let mut decisions = Decisions::new();
-    /// throttle.decide(&batch, Timestamp::from_millis(60_000), || Sample::MIDDLE, &mut decisions);
+    /// throttle.decide(&batch, Timestamp::from_millis(60_000), &mut || Sample::MIDDLE, &mut decisions);
     /// assert_eq!(decisions.iter().map(|decision| decision.remaining).collect::<Vec<_>>(), [9_999, 9_998]);
     /// ```
     pub fn decide(
         &self,
         batch: &Batch<'_, '_>,
         now: Timestamp,
-        mut sample: impl FnMut() -> Sample,
+        sample: &mut dyn FnMut() -> Sample,
         decisions: &mut Decisions,
     ) {
         decisions.clear();
@@ -88,7 +88,7 @@ impl Throttle {
         let mut batch = Batch::of(&policy);
         batch.push(request);
         let mut decisions = Decisions::new();
-        self.decide(&batch, now, || sample, &mut decisions);
+        self.decide(&batch, now, &mut || sample, &mut decisions);
         decisions[0]
     }
 

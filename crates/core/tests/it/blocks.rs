@@ -148,12 +148,12 @@ fn a_field_that_no_policy_uses_is_compared_from_the_next_batch_on() {
     block(&throttle, &[("path", "/x")], 10).unwrap();
     early.push(&request(&[("path", "/x")]));
     let mut decisions = Decisions::new();
-    throttle.decide(&early, START, || Sample::MIDDLE, &mut decisions);
+    throttle.decide(&early, START, &mut || Sample::MIDDLE, &mut decisions);
     assert_eq!(decisions[0].verdict, Verdict::Pass, "this batch has no place for a path");
     early.clear();
     early.push(&request(&[("owner", "ann"), ("path", "/x")]));
     early.push(&request(&[("path", "/y")]));
-    throttle.decide(&early, START, || Sample::MIDDLE, &mut decisions);
+    throttle.decide(&early, START, &mut || Sample::MIDDLE, &mut decisions);
     assert_eq!([decisions[0].verdict, decisions[1].verdict], [DENY(10), Verdict::Pass]);
     assert_eq!(early.fields(0).count(), 2, "the field can be logged");
 }
@@ -218,7 +218,7 @@ fn a_block_begins_within_a_batch() {
     let mut batch = Batch::of(&policy);
     (0..4).for_each(|_| batch.push(&request(&[("website", "shop.example")])));
     let mut decisions = Decisions::new();
-    throttle.decide(&batch, START, || Sample::MIDDLE, &mut decisions);
+    throttle.decide(&batch, START, &mut || Sample::MIDDLE, &mut decisions);
     let verdicts: Vec<_> = decisions.iter().map(|decision| decision.verdict).collect();
     assert_eq!(verdicts, [Verdict::Pass, DENY(1), DENY(60), DENY(60)]);
 }
