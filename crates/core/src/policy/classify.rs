@@ -7,7 +7,7 @@ use crate::base::{
 };
 use crate::law::Judgement;
 use crate::policy::{
-    Answer, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values,
+    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values,
 };
 use crate::table::Sketch;
 
@@ -178,15 +178,15 @@ impl<'p> Batch<'p, '_> {
     /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an
     /// operator has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
     pub fn classify(&self, now: Timestamp, each: impl FnMut(&Cases<'p>)) {
-        let blocked = self.blocked_at(now);
-        self.walk(blocked, |_, _| {}, each);
+        let blocks = self.policy().blocks.in_force();
+        let blocks = blocks.as_deref().and_then(Option::as_deref);
+        self.walk(blocks, self.blocked_at(blocks, now), |_, _| {}, each);
     }
 
     /// The rows that an operator has blocked, as bits.
-    fn blocked_at(&self, now: Timestamp) -> u32 {
+    fn blocked_at(&self, blocks: Option<&BlockIndex>, now: Timestamp) -> u32 {
         const { assert!(BATCH_MAX <= u32::BITS as usize) };
-        let blocks = self.policy().blocks.in_force();
-        let Some(Some(blocks)) = blocks.as_deref() else { return 0 };
+        let Some(blocks) = blocks else { return 0 };
         let is_blocked = |values| blocks.find(values).is_some_and(|blocked| blocked.holds_at(now));
         self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
@@ -198,12 +198,14 @@ impl<'p> Batch<'p, '_> {
         trace: impl FnMut(&'p LookupMap, Option<Pattern>),
         each: impl FnMut(&Cases<'p>),
     ) {
-        self.walk(0, trace, each);
+        let blocks = self.policy().blocks.in_force();
+        self.walk(blocks.as_deref().and_then(Option::as_deref), 0, trace, each);
     }
 
     /// `blocked`: rows whose values are searched for in no map.
     fn walk(
         &self,
+        blocks: Option<&BlockIndex>,
         blocked: u32,
         mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
         mut each: impl FnMut(&Cases<'p>),
@@ -225,12 +227,8 @@ impl<'p> Batch<'p, '_> {
                 }
             }
         }
-        let blocks = policy.blocks.in_force();
         for (values, answer) in self.rows().zip(answers) {
-            let blocked = match blocks.as_deref() {
-                Some(Some(blocks)) => blocks.find(values),
-                _ => None,
-            };
+            let blocked = blocks.and_then(|blocks| blocks.find(values));
             each(&policy.cases_from(answer, values, blocked, &mut trace));
         }
     }

@@ -50,6 +50,7 @@ impl Networks {
     }
 
     /// Each family is also looked up among the networks of the other, after its own, as in HAProxy.
+    #[inline]
     pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
         let rest = Rest::new(rest, &self.hasher);
         let in_ipv4 = |v4: Ipv4Addr| self.ipv4.find(ipv4_bits(v4), rest, text, &self.hasher);
@@ -207,6 +208,7 @@ impl<B: Bits> Family<B> {
         &mut self.lengths[place]
     }
 
+    #[inline]
     fn find(&self, bits: u128, rest: Rest<'_>, text: &[u8], hasher: &DefaultHashBuilder) -> Option<Pattern> {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
