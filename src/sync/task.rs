@@ -130,7 +130,7 @@ impl<'n> Task<'n> {
         loop {
             let open = Store::open(&self.node.config, self.own);
             let error = match self.meanwhile_alone(open).await {
-                Ok(mut store) => self.spop_state(&mut store).await,
+                Ok(mut store) => self.sync(&mut store).await,
                 Err(error) => error,
             };
             self.fails(&error);
@@ -140,7 +140,7 @@ impl<'n> Task<'n> {
     }
 
     /// Talks to the store until it fails.
-    async fn spop_state(&mut self, store: &mut Store) -> StoreError {
+    async fn sync(&mut self, store: &mut Store) -> StoreError {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.beaten = None;

@@ -3,7 +3,8 @@
 //! ```text
 //! request ─▶ Cluster::judge ─▶ Judgement      at once, by what this node knows
 //!              LocalBudget: a key that is hardly used is not reported
-//!              LocalView: what this node knows of a shared key, as View, CountView or LeaseView
+//!              LocalView: what this node knows of a shared key, one of three by its mode (share.rs): View (this node's
+//!              share of a rate is computed there), CountView or LeaseView
 //! LocalView ─▶ Arguments ─▶ the store's record ─▶ Answer ─▶ LocalView   every period; no request waits for it
 //! ```
 //! The store keeps one theoretical arrival time (TAT) for a key, and all nodes charge it in arrears. Between two
