@@ -329,6 +329,7 @@ rm -f /var/lib/man-db/auto-update
 # The machine may have slowlane, installed as the README says, and files beside it. Here each story begins without.
 dpkg --purge --force-all slowlane || true
 if id slowlane; then userdel slowlane; fi
+rm -rf /var/lib/slowlane
 find /etc /usr /var/lib/systemd /var/log -xdev -name '*slowlane*' -prune -exec rm -rf {} +
 "#;
 
@@ -393,10 +394,14 @@ grep '^# mine$' /etc/slowlane/policy/slo.map
 id slowlane
 dpkg -i /mnt/1.deb
 grep '^# mine$' /etc/slowlane/policy/slo.map
-install -d -o slowlane -g slowlane /var/log/slowlane
+install -d -o slowlane -g slowlane /var/log/slowlane /var/lib/slowlane
+touch /var/lib/slowlane/state
+dpkg -r slowlane
+[ -e /var/lib/slowlane/state ]
 dpkg -P slowlane
 fails [ -e /etc/slowlane ]
 fails [ -e /var/log/slowlane ]
+fails [ -e /var/lib/slowlane ]
 fails [ -e /usr/share/slowlane ]
 fails id slowlane
 [ -z "$(find /etc /usr /var/lib/systemd -name '*slowlane*')" ]
@@ -497,6 +502,7 @@ dpkg -P slowlane
 fails systemctl is-active slowlane.service
 fails systemctl is-active slowlane.socket
 fails ask 9002 /readyz
+fails [ -e /var/lib/slowlane ]
 [ -z "$(find /etc /usr /var/lib/systemd /var/log /run -xdev -name '*slowlane*')" ]
 "#,
     );
@@ -544,7 +550,7 @@ fn the_dockerfile_names_the_compiler_that_cargo_asks_for() {
 /// The files that `include_str!` puts into the program, from the top of the sources.
 fn included() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut folders = vec![project("src")];
+    let mut folders = vec![project("src"), project("crates")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
@@ -563,6 +569,14 @@ fn included() -> BTreeSet<String> {
     found
 }
 
+/// The folders of the crates of this project that the program depends on.
+fn local_crates() -> Vec<String> {
+    let manifest = fs::read_to_string(project("Cargo.toml")).unwrap();
+    let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap();
+    let paths = dependencies.split("path = \"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    paths.filter(|path| path.starts_with("crates/")).map(str::to_owned).collect()
+}
+
 /// What `.dockerignore` keeps out, the Dockerfile cannot copy; and what it does not copy before it builds, cargo cannot read.
 #[test]
 fn the_image_is_built_of_all_that_the_program_includes() {
@@ -577,7 +591,11 @@ fn the_image_is_built_of_all_that_the_program_includes() {
     let copied = copied(before);
     let included = included();
     assert!(included.len() > 10, "{included:?}");
-    for file in included.iter().map(String::as_str).chain(["Cargo.toml", "Cargo.lock", "src/main.rs"]) {
+    let crates = local_crates();
+    assert!(crates.len() >= 3, "{crates:?}");
+    let manifests = crates.iter().map(|folder| format!("{folder}/Cargo.toml"));
+    let files: Vec<String> = included.into_iter().chain(manifests).collect();
+    for file in files.iter().map(String::as_str).chain(["Cargo.toml", "Cargo.lock", "src/main.rs"]) {
         let is_copied = copied.iter().any(|source| Path::new(file).starts_with(source));
         assert!(is_copied, "{file} is not there when the image is built");
     }
