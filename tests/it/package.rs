@@ -350,9 +350,11 @@ fn newer(package: &Path, path: &Path) {
 
 #[test]
 fn it_is_installed_upgraded_and_removed_in_a_container() {
+    let blocks = Page::read("doc/book/install.md").section("Without systemd").all_blocks();
+    let script = blocks.iter().find(|block| block.text.starts_with("#!/bin/sh\n")).unwrap();
     elsewhere(
         &[],
-        r#"
+        &r#"
 export DEBIAN_FRONTEND=noninteractive
 fails id slowlane
 dpkg -i /mnt/1.deb
@@ -361,8 +363,23 @@ getent passwd slowlane | grep -q ':/nonexistent:/usr/sbin/nologin$'
 getent shadow slowlane | grep '^slowlane:[!*]'
 slowlane check --config /etc/slowlane/slowlane.toml
 
-# As its user, who can write nothing of it; the directory is the service's.
-install -d -o slowlane -g slowlane /run/slowlane
+# Without the directories of systemd's unit it does not start. The script of the manual makes them.
+rm -rf /run/slowlane /var/lib/slowlane
+fails slowlane run --config /etc/slowlane/slowlane.toml
+cat >/root/serve <<'END'
+SCRIPT
+END
+sh /root/serve &
+agent=$!
+eventually ask 9002 /readyz
+[ "$(ps -o user= -p $agent)" = slowlane ]
+[ -S /run/slowlane/admin.sock ]
+awk '/^Max open files/ { exit $4 != 262144 }' /proc/$agent/limits
+kill $agent
+wait $agent
+[ -s /var/lib/slowlane/state ]
+
+# As its user, who can write nothing of it.
 setpriv --reuid slowlane --regid slowlane --clear-groups --inh-caps=-all \
     sh -c '! [ -w /etc/slowlane ] && ! [ -w /etc/slowlane/slowlane.toml ] && ! [ -w /etc/slowlane/policy/slo.map ]'
 setpriv --reuid slowlane --regid slowlane --clear-groups --inh-caps=-all \
@@ -405,7 +422,8 @@ fails [ -e /var/lib/slowlane ]
 fails [ -e /usr/share/slowlane ]
 fails id slowlane
 [ -z "$(find /etc /usr /var/lib/systemd -name '*slowlane*')" ]
-"#,
+"#
+        .replace("SCRIPT", script.text.trim_end()),
     );
 }
 
