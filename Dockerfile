@@ -10,6 +10,7 @@
 FROM rust:1.88-slim-bookworm AS build
 WORKDIR /build
 COPY Cargo.toml Cargo.lock README.md slowlane.toml ./
+COPY crates crates
 COPY src src
 # These are built into the program, which prints them.
 COPY haproxy haproxy

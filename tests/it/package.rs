@@ -329,6 +329,7 @@ rm -f /var/lib/man-db/auto-update
 # The machine may have slowlane, installed as the README says, and files beside it. Here each story begins without.
 dpkg --purge --force-all slowlane || true
 if id slowlane; then userdel slowlane; fi
+rm -rf /var/lib/slowlane
 find /etc /usr /var/lib/systemd /var/log -xdev -name '*slowlane*' -prune -exec rm -rf {} +
 "#;
 
@@ -349,9 +350,11 @@ fn newer(package: &Path, path: &Path) {
 
 #[test]
 fn it_is_installed_upgraded_and_removed_in_a_container() {
+    let blocks = Page::read("doc/book/install.md").section("Without systemd").all_blocks();
+    let script = blocks.iter().find(|block| block.text.starts_with("#!/bin/sh\n")).unwrap();
     elsewhere(
         &[],
-        r#"
+        &r#"
 export DEBIAN_FRONTEND=noninteractive
 fails id slowlane
 dpkg -i /mnt/1.deb
@@ -360,8 +363,24 @@ getent passwd slowlane | grep -q ':/nonexistent:/usr/sbin/nologin$'
 getent shadow slowlane | grep '^slowlane:[!*]'
 slowlane check --config /etc/slowlane/slowlane.toml
 
-# As its user, who can write nothing of it; the directory is the service's.
-install -d -o slowlane -g slowlane /run/slowlane
+# Without the directories of systemd's unit it does not start. The script of the manual makes them.
+rm -rf /run/slowlane /var/lib/slowlane
+fails slowlane run --config /etc/slowlane/slowlane.toml
+cat >/root/serve <<'END'
+SCRIPT
+END
+sh /root/serve &
+agent=$!
+eventually ask 9002 /readyz
+[ "$(ps -o user= -p $agent)" = slowlane ]
+[ -S /run/slowlane/admin.sock ]
+# Not every container may raise the limit.
+if (ulimit -n 262144); then awk '/^Max open files/ { exit $4 != 262144 }' /proc/$agent/limits; fi
+kill $agent
+wait $agent
+[ -s /var/lib/slowlane/state ]
+
+# As its user, who can write nothing of it.
 setpriv --reuid slowlane --regid slowlane --clear-groups --inh-caps=-all \
     sh -c '! [ -w /etc/slowlane ] && ! [ -w /etc/slowlane/slowlane.toml ] && ! [ -w /etc/slowlane/policy/slo.map ]'
 setpriv --reuid slowlane --regid slowlane --clear-groups --inh-caps=-all \
@@ -393,14 +412,19 @@ grep '^# mine$' /etc/slowlane/policy/slo.map
 id slowlane
 dpkg -i /mnt/1.deb
 grep '^# mine$' /etc/slowlane/policy/slo.map
-install -d -o slowlane -g slowlane /var/log/slowlane
+install -d -o slowlane -g slowlane /var/log/slowlane /var/lib/slowlane
+touch /var/lib/slowlane/state
+dpkg -r slowlane
+[ -e /var/lib/slowlane/state ]
 dpkg -P slowlane
 fails [ -e /etc/slowlane ]
 fails [ -e /var/log/slowlane ]
+fails [ -e /var/lib/slowlane ]
 fails [ -e /usr/share/slowlane ]
 fails id slowlane
 [ -z "$(find /etc /usr /var/lib/systemd -name '*slowlane*')" ]
-"#,
+"#
+        .replace("SCRIPT", script.text.trim_end()),
     );
 }
 
@@ -497,6 +521,7 @@ dpkg -P slowlane
 fails systemctl is-active slowlane.service
 fails systemctl is-active slowlane.socket
 fails ask 9002 /readyz
+fails [ -e /var/lib/slowlane ]
 [ -z "$(find /etc /usr /var/lib/systemd /var/log /run -xdev -name '*slowlane*')" ]
 "#,
     );
@@ -544,7 +569,7 @@ fn the_dockerfile_names_the_compiler_that_cargo_asks_for() {
 /// The files that `include_str!` puts into the program, from the top of the sources.
 fn included() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut folders = vec![project("src")];
+    let mut folders = vec![project("src"), project("crates")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
@@ -563,6 +588,14 @@ fn included() -> BTreeSet<String> {
     found
 }
 
+/// The folders of the crates of this project that the program depends on.
+fn local_crates() -> Vec<String> {
+    let manifest = fs::read_to_string(project("Cargo.toml")).unwrap();
+    let (dependencies, _) = manifest.split_once("[dev-dependencies]").unwrap();
+    let paths = dependencies.split("path = \"").skip(1).map(|rest| rest.split('"').next().unwrap());
+    paths.filter(|path| path.starts_with("crates/")).map(str::to_owned).collect()
+}
+
 /// What `.dockerignore` keeps out, the Dockerfile cannot copy; and what it does not copy before it builds, cargo cannot read.
 #[test]
 fn the_image_is_built_of_all_that_the_program_includes() {
@@ -577,7 +610,11 @@ fn the_image_is_built_of_all_that_the_program_includes() {
     let copied = copied(before);
     let included = included();
     assert!(included.len() > 10, "{included:?}");
-    for file in included.iter().map(String::as_str).chain(["Cargo.toml", "Cargo.lock", "src/main.rs"]) {
+    let crates = local_crates();
+    assert!(crates.len() >= 3, "{crates:?}");
+    let manifests = crates.iter().map(|folder| format!("{folder}/Cargo.toml"));
+    let files: Vec<String> = included.into_iter().chain(manifests).collect();
+    for file in files.iter().map(String::as_str).chain(["Cargo.toml", "Cargo.lock", "src/main.rs"]) {
         let is_copied = copied.iter().any(|source| Path::new(file).starts_with(source));
         assert!(is_copied, "{file} is not there when the image is built");
     }

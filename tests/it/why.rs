@@ -49,6 +49,32 @@ fn the_manual_shows_what_it_really_says_of_files() {
     assert_eq!((code, out.as_str()), (0, outcome), "{command}");
 }
 
+/// The outputs that the chapter on troubleshooting shows for the shipped maps, and for a policy with one bucket.
+#[test]
+fn troubleshooting_shows_what_is_really_said_of_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(project("haproxy"), folder.path().join("haproxy")).unwrap();
+    fs::create_dir(folder.path().join("policy")).unwrap();
+    fs::write(folder.path().join("policy/slo.map"), "0 burst=100 rate=50/s\n").unwrap();
+    let mut shown = 0;
+    for block in Page::read("doc/book/troubleshooting.md").blocks("text") {
+        let Some((command, outcome)) =
+            block.text.strip_prefix("$ slowlane ").and_then(|text| text.split_once('\n'))
+        else {
+            continue;
+        };
+        if !command.contains("--policy") {
+            continue;
+        }
+        let args: Vec<&str> = command.split(' ').collect();
+        let Ran { code, out, problems } = crate::cli::ran_in(folder.path(), &args);
+        let problems: String = problems.iter().map(|line| format!("slowlane: {line}\n")).collect();
+        assert_eq!((code, problems + &out), (0, outcome.to_owned()), "{command}");
+        shown += 1;
+    }
+    assert_eq!(shown, 2);
+}
+
 #[test]
 fn files_are_asked_without_a_daemon() {
     let folder = tempfile::tempdir().unwrap();
