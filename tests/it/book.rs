@@ -279,27 +279,45 @@ fn configuration_that_is_shown_is_configuration_that_is_shipped() {
     }
 }
 
-/// The map files of one section are a policy; only SLO 0 is added.
+/// The map files below one heading are a policy; only SLO 0 is added. A config file there has its types and lookups.
 #[test]
 fn policies_that_are_shown_are_served() {
     let mut shown = 0;
-    for section in pages().iter().flat_map(Page::sections) {
-        let maps = section.all_blocks().into_iter().filter(|block| block.label.ends_with(".map"));
+    for part in pages().iter().flat_map(Page::parts) {
+        let maps = part.all_blocks().into_iter().filter(|block| block.label.ends_with(".map"));
         let maps: Vec<_> = maps.collect();
         if maps.is_empty() {
             continue;
         }
+        let place = format!("{}, {}", part.path, part.text.lines().next().unwrap());
         let folder = tempfile::tempdir().unwrap();
         for map in &maps {
+            let path = folder.path().join(&map.label);
+            assert!(!path.exists(), "{place}: two files {}", map.label);
             let first = if map.label == "slo.map" { "0 rate=unlimited\n" } else { "" };
-            fs::write(folder.path().join(&map.label), first.to_owned() + &map.text).unwrap();
+            fs::write(path, first.to_owned() + &map.text).unwrap();
         }
-        let outcome = ran(&["check", "--policy", folder.path().to_str().unwrap()]);
-        let place = format!("{}, {}", section.path, section.text.lines().next().unwrap());
+        let mut args = vec!["check".to_owned(), "--policy".to_owned(), folder.path().display().to_string()];
+        for config in part.blocks("toml") {
+            let path = folder.path().join("slowlane.toml");
+            fs::write(&path, config.text).unwrap();
+            args.extend(["--config".to_owned(), path.display().to_string()]);
+        }
+        let outcome = ran(&args.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{place}");
         shown += 1;
     }
-    assert!(shown > 5, "{shown} policies are shown");
+    assert!(shown > 20, "{shown} policies are shown");
+}
+
+/// The recipes are by task, and there are enough of them to find one's own.
+#[test]
+fn there_are_twenty_recipes_with_their_lines() {
+    let recipes = Page::read("doc/book/recipes.md");
+    let with_maps = |recipe: &&Page| recipe.all_blocks().iter().any(|block| block.label.ends_with(".map"));
+    let parts = recipes.parts();
+    assert!(parts.iter().filter(with_maps).count() >= 18, "with maps");
+    assert!(recipes.text.matches("\n### ").count() >= 20, "in all");
 }
 
 #[test]

@@ -331,6 +331,35 @@ fn plain_compressed_and_piped_logs_are_read() {
     assert_five_pass(&rows, 8);
 }
 
+/// The path is a part of the request line, and headers have items of their own.
+#[test]
+fn a_field_that_a_log_lacks_is_proposed_with_its_item() {
+    let workdir = Workdir::new();
+    workdir.write("access.log", NGINX_LINE.as_bytes());
+    let problems = |field: &str, flag: &[&str]| {
+        let lookup = format!("fields = [\"{field}\"]\nmap = \"{field}.map\"\nmatch = \"str\"\n");
+        workdir.write("slowlane.toml", format!("[[policy.lookups]]\n{lookup}").as_bytes());
+        workdir.write(&format!("policy/{field}.map"), b"/ 2001\n");
+        let problems = workdir.csv(&[&["--config", "slowlane.toml"], flag, &["access.log"]].concat()).1;
+        problems.join("\n")
+    };
+    for (field, haproxy, nginx) in [
+        ("path", "%HP", "$uri"),
+        ("url", "%HU", "$request_uri"),
+        ("user_agent", "%[capture.req.hdr(0)]", "$http_user_agent"),
+        ("x_tenant", "%[capture.req.hdr(0)]", "$http_x_tenant"),
+        ("api_key", "%[var(txn.api_key)]", "$http_x_api_key"),
+    ] {
+        let proposed = format!("like --field {field}={haproxy} or --field {field}={nginx}");
+        let problems = problems(field, &[]);
+        assert!(problems.contains(&proposed), "{field}: {problems}");
+    }
+    for item in ["path=%HP", "path=$uri"] {
+        let problems = problems("path", &["--field", item]);
+        assert!(!problems.contains("do not carry the field path"), "{item}: {problems}");
+    }
+}
+
 #[test]
 fn the_order_of_several_logs_does_not_matter() {
     let (policy, at) = (subject, |hour: u32, source: u32| {

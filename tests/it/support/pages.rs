@@ -50,6 +50,12 @@ impl Page {
         sections.map(|text| Page { path: self.path.clone(), text: text.to_owned() }).collect()
     }
 
+    /// The text after each heading of level 2 or 3.
+    pub fn parts(&self) -> Vec<Page> {
+        let parts = self.text.split("\n## ").flat_map(|section| section.split("\n### ")).skip(1);
+        parts.map(|text| Page { path: self.path.clone(), text: text.to_owned() }).collect()
+    }
+
     /// The section after the heading of this name.
     pub fn section(&self, name: &str) -> Page {
         let wanted =

@@ -209,10 +209,12 @@ impl Run<'_> {
                     "website" => "log the Host (HAProxy: capture request header Host len 64, and --field \
                                   website=%[capture.req.hdr(0)]; nginx: $host), or give --field website=NAME"
                         .to_owned(),
-                    _ => format!(
-                        "name the item that has it, like --field {field}=%[var(txn.{field})] or --field \
-                         {field}=$http_x_{field}"
-                    ),
+                    _ => {
+                        let [haproxy, nginx] = likely_items(field);
+                        format!(
+                            "name the item that has it, like --field {field}={haproxy} or --field {field}={nginx}"
+                        )
+                    }
                 };
                 notes.push(format!(
                     "{whose} do not carry the field {field}, which the policy uses, so requests were decided without \
@@ -281,6 +283,19 @@ impl Run<'_> {
             }
         }
         notes
+    }
+}
+
+/// The items that most likely have a field, in a log of HAProxy and in one of nginx.
+fn likely_items(field: &str) -> [String; 2] {
+    let is_header = ["user_agent", "referer", "origin"].contains(&field) || field.starts_with("x_");
+    match field {
+        // Parts of the request line, which every log has.
+        "method" => ["%HM".into(), "$request_method".into()],
+        "path" => ["%HP".into(), "$uri".into()],
+        "url" => ["%HU".into(), "$request_uri".into()],
+        _ if is_header => ["%[capture.req.hdr(0)]".into(), format!("$http_{field}")],
+        _ => [format!("%[var(txn.{field})]"), format!("$http_x_{field}")],
     }
 }
 
