@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::support::lexicon::BANNED;
-use crate::support::pages::{BESIDE, pages};
+use crate::support::pages::{BESIDE, Page, pages};
 use crate::support::{project, project_files};
 
 /// The most words in a sentence, on average over a file.
@@ -269,6 +269,38 @@ fn sentences_begin_with_their_subject() {
         found.extend(odd.map(|sentence| format!("{path}: {sentence}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// A reader finds each word once, in its place. Other pages of the manual use it.
+#[test]
+fn the_glossary_has_two_dozen_words_of_the_manual() {
+    const GLOSSARY: &str = "doc/book/glossary.md";
+    let others =
+        texts().into_iter().filter(|text| text.path.starts_with("doc/book/") && text.path != GLOSSARY);
+    let manual = others.flat_map(|text| text.paragraphs).collect::<Vec<_>>().join("\n").to_lowercase();
+    let is_used = |word: &str| {
+        manual
+            .match_indices(word)
+            .any(|(at, _)| !manual[..at].ends_with(|c: char| c.is_alphanumeric() || c == '-'))
+    };
+    let mut all = Vec::new();
+    for section in Page::read(GLOSSARY).sections() {
+        let rows = section.text.lines().filter(|line| line.starts_with("| ")).skip(2);
+        let words: Vec<String> =
+            rows.map(|row| row.split('|').nth(1).unwrap().trim().to_lowercase()).collect();
+        assert!(words.is_sorted(), "not in order: {words:?}");
+        all.extend(words);
+    }
+    assert!((20..=30).contains(&all.len()), "{} words", all.len());
+    let wrong: Vec<&String> = all
+        .iter()
+        .filter(|word| {
+            BANNED.contains(&word.as_str())
+                || !is_used(word)
+                || all.iter().filter(|other| other == word).count() > 1
+        })
+        .collect();
+    assert!(wrong.is_empty(), "banned, twice, or on no other page: {wrong:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::project;
 pub const REFERENCE: &str = "doc/book/reference.md";
 
 /// The pages beside the README and the manual.
-pub const BESIDE: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+pub const BESIDE: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/bench/README.md"];
 
 /// A page of the project, or a section of one.
 pub struct Page {
