@@ -8,6 +8,7 @@
 
 mod admin;
 mod arguments;
+mod attach;
 mod block;
 mod check;
 mod completions;
@@ -36,7 +37,7 @@ mod why;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::arguments::RunArguments;
 use crate::daemon;
@@ -72,6 +73,9 @@ enum Command {
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
+    /// Attach slowlane to your own configuration of HAProxy or nginx: prints a diff, and writes it on demand.
+    #[command(subcommand, after_help = attach::EXAMPLES)]
+    Attach(attach::Proxy),
     /// Demonstrate slowlane: after some seconds, it protects an application from a crawler.
     ///
     /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
@@ -141,12 +145,37 @@ enum Command {
     Man(man::Arguments),
 }
 
+/// The commands of `slowlane --help`, by what they are for.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Serve", &["run", "upgrade"]),
+    ("Set up", &["attach", "check", "config", "test", "replay", "simulate"]),
+    ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
+    ("More", &["demo", "spoa-check", "completions", "man"]),
+];
+
+/// The command with its subcommands listed by groups, which clap cannot do.
+fn grouped(command: clap::Command) -> clap::Command {
+    let mut listed = String::new();
+    for (title, names) in GROUPS {
+        listed += &format!("{title}:\n");
+        for sub in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            listed += &format!("  {:11}  {}\n", sub.get_name(), sub.get_about().unwrap_or_default());
+        }
+        listed += "\n";
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
 const RUN_EXAMPLES: &str = include_str!("help/run.txt");
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
+    let result = match cli.unwrap_or_else(|error| error.exit()).command {
         Command::Run(typed) => run(typed),
+        Command::Attach(proxy) => attach::attach(proxy),
         Command::Check(typed) => check::check(typed),
         Command::Config(what) => config::print(what),
         #[cfg(feature = "lab")]
@@ -197,4 +226,20 @@ fn is_read_enough(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group() {
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let command = Cli::command();
+        let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        grouped.retain(|name| cfg!(all(feature = "lab", feature = "top")) || known.contains(name));
+        grouped.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(grouped, known);
+    }
 }

@@ -27,7 +27,7 @@ pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String
 
 /// A duration over zero: all of them are limits.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
+    let text = deserializer.deserialize_str(Text("a duration, like \"60s\""))?;
     match units::duration(&text) {
         Ok(Duration::ZERO) => Err(D::Error::custom(format!("{text:?}: expected more than 0, like 5s"))),
         Ok(duration) => Ok(duration),
@@ -130,6 +130,21 @@ pub(super) fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec
         [] => Err("expected one or more of \"pass\", \"delay\", \"deny\""),
         _ => Ok(()),
     })
+}
+
+/// A text. The error for anything else says what it is.
+struct Text(&'static str);
+
+impl Visitor<'_> for Text {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
 }
 
 /// A whole number within a range.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrayvec::ArrayString;
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::{Decision, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict};
+use slowlane_core::base::{Decision, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict, counted};
 use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
 /// The question of a NOTIFY.
@@ -136,8 +136,10 @@ pub fn answer_verdict(
         .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
         .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
         .set(&SLO, Data::Int64(decision.slo.number().into()))
-        .set(&KEY, Data::Int64(decision.key.bits() as i64))
-        .set(&REMAINING, Data::Int64(decision.remaining.into()));
+        .set(&KEY, Data::Int64(decision.key.bits() as i64));
+    if let Some(remaining) = counted(decision.remaining) {
+        ack = ack.set(&REMAINING, Data::Int64(remaining.into()));
+    }
     if let Some(quota) = quota {
         let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
         write!(policy, "\"{}\";{quota}", decision.slo.number())

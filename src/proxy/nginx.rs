@@ -6,7 +6,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::http::{Answer, Head, StatusCode};
-use slowlane_core::base::{FIELDS_MAX, Field, KeySecret, Quota, Reply, Value, Verdict, is_same_name, units};
+use slowlane_core::base::{
+    FIELDS_MAX, Field, KeySecret, Quota, Reply, Value, Verdict, counted, is_same_name, units,
+};
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
@@ -208,8 +210,10 @@ pub fn answer<'o>(
         Verdict::Deny { .. } => options.deny,
     })
     .text(VERDICT, reply.verdict.name())
-    .number(SLO, slo.into())
-    .number(REMAINING, reply.remaining.into());
+    .number(SLO, slo.into());
+    if let Some(remaining) = counted(reply.remaining) {
+        answer = answer.number(REMAINING, remaining.into());
+    }
     if let Some(quota) = quota {
         answer =
             answer.text(RATELIMIT, &limit(reply)).header(RATELIMIT_POLICY, format_args!("\"{slo}\";{quota}"));

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use slowlane_core::law::Law;
 
-use crate::cli::ran;
+use crate::cli::{COMMANDS, ran};
 use crate::support::pages::{BESIDE, Page, REFERENCE, pages};
 use crate::support::slowlane::Slowlane;
 use crate::support::tls::Authority;
@@ -130,7 +130,7 @@ fn flags() -> Vec<(String, String)> {
         let mut in_commands = false;
         for line in help.lines() {
             if !line.starts_with(' ') {
-                in_commands = line == "Commands:";
+                in_commands = COMMANDS.contains(&line);
             }
             let mut words = line.split_whitespace();
             match words.next() {

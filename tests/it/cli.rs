@@ -17,6 +17,9 @@ use crate::support::slowlane::BINARY;
 use crate::support::spop::{Line, goodbye, hello};
 use crate::support::{PATIENCE, client, project, skipped};
 
+/// The headings above lists of commands in the help.
+pub const COMMANDS: [&str; 5] = ["Commands:", "Serve:", "Set up:", "Operate:", "More:"];
+
 /// A command that has ended.
 pub struct Ran {
     pub code: i32,
@@ -240,7 +243,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
         (
             &["simulate", "--rate", "5x/s"],
-            "'5x/s' for '--rate <RATE>': expected a number and a period s, m, h, d or month, like 50/s",
+            "'5x/s' for '--rate <RATE>': expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         ),
         (&["test"], "<FILE>..."),
         (&["test", "--json", "--verbose", "a"], "cannot be used with"),
@@ -417,7 +420,7 @@ fn every_problem_of_a_policy_is_told_with_its_line() {
     assert_eq!(
         problems_of(folder.path()),
         [
-            "slo.map:3: rate \"5x/s\": expected a number and a period s, m, h, d or month, like 50/s",
+            "slo.map:3: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
             "slo.map:4: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
             "source.map:3: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
             "website.map:2: SLO 2002 is not in slo.map",
@@ -672,7 +675,7 @@ ipv4_prefix = 33
     let policy = &checked.problems[lines.len()..];
     let expected = [
         format!(
-            "{dir}/./slo.map:1: rate \"5x/s\": expected a number and a period s, m, h, d or month, like 50/s"
+            "{dir}/./slo.map:1: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
         ),
         format!("{dir}/./website.map:1: SLO 2001 is not in slo.map"),
     ];
@@ -686,6 +689,27 @@ ipv4_prefix = 33
         let place = format!("{path}:{line}: ");
         assert!(outcome.iter().any(|problem| problem.starts_with(&place)), "{line}: {outcome:#?}");
     }
+}
+
+#[test]
+fn an_error_names_what_was_probably_meant() {
+    let folder = policy(&[(
+        "slo.map",
+        "0 rate=unlimited\n3001 burst=1 rate=1.5/s\n3002 burst=1 rate=1/s law=token_bucket\n",
+    )]);
+    let dir = folder.path().to_str().unwrap();
+    let slo_map = format!("{dir}/slo.map");
+    let expected = [
+        format!(
+            "{slo_map}:2: rate \"1.5/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
+        ),
+        format!("{slo_map}:3: law \"token_bucket\": did you mean token-bucket?"),
+    ];
+    assert_eq!(ran(&["check", "--policy", dir]).problems, expected);
+    let no_directory = format!(
+        "{slo_map}/slo.map: the policy is the directory of slo.map and the other maps, and this names a file"
+    );
+    assert_eq!(ran(&["check", "--policy", &slo_map]).problems, [no_directory]);
 }
 
 #[test]

@@ -117,7 +117,8 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             ":2: unknown variant `loud`, expected one of `error`, `warn`, `info`, `debug`",
         ),
         // Durations.
-        ("[spop]\ntimeout = 5", ":2: invalid type: integer `5`, expected a string"),
+        ("[spop]\ntimeout = 5", ":2: invalid type: integer `5`, expected a duration, like \"60s\""),
+        ("spop = 9000", ":1: invalid type: integer `9000`, expected the section [spop]"),
         ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
         ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
         ("[table]\nexpire = \"\"", ":2: \"\": expected a number and a unit us, ms, s, m, h or d, like 5s"),

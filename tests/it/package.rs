@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use slowlane_core::law::Law;
 use tempfile::TempDir;
 
+use crate::cli::COMMANDS;
 use crate::support::pages::{Page, pages as in_sources};
 use crate::support::slowlane::BINARY;
 use crate::support::{project, project_files, skipped};
@@ -68,8 +69,11 @@ fn commands() -> BTreeSet<String> {
     let mut unread = vec![Vec::new()];
     while let Some(words) = unread.pop() {
         let help = output(Command::new(BINARY).args(&words).arg("--help"));
-        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-        let listed = listed.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("    "));
+        let mut is_list = false;
+        let listed = help.lines().filter(|line| {
+            is_list = COMMANDS.contains(line) || is_list && !line.is_empty();
+            is_list && line.starts_with("  ") && !line.starts_with("    ")
+        });
         for name in listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
             let words: Vec<String> = words.iter().cloned().chain([name.to_owned()]).collect();
             found.insert(words.join("-"));

@@ -186,10 +186,10 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     // So are the warnings of the start.
     page.shows("#banner", "Policy warning");
     slowlane.replace("slo.map", "0 burst=10000 rate=5x/s\n");
-    page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a number");
+    page.shows("#reloads", "slo.map:1: rate \"5x/s\": expected a whole number");
     // The problem is shown at the top until it is solved.
     page.shows("#banner", "Policy refused, the previous one stays in force (and ");
-    page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a number");
+    page.shows("#banner", "slo.map:1: rate \"5x/s\": expected a whole number");
     page.value("scrollTo(0, 0)");
     assert_eq!(page.value("document.querySelector('#banner').getBoundingClientRect().bottom < 150"), true);
     slowlane.replace("slo.map", SLO_MAP);

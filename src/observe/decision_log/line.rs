@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use slowlane_core::base::{BlockedBy, Decision, Utc, Value, Verdict, is_same_name};
+use slowlane_core::base::{BlockedBy, Decision, Utc, Value, Verdict, counted, is_same_name};
 
 /// The most characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
@@ -26,7 +26,10 @@ pub(super) fn write_line<'a>(
         Some(BlockedBy::Operator(_)) => line.push_str(",\"blocked_by\":\"operator\""),
         Some(BlockedBy::Slo(_)) => line.push_str(",\"blocked_by\":\"slo\""),
     }
-    write!(line, ",\"slo\":{},\"key\":\"{key}\",\"rate\":{rate},\"remaining\":{remaining}", slo.number())?;
+    write!(line, ",\"slo\":{},\"key\":\"{key}\",\"rate\":{rate}", slo.number())?;
+    if let Some(remaining) = counted(remaining) {
+        write!(line, ",\"remaining\":{remaining}")?;
+    }
     write!(line, ",\"cost\":{cost}")?;
     for (number, judged) in decision.judged().iter().filter(|judged| judged.is_dry_run).enumerate() {
         let start = if number == 0 { ",\"dry_run\":{" } else { "," };

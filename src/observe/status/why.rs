@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::observe::status::row::Columns;
 use crate::observe::status::{BlockedKey, PeerCount};
 use slowlane_core::base::{
-    Assurance, Decision, Field, Judged, Key, Kind, Request, Sample, Shown, Timestamp, UNCOUNTED, Value,
-    Verdict, is_same_name, shown, units::left,
+    Assurance, Decision, Field, Judged, Key, Kind, Request, Sample, Shown, Timestamp, Value, Verdict,
+    counted, is_same_name, shown, units::left,
 };
 use slowlane_core::law::Sketch;
 use slowlane_core::policy::{Asked, Explained, Origin, Part, Policy};
@@ -51,8 +51,9 @@ pub struct VerdictFields {
     pub delay_ms: u64,
     #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
-    /// The number of further requests that would pass at once.
-    pub remaining: u32,
+    /// The number of further requests that would pass at once. None without a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<u32>,
 }
 
 /// The verdict of one SLO, with its reasons.
@@ -164,7 +165,12 @@ impl VerdictFields {
             Verdict::Deny { retry_after_s } => Some(retry_after_s),
             Verdict::Pass | Verdict::Delay(_) => None,
         };
-        VerdictFields { verdict: verdict.kind(), delay_ms: verdict.delay_ms(), retry_after_s, remaining }
+        VerdictFields {
+            verdict: verdict.kind(),
+            delay_ms: verdict.delay_ms(),
+            retry_after_s,
+            remaining: counted(remaining),
+        }
     }
 }
 
@@ -312,8 +318,8 @@ impl fmt::Display for VerdictFields {
             (kind, None) => f.write_str(kind.name())?,
         }
         match self.remaining {
-            0 | UNCOUNTED => Ok(()),
-            remaining => write!(f, ", {remaining} more would pass at once"),
+            None | Some(0) => Ok(()),
+            Some(remaining) => write!(f, ", {remaining} more would pass at once"),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::{Decision, KeySecret, Request, Sample, Timestamp, Value, Verdict};
+use slowlane_core::base::{Decision, KeySecret, Request, Sample, Timestamp, Value, Verdict, counted};
 use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::law::Assured;
 use slowlane_core::policy::{Layout, Policy};
@@ -338,7 +338,7 @@ proptest! {
             let (now, name) = (at_ns(at_us * 1_000), format!("site{site}"));
             let why = Why::of(&throttle, &request(&name, cost), now);
             let decision = ask_for(&throttle, &name, cost, now);
-            prop_assert_eq!((why.slo, why.outcome.remaining), (decision.slo.number(), decision.remaining));
+            prop_assert_eq!((why.slo, why.outcome.remaining), (decision.slo.number(), counted(decision.remaining)));
             prop_assert_eq!((why.outcome.verdict, why.outcome.delay_ms), (decision.verdict.kind(), decision.verdict.delay_ms()));
             // What it asks for, whether it gets it or not.
             if assured.has_room(&asked[site], cost, now) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use allocation_counter::measure;
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::{Key, Request, Sample, Timestamp, Value};
+use slowlane_core::base::{Key, Request, Sample, Timestamp, Value, counted};
 use slowlane_core::law::Arrival;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::AuxStore;
@@ -78,7 +78,7 @@ proptest! {
                 let falls_back = throttle.aux_usage().fallbacks > fallbacks;
                 prop_assert_eq!(why.slos[0].formula.starts_with("no auxiliary memory left"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.outcome.delay_ms, decision.verdict.delay_ms());
-                prop_assert_eq!((why.outcome.verdict.name(), why.outcome.remaining), (decision.verdict.name(), decision.remaining));
+                prop_assert_eq!((why.outcome.verdict.name(), why.outcome.remaining), (decision.verdict.name(), counted(decision.remaining)));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
-use slowlane_core::base::{Request, Sample, Value, Verdict};
+use slowlane_core::base::{Request, Sample, Value, Verdict, counted};
 use slowlane_core::law::{Arrival, Law};
 use slowlane_core::table::{Cursor, Found, Page};
 use slowlane_core::throttle::Throttle;
@@ -241,7 +241,7 @@ proptest! {
             prop_assert_eq!(decision, twin.decide_one(&request, now, Sample::MIDDLE));
             prop_assert_eq!(why.outcome.verdict.name(), decision.verdict.name());
             prop_assert_eq!(why.outcome.delay_ms, decision.verdict.delay_ms());
-            prop_assert_eq!(why.outcome.remaining, decision.remaining);
+            prop_assert_eq!(why.outcome.remaining, counted(decision.remaining));
             prop_assert_eq!(why.slo, decision.slo.number());
             let said: Vec<_> = why.slos.iter().map(|slo| (slo.slo, slo.outcome.verdict.name(), slo.key.clone())).collect();
             let judged: Vec<_> = decision.judged().iter().map(|one| (one.slo.number(), one.verdict.name(), Some(one.key.to_string()))).collect();

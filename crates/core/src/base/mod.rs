@@ -48,4 +48,4 @@ pub use ticket::{COUNTED_MAX, Counted, NoTicket, Sealed, Ticket};
 pub use time::{EARLIEST, Timestamp};
 pub use token::{Token, TokenError};
 pub use units::{DURATION_MAX, Period, RATE_MAX_PER_S, Rate, UNLIMITED, UnitError};
-pub use verdict::{Assurance, Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict};
+pub use verdict::{Assurance, Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict, counted};

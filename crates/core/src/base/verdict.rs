@@ -69,6 +69,17 @@ impl Verdict {
 /// The `remaining` of an SLO that did not count the request: any number would pass at once.
 pub const UNCOUNTED: u32 = u32::MAX;
 
+/// The number of remaining requests to show. None without a limit.
+///
+/// ```
+/// use slowlane_core::base::{UNCOUNTED, counted};
+/// assert_eq!((counted(4), counted(UNCOUNTED)), (Some(4), None));
+/// ```
+#[inline]
+pub fn counted(remaining: u32) -> Option<u32> {
+    (remaining != UNCOUNTED).then_some(remaining)
+}
+
 /// The verdict of one SLO on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Judged {

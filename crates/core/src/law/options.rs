@@ -30,7 +30,7 @@ pub enum OptionError {
          confidence takes less", .bytes >> 20, .bytes_max >> 20
     )]
     Memory { error: String, confidence: String, bytes: usize, bytes_max: usize },
-    #[error("law {name:?}: expected one of {}", .names.join(", "))]
+    #[error("law {name:?}: {}", meant(.name, .names))]
     Law { name: String, names: &'static [&'static str] },
     #[error("unknown option {name:?}: {law} takes {}", listed(.known))]
     Unknown { name: String, law: &'static str, known: Vec<&'static str> },
@@ -45,6 +45,15 @@ impl OptionError {
     /// Whether another rate could make the option valid.
     pub(super) fn is_of_rate(&self) -> bool {
         matches!(self, OptionError::Rate { .. })
+    }
+}
+
+/// The name that was meant, if only `_` or capitals differ, or all names.
+fn meant(name: &str, names: &[&str]) -> String {
+    let plain = name.replace('_', "-").to_ascii_lowercase();
+    match names.iter().find(|known| **known == plain) {
+        Some(known) => format!("did you mean {known}?"),
+        None => format!("expected one of {}", names.join(", ")),
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
             ),
             ("burst=1 rate=9/s also=owner assured=0/s", "assured \"0/s\": expected a rate, like 10/s"),
             ("burst=1 rate=9/s also=owner assured=unlimited", "assured \"unlimited\": expected a"),
-            ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a number and a period"),
+            ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a whole number and a period"),
             (
                 "rate=unlimited also=owner assured=1/s",
                 "assured=1/s: rate=unlimited has no limit to apply it to",

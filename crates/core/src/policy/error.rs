@@ -22,6 +22,8 @@ pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
     Unreadable(String),
+    #[error("the policy is the directory of slo.map and the other maps, and this names a file")]
+    NoDirectory,
     #[error("no such file: it holds one SLO per line, at least `{DEFAULT_LINE}`")]
     NoSloMap,
     #[error("SLO 0, for requests that no map names, is missing: add the line `{DEFAULT_LINE}`")]
@@ -139,6 +141,7 @@ impl PolicyErrorKind {
     pub(super) fn of_slo_map(error: &io::Error) -> PolicyErrorKind {
         match error.kind() {
             io::ErrorKind::NotFound => PolicyErrorKind::NoSloMap,
+            io::ErrorKind::NotADirectory => PolicyErrorKind::NoDirectory,
             _ => PolicyErrorKind::Unreadable(error.to_string()),
         }
     }

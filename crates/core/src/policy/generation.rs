@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, UNCOUNTED};
+use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, counted};
 use crate::policy::block_index::Blocks;
 use crate::policy::read::file::read_file;
 use crate::policy::read::size::MapSize;
@@ -241,8 +241,8 @@ impl Policy {
     /// The part of the deciding SLO's quota that a client may see, with `remaining` from the same decision. None if no
     /// SLO counted the request.
     pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
-        let is_counted = remaining != UNCOUNTED;
-        self.slo(slo).filter(|_| is_counted)?.quota()
+        counted(remaining)?;
+        self.slo(slo)?.quota()
     }
 
     /// All SLOs, sorted by id.

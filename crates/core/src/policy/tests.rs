@@ -223,7 +223,9 @@ fn an_answer_is_explained_by_its_line() {
 fn a_window_with_an_unknown_or_zero_rate_is_no_further_problem() {
     assert_eq!(
         errors(&[("slo.map", "0 burst=1 rate=50 law=fixed-window window=100ms\n")]),
-        ["maps/slo.map:1: rate \"50\": expected a number and a period s, m, h, d or month, like 50/s"],
+        [
+            "maps/slo.map:1: rate \"50\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
+        ],
     );
     assert_eq!(errors(&[("slo.map", "0 burst=1 rate=0/s law=fixed-window window=100ms\n")]), [""; 0]);
 }
@@ -256,7 +258,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:2: \"10000\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
-        "maps/slo.map:4: rate \"5x/s\": expected a number and a period s, m, h, d or month, like 50/s",
+        "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
             fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency, sketch",
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",

@@ -90,7 +90,7 @@ impl Plan {
                 fields.add(name, origin);
             }
         }
-        for (name, part) in [("method", Part::Method), ("website", Part::Host)] {
+        for (name, part) in [("method", Part::Method), ("path", Part::Path), ("website", Part::Host)] {
             if is_found(name)
                 && let Some(origin) = Origin::of_request_line(part, &mut items)
             {
