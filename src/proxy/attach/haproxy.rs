@@ -78,7 +78,7 @@ pub fn attach(text: &str, name: Option<&str>, pieces: &Pieces<'_>) -> Result<Att
     let frontend = chosen(&sections, &words, name)?;
     let body = frontend.first + 1..frontend.end;
     let is_rule = |line: &usize| words[*line].first().is_some_and(|word| *word == "http-request");
-    let last_rule = body.clone().filter(is_rule).next_back();
+    let last_rule = body.clone().rfind(is_rule);
     let is_after = |line: &usize| words[*line].first().is_some_and(|word| AFTER_RULES.contains(word));
     let place = body.clone().find(|line| is_after(line) && last_rule.is_none_or(|last| last < *line));
     let mut blocks = vec![
