@@ -8,7 +8,6 @@
 
 mod admin;
 mod arguments;
-mod attach;
 mod block;
 mod check;
 mod completions;
@@ -73,9 +72,6 @@ enum Command {
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
-    /// Attach slowlane to your own configuration of HAProxy or nginx: prints a diff, and writes it on demand.
-    #[command(subcommand, after_help = attach::EXAMPLES)]
-    Attach(attach::Proxy),
     /// Demonstrate slowlane: after some seconds, it protects an application from a crawler.
     ///
     /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
@@ -148,7 +144,7 @@ enum Command {
 /// The commands of `slowlane --help`, by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
-    ("Set up", &["attach", "check", "config", "test", "replay", "simulate"]),
+    ("Set up", &["check", "config", "test", "replay", "simulate"]),
     ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
@@ -175,7 +171,6 @@ pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
     let result = match cli.unwrap_or_else(|error| error.exit()).command {
         Command::Run(typed) => run(typed),
-        Command::Attach(proxy) => attach::attach(proxy),
         Command::Check(typed) => check::check(typed),
         Command::Config(what) => config::print(what),
         #[cfg(feature = "lab")]

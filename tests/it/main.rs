@@ -9,7 +9,6 @@
 
 mod access;
 mod allocations;
-mod attach;
 mod bad_http;
 mod bad_spop;
 mod batch;

@@ -332,6 +332,29 @@ fn what_slowlane_cannot_read_is_refused() {
     assert_eq!(app.count(), 1);
 }
 
+/// nginx starts a subrequest at the rewrites of its server.
+#[test]
+fn rewrites_and_caches_of_a_server_do_not_reach_the_query() {
+    let server = |lines: &'static str| ("include slowlane.conf;", format!("include slowlane.conf;\n{lines}"));
+    let cache = "http {\nproxy_cache_path cache keys_zone=z:1m;\nproxy_cache z;\nproxy_cache_valid any 5m;";
+    let edits = [
+        server("if (!-e $request_filename) { rewrite ^/(.*)$ /index.php?q=$1 last; }"),
+        server("rewrite ^/(.*)$ /app/$1 break;"),
+        server("rewrite ^([^.]*[^/])$ $1/ permanent;"),
+        server("if ($uri !~ ^/app) { return 404; }"),
+        server("proxy_store on; root cache;"),
+        ("http {", cache.to_owned()),
+    ];
+    for (what, with) in edits {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let nginx = Nginx::with(&slowlane.http.to_string(), app.address, |text| replace(&text, what, &with));
+        let get = |path: &str| nginx.client().request("GET", path, &[("Host", "denied.example")], "").status;
+        assert_eq!([get("/app/1/"), get("/app/2/")], [200, 429], "{with}");
+        assert_eq!(app.count(), 1, "{with}");
+        assert!([404, 429].contains(&get("/slowlane-check")), "nobody asks from outside: {with}");
+    }
+}
+
 /// The mistake of an operator: nginx does not take a 429 as an answer.
 #[test]
 fn a_wrong_query_lets_nothing_pass() {
