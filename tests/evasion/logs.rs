@@ -47,7 +47,8 @@ pub struct Counted {
     pub fields: HashMap<String, serde_json::Value>,
     pub key: String,
     pub verdict: String,
-    pub remaining: u64,
+    /// None without a limit.
+    pub remaining: Option<u64>,
 }
 
 impl Counted {
@@ -70,7 +71,7 @@ impl Counted {
             fields.insert((*name).to_owned(), values.next().unwrap_or_default().into());
         }
         let verdict = "pass".to_owned();
-        Some(Counted { fields, key, verdict, remaining: 0 })
+        Some(Counted { fields, key, verdict, remaining: None })
     }
 
     pub fn field(&self, name: &str) -> String {

@@ -234,7 +234,7 @@ impl Rig {
         if let Some(counted) = counted.iter().find(|counted| counted.verdict != "pass") {
             return outcome(format!("was judged {counted:?}"));
         }
-        let left = counted.iter().map(|counted| counted.remaining).min()?;
+        let left = counted.iter().filter_map(|counted| counted.remaining).min()?;
         let is_charged = self.kind.counter() == Counter::Asks && left != BYSTANDER_BURST - asked;
         if is_charged { outcome(format!("has {left} requests left after {asked}")) } else { None }
     }

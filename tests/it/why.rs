@@ -33,15 +33,15 @@ fn refused(args: &[&str]) -> String {
     problems.into_iter().next().unwrap()
 }
 
-/// The code blocks in a section of the manual's chapter on monitoring.
-pub fn examples(section: &str) -> Vec<String> {
-    let section = Page::read("doc/book/monitoring.md").section(section);
+/// The code blocks in a section of a page of the manual.
+pub fn examples(page: &str, section: &str) -> Vec<String> {
+    let section = Page::read(page).section(section);
     section.all_blocks().into_iter().map(|block| block.text).collect()
 }
 
 #[test]
 fn the_manual_shows_what_it_really_says_of_files() {
-    let shown = &examples("Ask why")[0];
+    let shown = &examples("doc/book/monitoring.md", "Ask why")[0];
     let (command, outcome) = shown.split_once('\n').unwrap();
     let command = command.strip_prefix("$ slowlane ").expect("a command comes first");
     let args: Vec<&str> = command.split(' ').collect();
