@@ -153,7 +153,7 @@ pub(super) fn who(key: &KeyLine) -> String {
     let paced = match key.proxies {
         0 => String::new(),
         1 => " (1 proxy enforces it)".to_owned(),
-        proxies => format!(" ({proxies} proxies pace it)"),
+        proxies => format!(" ({proxies} proxies enforce it)"),
     };
     match &key.blocked {
         None => fields + &paced,
