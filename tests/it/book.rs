@@ -8,12 +8,12 @@ use std::path::{Component, Path, PathBuf};
 use slowlane_core::law::Law;
 
 use crate::cli::{COMMANDS, ran};
-use crate::support::pages::{BESIDE, Page, REFERENCE, pages};
+use crate::support::pages::{BESIDE, Page, REFERENCE, REFERENCE_PAGES, pages};
 use crate::support::slowlane::Slowlane;
 use crate::support::tls::Authority;
 use crate::support::{client, project};
 
-/// The reference chapter, and the names that it lacks.
+/// The pages of the reference as one text, and the names that they lack.
 struct Reference {
     text: String,
     missing: Vec<String>,
@@ -21,7 +21,8 @@ struct Reference {
 
 impl Reference {
     fn read() -> Reference {
-        Reference { text: Page::read(REFERENCE).text, missing: Vec::new() }
+        let texts = REFERENCE_PAGES.map(|path| Page::read(path).text);
+        Reference { text: texts.join("\n"), missing: Vec::new() }
     }
 
     /// Expects a name between backticks.
@@ -31,8 +32,15 @@ impl Reference {
         }
     }
 
+    /// Expects a row of a table: a name between backticks, and the cell after it.
+    fn wants_row(&mut self, kind: &str, name: &str, cell: &str) {
+        if !self.text.contains(&format!("\n| `{name}` | {cell} |")) {
+            self.missing.push(format!("{kind} {name}: {cell}"));
+        }
+    }
+
     fn lacks_nothing(self) {
-        assert!(self.missing.is_empty(), "{REFERENCE} lacks:\n{}", self.missing.join("\n"));
+        assert!(self.missing.is_empty(), "the reference lacks:\n{}", self.missing.join("\n"));
     }
 }
 
@@ -42,6 +50,27 @@ fn the_reference_names_every_key() {
     for (section, key) in keys() {
         reference.wants("key", &format!("{section}.{key}"));
     }
+    reference.lacks_nothing();
+}
+
+/// The row of a key has the default of the shipped config file.
+#[test]
+fn the_reference_names_every_default() {
+    let mut reference = Reference::read();
+    let file = fs::read_to_string(project("slowlane.toml")).unwrap();
+    let (mut section, mut rows) = ("", 0);
+    for line in file.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_start_matches('[').split(']').next().unwrap();
+        }
+        let setting = line.split_once(" = ").filter(|(key, _)| !key.starts_with('#'));
+        // The types and the lookups are described in words.
+        let Some((key, value)) = setting.filter(|_| !section.starts_with("policy.")) else { continue };
+        let default = format!("`{}`", value.split("  #").next().unwrap().trim_end());
+        reference.wants_row("default of", &format!("{section}.{key}"), &default);
+        rows += 1;
+    }
+    assert!(rows > 35, "{rows}");
     reference.lacks_nothing();
 }
 
@@ -169,7 +198,7 @@ fn the_reference_names_every_metric() {
             "info" => "_info",
             _ => "",
         };
-        reference.wants("metric", &format!("{name}{suffix}"));
+        reference.wants_row("metric", &format!("{name}{suffix}"), kind);
     }
     reference.lacks_nothing();
 }

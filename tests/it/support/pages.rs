@@ -4,8 +4,17 @@ use std::fs;
 
 use super::project;
 
-/// The reference chapter of the manual.
+/// The page of the reference that has the commands.
 pub const REFERENCE: &str = "doc/book/reference.md";
+
+/// All pages of the reference.
+pub const REFERENCE_PAGES: [&str; 5] = [
+    REFERENCE,
+    "doc/book/reference-config.md",
+    "doc/book/reference-slo.md",
+    "doc/book/reference-http.md",
+    "doc/book/reference-metrics.md",
+];
 
 /// The pages beside the README and the manual.
 pub const BESIDE: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/bench/README.md"];
