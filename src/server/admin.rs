@@ -121,10 +121,10 @@ impl Admin {
             ("/api/block", true) => return block(request, agent).await,
             ("/api/unblock", true) => return unblock(&request, agent),
             ("/api/upgrade", true) => return self.upgrade().await,
-            ("/api/block" | "/api/unblock" | "/api/upgrade", false) => {
+            ("/api/block" | "/api/unblock" | "/api/clear" | "/api/upgrade", false) => {
                 return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
-            ("/api/runtime" | "/api/clear", false) => {
+            ("/api/runtime", false) => {
                 return plain(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "use POST, with one line of the Runtime API as the body\n",
