@@ -709,7 +709,7 @@ fn an_error_names_what_was_probably_meant() {
     let no_directory = format!(
         "{slo_map}/slo.map: the policy is the directory of slo.map and the other maps, and this names a file"
     );
-    assert_eq!(ran(&["check", "--policy", &slo_map]).problems, [no_directory]);
+    assert_eq!(ran(&["check", "--policy", &slo_map]).problems[0], no_directory);
 }
 
 #[test]

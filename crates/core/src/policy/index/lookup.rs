@@ -48,10 +48,7 @@ impl LookupMap {
     ) -> Option<LookupMap> {
         let mut text = match text {
             Ok(text) => text,
-            // Where slo.map says that the policy is no directory, each map need not repeat it.
-            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
-                return None;
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
                 errors.add(&path, None, PolicyErrorKind::Unreadable(error.to_string()));
                 return None;
