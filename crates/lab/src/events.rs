@@ -1,21 +1,32 @@
 //! The queue of events; virtual time is the moment of its head.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Events by time; events of one moment in the order in which they were entered.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
-    /// Time, number, and place in `events`, which need not move with every other event.
-    heap: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// Events that were entered in order, as most are: they take no search.
+    in_order: VecDeque<Place>,
+    /// All others.
+    heap: BinaryHeap<Reverse<Place>>,
     events: Vec<Option<E>>,
     free: Vec<usize>,
     entered: u64,
 }
 
+/// Time, number, and place in `events`, which need not move with every other event.
+type Place = (u64, u64, usize);
+
 impl<E> Default for EventQueue<E> {
     fn default() -> EventQueue<E> {
-        EventQueue { heap: BinaryHeap::new(), events: Vec::new(), free: Vec::new(), entered: 0 }
+        EventQueue {
+            in_order: VecDeque::new(),
+            heap: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
+            entered: 0,
+        }
     }
 }
 
@@ -26,18 +37,30 @@ impl<E> EventQueue<E> {
             Some(free) => *free = Some(event),
             None => self.events.push(Some(event)),
         }
-        self.heap.push(Reverse((at_ns, self.entered, place)));
+        let entry = (at_ns, self.entered, place);
+        match self.in_order.back().is_none_or(|last| *last < entry) {
+            true => self.in_order.push_back(entry),
+            false => self.heap.push(Reverse(entry)),
+        }
         self.entered += 1;
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.heap.len()
+        self.in_order.len() + self.heap.len()
     }
 
     /// The next event before a moment, and its time.
     pub(crate) fn next_before(&mut self, end_ns: u64) -> Option<(u64, E)> {
-        self.heap.peek().filter(|Reverse((at_ns, ..))| *at_ns < end_ns)?;
-        let Reverse((at_ns, _, place)) = self.heap.pop()?;
+        let (first, late) = (self.in_order.front(), self.heap.peek().map(|Reverse(late)| late));
+        let is_late = late.is_some_and(|late| first.is_none_or(|first| late < first));
+        let &(at_ns, _, place) = if is_late { late? } else { first? };
+        if at_ns >= end_ns {
+            return None;
+        }
+        match is_late {
+            true => drop(self.heap.pop()),
+            false => drop(self.in_order.pop_front()),
+        }
         self.free.push(place);
         Some((at_ns, self.events[place].take()?))
     }

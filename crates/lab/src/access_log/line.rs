@@ -109,6 +109,14 @@ impl Format {
         let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(LineError::Before(0))?;
         for (number, item) in items.iter().enumerate() {
             let is_last = number + 1 == items.len();
+            // Most items are not wanted, and end with a single byte.
+            if let (Some(None), Shape::Text, [end], false) =
+                (wanted.get(number), item.shape, item.after.as_bytes(), is_last)
+            {
+                let end = rest.iter().position(|byte| byte == end).ok_or(LineError::After(number))?;
+                rest = &rest[end + 1..];
+                continue;
+            }
             let (value, behind) = match item.value(rest) {
                 Some(found) => found,
                 // A line that is cut off within the request line is still useful.
