@@ -37,13 +37,8 @@ pub(super) enum What {
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// Version of HAProxy, 2.6 or later [default: that of `haproxy -v`]
-    #[arg(long, value_name = "X.Y")]
-    version: Option<Version>,
-    /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has
-    /// it]
-    #[arg(long, value_name = "WAY")]
-    delivery: Option<Delivery>,
+    #[command(flatten)]
+    way: Way,
     /// Print only the lines to paste into your own configuration
     #[arg(long, conflicts_with = "file")]
     attach: bool,
@@ -52,6 +47,18 @@ pub(super) struct Haproxy {
     bind: String,
     #[command(flatten)]
     common: Common,
+}
+
+/// The version of HAProxy, and the delivery.
+#[derive(Debug, Args)]
+pub(super) struct Way {
+    /// Version of HAProxy, 2.6 or later [default: that of `haproxy -v`]
+    #[arg(long, value_name = "X.Y")]
+    version: Option<Version>,
+    /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has
+    /// it]
+    #[arg(long, value_name = "WAY")]
+    pub(super) delivery: Option<Delivery>,
 }
 
 #[derive(Debug, Args)]
@@ -68,12 +75,6 @@ struct Common {
     /// Address of your application
     #[arg(long, value_name = "ADDR", default_value = haproxy::APP)]
     app: String,
-    /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
-    #[arg(long)]
-    ratelimit: bool,
-    /// Use TLS to slowlane, whose certificate has this name [default: as in --config; the name: slowlane.example]
-    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
-    tls: Option<String>,
     /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
@@ -81,7 +82,27 @@ struct Common {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    run: RunArguments,
+    asked: Asked,
+}
+
+/// The slowlane that the proxy asks.
+#[derive(Debug, Args)]
+pub(super) struct Asked {
+    #[command(flatten)]
+    pub(super) answers: Answers,
+    #[command(flatten)]
+    pub(super) run: RunArguments,
+}
+
+/// How the proxy speaks with slowlane.
+#[derive(Debug, Args)]
+pub(super) struct Answers {
+    /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
+    #[arg(long)]
+    ratelimit: bool,
+    /// Use TLS to slowlane, whose certificate has this name [default: as in --config; the name: slowlane.example]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
+    tls: Option<String>,
 }
 
 pub(super) fn print(what: What) -> anyhow::Result<()> {
@@ -93,47 +114,16 @@ pub(super) fn print(what: What) -> anyhow::Result<()> {
 }
 
 fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
-    let Haproxy { version, delivery, attach, bind, common: Common { app, ratelimit, tls, file, dir, run } } =
-        typed;
-    let config = run.or_of_service().load()?;
-    let Used { fields, delay_max, paced } = Used::of(&config);
-    let peer = match &config.peers {
-        Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
-        _ => haproxy::PEER.parse()?,
-    };
-    let agent = first(&config.spop.listen.addresses, "spop")?;
-    let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
+    let Haproxy { way, attach, bind, common: Common { app, file, dir, asked } } = typed;
     let folder = match &dir {
         Some(dir) => absolute(dir)?.display().to_string(),
         None => haproxy::FOLDER.to_owned(),
     };
-    let hold_max = delay_max.max(HOLD_SHIPPED);
-    let places = haproxy::Places {
-        agent,
-        bind: &bind,
-        app: &app,
-        folder: &folder,
-        tls,
-        ratelimit,
-        hold_max,
-        fields: &fields,
-        peer: &peer,
-        paced: &paced,
-    };
-    let none_here = || anyhow!("no HAProxy from 2.6 on is installed here: give --version 2.6, 3.0 or 3.2");
-    let (version, best) = match version {
-        Some(version) => (version, Delivery::of(version)),
-        None => {
-            let (binary, version) = installed::haproxy().ok_or_else(none_here)?;
-            let is_for_lua = version.loses_holds() && installed::has_lua(&binary);
-            (version, if is_for_lua { Delivery::Lua } else { Delivery::of(version) })
-        }
-    };
-    let mut files = haproxy::files(version, delivery.unwrap_or(best), &places)?;
+    let mut files = haproxy_files(&way, asked, [&bind, &app, &folder])?;
     if attach {
         // The paths come first, so that nothing follows the lines to paste.
         dir.map_or(Ok(()), |dir| write_all(&files[1..], &dir))?;
-        return say(&haproxy::lines_to_paste(&files[0]));
+        return say(&haproxy::Pieces::of(&files[0]).to_paste());
     }
     // HAProxy does not read the maps: they are examples.
     if file.is_some() {
@@ -142,22 +132,50 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     put(&files, file.as_deref(), dir.as_deref())
 }
 
+/// The files for HAProxy, which binds an address, asks an application and has its files in a folder.
+pub(super) fn haproxy_files(
+    way: &Way,
+    asked: Asked,
+    [bind, app, folder]: [&str; 3],
+) -> anyhow::Result<Vec<File>> {
+    let Asked { answers: Answers { ratelimit, tls }, run } = asked;
+    let config = run.or_of_service().load()?;
+    let Used { fields, delay_max, paced } = Used::of(&config);
+    let peer = match &config.peers {
+        Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
+        _ => haproxy::PEER.parse()?,
+    };
+    let agent = first(&config.spop.listen.addresses, "spop")?;
+    let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
+    let hold_max = delay_max.max(HOLD_SHIPPED);
+    let (fields, paced, peer) = (&fields, &paced, &peer);
+    let places = haproxy::Places { agent, bind, app, folder, tls, ratelimit, hold_max, fields, peer, paced };
+    let none_here = || anyhow!("no HAProxy from 2.6 on is installed here: give --version 2.6, 3.0 or 3.2");
+    let (version, best) = match way.version {
+        Some(version) => (version, Delivery::of(version)),
+        None => {
+            let (binary, version) = installed::haproxy().ok_or_else(none_here)?;
+            let is_for_lua = version.loses_holds() && installed::has_lua(&binary);
+            (version, if is_for_lua { Delivery::Lua } else { Delivery::of(version) })
+        }
+    };
+    Ok(haproxy::files(version, way.delivery.unwrap_or(best), &places)?)
+}
+
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
-    let Nginx { listen, common: Common { app, ratelimit, tls, file, dir, run } } = typed;
+    let Nginx { listen, common: Common { app, file, dir, asked } } = typed;
+    put(&nginx_files(asked, &listen, &app)?, file.as_deref(), dir.as_deref())
+}
+
+/// The files for nginx, which listens on an address and asks an application.
+pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
+    let Asked { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
     let Used { fields, delay_max, .. } = Used::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
-    let files = nginx::files(&nginx::Places {
-        agent,
-        listen: &listen,
-        app: &app,
-        tls,
-        ratelimit,
-        delay_max,
-        fields: &fields,
-    })?;
-    put(&files, file.as_deref(), dir.as_deref())
+    let fields = &fields;
+    Ok(nginx::files(&nginx::Places { agent, listen, app, tls, ratelimit, delay_max, fields })?)
 }
 
 /// Facts about the policy that the files of a proxy depend on.
@@ -274,6 +292,6 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
 }
 
-fn say(text: &str) -> anyhow::Result<()> {
+pub(super) fn say(text: &str) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }

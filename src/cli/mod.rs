@@ -8,6 +8,7 @@
 
 mod admin;
 mod arguments;
+mod attach;
 mod block;
 mod check;
 mod completions;
@@ -72,6 +73,9 @@ enum Command {
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
+    /// Attach slowlane to your own configuration of HAProxy or nginx: prints a diff, and writes it on demand.
+    #[command(subcommand, after_help = attach::EXAMPLES)]
+    Attach(attach::Proxy),
     /// Demonstrate slowlane: after some seconds, it protects an application from a crawler.
     ///
     /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
@@ -144,7 +148,7 @@ enum Command {
 /// The commands of `slowlane --help`, by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
-    ("Set up", &["check", "config", "test", "replay", "simulate"]),
+    ("Set up", &["attach", "check", "config", "test", "replay", "simulate"]),
     ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
@@ -171,6 +175,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
     let result = match cli.unwrap_or_else(|error| error.exit()).command {
         Command::Run(typed) => run(typed),
+        Command::Attach(proxy) => attach::attach(proxy),
         Command::Check(typed) => check::check(typed),
         Command::Config(what) => config::print(what),
         #[cfg(feature = "lab")]
@@ -201,7 +206,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_read_enough(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            for line in error.to_string().lines() {
+            for line in with_causes(&error).lines() {
                 eprintln!("slowlane: {line}");
             }
             ExitCode::FAILURE
@@ -214,6 +219,14 @@ fn run(typed: RunArguments) -> anyhow::Result<()> {
     let config = typed.load()?;
     let _goodbye = log::start(config.log);
     daemon::run(config)
+}
+
+/// An error and its causes. A cause that the error's own text contains is not repeated.
+fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().skip(1).fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }
 
 /// Whether the reader of the output has closed it, as `| head` does.

@@ -13,6 +13,12 @@ pub(crate) fn haproxy() -> Option<(PathBuf, Version)> {
     PLACES.iter().find_map(|place| Some((place.into(), version(Path::new(place))?)))
 }
 
+/// The first nginx that can be run.
+pub(crate) fn nginx() -> Option<&'static str> {
+    let runs = |binary: &&str| output(Path::new(binary), "-v").is_some();
+    ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"].into_iter().find(runs)
+}
+
 /// The version of a binary. None if it is missing, not HAProxy, or too old.
 pub(crate) fn version(binary: &Path) -> Option<Version> {
     let output = output(binary, "-v")?;

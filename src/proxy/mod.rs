@@ -1,5 +1,6 @@
 //! HAProxy and nginx: their questions, their answers, and the files shipped for them.
 
+pub mod attach;
 pub mod haproxy;
 pub(crate) mod installed;
 pub mod nginx;

@@ -9,6 +9,7 @@
 
 mod access;
 mod allocations;
+mod attach;
 mod bad_http;
 mod bad_spop;
 mod batch;

@@ -307,28 +307,66 @@ const GLOBAL: [&str; 5] = ["localpeer ", "tune.", ".if ", ".endif", "lua-load-pe
 /// What the operator's own limits must allow.
 const ROOM: &str = "# Leave room for slowlane's connections: the frontends together take three eighths of the global maxconn at most.\n";
 
-/// The lines of a configuration to paste into one's own, under the name of their section, without comments.
-pub fn lines_to_paste(main: &File) -> String {
-    let lines: Vec<&str> = main.text.lines().collect();
-    let at = |part: &str| lines.iter().position(|line| line.contains(part)).expect("a shipped file has it");
-    let begin = at("# --- attach slowlane");
-    let end = begin + 1 + lines[begin + 1..].iter().position(|line| line.contains("# ---")).unwrap_or(0);
-    let is_global = |line: &&&str| GLOBAL.iter().any(|word| line.trim_start().starts_with(word));
-    let global: Vec<&str> = lines.iter().filter(is_global).copied().collect();
-    let parts = [
-        ("the section global", &global[..]),
-        ("your frontend", &lines[begin..end]),
-        ("the end of the file", &lines[at("backend slowlane-agents")..]),
-    ];
-    let mut text = format!("{}\n# The SPOE file that is named here: --file spoe-slowlane.conf\n", lines[0]);
-    text += ROOM;
-    for (place, lines) in parts.iter().filter(|(_, lines)| !lines.is_empty()) {
-        text += &format!("\n# For {place}:\n");
-        for line in lines.iter().filter(|line| !line.trim_start().starts_with('#') && !line.is_empty()) {
-            text += &format!("{line}\n");
-        }
+/// The lines of a configuration that belong in the operator's own, by their section.
+#[derive(Clone, Debug)]
+pub struct Pieces<'f> {
+    lines: Vec<&'f str>,
+}
+
+impl<'f> Pieces<'f> {
+    /// Those of the main file.
+    pub fn of(main: &'f File) -> Pieces<'f> {
+        Pieces { lines: main.text.lines().collect() }
     }
-    text
+
+    /// For the section `global`. Most deliveries need none there.
+    pub fn global(&self) -> Vec<String> {
+        let is_global = |line: &&&str| GLOBAL.iter().any(|word| line.trim_start().starts_with(word));
+        self.lines.iter().filter(is_global).map(ToString::to_string).collect()
+    }
+
+    /// For the frontend, after its other rules.
+    pub fn frontend(&self) -> Vec<String> {
+        let begin = self.at("# --- attach slowlane");
+        let end = self.lines[begin + 1..].iter().position(|line| line.contains("# ---")).unwrap_or(0);
+        without_comments(&self.lines[begin..begin + 1 + end])
+    }
+
+    /// Sections of their own.
+    pub fn end(&self) -> Vec<String> {
+        without_comments(&self.lines[self.at("defaults slowlane")..])
+    }
+
+    /// The path of the agent's Unix socket, if it has one.
+    pub fn socket(&self) -> Option<&'f str> {
+        let server = self.lines.iter().find_map(|line| line.trim().strip_prefix("server agent1 unix@"))?;
+        server.split(' ').next()
+    }
+
+    fn at(&self, part: &str) -> usize {
+        self.lines.iter().position(|line| line.trim_start().starts_with(part)).expect("a shipped file has it")
+    }
+
+    /// All of them, under the names of their sections.
+    pub fn to_paste(&self) -> String {
+        let parts = [
+            ("the section global", self.global()),
+            ("your frontend", self.frontend()),
+            ("the end of the file", self.end()),
+        ];
+        let mut text =
+            format!("{}\n# The SPOE file that is named here: --file spoe-slowlane.conf\n", self.lines[0]);
+        text += ROOM;
+        for (place, lines) in parts.iter().filter(|(_, lines)| !lines.is_empty()) {
+            text += &format!("\n# For {place}:\n{}\n", lines.join("\n"));
+        }
+        text
+    }
+}
+
+fn without_comments(lines: &[&str]) -> Vec<String> {
+    let says = |line: &&&str| !line.trim_start().starts_with('#') && !line.is_empty();
+    lines.iter().filter(says).map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

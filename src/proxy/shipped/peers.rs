@@ -278,7 +278,7 @@ fn counts(keys: usize) -> String {
 fn tables(key: &Paced) -> String {
     let table = |what, rest| {
         format!(
-            "backend {}\n    stick-table type string len {KEY_BYTES} size 100k {rest} peers slowlane\n",
+            "backend {} from slowlane\n    stick-table type string len {KEY_BYTES} size 100k {rest} peers slowlane\n",
             key.table(what)
         )
     };

@@ -1,0 +1,102 @@
+//! The operator's proxy checks the result in a copy, before anything is written.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::proxy::attach::Refused;
+use crate::proxy::attach::nginx::Files;
+use crate::proxy::installed;
+use crate::proxy::shipped::File;
+
+/// Lets HAProxy check a configuration and its result. The notes are its new warnings.
+pub(super) fn haproxy(
+    config: &Path,
+    after: &str,
+    folder: &Path,
+    files: &[File],
+) -> anyhow::Result<Result<Vec<String>, Refused>> {
+    let (binary, _) = installed::haproxy().context("no HAProxy from 2.6 on is installed here to check it")?;
+    let copies = TempDir::new()?;
+    let moved = |path: &Path| path.display().to_string() + "/";
+    for File { name, text } in files {
+        fs::write(copies.path().join(name), text)?;
+    }
+    let copy = copies.path().join("haproxy.cfg");
+    fs::write(&copy, after.replace(&moved(folder), &moved(copies.path())))?;
+    let says = |path: &Path| run(Command::new(&binary).arg("-c").arg("-f").arg(path));
+    let real = |said: String| {
+        let said = said.replace(&copy.display().to_string(), &config.display().to_string());
+        said.replace(&moved(copies.path()), &moved(folder))
+    };
+    Ok(judged("HAProxy", says(config)?, says(&copy)?, real))
+}
+
+/// Lets nginx check a configuration and its result, whose files include each other as copies. Links lead to the other
+/// files of its folder, because nginx looks for relative paths beside its main file.
+pub(super) fn nginx(
+    config: &Path,
+    main: &Path,
+    after: &Files,
+) -> anyhow::Result<Result<Vec<String>, Refused>> {
+    let copies = TempDir::new()?;
+    let folder = config.parent().unwrap_or(Path::new("/"));
+    for entry in fs::read_dir(folder)?.flatten() {
+        symlink(entry.path(), copies.path().join(entry.file_name()))?;
+    }
+    let paths: Vec<&PathBuf> = after.paths().collect();
+    let place = |path: &Path| {
+        let number = paths.iter().position(|known| *known == path).unwrap_or(paths.len());
+        copies.path().join(format!("slowlane-check-{number}.conf"))
+    };
+    for (path, text) in after.copies(place) {
+        fs::write(path, text)?;
+    }
+    let binary = installed::nginx().context("nginx is not installed here to check it")?;
+    let says = |path: &Path| run(Command::new(binary).arg("-t").arg("-q").arg("-c").arg(path));
+    let real = |said: String| {
+        let real = |said: String, path: &&PathBuf| {
+            said.replace(&place(path).display().to_string(), &path.display().to_string())
+        };
+        paths.iter().fold(said, real)
+    };
+    Ok(judged("nginx", says(config)?, says(&place(main))?, real))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<Output> {
+    command.stdin(Stdio::null()).output().context("the proxy cannot be run to check it")
+}
+
+/// The new warnings of the result, whose text is made to name the real files.
+fn judged(
+    proxy: &'static str,
+    before: Output,
+    after: Output,
+    real: impl Fn(String) -> String,
+) -> Result<Vec<String>, Refused> {
+    let said = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> =
+            text.lines().filter(|line| !line.is_empty() && !line.contains("[NOTICE]")).collect();
+        lines.join("\n")
+    };
+    if !before.status.success() {
+        return Err(Refused::AsItIs { proxy, said: said(&before) });
+    }
+    let (before, said) = (said(&before), real(said(&after)));
+    // Their numbers are those of processes and lines.
+    let bare = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
+    let known: Vec<String> = before.lines().map(bare).collect();
+    let is_new = |line: &&str| !known.contains(&bare(line));
+    let warnings = said.lines().filter(|line| line.to_lowercase().contains("[warn")).filter(is_new);
+    let warnings: Vec<String> = warnings.map(|line| format!("{proxy} warns: {line}")).collect();
+    // HAProxy ignores rules in a section of another mode than HTTP, and says so.
+    if !after.status.success() || warnings.iter().any(|line| line.contains("ignored")) {
+        return Err(Refused::Result { proxy, said });
+    }
+    Ok(warnings)
+}

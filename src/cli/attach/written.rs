@@ -1,0 +1,129 @@
+//! Writing slowlane into the operator's files, with copies of what they were, and taking it out again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use similar::TextDiff;
+use tempfile::NamedTempFile;
+
+use crate::cli::config::say;
+use crate::proxy::attach::{Refused, detached};
+use crate::proxy::shipped::File;
+
+/// A file of the operator's, by its real path: a link stays a link.
+pub(super) struct Change {
+    pub(super) path: PathBuf,
+    pub(super) before: String,
+    pub(super) after: String,
+}
+
+impl Change {
+    /// Prints the difference.
+    pub(super) fn show(&self, what: &str) -> anyhow::Result<()> {
+        let old = self.path.display().to_string();
+        let diff = TextDiff::from_lines(&self.before, &self.after);
+        say(&diff.unified_diff().header(&old, &format!("{old} {what}")).to_string())
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        ensure!(read(&self.path)? == self.before, "{}: was edited meanwhile", self.path.display());
+        write_over(&self.path, &self.after)
+    }
+}
+
+pub(super) fn read(path: &Path) -> Result<String, Refused> {
+    let unread = |reason: String| Refused::Unread(format!("{}: {reason}", path.display()));
+    let bytes = fs::read(path).map_err(|error| unread(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| unread("is not UTF-8 text".to_owned()))
+}
+
+/// The folder of slowlane's own files, beside the operator's main file.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    /// Where the copy of a file is kept: out of reach of the operator's includes.
+    pub(super) fn backup(&self, path: &Path) -> PathBuf {
+        self.0.join("before").join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Writes slowlane's own files, copies of the operator's, and then the operator's: all of them or none.
+    pub(super) fn write(&self, files: &[File], changes: &[Change]) -> anyhow::Result<()> {
+        fs::create_dir_all(&self.0).with_context(|| self.0.display().to_string())?;
+        for File { name, text } in files {
+            let path = self.0.join(name);
+            // What the operator has edited in it is kept, too.
+            if fs::read_to_string(&path).is_ok_and(|there| there != *text) {
+                self.back_up(&path)?;
+            }
+            fs::write(&path, text).with_context(|| path.display().to_string())?;
+        }
+        changes.iter().try_for_each(|change| self.back_up(&change.path))?;
+        for (number, change) in changes.iter().enumerate() {
+            if let Err(error) = change.write() {
+                for done in &changes[..number] {
+                    write_over(&done.path, &done.before)?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn back_up(&self, path: &Path) -> anyhow::Result<()> {
+        let backup = self.backup(path);
+        let place = || backup.display().to_string();
+        fs::create_dir_all(backup.parent().unwrap_or(&self.0)).with_context(place)?;
+        fs::copy(path, &backup).with_context(place)?;
+        Ok(())
+    }
+
+    /// The files that were changed once, by the copies of what they were.
+    pub(super) fn changed(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let kept = self.0.join("before");
+        let pattern = format!("{}/**/*", glob::Pattern::escape(&kept.display().to_string()));
+        let paths = glob::glob(&pattern)?.flatten().filter(|path| path.is_file());
+        Ok(paths.filter_map(|path| Some(Path::new("/").join(path.strip_prefix(&kept).ok()?))).collect())
+    }
+
+    /// Takes slowlane's lines out of these files.
+    pub(super) fn undo(&self, main: &Path, paths: BTreeSet<PathBuf>) -> anyhow::Result<()> {
+        let mut changes = Vec::new();
+        for path in paths {
+            let Ok(before) = read(&path) else { continue };
+            let after = detached(&before).with_context(|| path.display().to_string())?;
+            changes.extend(after.map(|after| Change { path, before, after }));
+        }
+        ensure!(!changes.is_empty(), "{}: slowlane is not attached", main.display());
+        for change in changes {
+            change.show("without slowlane")?;
+            change.write()?;
+            let backup = self.backup(&change.path);
+            if fs::read_to_string(&backup).is_ok_and(|kept| kept == change.after) {
+                fs::remove_file(&backup)?;
+                let empty = |folder: &&Path| *folder != self.0 && fs::remove_dir(folder).is_ok();
+                backup.ancestors().skip(1).take_while(empty).for_each(drop);
+            }
+        }
+        eprintln!(
+            "slowlane: reload the proxy to stop asking slowlane; slowlane's own files stay in {}",
+            self.0.display()
+        );
+        Ok(())
+    }
+}
+
+/// Replaces a file whole, with its owner and its permissions.
+fn write_over(path: &Path, text: &str) -> anyhow::Result<()> {
+    let place = || path.display().to_string();
+    let (metadata, folder) = (fs::metadata(path)?, path.parent().unwrap_or(Path::new("/")));
+    let file = NamedTempFile::new_in(folder).with_context(place)?;
+    fs::write(file.path(), text)?;
+    fs::set_permissions(file.path(), metadata.permissions())?;
+    chown(file.path(), Some(metadata.uid()), Some(metadata.gid()))?;
+    file.as_file().sync_all()?;
+    file.persist(path).with_context(place)?;
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! The lines of slowlane in the operator's own configuration: where they belong, and how they come out again.
+
+pub mod haproxy;
+pub mod nginx;
+
+use thiserror::Error;
+
+/// The first line of each block that slowlane adds.
+const BEGIN: &str = "# slowlane: begin";
+
+/// The first line of a block behind a line without an end, which it gets for the time of the block.
+const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
+
+/// The last line of a block.
+const END: &str = "# slowlane: end";
+
+/// The last line of a block inside a line, whose rest follows.
+const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
+
+/// The configuration stays as it is, for this reason.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    #[error("{0}: slowlane is attached already; --undo takes it out")]
+    Attached(String),
+    #[error("no {kind} {name:?} here, only {}", joined(.found))]
+    NoSuch { kind: &'static str, name: String, found: Vec<String> },
+    #[error("there is no {0}")]
+    None(&'static str),
+    #[error("which of them is to ask slowlane? Name it with {flag}, which may be repeated: {}", joined(.found))]
+    Several { flag: &'static str, found: Vec<String> },
+    #[error("{place}: {reason}")]
+    Odd { place: String, reason: &'static str },
+    #[error("{0}")]
+    Unread(String),
+    #[error("more than {0} files are included")]
+    TooManyFiles(usize),
+    #[error("line {0}: the marks of slowlane's lines do not match: remove its lines by hand")]
+    Marks(usize),
+    #[error("{proxy} refuses it as it is (are you root?):\n{said}")]
+    AsItIs { proxy: &'static str, said: String },
+    #[error("{proxy} refuses the result:\n{said}")]
+    Result { proxy: &'static str, said: String },
+}
+
+impl Refused {
+    /// Whether the operator may still add the lines by hand.
+    pub fn is_for_hands(&self) -> bool {
+        matches!(
+            self,
+            Refused::Odd { .. } | Refused::Unread(_) | Refused::TooManyFiles(_) | Refused::Result { .. }
+        )
+    }
+}
+
+/// Some names as a sentence has them.
+pub fn joined(names: &[String]) -> String {
+    match names {
+        [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// A block of lines, to be added at a byte of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Block {
+    at: usize,
+    lines: Vec<String>,
+}
+
+/// The text with the blocks, each between marks.
+fn with_blocks(text: &str, mut blocks: Vec<Block>) -> String {
+    blocks.sort_by_key(|block| block.at);
+    let (mut written, mut from) = (String::new(), 0);
+    for Block { at, lines } in blocks {
+        written += &text[from..at];
+        from = at;
+        let is_split = !written.is_empty() && !written.ends_with('\n');
+        let begin = if is_split { format!("\n{BEGIN_SPLIT}") } else { BEGIN.to_owned() };
+        let end = if is_split && at < text.len() { END_SPLIT } else { END };
+        written += &format!("{begin}\n{}\n{end}\n", lines.join("\n"));
+    }
+    written + &text[from..]
+}
+
+/// The text as it was before slowlane was attached. None: it has no block of slowlane.
+///
+/// # Errors
+/// The marks do not match.
+pub fn detached(text: &str) -> Result<Option<String>, Refused> {
+    let (mut kept, mut is_inside, mut is_split, mut found) = (String::new(), false, false, false);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        match (line.trim(), is_inside) {
+            (BEGIN, false) => (is_inside, found) = (true, true),
+            (BEGIN_SPLIT, false) => {
+                (is_inside, found, is_split) = (true, true, true);
+                kept.pop();
+            }
+            (END, true) => is_inside = false,
+            (END_SPLIT, true) => (is_inside, is_split) = (false, false),
+            (BEGIN | BEGIN_SPLIT | END | END_SPLIT, _) => return Err(Refused::Marks(number + 1)),
+            (_, true) => {}
+            (_, false) => {
+                // Somebody has written more behind what was the last line.
+                if std::mem::take(&mut is_split) {
+                    kept.push('\n');
+                }
+                kept += line;
+            }
+        }
+    }
+    if is_inside {
+        return Err(Refused::Marks(text.lines().count()));
+    }
+    Ok(found.then_some(kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What is taken out again is what was there, to the byte, whatever its line ends.
+        #[test]
+        fn a_text_comes_back_to_the_byte(
+            text in "[a-z {};\r\n#]{0,60}", places in prop::collection::vec(0usize..61, 1..4),
+        ) {
+            let block = |place: usize| Block { at: place.min(text.len()), lines: vec!["filter x".into(), "  y".into()] };
+            let attached = with_blocks(&text, places.into_iter().map(block).collect());
+            prop_assert_eq!(detached(&attached), Ok(Some(text.clone())));
+            prop_assert_eq!(detached(&text), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_block_begins_on_a_line_of_its_own() {
+        let block = || vec![Block { at: 1, lines: vec!["b".into()] }];
+        assert_eq!(with_blocks("a\n", block()), format!("a\n{BEGIN_SPLIT}\nb\n{END_SPLIT}\n\n"));
+        let last = with_blocks("a", block());
+        assert_eq!(last, format!("a\n{BEGIN_SPLIT}\nb\n{END}\n"));
+        assert_eq!(detached(&format!("{last}more\n")), Ok(Some("a\nmore\n".to_owned())));
+    }
+
+    #[test]
+    fn marks_that_do_not_match_are_refused() {
+        for (text, line) in [
+            (format!("a\n{END}\n"), 2),
+            (format!("{BEGIN}\nx\n{BEGIN}\ny\n{END}\n"), 3),
+            (format!("{BEGIN}\nx\nmine\n"), 3),
+            (format!("{BEGIN}\nx\n{END}\n{END_SPLIT}\n"), 4),
+        ] {
+            assert_eq!(detached(&text), Err(Refused::Marks(line)), "{text}");
+        }
+    }
+}

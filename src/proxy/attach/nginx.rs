@@ -1,0 +1,236 @@
+//! A configuration of nginx with slowlane in some of its servers.
+
+mod files;
+mod syntax;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::proxy::attach::nginx::files::{Placed, quoted};
+use crate::proxy::attach::{Block, Refused, with_blocks};
+
+pub use crate::proxy::attach::nginx::files::Files;
+
+/// A configuration with slowlane in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The files that change, as they would be.
+    pub changed: BTreeMap<PathBuf, String>,
+    /// The servers that ask slowlane.
+    pub servers: Vec<String>,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+}
+
+/// A server of HTTP, and what is directly inside.
+struct Server<'f> {
+    at: Placed<'f>,
+    inner: Vec<Placed<'f>>,
+}
+
+/// Adds slowlane to the servers with these names or places, or to the only one. `ours` are the paths of slowlane's own
+/// files: the one for the block `http`, and the one for a server.
+///
+/// # Errors
+/// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
+pub fn attach(files: &Files, names: &[String], ours: [&Path; 2]) -> Result<Attached, Refused> {
+    let top = files.top();
+    let http = top.iter().find(|placed| placed.directive.name() == "http");
+    let http = *http.ok_or(Refused::None("block http"))?;
+    let inner = files.inside(http);
+    let servers = servers(files, &inner);
+    let is_ours = |placed: &&Placed<'_>| {
+        matches!(placed.words()[..], ["upstream", "slowlane"] | ["auth_request", "/slowlane-check"])
+    };
+    if let Some(there) = inner.iter().chain(servers.iter().flat_map(|server| &server.inner)).find(is_ours) {
+        return Err(Refused::Attached(there.place()));
+    }
+    let chosen = chosen(&servers, names)?;
+    let mut notes = notes(files, &inner, &chosen)?;
+    let is_chosen = |server: &&Server<'_>| chosen.iter().any(|chosen| chosen.at.place() == server.at.place());
+    let others = servers.iter().filter(|server| !is_chosen(server));
+    notes.extend(others.map(|other| format!("{} does not ask slowlane", other.shown(&servers))));
+    let mut blocks: BTreeMap<&Path, Vec<Block>> = BTreeMap::new();
+    let places = chosen.iter().map(|server| (server.at, begin(&server.at), ours[1]));
+    for (placed, at, path) in places.chain([(http, end(&http), ours[0])]) {
+        let lines = vec![format!("    include {};", quoted(path))];
+        blocks.entry(placed.file).or_default().push(Block { at, lines });
+    }
+    let changed =
+        blocks.into_iter().map(|(path, blocks)| (path.to_owned(), with_blocks(files.text(path), blocks)));
+    let shown = chosen.iter().map(|server| server.shown(&servers)).collect();
+    Ok(Attached { changed: changed.collect(), servers: shown, notes })
+}
+
+/// The lines to paste, where slowlane's own files are in a folder.
+pub fn to_paste(ours: [&Path; 2]) -> String {
+    let [http, server] = ours.map(quoted);
+    format!(
+        "# For the block http:\n    include {http};\n\n# For your server, as its first line:\n    include {server};\n"
+    )
+}
+
+/// The servers that serve an application: not those that answer each request by a `return` of their own.
+fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'f>> {
+    let mut places = BTreeSet::new();
+    let is_server =
+        |placed: &&Placed<'_>| placed.directive.name() == "server" && placed.directive.block.is_some();
+    // A file may be included twice.
+    let once = http.iter().filter(is_server).filter(|placed| places.insert(placed.place()));
+    let servers = once.map(|&at| Server { at, inner: files.inside(at) });
+    servers.filter(|server| !has(&server.inner, "return")).collect()
+}
+
+impl Server<'_> {
+    fn has_name(&self, name: &str) -> bool {
+        self.at.place() == name || self.names().any(|own| own == name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.inner.iter().filter(|placed| placed.directive.name() == "server_name");
+        names.flat_map(|placed| &placed.directive.words[1..]).map(String::as_str)
+    }
+
+    /// Its first plain name that no other server has, or else its file and line.
+    fn shown(&self, servers: &[Server<'_>]) -> String {
+        let is_plain =
+            |name: &str| name.len() > 1 && name.chars().all(|c| c.is_alphanumeric() || "*.-".contains(c));
+        let is_own = |name: &str| servers.iter().filter(|server| server.has_name(name)).count() == 1;
+        self.names()
+            .find(|name| is_plain(name) && is_own(name))
+            .map_or_else(|| self.at.place(), str::to_owned)
+    }
+}
+
+fn chosen<'s, 'f>(servers: &'s [Server<'f>], names: &[String]) -> Result<Vec<&'s Server<'f>>, Refused> {
+    let found = || servers.iter().map(|server| server.shown(servers)).collect();
+    match servers {
+        [] => return Err(Refused::None("server that serves an application over HTTP")),
+        [only] if names.is_empty() => return Ok(vec![only]),
+        _ if names.is_empty() => return Err(Refused::Several { flag: "--server", found: found() }),
+        _ => {}
+    }
+    let mut chosen: BTreeMap<String, &Server<'_>> = BTreeMap::new();
+    for name in names {
+        let named: Vec<&Server<'_>> = servers.iter().filter(|server| server.has_name(name)).collect();
+        let [only] = named[..] else {
+            let places = named.iter().map(|server| server.at.place()).collect();
+            return Err(match named.len() {
+                0 => Refused::NoSuch { kind: "server", name: name.clone(), found: found() },
+                _ => Refused::Several { flag: "--server", found: places },
+            });
+        };
+        chosen.insert(only.at.place(), only);
+    }
+    Ok(chosen.into_values().collect())
+}
+
+/// The place of the first line in a server: nginx runs its rewrites in order, and slowlane's have to be first.
+fn begin(server: &Placed<'_>) -> usize {
+    let at = server.directive.block.as_ref().map_or(0, |block| block.start);
+    let rest = server.text[at..].split_inclusive('\n').next().unwrap_or_default();
+    let is_free = rest.trim_start().is_empty() || rest.trim_start().starts_with('#');
+    if is_free { at + rest.len() } else { at }
+}
+
+/// The place of the last line in a block.
+fn end(block: &Placed<'_>) -> usize {
+    let at = block.directive.block.as_ref().map_or(0, |block| block.end);
+    let line = block.text[..at].rfind('\n').map_or(0, |end| end + 1);
+    if block.text[line..at].trim().is_empty() { line } else { at }
+}
+
+/// Where a directive is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Http,
+    Server,
+    Inside,
+}
+
+/// Goes through all directives in force: an error if one would defeat slowlane.
+fn notes(files: &Files, http: &[Placed<'_>], chosen: &[&Server<'_>]) -> Result<Vec<String>, Refused> {
+    let mut notes = Vec::new();
+    let mut add = |placed: Placed<'_>, effect: Result<Option<&str>, &'static str>| {
+        let note = effect.map_err(|reason| placed.refuse(reason))?;
+        notes.extend(note.map(|note| format!("{}: {note}", placed.place())));
+        Ok(())
+    };
+    let has_pages = chosen.iter().all(|server| has(&server.inner, "error_page"));
+    for &placed in http {
+        add(placed, effect(&placed.words(), Level::Http, has_pages, &BTreeSet::new()))?;
+    }
+    for server in chosen {
+        let all = deep(files, &server.inner, Level::Server);
+        let returned = all.iter().filter(|(placed, ..)| placed.directive.name() == "return");
+        let returned = returned.filter_map(|(placed, ..)| placed.directive.words.get(1).cloned()).collect();
+        for (placed, level, is_exempt) in all {
+            add(placed, effect(&placed.words(), level, is_exempt, &returned))?;
+        }
+    }
+    Ok(notes)
+}
+
+fn has(inner: &[Placed<'_>], name: &str) -> bool {
+    inner.iter().any(|placed| placed.directive.name() == name)
+}
+
+/// The directives at any depth, and whether a block has a query of its own, or none.
+fn deep<'f>(files: &'f Files, inner: &[Placed<'f>], level: Level) -> Vec<(Placed<'f>, Level, bool)> {
+    let is_exempt = has(inner, "auth_request");
+    let below = |placed: Placed<'f>| deep(files, &files.inside(placed), Level::Inside);
+    inner.iter().flat_map(|&placed| [vec![(placed, level, is_exempt)], below(placed)].concat()).collect()
+}
+
+/// What a directive does to slowlane: an error if it defeats it, or a note on requests that are not counted, or get
+/// another answer than 429. `returned` are the statuses that the server returns.
+fn effect(
+    words: &[&str],
+    level: Level,
+    is_exempt: bool,
+    returned: &BTreeSet<String>,
+) -> Result<Option<&'static str>, &'static str> {
+    let is_returned = |codes: &[&str]| codes.iter().any(|code| returned.contains(*code));
+    Ok(Some(match (level, words) {
+        (Level::Http, ["auth_request", to]) if *to != "off" => {
+            return Err("slowlane's auth_request would replace this one in the server");
+        }
+        (Level::Server, ["auth_request", ..]) => {
+            return Err("this server has an auth_request of its own: nginx allows one");
+        }
+        (_, ["satisfy", "any"]) if level == Level::Http || !is_exempt => {
+            return Err(
+                "with `satisfy any`, a pass of slowlane would let clients in without their password: \
+                        add `auth_request off;` to that location, or use `satisfy all`",
+            );
+        }
+        (Level::Http | Level::Server, [name, ..]) if name.starts_with("rewrite_by_lua") => {
+            return Err(
+                "nginx would run this for slowlane's query, too: move it into the locations that need it",
+            );
+        }
+        (_, [name, "on"]) if name.ends_with("_intercept_errors") => {
+            "nginx's own page replaces that of the application's 403"
+        }
+        (Level::Http, ["error_page", ..]) if !is_exempt => {
+            "a server that asks slowlane no longer inherits this: repeat it there"
+        }
+        (Level::Http, _) => return Ok(None),
+        (_, ["return", ..]) => "nginx answers `return` before it asks slowlane: not counted",
+        (_, ["rewrite", .., "redirect" | "permanent"]) => {
+            "nginx redirects before it asks slowlane: not counted"
+        }
+        (_, ["auth_request", "off"]) => "with `auth_request off`, this location does not ask slowlane",
+        (_, ["auth_request", ..]) => "this location asks another service, and not slowlane",
+        (Level::Inside, ["error_page", ..]) => {
+            "add `error_page 403 = @slowlane_denied;` here: without it, this location refuses with 403, not 429"
+        }
+        (_, ["error_page", codes @ .., _]) if codes.contains(&"403") => {
+            "slowlane's error_page 403 comes first: this page is no longer shown"
+        }
+        (_, ["error_page", codes @ .., to]) if to.starts_with(['@', '/']) && is_returned(codes) => {
+            "a request that `return` sends here is refused with 403, not 429"
+        }
+        _ => return Ok(None),
+    }))
+}
