@@ -7,6 +7,8 @@
 )]
 
 mod admin;
+#[cfg(feature = "lab")]
+mod advise;
 mod arguments;
 mod attach;
 mod block;
@@ -125,6 +127,13 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
+    /// Propose limits from access logs: a burst and a rate with which most clients never wait.
+    ///
+    /// It prints the rates of the clients, the bots among them, and lines for your maps. A replay of the logs tells
+    /// which clients would have waited.
+    #[cfg(feature = "lab")]
+    #[command(after_help = advise::EXAMPLES)]
+    Advise(advise::Arguments),
     /// Run policy tests in virtual time, and print unexpected verdicts.
     ///
     /// Exit code 0: every case passes. 1: one fails, or a file has an error.
@@ -148,7 +157,7 @@ enum Command {
 /// The commands of `slowlane --help`, by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
-    ("Set up", &["attach", "check", "config", "test", "replay", "simulate"]),
+    ("Set up", &["attach", "advise", "check", "config", "test", "replay", "simulate"]),
     ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
@@ -195,6 +204,8 @@ pub fn main() -> ExitCode {
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         #[cfg(feature = "lab")]
         Command::Replay(typed) => replay::replay(typed),
+        #[cfg(feature = "lab")]
+        Command::Advise(typed) => advise::advise(typed),
         #[cfg(feature = "lab")]
         Command::Test(typed) => test::test(typed),
         #[cfg(feature = "lab")]

@@ -16,7 +16,7 @@ use crate::config::{Config, Flags};
 use slowlane_core::base::{shown, units};
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping};
-use slowlane_lab::replay::{self, Input, Outcome, Settings, Subject};
+use slowlane_lab::replay::{self, Input, Settings, Subject};
 
 pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
 
@@ -61,7 +61,7 @@ pub(super) struct Arguments {
 }
 
 /// The value of `--format`.
-fn format(text: &str) -> Result<Choice, FormatError> {
+pub(super) fn format(text: &str) -> Result<Choice, FormatError> {
     Ok(match text {
         "haproxy" => Choice::Of(Dialect::Haproxy),
         "nginx" => Choice::Of(Dialect::Nginx),
@@ -93,7 +93,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     });
     progress.end();
     let outcome = outcome?;
-    report_problems(&outcome);
+    report_problems(&outcome.logs, &outcome.notes);
     if outcome.requests() == 0 {
         bail!("nothing was replayed: no log has a request that could be read");
     }
@@ -122,7 +122,7 @@ fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject
 
 const STDIN: &str = "-";
 
-fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input> {
+pub(super) fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input> {
     if path == Path::new(STDIN) {
         return Ok(Input {
             name: "standard input".to_owned(),
@@ -150,8 +150,8 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// Prints notes and skipped lines on standard error.
-fn report_problems(outcome: &Outcome) {
-    for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in &outcome.logs {
+pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
+    for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in logs {
         if *is_empty && broken.is_none() {
             eprintln!("slowlane: {name}: is empty");
         } else if format.is_none() && broken.is_none() {
@@ -175,20 +175,20 @@ fn report_problems(outcome: &Outcome) {
             None => {}
         }
     }
-    for note in &outcome.notes {
+    for note in notes {
         eprintln!("slowlane: {note}");
     }
 }
 
 /// The size of all logs in bytes. None: one of them has no size.
-fn size(logs: &[PathBuf]) -> Option<u64> {
+pub(super) fn size(logs: &[PathBuf]) -> Option<u64> {
     let size = |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     logs.iter().map(size).sum()
 }
 
 const BAR_WIDTH: u64 = 30;
 
-fn far(lines: u64, elapsed: Duration, read: u64, bytes: Option<u64>) -> String {
+pub(super) fn far(lines: u64, elapsed: Duration, read: u64, bytes: Option<u64>) -> String {
     let bar = bytes.filter(|&bytes| bytes > 0).map_or(String::new(), |bytes| {
         let done = read.min(bytes);
         let full = (done * BAR_WIDTH / bytes) as usize;

@@ -142,6 +142,22 @@ fn help_teaches_with_examples_that_can_be_typed() {
             ],
         ),
         (
+            &["advise", "--help"],
+            &[
+                "Examples:",
+                "--by <FIELD>",
+                "--spare <PERCENT>",
+                "--except-bots",
+                "--format <FORMAT>",
+                "--field <NAME=ITEM>",
+                "--top <N>",
+                "--reorder <TIME>",
+                "--json",
+                "131072 clients",
+                "Exit code 0",
+            ],
+        ),
+        (
             &["replay", "--help"],
             &[
                 "Examples:",
@@ -202,6 +218,7 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
         &["config", "haproxy", "--version", "2.6", "--config", "/dev/null"],
         &["simulate", "--seconds", "1"],
         &["replay", log.path().to_str().unwrap()],
+        &["advise", "--spare", "100", log.path().to_str().unwrap()],
         &["test", "--policy", policy.to_str().unwrap(), cases.to_str().unwrap()],
         &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
         &["spoa-check", "--list"],
@@ -241,6 +258,8 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "--config", "a", "--config", "b"], "'--config <FILE>' cannot be used multiple times"),
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
+        (&["advise", "--spare", "101", "x"], "expected a percentage of 0 to 100, like 99.9"),
+        (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
             &["simulate", "--rate", "5x/s"],
             "'5x/s' for '--rate <RATE>': expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",

@@ -20,7 +20,12 @@ const CRATES: &[(&str, &[&[&str]])] = &[
     ),
     (
         "crates/lab/src",
-        &[&["chart", "events"], &["access_log", "conformance", "policy_test", "simulate"], &["replay"]],
+        &[
+            &["chart", "events"],
+            &["access_log", "conformance", "policy_test", "simulate"],
+            &["replay"],
+            &["advise"],
+        ],
     ),
     (
         "src",

@@ -1,4 +1,4 @@
-//! What works on files or in virtual time: access logs and their replay, simulations, policy tests, spoa-check, charts.
+//! What works on files or in virtual time: access logs, their replay and advice on limits, simulations, policy tests, spoa-check, charts.
 
 #![cfg_attr(
     test,
@@ -10,6 +10,7 @@
 )]
 
 pub mod access_log;
+pub mod advise;
 mod chart;
 pub mod conformance;
 mod events;

@@ -80,6 +80,23 @@ impl Times {
         !matches!(self.noun, "%tr" | "%t")
     }
 
+    /// The format has no fractions of a second.
+    pub(crate) fn is_in_seconds(&self) -> bool {
+        const IN_SECONDS: [&str; 10] = [
+            "%trg",
+            "%trl",
+            "%Ts",
+            "%T",
+            "%Tl",
+            "%[request_date]",
+            "%[accept_date]",
+            "%[date]",
+            "$time_iso8601",
+            "$time_local",
+        ];
+        self.ms.is_none() && IN_SECONDS.contains(&self.noun)
+    }
+
     pub(crate) fn has_duration(&self) -> bool {
         self.duration.is_some()
     }

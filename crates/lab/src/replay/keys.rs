@@ -8,7 +8,7 @@ use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, in_one_f
 use slowlane_core::policy::{Batch, Policy};
 
 /// The most keys at a time. Beyond it the less important half is forgotten.
-const KEYS_MAX: usize = 1 << 17;
+pub(crate) const KEYS_MAX: usize = 1 << 17;
 
 /// Verdicts on the requests of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,10 @@ impl Keys {
         name: impl FnOnce() -> Box<str>,
     ) {
         if self.rows.len() >= KEYS_MAX && !self.rows.contains_key(&(slo, key)) {
-            self.forget_half();
+            forget_half(&mut self.rows, KeyRow::weight, |row| {
+                self.forgotten += 1;
+                self.forgotten_requests_max = self.forgotten_requests_max.max(row.counts.requests);
+            });
         }
         let new = || KeyRow {
             slo,
@@ -77,23 +80,6 @@ impl Keys {
         }
     }
 
-    fn forget_half(&mut self) {
-        let mut weights: Vec<_> = self.rows.values().map(KeyRow::weight).collect();
-        let (_, &mut median, _) = weights.select_nth_unstable(KEYS_MAX / 2);
-        let (mut forgotten, mut most) = (0, self.forgotten_requests_max);
-        // Rows that weigh as much as the median go too: in a flood most rows are alike.
-        self.rows.retain(|_, row| {
-            let stays = row.weight() > median;
-            if !stays {
-                forgotten += 1;
-                most = most.max(row.counts.requests);
-            }
-            stays
-        });
-        self.forgotten += forgotten;
-        self.forgotten_requests_max = most;
-    }
-
     /// The number of keys with a request delayed or denied.
     pub(super) fn throttled(&self) -> usize {
         self.rows.values().filter(|row| row.is_throttled()).count()
@@ -111,8 +97,27 @@ impl Keys {
     }
 }
 
+/// Removes the lighter half of the rows, and calls `forget` with each. Rows that weigh as much as the median go too: in
+/// a flood most rows are alike.
+pub(crate) fn forget_half<K, V, W: Copy + Ord>(
+    rows: &mut HashMap<K, V>,
+    weight: impl Fn(&V) -> W,
+    mut forget: impl FnMut(&V),
+) {
+    let mut weights: Vec<W> = rows.values().map(&weight).collect();
+    let middle = weights.len() / 2;
+    let (_, &mut median, _) = weights.select_nth_unstable(middle);
+    rows.retain(|_, row| {
+        let stays = weight(row) > median;
+        if !stays {
+            forget(row);
+        }
+        stays
+    });
+}
+
 /// The fields of a request that make up its key.
-pub(super) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
+pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<str> {
     let mut name = String::new();
     let mut given = 0;
     let mut batch = Batch::of(policy);

@@ -1,27 +1,21 @@
 //! The run: the requests of all logs, in order, through the throttle of each policy.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
-use std::io::Read;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::access_log::{Choice, Log, Mapping, Plan, PlanError, Record};
+use crate::access_log::{Choice, Mapping, Plan, PlanError};
 use crate::events::EventQueue;
 use crate::replay::keys::{KeyRow, Keys, name};
-use crate::replay::order::{Order, RECORDS_MAX};
-use crate::replay::{Outcome, Series, Side, Tally};
-use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Verdict, units};
+use crate::replay::{Input, Outcome, Requests, Series, Side, Tally};
+use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Verdict};
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
 /// The most requests in flight. The ends of more are unknown.
 const ENDS_MAX: usize = 1 << 20;
-
-/// Lines read between two reports of progress.
-const REPORT_EVERY: u64 = 1 << 15;
 
 /// How to read and run the logs.
 #[derive(Clone, Debug)]
@@ -34,12 +28,6 @@ pub struct Settings {
     pub seed: u64,
     /// How many keys the outcome lists.
     pub top: usize,
-}
-
-/// A log: its name and its bytes.
-pub struct Input {
-    pub name: String,
-    pub bytes: Box<dyn Read>,
 }
 
 /// A policy under test, in a fresh throttle.
@@ -65,45 +53,27 @@ pub fn replay(
     if let Some(useless) = settings.mappings.iter().find(|mapping| !wanted(&mapping.field)) {
         return Err(PlanError::UselessField(useless.field.clone()));
     }
-    let open = |(number, Input { name, bytes })| {
-        Log::open(name, bytes, &settings.format, &settings.mappings, &wanted, number)
-    };
-    let logs = (0..).zip(inputs).map(open).collect::<Result<Vec<Log>, PlanError>>()?;
-    let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
+    let mut requests = Requests::open(inputs, settings, &wanted)?;
     let mut run = Run {
-        logs,
-        order: Order::new(reorder_ns),
-        reorder_ns,
         sides: subjects.iter().map(Running::new).collect(),
         rng: Rng::with_seed(settings.seed),
-        now_ns: 0,
-        begun_ns: None,
-        late: 0,
-        stray: 0,
         changes: [[0; 3]; 3],
     };
-    run.all(&mut progress);
+    requests.each(&mut progress, |request, now_ns, took_ns| run.ask(request, now_ns, took_ns));
+    let (begun_ns, ended_ns) = requests.span_ns();
     Ok(Outcome {
-        notes: run.notes(&used),
-        logs: run.logs.iter().map(Log::outcome).collect(),
-        begun_ns: run.begun_ns.unwrap_or(0),
-        ended_ns: run.now_ns,
+        notes: run.notes(&requests, &used),
+        logs: requests.outcomes(),
+        begun_ns,
+        ended_ns,
         changes: (run.sides.len() > 1).then_some(run.changes),
         sides: run.sides.into_iter().map(|side| side.outcome(settings.top)).collect(),
     })
 }
 
 struct Run<'t> {
-    logs: Vec<Log>,
-    order: Order,
-    reorder_ns: u64,
     sides: Vec<Running<'t>>,
     rng: Rng,
-    /// The virtual time. It never goes back.
-    now_ns: u64,
-    begun_ns: Option<u64>,
-    late: u64,
-    stray: u64,
     /// By verdict of the first policy: how often the second gave each.
     changes: [[u64; 3]; 3],
 }
@@ -122,84 +92,28 @@ struct Running<'t> {
 }
 
 impl Run<'_> {
-    /// Always reads on in the log that is furthest behind: logs of several proxies or of several days become one.
-    fn all(&mut self, progress: &mut impl FnMut(u64)) {
-        let mut record = Record::default();
-        // Only the first requests of a log tell where it begins. Until all have begun, none is decided.
-        let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
-        let (mut lines, mut reported) = (0, 0);
-        while let Some(Reverse((_, number))) = next.pop() {
-            let others_ns = next.peek().map_or(u64::MAX, |&Reverse((at_ns, _))| at_ns);
-            loop {
-                let before = self.logs[number].lines.number();
-                if !self.logs[number].next(&mut record) {
-                    break;
-                }
-                self.take(&mut record, number, others_ns);
-                lines += self.logs[number].lines.number() - before;
-                if lines - reported >= REPORT_EVERY {
-                    progress(lines);
-                    reported = lines;
-                }
-                let come_to_ns = self.logs[number].come_to_ns;
-                if come_to_ns > others_ns {
-                    next.push(Reverse((come_to_ns, number)));
-                    break;
-                }
-            }
-        }
-        self.finish(&mut record);
-    }
-
-    /// Takes a record of one log, and decides all requests that no log can precede any more.
-    fn take(&mut self, record: &mut Record, log: usize, others_ns: u64) {
-        self.order.keep(record);
-        let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
-        while self.order.due(come_to_ns, record) {
-            self.ask(record);
-        }
-    }
-
-    fn finish(&mut self, record: &mut Record) {
-        let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
-        while self.order.next(record) {
-            // All later lines are much earlier, so this time is the wrong one.
-            if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
-                self.stray += 1;
-            } else {
-                self.ask(record);
-            }
-        }
-    }
-
-    fn ask(&mut self, record: &Record) {
-        self.begun_ns.get_or_insert(record.at_ns);
-        self.late += u64::from(record.at_ns < self.now_ns);
-        self.now_ns = self.now_ns.max(record.at_ns);
-        let request =
-            record.request(self.logs[record.log as usize].plan.as_ref().map_or(&[][..], |plan| &plan.names));
+    fn ask(&mut self, request: &Request<'_>, now_ns: u64, took_ns: Option<u64>) {
         let sample = Sample::from_bits(self.rng.u64(..));
-        let now_ns = self.now_ns;
         match self.sides.as_mut_slice() {
             [only] => {
-                let decision = only.decide(&request, now_ns, sample);
-                only.record(&request, &decision, None, now_ns, record.took_ns);
+                let decision = only.decide(request, now_ns, sample);
+                only.record(request, &decision, None, now_ns, took_ns);
             }
             [first, second] => {
                 let decisions =
-                    [first.decide(&request, now_ns, sample), second.decide(&request, now_ns, sample)];
+                    [first.decide(request, now_ns, sample), second.decide(request, now_ns, sample)];
                 let [one, other] = decisions.map(|decision| decision.verdict);
                 self.changes[one.kind().index()][other.kind().index()] += 1;
-                first.record(&request, &decisions[0], Some(other), now_ns, record.took_ns);
-                second.record(&request, &decisions[1], Some(one), now_ns, record.took_ns);
+                first.record(request, &decisions[0], Some(other), now_ns, took_ns);
+                second.record(request, &decisions[1], Some(one), now_ns, took_ns);
             }
             _ => {}
         }
     }
 
     /// The reasons for caution with the figures.
-    fn notes(&self, used: &BTreeSet<&str>) -> Vec<String> {
-        let plans: Vec<&Plan> = self.logs.iter().filter_map(|log| log.plan.as_ref()).collect();
+    fn notes(&self, requests: &Requests, used: &BTreeSet<&str>) -> Vec<String> {
+        let plans: Vec<&Plan> = requests.plans().collect();
         let mut notes = Vec::new();
         for field in used.iter().filter(|&&field| field != "cost") {
             let without = plans.iter().filter(|plan| !plan.has(field)).count();
@@ -227,28 +141,7 @@ impl Run<'_> {
                         give --field website=NAME";
             notes.push(note.to_owned());
         }
-        if plans.iter().any(|plan| plan.times.has_zone()) && plans.iter().any(|plan| !plan.times.has_zone()) {
-            notes.push("some times have a zone, and others have none and were read as UTC".to_owned());
-        }
-        let late = self.late;
-        if late > 0 && self.order.was_full() {
-            notes.push(format!(
-                "{late} requests follow after more later ones than can be held back ({RECORDS_MAX}) and were decided at \
-                 the later time: give each proxy's log as a file of its own"
-            ));
-        } else if late > 0 {
-            notes.push(format!(
-                "{late} requests follow more than {} after later ones and were decided at the later time: raise \
-                 --reorder, or give each proxy's log as a file of its own",
-                units::written(Duration::from_nanos(self.reorder_ns))
-            ));
-        }
-        if self.stray > 0 {
-            let stray = self.stray;
-            notes.push(format!(
-                "{stray} requests are left out: their times are far ahead of the lines after them"
-            ));
-        }
+        notes.extend(requests.notes());
         let unknown = self.sides.iter().map(|side| side.unknown_ends).max().unwrap_or(0);
         if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(

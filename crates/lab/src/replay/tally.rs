@@ -1,5 +1,6 @@
 //! Counts of verdicts and a histogram of delays, in constant memory.
 
+use serde::Serialize;
 use slowlane_core::base::Verdict;
 use slowlane_core::base::histogram::{bin, bounds};
 
@@ -7,7 +8,7 @@ use slowlane_core::base::histogram::{bin, bounds};
 const BINS_PER_DOUBLING: u64 = 64;
 
 /// Counts of verdicts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub requests: u64,
     pub delayed: u64,

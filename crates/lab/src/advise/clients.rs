@@ -1,0 +1,53 @@
+//! The clients of one type, in bounded memory.
+
+use std::collections::HashMap;
+
+use crate::advise::{AdviseError, By, Client};
+use crate::replay::{KEYS_MAX, forget_half, name};
+use slowlane_core::base::{Key, Request, SloId, Timestamp};
+use slowlane_core::policy::{Batch, Method, Policy};
+
+/// The clients of a type by key. The keys are those that a policy would count.
+pub(super) struct Clients {
+    pub(super) by: By,
+    pub(super) id: SloId,
+    policy: Policy,
+    /// Its hasher has a secret: the clients in the log chose the values of the keys.
+    pub(super) rows: HashMap<Key, Client>,
+    forgotten: u64,
+}
+
+impl Clients {
+    pub(super) fn new((by, digit): (&By, u8)) -> Result<Clients, AdviseError> {
+        let number = u16::from(digit) * 1_000 + 1;
+        let slo = format!("{number} burst=1 rate=1/s");
+        // Any value that is not empty.
+        let policy = by.policy(digit, &slo, Method::Reg, &by.lines(number, &[".".to_owned()]))?;
+        let id = SloId::new(number).expect("the layout has taken the digit");
+        Ok(Clients { by: by.clone(), id, policy, rows: HashMap::new(), forgotten: 0 })
+    }
+
+    /// Counts a request, if it has the fields of the type.
+    pub(super) fn count(&mut self, request: &Request<'_>, now: Timestamp, bot: Option<&str>) {
+        let mut counted = None;
+        let mut batch = Batch::of(&self.policy);
+        batch.push(request);
+        batch.classify(now, |cases| {
+            let case = cases.list.first().filter(|case| case.slo.id == self.id);
+            counted = case.map(|case| (case.key, cases.cost));
+        });
+        let Some((key, cost)) = counted else { return };
+        if self.rows.len() >= KEYS_MAX && !self.rows.contains_key(&key) {
+            forget_half(&mut self.rows, |client| client.requests, |_| self.forgotten += 1);
+        }
+        let new = || Client::new(name(&self.policy, self.id, request));
+        self.rows.entry(key).or_insert_with(new).count(now.as_nanos(), cost, bot);
+    }
+
+    pub(super) fn note(&self) -> Option<String> {
+        let (forgotten, by) = (self.forgotten, self.by.name());
+        (forgotten > 0).then(|| {
+            format!("by {by}: more than {KEYS_MAX} clients; {forgotten} with few requests were left out of the figures")
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! Advice on limits: the rates of the clients in access logs, and the burst and rate that would have spared most.
+//!
+//! ```text
+//!  Requests ─Request─▶ Clients: rates, bots, and the burst that each rate needs ─▶ Pair: burst and rate
+//!                                                                                     ▼
+//!  the same logs ──────────────────────────────────────────────────▶ replay ─▶ Proposal: who would have waited
+//! ```
+//! A client of a token bucket never waits if the burst covers its largest debt. For every rate of a list, a client's
+//! largest debt is kept, in the arithmetic of the law `pace`. The figures of a proposal come from the replay.
+
+mod agent;
+mod by;
+mod client;
+mod clients;
+mod proposal;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::access_log::{LogOutcome, PlanError};
+use crate::replay::{self, Input, Requests};
+use client::{Client, RATES};
+use clients::Clients;
+use proposal::propose;
+use slowlane_core::base::{Timestamp, Value, date};
+use slowlane_core::policy::{LayoutError, PolicyErrors};
+use slowlane_core::table::Sizing;
+
+pub use by::By;
+pub use proposal::{Busy, Pair, Proposal, Waiting};
+pub use report::report;
+
+/// What to propose, and how to read the logs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The types to propose an SLO for. Empty: each of source, website and owner that the logs carry.
+    pub by: Vec<By>,
+    /// The percentage of the clients that never wait.
+    pub spare: f64,
+    /// Bots are not among these clients.
+    pub except_bots: bool,
+    /// The table that the replay has.
+    pub sizing: Sizing,
+    pub reading: replay::Settings,
+}
+
+/// The clients of the logs, and a proposal for each type.
+#[derive(Clone, Debug, Serialize)]
+pub struct Advice {
+    /// The times of the first and the last request.
+    pub from: String,
+    pub to: String,
+    pub requests: u64,
+    /// A log has no fractions of a second, so a burst has room for another second.
+    pub whole_seconds: bool,
+    pub logs: Vec<LogOutcome>,
+    pub types: Vec<Proposal>,
+    /// The reasons for caution with the figures.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no advice.
+#[derive(Debug, Error)]
+pub enum AdviseError {
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Policy(#[from] PolicyErrors),
+    #[error("by {0}: no clients; name the item that has a field with --field, and try without --except-bots")]
+    NoClients(String),
+    #[error("--field {0}: not used; --by {0} proposes a limit for it")]
+    UselessField(String),
+}
+
+/// Fields with the user agent: the one that `--field` names, and nginx's variable.
+const AGENTS: [&str; 2] = ["user_agent", "http_user_agent"];
+
+/// Measures the clients of the logs, proposes limits, and replays the logs under each. `open` opens the logs: once, and
+/// once more for each proposal. `progress` gets the number of lines read since then.
+///
+/// # Errors
+/// A log that cannot be read, a format without a time, or a field that no request has.
+pub fn advise<E: From<AdviseError>>(
+    mut open: impl FnMut() -> Result<Vec<Input>, E>,
+    settings: &Settings,
+    mut progress: impl FnMut(u64),
+) -> Result<Advice, E> {
+    let is_usual = settings.by.is_empty();
+    let types = if is_usual { By::usual() } else { settings.by.clone() };
+    let fields: BTreeSet<&str> = types.iter().flat_map(By::fields).chain(AGENTS).chain(["cost"]).collect();
+    let mut mappings = settings.reading.mappings.iter();
+    if let Some(useless) = mappings.find(|mapping| !fields.contains(&*mapping.field)) {
+        return Err(AdviseError::UselessField(useless.field.clone()).into());
+    }
+    let mut requests = Requests::open(open()?, &settings.reading, &|field| fields.contains(field))
+        .map_err(AdviseError::from)?;
+    let digits = By::digits(&types);
+    let mut all = types.iter().zip(digits).map(Clients::new).collect::<Result<Vec<_>, AdviseError>>()?;
+    let mut count = 0;
+    requests.each(&mut progress, |request, now_ns, _| {
+        count += 1;
+        let agent = request.fields().find(|field| AGENTS.iter().any(|name| name.as_bytes() == field.name));
+        let bot = match agent.map(|agent| agent.value) {
+            Some(Value::Text(text)) => agent::bot(text),
+            _ => None,
+        };
+        all.iter_mut().for_each(|clients| clients.count(request, Timestamp::from_nanos(now_ns), bot));
+    });
+    if is_usual {
+        // The host of the few absolute URIs in a log is no website.
+        let is_by_chance = requests.plans().all(|plan| plan.has_website_by_chance());
+        all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.is("website")));
+    }
+    let whole_seconds = requests.plans().any(|plan| plan.times.is_in_seconds());
+    let (mut notes, mut types) = (requests.notes(), Vec::new());
+    for clients in all.into_iter().filter(|_| count > 0) {
+        notes.extend(clients.note());
+        let proposal = propose(clients, whole_seconds, open()?, settings, &mut progress)?;
+        notes.extend(proposal.note(settings.spare));
+        types.push(proposal);
+    }
+    let (begun_ns, ended_ns) = requests.span_ns();
+    let [from, to] = [begun_ns, ended_ns].map(|at_ns| date::written(Timestamp::from_nanos(at_ns)));
+    Ok(Advice { from, to, requests: count, whole_seconds, logs: requests.outcomes(), types, notes })
+}

@@ -1,0 +1,255 @@
+//! A proposal for one type: the figures of its clients, a burst and a rate, its lines, and its replay.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::advise::client::STEADY;
+use crate::advise::{AdviseError, Client, Clients, RATES, Settings};
+use crate::replay::{self, Counts, Input, KeyRow, Subject};
+use slowlane_core::base::{Key, SloId};
+use slowlane_core::policy::{Method, Policy};
+use slowlane_core::throttle::Throttle;
+
+/// An SLO for one type, and the clients that it would have slowed down.
+#[derive(Clone, Debug, Serialize)]
+pub struct Proposal {
+    /// The fields of the type, like `source+website`.
+    pub by: String,
+    pub clients: usize,
+    /// Shares of the clients, named `p50` and so on, with the most that one of them has.
+    pub quantiles: Vec<Busy>,
+    /// The clients with the most requests.
+    pub busiest: Vec<Busy>,
+    pub bots: usize,
+    /// The bots that do not name themselves.
+    pub steady_bots: usize,
+    pub bot_requests: u64,
+    /// Bursts and rates that spare the clients.
+    pub pairs: Vec<Pair>,
+    pub proposed: Pair,
+    /// The line of `slo.map`, and those of the map.
+    pub slo_line: String,
+    pub map: String,
+    pub map_lines: String,
+    /// The values that have no line in the map.
+    pub values_left_out: usize,
+    /// The clients that are to be spared, and how many of them never waited in the replay.
+    pub to_spare: usize,
+    pub spared: usize,
+    /// The clients that waited in the replay, bots included, and what happened to their requests.
+    pub waiting_clients: usize,
+    pub waiting_requests: u64,
+    pub delayed: u64,
+    pub denied: u64,
+    /// The first of them.
+    pub waiting: Vec<Waiting>,
+}
+
+/// A client, and its requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Busy {
+    pub who: String,
+    pub requests: u64,
+    pub busiest_minute: u64,
+    pub busiest_second: u64,
+    pub bot: Option<String>,
+}
+
+/// A burst and a rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Pair {
+    pub burst: u32,
+    pub rate: String,
+    /// The most requests of a client that pass in ten seconds: `burst + rate x T`, the bound of `pace`.
+    pub admits_in_10_s: u64,
+}
+
+/// A client that waited in the replay.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Waiting {
+    pub who: String,
+    #[serde(flatten)]
+    pub counts: Counts,
+    pub bot: Option<String>,
+}
+
+/// A load that lasts as long is one that the application feels. A page with its images is over by then.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Names and thousandths.
+const QUANTILES: [(&str, usize); 5] =
+    [("p50", 500), ("p90", 900), ("p99", 990), ("p99.9", 999), ("most", 1_000)];
+
+/// How far a time in whole seconds may be off.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Memory for the auxiliary state of laws. `pace` has none.
+const AUX_BYTES_MAX: usize = 1 << 20;
+
+/// Chooses a burst and a rate, and replays the logs under the lines that are proposed, in force.
+pub(super) fn propose(
+    clients: Clients,
+    whole_seconds: bool,
+    inputs: Vec<Input>,
+    settings: &Settings,
+    progress: &mut impl FnMut(u64),
+) -> Result<Proposal, AdviseError> {
+    let Clients { by, id, mut rows, .. } = clients;
+    let (top, mut values) = (settings.reading.top, Vec::new());
+    let mut values_left_out = 0;
+    if !by.is("source") {
+        values = listed(&rows, by.looked_up());
+        values_left_out = values.len().saturating_sub(top);
+        values.truncate(top);
+        let listed: HashSet<&str> = values.iter().map(String::as_str).collect();
+        rows.retain(|_, client| listed.contains(value(client, by.looked_up())));
+    }
+    let to_spare: Vec<&Client> = rows.values().filter(|client| is_to_spare(client.bot(), settings)).collect();
+    if to_spare.is_empty() {
+        return Err(AdviseError::NoClients(by.name().to_owned()));
+    }
+    let pairs = pairs(&to_spare, settings.spare, if whole_seconds { SECOND_NS } else { 0 });
+    let proposed = pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("there are rates").clone();
+    let bots: Vec<&Client> = rows.values().filter(|client| client.bot().is_some()).collect();
+    let mut busiest: Vec<&Client> = rows.values().collect();
+    busiest.sort_unstable_by_key(|client| (Reverse(client.requests), &client.name));
+    let busy = |client: &&Client| busy(&client.name, client.figures(), client.bot());
+    let slo = format!("{id} burst={} rate={}", proposed.burst, proposed.rate);
+    let map_lines = by.lines(id.number(), &values);
+
+    let policy = by.policy(id.kind(), &slo, Method::Str, &map_lines)?;
+    let keys = keys_waiting(policy, id, inputs, settings, progress)?;
+    let sum = |of: fn(&Counts) -> u64| keys.iter().map(|row| of(&row.counts)).sum();
+    let bot = |key: &Key| rows.get(key).and_then(Client::bot);
+    let not_spared = keys.iter().filter(|row| is_to_spare(bot(&row.key), settings)).count();
+    let waiting = |row: &KeyRow| Waiting {
+        who: row.name.to_string(),
+        counts: row.counts,
+        bot: bot(&row.key).map(str::to_owned),
+    };
+    Ok(Proposal {
+        by: by.name().to_owned(),
+        clients: rows.len(),
+        quantiles: quantiles(&rows),
+        busiest: busiest.iter().take(top).map(busy).collect(),
+        bots: bots.len(),
+        steady_bots: bots.iter().filter(|client| client.bot() == Some(STEADY)).count(),
+        bot_requests: bots.iter().map(|client| client.requests).sum(),
+        pairs,
+        proposed,
+        slo_line: format!("{slo} dry_run=yes"),
+        map: format!("{}.map", by.looked_up()),
+        map_lines,
+        values_left_out,
+        to_spare: to_spare.len(),
+        spared: to_spare.len().saturating_sub(not_spared),
+        waiting_clients: keys.len(),
+        waiting_requests: sum(|counts| counts.requests),
+        delayed: sum(|counts| counts.delayed),
+        denied: sum(|counts| counts.denied),
+        waiting: keys.iter().take(top).map(waiting).collect(),
+    })
+}
+
+/// The keys of an SLO that wait when the logs are replayed under it, those with the most delays first.
+fn keys_waiting(
+    policy: Policy,
+    id: SloId,
+    inputs: Vec<Input>,
+    settings: &Settings,
+    progress: &mut impl FnMut(u64),
+) -> Result<Vec<KeyRow>, AdviseError> {
+    let mut reading = replay::Settings { top: usize::MAX, ..settings.reading.clone() };
+    // Other fields are for other types, or the user agent.
+    let is_used = |name: &str| name == "cost" || policy.used_fields().any(|field| field == name);
+    reading.mappings.retain(|mapping| is_used(&mapping.field));
+    let throttle = Throttle::new(policy, settings.sizing, AUX_BYTES_MAX);
+    let mut outcome =
+        replay::replay(inputs, &[Subject { name: id.to_string(), throttle }], &reading, progress)?;
+    let mut keys = outcome.sides.swap_remove(0).keys;
+    // A request with a website that is no host is refused under SLO 0.
+    keys.retain(|row| row.slo == id);
+    Ok(keys)
+}
+
+impl Proposal {
+    /// What the clients of a key are called: without the source, many share one.
+    pub(super) fn noun(&self) -> &'static str {
+        if self.by.starts_with("source") { "clients" } else { "keys" }
+    }
+
+    /// With few clients, the percentage may be all of them.
+    pub(super) fn note(&self, spare: f64) -> Option<String> {
+        let Proposal { by, to_spare, .. } = self;
+        (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
+            let noun = self.noun();
+            format!("by {by}: {spare} % of {to_spare} {noun} are all of them; a lower --spare lets the busiest wait")
+        })
+    }
+}
+
+fn is_to_spare(bot: Option<&str>, settings: &Settings) -> bool {
+    !settings.except_bots || bot.is_none()
+}
+
+/// The most of so many clients that need not be spared. A thousandth of a percent counts, not less.
+pub(super) fn others(spare: f64, clients: usize) -> usize {
+    clients * (100_000 - (spare * 1_000.0).round() as usize) / 100_000
+}
+
+/// For every rate, the smallest burst with which so many of the clients never wait. A rate is left out if a lower one
+/// needs no larger burst: it would only admit more.
+fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
+    let others = others(spare, clients.len());
+    let mut pairs: Vec<Pair> = Vec::new();
+    for (number, rate) in RATES.iter().enumerate() {
+        let mut bursts: Vec<u64> = clients.iter().map(|client| client.burst(number, off_ns)).collect();
+        bursts.sort_unstable_by_key(|&burst| Reverse(burst));
+        let burst = bursts.get(others).map_or(1, |&burst| u32::try_from(burst).unwrap_or(u32::MAX));
+        if pairs.last().is_none_or(|lower| burst < lower.burst) {
+            let admits_in_10_s = u64::from(burst) + rate.requests_in(WINDOW) as u64;
+            pairs.push(Pair { burst, rate: rate.to_string(), admits_in_10_s });
+        }
+    }
+    pairs
+}
+
+/// The value of a field, the last one in the name of a client.
+fn value<'c>(client: &'c Client, field: &str) -> &'c str {
+    let word = client.name.rsplit(' ').next().unwrap_or_default();
+    word.strip_prefix(field).and_then(|rest| rest.strip_prefix('=')).unwrap_or_default()
+}
+
+/// The values of a field that a line of a map can have, those with the most requests first.
+fn listed(rows: &HashMap<Key, Client>, field: &str) -> Vec<String> {
+    let mut requests: HashMap<&str, u64> = HashMap::new();
+    for client in rows.values() {
+        *requests.entry(value(client, field)).or_default() += client.requests;
+    }
+    // A backslash or dots at the end may be escapes of other bytes, or a cut.
+    requests.retain(|value, _| !(value.is_empty() || value.starts_with('#') || value.contains('\\')));
+    requests.retain(|value, _| !value.ends_with("..."));
+    let mut values: Vec<(&str, u64)> = requests.into_iter().collect();
+    values.sort_unstable_by_key(|&(value, requests)| (Reverse(requests), value));
+    values.into_iter().map(|(value, _)| value.to_owned()).collect()
+}
+
+fn busy(who: &str, figures: [u64; 3], bot: Option<&str>) -> Busy {
+    let [requests, busiest_minute, busiest_second] = figures;
+    Busy { who: who.to_owned(), requests, busiest_minute, busiest_second, bot: bot.map(str::to_owned) }
+}
+
+fn quantiles(rows: &HashMap<Key, Client>) -> Vec<Busy> {
+    let sorted = [0, 1, 2].map(|figure| {
+        let mut figures: Vec<u64> = rows.values().map(|client| client.figures()[figure]).collect();
+        figures.sort_unstable();
+        figures
+    });
+    let place = |thousandths: usize| (rows.len() * thousandths).div_ceil(1_000) - 1;
+    let quantile =
+        |(name, thousandths)| busy(name, [0, 1, 2].map(|figure| sorted[figure][place(thousandths)]), None);
+    QUANTILES.map(quantile).to_vec()
+}

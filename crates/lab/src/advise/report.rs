@@ -1,0 +1,85 @@
+//! Advice as text: tables, then the lines to paste.
+
+use crate::advise::{Advice, Busy, Pair, Proposal, Waiting};
+use slowlane_core::base::aligned;
+
+const NONE: &str = "-";
+
+/// The figures of the clients and the lines of each type.
+pub fn report(advice: &Advice) -> String {
+    let Advice { requests, from, to, .. } = advice;
+    let seconds = if advice.whole_seconds { "; times in whole seconds" } else { "" };
+    let types: String = advice.types.iter().map(section).collect();
+    format!("{requests} requests from {from} to {to} UTC{seconds}\n{types}")
+}
+
+fn section(proposal: &Proposal) -> String {
+    let Proposal { by, clients, bots, steady_bots, bot_requests, spared, to_spare, .. } = proposal;
+    let Proposal { slo_line, map, map_lines, values_left_out, .. } = proposal;
+    let noun = proposal.noun();
+    let named = bots - steady_bots;
+    let mut text = format!("\nby {by}: {clients} {noun}\n{}", rates(proposal));
+    text += &format!(
+        "\n{bots} bots with {bot_requests} requests: {named} by their user agent, {steady_bots} by a steady rate\n"
+    );
+    let percent = *spared as f64 * 100.0 / *to_spare as f64;
+    text += &format!(
+        "\nfor each rate, the smallest burst that spares enough of the {to_spare} {noun}:\n{}",
+        pairs(proposal)
+    );
+    text += &format!(
+        "\nIn a replay under the proposal, {spared} of {to_spare} {noun} never waited ({percent:.2} %).\n"
+    );
+    text += &waiting(proposal);
+    let left_out =
+        if *values_left_out > 0 { format!("; {values_left_out} more have no line") } else { String::new() };
+    text += &format!("\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}{left_out}\n{map_lines}");
+    text
+}
+
+/// The quantiles, then the busiest clients.
+fn rates(proposal: &Proposal) -> String {
+    let row = |busy: &Busy| {
+        let counts = [busy.requests, busy.busiest_minute, busy.busiest_second].map(|count| count.to_string());
+        [&counts[..], &[bot(&busy.bot), busy.who.clone()]].concat()
+    };
+    let rows = proposal.quantiles.iter().chain(&proposal.busiest).map(row);
+    table(["requests", "in one minute", "in one second", "bot", "who"], rows)
+}
+
+fn pairs(proposal: &Proposal) -> String {
+    let row = |pair: &Pair| {
+        let mark = if *pair == proposal.proposed { "proposed" } else { "" };
+        let Pair { rate, burst, admits_in_10_s } = pair;
+        vec![rate.clone(), burst.to_string(), admits_in_10_s.to_string(), mark.to_owned()]
+    };
+    table(["rate", "burst", "admitted in 10 s", ""], proposal.pairs.iter().map(row))
+}
+
+fn waiting(proposal: &Proposal) -> String {
+    let Proposal { waiting_clients, waiting_requests, delayed, denied, waiting, .. } = proposal;
+    if waiting.is_empty() {
+        return String::new();
+    }
+    let row = |Waiting { who, counts, bot: known }: &Waiting| {
+        let mean = counts.mean_ms().map_or(NONE.to_owned(), |ms| format!("{ms:.1}"));
+        let max = counts.max_ms().map_or(NONE.to_owned(), |ms| ms.to_string());
+        let counts = [counts.requests, counts.delayed, counts.denied].map(|count| count.to_string());
+        [&counts[..], &[mean, max, bot(known), who.clone()]].concat()
+    };
+    let rows =
+        table(["requests", "delayed", "denied", "mean ms", "max ms", "bot", "who"], waiting.iter().map(row));
+    format!(
+        "{waiting_clients} waited: {delayed} of their {waiting_requests} requests delayed, {denied} denied:\n{rows}"
+    )
+}
+
+fn bot(bot: &Option<String>) -> String {
+    bot.clone().unwrap_or(NONE.to_owned())
+}
+
+fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let headings = headings.map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
+    aligned(&rows, "  ", |_, heading| ["bot", "who", ""].contains(&heading))
+}
