@@ -66,6 +66,7 @@ mod daemon;
 #[cfg(feature = "lab")]
 mod demo;
 pub mod http;
+pub mod import;
 pub mod observe;
 pub mod proxy;
 pub mod server;

@@ -3,4 +3,5 @@
 pub mod haproxy;
 pub(crate) mod installed;
 pub mod nginx;
+pub mod nginx_syntax;
 pub mod shipped;
