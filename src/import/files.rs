@@ -46,7 +46,12 @@ pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportErr
     let Found { mut rules, differences, mut unsaid } = found;
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
-    rules.retain(|rule| !rule.limits.is_empty() || limited.iter().any(|outer| covers(outer, &rule.scope)));
+    // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
+    // HTTP redirects what the one for HTTPS limits.
+    rules.retain(|rule| {
+        let is_inside = || limited.iter().any(|outer| covers(outer, &rule.scope));
+        !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
+    });
     let rules = [exceptions(&rules, &mut unsaid), rules].concat();
     let is_said = |rules: &[Rule]| rules.iter().any(|rule| !rule.limits.is_empty());
     let (mut kept, mut files) = (Vec::new(), Vec::new());
