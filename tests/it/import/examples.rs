@@ -120,6 +120,22 @@ fn zones_servers_and_locations_of_nginx_stay_apart() {
     assert!(!format!("{:?}", written.files).contains("blog.example"), "it has no limits anyway");
 }
 
+/// The server for HTTP redirects, and the one for HTTPS has the limits.
+#[test]
+fn of_two_servers_with_one_name_the_limited_one_counts() {
+    let written = imported(
+        "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver { listen 80; server_name a.example; return 301 \
+         https://a.example$request_uri; }\nserver { listen 443 ssl; server_name a.example; limit_req zone=a; location /free/ { } \
+         }\nserver { limit_req zone=a burst=9; }\n",
+    );
+    assert_eq!(
+        slos(&written),
+        ["3001 burst=1 rate=1/s law=token-bucket", "3002 burst=1 rate=1/s max_delay=9s"]
+    );
+    assert_eq!(file(&written, "website.map"), "a.example 3001\n");
+    assert_eq!(written.unsaid, []);
+}
+
 #[test]
 fn a_zone_under_two_laws_has_its_note() {
     let of = |second: &str| {

@@ -179,7 +179,7 @@ fn many_limits_of_one_place_end_soon() {
 }
 
 #[test]
-fn a_fifth_counter_of_one_key_finds_no_type() {
+fn a_sixth_counter_of_one_key_finds_no_type() {
     let zones: String =
         (1..=6).map(|n| format!("limit_req_zone $remote_addr zone=z{n}:1m rate={n}r/s;\n")).collect();
     let locations: String = (1..=6).map(|n| format!("location /{n}/ {{ limit_req zone=z{n}; }}\n")).collect();
