@@ -42,6 +42,7 @@
 //!  sync       the task that talks to the store of a cluster, and the one that keeps the state in a file
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
+//!  import     the limits of other programs, as a policy
 //!  proxy      the messages of HAProxy and nginx, and the files shipped for them
 //!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
@@ -66,6 +67,7 @@ mod daemon;
 #[cfg(feature = "lab")]
 mod demo;
 pub mod http;
+pub mod import;
 pub mod observe;
 pub mod proxy;
 pub mod server;

@@ -18,6 +18,7 @@ mod config;
 #[cfg(feature = "lab")]
 mod demo;
 mod fields;
+mod import;
 mod man;
 #[cfg(feature = "lab")]
 mod progress;
@@ -72,6 +73,12 @@ enum Command {
     /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is an error.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
+    /// Print a policy with the limits of a configuration of nginx, HAProxy, ingress-nginx or Envoy.
+    ///
+    /// It reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, and descriptors of
+    /// Envoy's rate limit service. Comments say what differs and what is not imported.
+    #[command(after_help = import::EXAMPLES)]
+    Import(import::Arguments),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
@@ -157,7 +164,7 @@ enum Command {
 /// The commands of `slowlane --help`, by what they are for.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
-    ("Set up", &["attach", "advise", "check", "config", "test", "replay", "simulate"]),
+    ("Set up", &["attach", "advise", "import", "check", "config", "test", "replay", "simulate"]),
     ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
@@ -186,6 +193,7 @@ pub fn main() -> ExitCode {
         Command::Run(typed) => run(typed),
         Command::Attach(proxy) => attach::attach(proxy),
         Command::Check(typed) => check::check(typed),
+        Command::Import(typed) => import::import(typed),
         Command::Config(what) => config::print(what),
         #[cfg(feature = "lab")]
         Command::Demo(typed) => demo::demo(typed),

@@ -33,6 +33,7 @@ mod examples;
 mod fields;
 mod full_disk;
 mod haproxy;
+mod import;
 mod ipv6;
 mod laws;
 mod log;

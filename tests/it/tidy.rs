@@ -32,7 +32,7 @@ const CRATES: &[(&str, &[&[&str]])] = &[
         &[
             &["http", "store_protocol"],
             &["proxy"],
-            &["observe"],
+            &["import", "observe"],
             &["server", "watch"],
             &["sync", "upgrade"],
             &["config"],

@@ -98,9 +98,22 @@ impl Policy {
     /// Every problem of every file. A missing `slo.map` gives a list that begins with `dir/slo.map: no such
     /// file`.
     pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, PolicyErrors> {
-        let mut policy = Policy::parse(dir, layout, read_file)?;
-        policy.warn_of_traps(layout);
+        let mut policy = Policy::examine(dir, layout, read_file)?;
         Strays::look(dir, layout).warn(layout, &mut policy.warnings);
+        Ok(policy)
+    }
+
+    /// Does the same as [`read`](Policy::read), with another reader of files, and without a look at other files.
+    ///
+    /// # Errors
+    /// Every line that is wrong, and every file that is missing or unreadable.
+    pub fn examine(
+        dir: &Path,
+        layout: &Layout,
+        read: impl Fn(&Path) -> io::Result<Vec<u8>>,
+    ) -> Result<Policy, PolicyErrors> {
+        let mut policy = Policy::parse(dir, layout, read)?;
+        policy.warn_of_traps(layout);
         Ok(policy)
     }
 

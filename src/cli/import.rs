@@ -1,0 +1,83 @@
+//! `slowlane import`: the limits of nginx, HAProxy, ingress-nginx or Envoy as a policy.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use clap::builder::PossibleValue;
+
+use crate::import::{self, BYTES_MAX, Program, Written};
+use slowlane_core::base::shown;
+
+pub(super) const EXAMPLES: &str = include_str!("help/import.txt");
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The configuration; - is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The program that the configuration is for [default: recognised]
+    #[arg(long, alias = "format", value_name = "PROGRAM")]
+    from: Option<Program>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl clap::ValueEnum for Program {
+    fn value_variants<'a>() -> &'a [Program] {
+        &Program::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let value = PossibleValue::new(self.name());
+        Some(if *self == Program::IngressNginx { value.alias("ingress") } else { value })
+    }
+}
+
+pub(super) fn import(typed: Arguments) -> anyhow::Result<()> {
+    let name = shown(typed.file.display().to_string());
+    let text = text(&typed.file).map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
+    let written = import::import(&text, typed.from).map_err(|error| anyhow!("{name}: {error}"))?;
+    let printed = if typed.json { serde_json::to_string_pretty(&written)? + "\n" } else { report(&written) };
+    io::stdout().write_all(printed.as_bytes())?;
+    if written.files.is_empty() {
+        bail!("{name}: none of its limits can be expressed in slowlane");
+    }
+    Ok(())
+}
+
+/// Reads one byte more than a file may have, so that no device fills the memory.
+fn text(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let most = BYTES_MAX as u64 + 1;
+    if path == Path::new("-") {
+        io::stdin().take(most).read_to_end(&mut bytes)?;
+    } else {
+        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The files with their names in comments, below the notes.
+fn report(written: &Written) -> String {
+    let mut report = format!("# Imported from {}. Review the files before you save them.\n", written.from);
+    let mut notes = |title: &str, notes: Vec<String>| {
+        if !notes.is_empty() {
+            report += &format!("#\n# {title}:\n");
+            notes.iter().for_each(|note| report += &format!("# - {}\n", shown(note)));
+        }
+    };
+    notes("Where the meaning differs", written.differences.clone());
+    let unsaid = written.unsaid.iter();
+    notes(
+        "Not imported",
+        unsaid.map(|unsaid| format!("line {}: {}: {}", unsaid.line, unsaid.text, unsaid.reason)).collect(),
+    );
+    for file in &written.files {
+        report += &format!("\n# ---- {} ----\n{}", file.name, file.text);
+    }
+    report
+}

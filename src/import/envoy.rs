@@ -1,0 +1,100 @@
+//! Envoy's rate limit service: descriptors of a domain.
+
+use crate::import::ImportError;
+use crate::import::rule::{ADDRESSES, Condition, Found, Limit, Match, Rule, said};
+use crate::import::yaml::{Node, documents};
+
+/// Periods that the service names, and their names in a rate.
+const UNITS: [(&str, &str); 5] =
+    [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "month")];
+
+pub(super) fn read(text: &str) -> Result<Found, ImportError> {
+    let mut found = Found::default();
+    for document in documents(text)? {
+        descriptors(&document, document.text_of("domain"), &[], &mut found)?;
+    }
+    if !found.is_empty() {
+        found.differs(
+            "Windows are those of the clock in UTC, as Envoy's. N requests may pass at the end of one, and N at the start of \
+             the next.",
+        );
+        found.differs(
+            "Envoy applies every descriptor of a request. slowlane applies the first lookup that matches, and one more with \
+             also=.",
+        );
+        found.differs(
+            "The proxy must send each key as a field: X-Slowlane-<Key> over HTTP, an argument over SPOE. remote_address is \
+             source, and host is website.",
+        );
+    }
+    Ok(found)
+}
+
+/// Adds the rules of a list of descriptors below others. The tree is at most as deep as YAML may be.
+fn descriptors(node: &Node, domain: &str, above: &[Condition], found: &mut Found) -> Result<(), ImportError> {
+    for descriptor in node.get("descriptors").map_or(&[][..], Node::items) {
+        let field = match descriptor.text_of("key") {
+            "remote_address" | "masked_remote_address" => "source",
+            "host" | ":authority" | "authority" => "website",
+            key => key,
+        };
+        let value = descriptor.text_of("value");
+        let is = match value.strip_suffix('*') {
+            Some(prefix) => Match::Prefix(prefix.to_owned()),
+            None if value.is_empty() => Match::Any,
+            None if field == "source" => Match::Network(value.to_owned()),
+            None => Match::Exact(value.to_owned()),
+        };
+        let scope: Vec<Condition> = above.iter().cloned().chain([(field.to_owned(), is)]).collect();
+        rule(descriptor, domain, &scope, found)?;
+        descriptors(descriptor, domain, &scope, found)?;
+    }
+    Ok(())
+}
+
+fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found) -> Result<(), ImportError> {
+    let line = descriptor.line;
+    let path = scope.iter().map(|(field, is)| match is {
+        Match::Any => field.clone(),
+        Match::Network(value) | Match::Exact(value) => format!("{field}={value}"),
+        Match::Prefix(value) => format!("{field}={value}*"),
+    });
+    let path = path.collect::<Vec<_>>().join(", ");
+    let add = |found: &mut Found, limits| {
+        found.rule(Rule { line, scope: scope.to_vec(), limits, ..Rule::default() })
+    };
+    let Some(limit) = descriptor.get("rate_limit") else {
+        // Without a limit and without descriptors below, it is an exception.
+        return if descriptor.get("descriptors").is_none() { add(found, Vec::new()) } else { Ok(()) };
+    };
+    if limit.text_of("unlimited") == "true" {
+        return add(found, Vec::new());
+    }
+    let (unit, count) = (limit.text_of("unit"), limit.text_of("requests_per_unit"));
+    let text = format!("{domain}: {path}: {count} per {unit}");
+    if limit.get("replaces").is_some() {
+        found.unsaid.add(
+            line,
+            &text,
+            "`replaces` is not imported: the limit stands beside those that it replaces",
+        );
+    }
+    let period = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
+    let (Some((_, period)), Ok(count)) = (period, count.parse::<u64>()) else {
+        found.unsaid.add(line, &text, "expected a whole number per second, minute, hour, day or month");
+        return Ok(());
+    };
+    if *period == "month" {
+        found.differs("A month is that of the calendar. Envoy's has 30 days.");
+    }
+    if scope.iter().any(|(field, is)| field == "source" && *is == Match::Any) {
+        found.differs(ADDRESSES);
+    }
+    let is_shadow = descriptor.text_of("shadow_mode") == "true";
+    let law = if count == 0 { "" } else { " law=fixed-window reset=calendar" };
+    let dry = if is_shadow { " dry_run=yes" } else { "" };
+    let mut key: Vec<String> = scope.iter().map(|(field, _)| field.clone()).collect();
+    key.sort();
+    let options = format!("burst=0 rate={count}/{period}{law}{dry}");
+    add(found, vec![Limit { counter: String::new(), key, options, line, said: said(&text) }])
+}

@@ -1,0 +1,370 @@
+//! Rules to the files of a policy, which the policy reader accepts without a warning.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use slowlane_core::base::shown;
+use slowlane_core::policy::{Layout, Lookup, Method, Policy};
+
+use crate::import::rule::{Condition, Found, Limit, Match, Rule, Unsaids, covers};
+use crate::import::{ImportError, Program, Unsaid};
+
+/// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct File {
+    pub name: String,
+    pub text: String,
+}
+
+/// An import: the files, where their meaning differs from the original, and what they leave out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Written {
+    pub from: &'static str,
+    /// None if nothing of the original can be said.
+    pub files: Vec<File>,
+    pub differences: Vec<String>,
+    pub unsaid: Vec<Unsaid>,
+}
+
+/// The most SLOs for one request.
+const CHAIN_MAX: usize = 3;
+
+const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's files again with --config: they send the new fields.\n";
+
+/// Ids of one type.
+const IDS_MAX: u16 = 999;
+
+/// The types that a policy may add.
+const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
+
+/// Leaves out what the policy reader refuses or warns of.
+pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportError> {
+    let Found { mut rules, differences, mut unsaid } = found;
+    let limited: Vec<_> =
+        rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
+    // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
+    // HTTP redirects what the one for HTTPS limits.
+    rules.retain(|rule| {
+        let is_inside = || limited.iter().any(|outer| covers(outer, &rule.scope));
+        !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
+    });
+    let rules = [exceptions(&rules, &mut unsaid), rules].concat();
+    let is_said = |rules: &[Rule]| rules.iter().any(|rule| !rule.limits.is_empty());
+    let (mut kept, mut files) = (Vec::new(), Vec::new());
+    match Plan::checked(&rules) {
+        Ok(all) => (kept, files) = (rules, all),
+        // Some rule is refused: each is tried on top of those before it.
+        Err(_) => {
+            for rule in rules {
+                kept.push(rule);
+                match Plan::checked(&kept) {
+                    Ok(all) => files = all,
+                    Err(reason) => {
+                        let rule = kept.pop().expect("it was pushed");
+                        rule.limits.iter().for_each(|limit| unsaid.add(limit.line, &limit.said, &reason));
+                    }
+                }
+            }
+        }
+    }
+    if !is_said(&kept) {
+        files.clear();
+    }
+    let differences = if files.is_empty() { Vec::new() } else { differences };
+    Ok(Written { from: program.name(), files, differences, unsaid: unsaid.0 })
+}
+
+/// The networks that rules leave out, as rules without limits. A map asks for networks first. So an exception holds for
+/// all limits of its requests, or for none.
+fn exceptions(rules: &[Rule], unsaid: &mut Unsaids) -> Vec<Rule> {
+    let mut limited: Vec<&Rule> = rules.iter().filter(|rule| !rule.networks.is_empty()).collect();
+    limited.sort_by_key(|rule| rule.scope.len());
+    let mut exceptions: Vec<Rule> = Vec::new();
+    for rule in limited {
+        for network in &rule.networks {
+            let is = ("source".to_owned(), Match::Network(network.clone()));
+            let scope: Vec<Condition> = rule.scope.iter().cloned().chain([is]).collect();
+            if exceptions.iter().any(|wider| covers(&wider.scope, &scope)) {
+                continue;
+            }
+            let inner =
+                rules.iter().filter(|other| covers(&rule.scope, &other.scope) && !other.limits.is_empty());
+            if inner.clone().all(|other| other.networks.contains(network)) && Place::of(&scope).is_ok() {
+                exceptions.push(Rule { line: rule.line, scope, ..Rule::default() });
+            } else {
+                unsaid.add(rule.line, network, "an exception from only some limits, or below a path");
+            }
+        }
+    }
+    exceptions
+}
+
+/// A map, and its lines: a key and an id.
+struct Map {
+    lookup: Lookup,
+    rank: Rank,
+    lines: Vec<(String, u16)>,
+}
+
+/// The order of lookups: exceptions by network first, then the more exact, and last the one for every request.
+type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
+
+/// A policy in the making.
+#[derive(Default)]
+struct Plan {
+    /// The types of counters.
+    types: BTreeMap<(String, Vec<String>), u8>,
+    /// The ids of SLOs, by their type and options.
+    ids: BTreeMap<(u8, String), u16>,
+    slos: String,
+    maps: Vec<Map>,
+}
+
+impl Plan {
+    /// The files for these rules, if the policy reader has nothing to say.
+    fn checked(rules: &[Rule]) -> Result<Vec<File>, String> {
+        let plan = Plan::of(rules)?;
+        let (layout, files) = (plan.layout()?, plan.files());
+        let read = |path: &Path| {
+            let file = files.iter().find(|file| Path::new(&file.name) == path);
+            file.map(|file| file.text.clone().into_bytes()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        };
+        match Policy::examine(Path::new(""), &layout, read) {
+            Ok(policy) => {
+                policy.warnings().listed().first().map_or(Ok(()), |warning| Err(warning.kind.to_string()))
+            }
+            Err(errors) => Err(errors.listed()[0].kind.to_string()),
+        }?;
+        Ok(files)
+    }
+
+    fn of(rules: &[Rule]) -> Result<Plan, String> {
+        let mut plan = Plan::default();
+        let mut scopes: BTreeMap<Vec<&Condition>, usize> = BTreeMap::new();
+        let places = rules.iter().map(|rule| Place::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
+        // A network wins over a website only in a map of its own.
+        let is_apart = places.iter().any(|place| !place.is_for_all && !place.is_network_alone);
+        let is_split = is_apart && places.iter().any(|place| place.is_network_alone);
+        for (rule, mut place) in rules.iter().zip(places) {
+            let mut scope: Vec<&Condition> = rule.scope.iter().collect();
+            scope.sort();
+            if let Some(line) = scopes.insert(scope, rule.line) {
+                return Err(format!("line {line} already decides about the same requests"));
+            }
+            if place.is_for_all {
+                place.name = if is_split { "source-all" } else { "source" }.to_owned();
+            }
+            plan.add(rule, &place)?;
+        }
+        plan.maps.sort_by_key(|map| map.rank);
+        Ok(plan)
+    }
+
+    /// Adds a rule: an SLO for each limit, each but the last with `also=` and the map of the next.
+    fn add(&mut self, rule: &Rule, place: &Place) -> Result<(), String> {
+        if rule.limits.len() > CHAIN_MAX {
+            return Err(format!("a request can have {CHAIN_MAX} SLOs at most"));
+        }
+        if rule.limits.is_empty() {
+            self.map(place, 0, 0);
+        }
+        for (position, limit) in rule.limits.iter().enumerate() {
+            let is_last = position + 1 == rule.limits.len();
+            let also = if is_last { String::new() } else { format!(" also={}", place.stem(position + 1)) };
+            let id = self.slo(limit, limit.options.clone() + &also)?;
+            self.map(place, position, id);
+        }
+        Ok(())
+    }
+
+    /// The type of a limit: a built-in one for its key, or one of its own if another counter has that.
+    fn type_of(&mut self, limit: &Limit) -> Result<u8, String> {
+        let mut key = limit.key.clone();
+        key.sort();
+        if let Some(field) = key.iter().find(|field| !is_field(field)) {
+            return Err(format!("{field:?} cannot be the name of a field"));
+        }
+        let counter = (limit.counter.clone(), key.clone());
+        if let Some(&kind) = self.types.get(&counter) {
+            return Ok(kind);
+        }
+        let built_in = ["", "owner", "website", "source", "owner+source", "source+website"];
+        let built_in = built_in.iter().position(|fields| *fields == key.join("+")).map(|kind| kind as u8);
+        let own = OWN_TYPES.filter(|_| !key.is_empty());
+        let is_free = |kind: &u8| self.types.values().all(|taken| taken != kind);
+        let free = built_in.into_iter().chain(own).find(is_free);
+        let kind =
+            free.ok_or("no type is free: only four counters can have a key of their own (types 6 to 9)")?;
+        self.types.insert(counter, kind);
+        Ok(kind)
+    }
+
+    fn slo(&mut self, limit: &Limit, options: String) -> Result<u16, String> {
+        let kind = self.type_of(limit)?;
+        if let Some(&id) = self.ids.get(&(kind, options.clone())) {
+            return Ok(id);
+        }
+        let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u16;
+        if count == IDS_MAX {
+            return Err(format!("type {kind} has more than {IDS_MAX} different limits"));
+        }
+        let id = u16::from(kind) * 1_000 + count + 1;
+        self.slos += &format!("# line {}: {}\n{id} {options}\n", limit.line, limit.said);
+        self.ids.insert((kind, options), id);
+        Ok(id)
+    }
+
+    fn map(&mut self, place: &Place, position: usize, id: u16) {
+        let (file, rank) = (PathBuf::from(place.stem(position) + ".map"), place.rank(position));
+        let lines = place.keys.iter().map(|key| (key.clone(), id));
+        match self.maps.iter_mut().find(|map| map.lookup.file == file) {
+            Some(map) => {
+                map.rank = map.rank.max(rank);
+                map.lines.extend(lines);
+            }
+            None => {
+                let lookup = Lookup { fields: place.fields.clone(), file, method: place.method };
+                self.maps.push(Map { lookup, rank, lines: lines.collect() });
+            }
+        }
+    }
+
+    /// The lookups. None: some of the default ones in their order serve.
+    fn lookups(&self) -> Option<Vec<Lookup>> {
+        let own: Vec<Lookup> = self.maps.iter().map(|map| map.lookup.clone()).collect();
+        let default = Layout::default();
+        let mut left = default.lookups().iter();
+        let is_default = own.iter().all(|lookup| left.any(|other| other == lookup));
+        (!is_default).then_some(own)
+    }
+
+    /// The types that the policy adds, with their fields.
+    fn own_types(&self) -> BTreeMap<u8, &Vec<String>> {
+        let own = self.types.iter().filter(|(_, kind)| OWN_TYPES.contains(kind));
+        own.map(|((_, key), &kind)| (kind, key)).collect()
+    }
+
+    fn layout(&self) -> Result<Layout, String> {
+        let mut layout = Layout::default();
+        for (kind, fields) in self.own_types() {
+            layout = layout.with_type(kind, fields.clone()).map_err(|error| error.to_string())?;
+        }
+        match self.lookups() {
+            Some(lookups) => layout.with_lookups(lookups).map_err(|error| error.to_string()),
+            None => Ok(layout),
+        }
+    }
+
+    fn files(&self) -> Vec<File> {
+        let mut files =
+            vec![File { name: "slo.map".to_owned(), text: format!("0 rate=unlimited\n{}", self.slos) }];
+        files.extend(self.maps.iter().map(|map| {
+            let lines = map.lines.iter().map(|(key, id)| format!("{key} {id}\n"));
+            File { name: map.lookup.file.display().to_string(), text: lines.collect() }
+        }));
+        let toml = self.toml();
+        files.extend((!toml.is_empty()).then(|| File { name: "slowlane.toml".to_owned(), text: toml }));
+        files
+    }
+
+    /// The part of the config that the maps need.
+    fn toml(&self) -> String {
+        let (types, lookups) = (self.own_types(), self.lookups().unwrap_or_default());
+        if types.is_empty() && lookups.is_empty() {
+            return String::new();
+        }
+        let mut toml = RESTART.to_owned() + if types.is_empty() { "" } else { "[policy.types]\n" };
+        types.iter().for_each(|(kind, fields)| toml += &format!("{kind} = {fields:?}\n"));
+        for Lookup { fields, file, method } in &lookups {
+            let (file, method) = (file.display(), method.name());
+            toml += &format!(
+                "\n[[policy.lookups]]\nfields = {fields:?}\nmap = \"{file}\"\nmatch = \"{method}\"\n"
+            );
+        }
+        toml
+    }
+}
+
+/// The lookup of a scope, and its keys there.
+struct Place {
+    fields: Vec<String>,
+    method: Method,
+    keys: Vec<String>,
+    /// The name of its map.
+    name: String,
+    exacts: usize,
+    is_for_all: bool,
+    is_network_alone: bool,
+}
+
+impl Place {
+    fn of(scope: &[Condition]) -> Result<Place, String> {
+        // Every request has a source and a website.
+        let is_given =
+            |(field, is): &&Condition| *is != Match::Any || !["source", "website"].contains(&field.as_str());
+        let is_alone = scope.len() < 2;
+        let mut scope: Vec<&Condition> =
+            scope.iter().filter(|condition| is_alone || is_given(condition)).collect();
+        scope.sort_by_key(|(_, is)| is.rank());
+        let count = |rank: u8| scope.iter().filter(|(_, is)| is.rank() == rank).count();
+        let [networks, exacts, prefixes, anys] = [0, 1, 2, 3].map(count);
+        let fields: Vec<String> = scope.iter().map(|(field, _)| field.clone()).collect();
+        let is_twice = fields.iter().collect::<BTreeSet<_>>().len() < fields.len();
+        if is_twice || prefixes > 1 || networks > 0 && prefixes + anys > 0 {
+            return Err("one map cannot match these conditions together".to_owned());
+        }
+        if let Some(field) = fields.iter().find(|field| !is_field(field)) {
+            return Err(format!("{field:?} cannot be the name of a field"));
+        }
+        let values: Vec<&str> = scope.iter().filter_map(|(_, is)| is.value()).collect();
+        if let Some(value) = values.iter().find(|value| !is_key(value)) {
+            return Err(format!("{value:?} cannot be a part of a key in a map"));
+        }
+        let is_for_all = values.is_empty() && (fields.is_empty() || fields == ["source"]);
+        let key = values.join("+");
+        let (method, ending, keys) = match () {
+            _ if is_for_all => (Method::Ip, "", vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()]),
+            _ if networks > 0 => (Method::Ip, "", vec![key]),
+            _ if prefixes + anys == 0 => (Method::Str, "", vec![key]),
+            _ if values.is_empty() => (Method::Reg, "-any", vec![".".to_owned()]),
+            _ if prefixes == 0 => (Method::Beg, "-prefix", vec![key + "+"]),
+            _ => (Method::Beg, "-prefix", vec![key]),
+        };
+        let is_network_alone = networks > 0 && exacts == 0;
+        let name = fields.join("+") + ending;
+        let fields = if is_for_all { vec!["source".to_owned()] } else { fields };
+        Ok(Place { fields, method, keys, name, exacts, is_for_all, is_network_alone })
+    }
+
+    /// The name of its map for the first SLO of a request, the second, or the third.
+    fn stem(&self, position: usize) -> String {
+        if position == 0 { self.name.clone() } else { format!("{}-{}", self.name, position + 1) }
+    }
+
+    fn rank(&self, position: usize) -> Rank {
+        let has = |name: &str| self.fields.iter().any(|field| field == name);
+        let is_network = self.method == Method::Ip && !self.is_for_all;
+        let (exacts, fields) = (Reverse(self.exacts), Reverse(self.fields.len()));
+        (self.is_for_all, !is_network, exacts, !has("website"), fields, self.method as u8, position)
+    }
+}
+
+/// Whether a name can be a field in the config and a part of the name of a map.
+fn is_field(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
+/// Whether a value can be a part of a key: no blank ends it, no `#` makes it a comment, no `+` divides it.
+fn is_key(value: &str) -> bool {
+    let is_plain =
+        |letter: char| !letter.is_whitespace() && !['+', char::REPLACEMENT_CHARACTER].contains(&letter);
+    (1..=1_000).contains(&value.len())
+        && value.chars().all(is_plain)
+        && !value.starts_with('#')
+        && shown(value) == value
+}

@@ -1,0 +1,445 @@
+//! HAProxy: rules that refuse by a rate or by connections of a stick table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use slowlane_core::base::units;
+
+use crate::import::rule::{
+    ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, rate, said,
+};
+use crate::import::{ImportError, RULES_MAX};
+
+/// A line, and the section that it is in.
+struct Line {
+    number: usize,
+    section: String,
+    words: Vec<String>,
+    text: String,
+}
+
+/// A part of a condition: the words of its expression.
+type Term<'w> = (bool, &'w [String]);
+
+/// A rule that refuses above a limit.
+struct Refusal {
+    section: String,
+    scopes: Vec<Vec<Condition>>,
+    /// Networks that it does not apply to.
+    networks: Vec<String>,
+    limit: Limit,
+    /// The most that passes.
+    most: u64,
+}
+
+/// What the lines declare.
+#[derive(Default)]
+struct Declared<'l> {
+    /// The period of `http_req_rate` in milliseconds, by the name of the table.
+    periods: BTreeMap<String, u64>,
+    /// Expressions by section and name. None: several.
+    acls: BTreeMap<(&'l str, &'l str), Option<&'l [String]>>,
+    /// What `track-sc` tracks, by section and number.
+    tracks: BTreeMap<(&'l str, &'l str), &'l Line>,
+}
+
+/// The most parts of a condition.
+const TERMS_MAX: usize = 16;
+
+/// The most combinations of values in one condition.
+const SCOPES_MAX: usize = 64;
+
+pub(super) fn read(text: &str) -> Result<Found, ImportError> {
+    let lines = lines(text);
+    let declared = Declared::of(&lines);
+    let (mut found, mut refusals, mut limits) = (Found::default(), Vec::new(), 0);
+    for line in &lines {
+        let Some(action) = line.action() else { continue };
+        let condition = line.condition();
+        let terms = declared.terms(&line.section, condition);
+        let counts = |(_, words): &Term<'_>| words.first().is_some_and(|word| is_counter(word));
+        let is_limit = match &terms {
+            Some(terms) => terms.iter().any(counts),
+            None => condition.iter().any(|word| is_counter(word)),
+        };
+        if !is_limit {
+            continue;
+        }
+        limits += 1;
+        if limits > RULES_MAX {
+            return Err(ImportError::TooMany);
+        }
+        if !["deny", "tarpit", "reject", "silent-drop", "return"].contains(&action) {
+            found.unsaid.add(line.number, &line.text, "only rules that refuse become limits");
+            continue;
+        }
+        let terms = terms.ok_or("`or`, `unless` and long conditions need a line for each limit".to_owned());
+        match terms.and_then(|terms| declared.refusal(line, &terms, &mut found)) {
+            Ok(refusal) => refusals.push(refusal),
+            Err(reason) => found.unsaid.add(line.number, &line.text, reason),
+        }
+        if !line.words.windows(2).any(|pair| pair == ["deny_status", "429"]) {
+            found.differs("HAProxy refuses with deny_status, 403 by default, or closes the connection. slowlane refuses with 429 and Retry-After.");
+        }
+    }
+    combine(&refusals, &mut found)?;
+    Ok(found)
+}
+
+/// Adds a rule for each scope, with the limits of all scopes around it.
+fn combine(refusals: &[Refusal], found: &mut Found) -> Result<(), ImportError> {
+    let mut seen: Vec<(&str, &Vec<Condition>)> = Vec::new();
+    for refusal in refusals {
+        for scope in &refusal.scopes {
+            if let Some((section, _)) = seen.iter().find(|(_, other)| *other == scope) {
+                if *section != refusal.section {
+                    let reason = format!(
+                        "{section} limits the same requests: slowlane does not see the section of a request"
+                    );
+                    found.unsaid.add(refusal.limit.line, &refusal.limit.said, reason);
+                }
+                continue;
+            }
+            seen.push((&refusal.section, scope));
+            let mut around: Vec<&Refusal> =
+                refusals.iter().filter(|other| other.section == refusal.section).collect();
+            around.retain(|other| other.scopes.iter().any(|outer| covers(outer, scope)));
+            // Of two limits on one counter, the lower one decides.
+            around.sort_by_key(|other| other.most);
+            let mut chain: Vec<&Refusal> = Vec::new();
+            for other in around {
+                if chain.iter().all(|own| own.limit.counter != other.limit.counter) {
+                    chain.push(other);
+                }
+            }
+            chain.sort_by_key(|own| own.limit.line);
+            let line = refusal.limit.line;
+            let has = |network: &&String| chain.iter().all(|own| own.networks.contains(network));
+            let (networks, partial): (Vec<&String>, Vec<&String>) = refusal.networks.iter().partition(has);
+            for network in partial {
+                found.unsaid.add(line, network, "an exception from only some limits, or below a path");
+            }
+            let networks = networks.into_iter().cloned().collect();
+            let limits = chain.iter().map(|own| own.limit.clone()).collect();
+            found.rule(Rule { line, scope: scope.clone(), limits, networks })?;
+        }
+    }
+    Ok(())
+}
+
+impl Line {
+    /// The action of a rule.
+    fn action(&self) -> Option<&str> {
+        let word = match self.words.first()?.as_str() {
+            "http-request" => 1,
+            "tcp-request" => 2,
+            "use_backend" => 0,
+            _ => return None,
+        };
+        self.words.get(word).map(String::as_str)
+    }
+
+    /// The words from `if` or `unless` on.
+    fn condition(&self) -> &[String] {
+        let begin = self.words.iter().position(|word| word == "if" || word == "unless");
+        begin.map_or(&[], |begin| &self.words[begin..])
+    }
+}
+
+impl<'l> Declared<'l> {
+    fn of(lines: &'l [Line]) -> Declared<'l> {
+        let mut declared = Declared::default();
+        for line in lines {
+            let (section, words) =
+                (line.section.as_str(), line.words.iter().map(String::as_str).collect::<Vec<_>>());
+            match words[..] {
+                ["stick-table", ..] => declared.table(section.to_owned(), &words),
+                ["table", name, ..] => declared.table(format!("{section}/{name}"), &words),
+                ["acl", name, ..] => {
+                    let entry = declared.acls.entry((section, name));
+                    entry.and_modify(|all| *all = None).or_insert(Some(&line.words[2..]));
+                }
+                _ => {
+                    let number = line.action().and_then(|action| action.strip_prefix("track-sc"));
+                    number.map(|number| declared.tracks.entry((section, number)).or_insert(line));
+                }
+            }
+        }
+        declared
+    }
+
+    fn table(&mut self, name: String, words: &[&str]) {
+        let stored = words
+            .iter()
+            .flat_map(|word| word.split(","))
+            .find_map(|word| word.strip_prefix("http_req_rate("));
+        let period = stored.and_then(|period| milliseconds(period.trim_end_matches(')')));
+        self.periods.insert(name, period.unwrap_or(0));
+    }
+
+    /// The parts of a condition, all of which must hold. None: it has alternatives.
+    fn terms(&self, section: &str, condition: &'l [String]) -> Option<Vec<Term<'l>>> {
+        let (mut terms, mut is_not) = (Vec::new(), condition.first().is_some_and(|word| word == "unless"));
+        if is_not && condition.iter().filter(|word| word.as_str() == "}").count() > 1 {
+            return None;
+        }
+        let mut at = 1;
+        while let Some(word) = condition.get(at) {
+            let name = word.trim_start_matches('!');
+            is_not ^= (word.len() - name.len()) % 2 == 1;
+            at += 1;
+            match name {
+                "" => continue,
+                "or" | "||" => return None,
+                _ if terms.len() == TERMS_MAX => return None,
+                "{" => {
+                    let end = condition[at..].iter().position(|word| word == "}")? + at;
+                    terms.push((is_not, &condition[at..end]));
+                    at = end + 1;
+                }
+                name => {
+                    let expression = self.acls.get(&(section, name)).copied();
+                    terms.push((
+                        is_not,
+                        expression.map_or(Some(&condition[at - 1..at]), |expression| expression)?,
+                    ));
+                }
+            }
+            is_not = false;
+        }
+        Some(terms)
+    }
+
+    fn refusal(&self, line: &'l Line, terms: &[Term<'l>], found: &mut Found) -> Result<Refusal, String> {
+        let is_limit = |(_, words): &&Term<'_>| words.first().is_some_and(|word| is_counter(word));
+        let limits: Vec<&Term<'_>> = terms.iter().filter(is_limit).collect();
+        let [(false, expression)] = limits[..] else {
+            return Err("expected one counter in the condition, without `!`".to_owned());
+        };
+        let (limit, most, tracked) = self.limit(line, expression, found)?;
+        let tracked = tracked.map_or(Some(Vec::new()), |track| self.terms(&track.section, track.condition()));
+        let tracked = tracked.ok_or("the condition of its track-sc has alternatives, or is too long")?;
+        let (mut scopes, mut networks) = (vec![Vec::new()], Vec::new());
+        for (is_not, words) in terms.iter().filter(|term| !is_limit(term)).chain(&tracked) {
+            let matches = conditions(words)?;
+            if *is_not && matches.iter().all(|(_, is)| matches!(is, Match::Network(_))) {
+                networks.extend(matches.iter().filter_map(|(_, is)| is.value()).map(str::to_owned));
+                continue;
+            }
+            if *is_not {
+                return Err(format!("no map says `!{}`", words.join(" ")));
+            }
+            if scopes.len() * matches.len() > SCOPES_MAX {
+                return Err("too many values".to_owned());
+            }
+            let with = |scope: &Vec<Condition>| {
+                let scope = scope.clone();
+                matches
+                    .iter()
+                    .map(move |new| scope.iter().cloned().chain([new.clone()]).collect())
+                    .collect::<Vec<_>>()
+            };
+            scopes = scopes.iter().flat_map(with).collect();
+        }
+        if scopes != [Vec::new()] {
+            found.differs("HAProxy counts every request that track-sc tracks. slowlane counts those that meet all conditions.");
+        }
+        Ok(Refusal { section: line.section.clone(), scopes, networks, limit, most })
+    }
+
+    /// The limit of an expression like `sc_http_req_rate(0) gt 20`, and the line that tracks its key.
+    fn limit(
+        &self,
+        line: &Line,
+        words: &[String],
+        found: &mut Found,
+    ) -> Result<(Limit, u64, Option<&'l Line>), String> {
+        let (name, arguments) = parts(&words[0]);
+        let arguments: Vec<&str> =
+            arguments.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+        let unknown = || format!("slowlane does not count {name}");
+        let (key, fetch, table, track) = if let Some(fetch) = name.strip_prefix("src_") {
+            ("src", fetch, arguments.first().copied(), None)
+        } else {
+            let rest = name.strip_prefix("sc").ok_or_else(unknown)?;
+            let (number, fetch) = rest.split_once('_').ok_or_else(unknown)?;
+            let (number, table) = match number {
+                "" => (*arguments.first().ok_or_else(unknown)?, arguments.get(1).copied()),
+                number => (number, arguments.first().copied()),
+            };
+            let own = self.tracks.get(&(line.section.as_str(), number));
+            let other = || self.tracks.iter().find(|((_, other), _)| *other == number).map(|(_, line)| line);
+            let track = *own.or_else(other).ok_or_else(|| format!("no line tracks sc{number}"))?;
+            let tracked = &track.words[usize::from(track.words[0] == "tcp-request") + 2..];
+            let named = tracked.iter().skip_while(|word| *word != "table").nth(1).map(String::as_str);
+            let key = tracked.first().map_or("", String::as_str);
+            (key, fetch, table.or(named).or(Some(&track.section)), Some(track))
+        };
+        let table = table.unwrap_or(&line.section);
+        let key = key_fields(key)?;
+        let operands: Vec<&str> =
+            words[1..].iter().map(String::as_str).filter(|word| !["-m", "int"].contains(word)).collect();
+        if !["http_req_rate", "conn_cur"].contains(&fetch) {
+            return Err(unknown());
+        }
+        let most = match operands[..] {
+            ["gt", count] => count.parse::<u64>().ok(),
+            ["ge", count] => count.parse::<u64>().ok().and_then(|count| count.checked_sub(1)),
+            _ => None,
+        };
+        let most = most.filter(|most| *most > 0).ok_or("expected gt or ge, and a whole number above 0")?;
+        let options = match fetch {
+            "http_req_rate" => {
+                let period = self.periods.get(table).copied().filter(|&period| period > 0);
+                let period = period.ok_or_else(|| format!("no table {table} stores http_req_rate"))?;
+                let (rate, is_exact) = rate(most, period);
+                if !is_exact {
+                    found.differs(format!(
+                        "{most} requests in {period} ms become {rate}, which is a little more."
+                    ));
+                }
+                found.differs(REFUSED);
+                found.differs(DELAY);
+                let window = units::written(Duration::from_millis(period));
+                format!("burst=0 rate={rate} law=sliding-window window={window}")
+            }
+            _ => {
+                found.differs(ENDS);
+                at_a_time(most)
+            }
+        };
+        if key.iter().any(|field| field == "source") {
+            found.differs(ADDRESSES);
+        }
+        let counter = format!("{table} {fetch}");
+        Ok((Limit { counter, key, options, line: line.number, said: said(&line.text) }, most, track))
+    }
+}
+
+const REFUSED: &str = "HAProxy counts refused requests, too: a client that does not slow down stays refused. slowlane counts what it \
+                       admits, so such a client gets the rate. Periods begin at different moments, so verdicts near the limit differ.";
+
+const DELAY: &str =
+    "To delay requests instead of refusing them, replace `burst=0` by a burst, and remove law= and window=.";
+
+/// Whether a word fetches a counter of a stick table.
+fn is_counter(word: &str) -> bool {
+    let (name, _) = parts(word);
+    let is_tracked = name
+        .strip_prefix("sc")
+        .is_some_and(|rest| rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).starts_with('_'));
+    let is_number = ["_rate", "_cnt", "_cur"].iter().any(|ending| name.ends_with(ending))
+        || name.contains("gpc")
+        || name.contains("gpt");
+    is_number && (is_tracked || name.contains(",table_") || name.starts_with("src_"))
+}
+
+/// The name of a fetch, and its arguments.
+fn parts(word: &str) -> (&str, &str) {
+    match word.rsplit_once('(') {
+        Some((name, rest)) => (name, rest.trim_end_matches(')')),
+        None => (word, ""),
+    }
+}
+
+/// What a condition other than a limit says: one of these matches.
+fn conditions(words: &[String]) -> Result<Vec<Condition>, String> {
+    let unknown = || format!("no map says `{}`", words.join(" "));
+    let (name, mut values) = words.split_first().ok_or_else(unknown)?;
+    let (field, is): (&str, fn(String) -> Match) = match parts(name) {
+        (method, "") if method.starts_with("METH_") => {
+            return Ok(vec![("method".to_owned(), Match::Exact(method["METH_".len()..].to_owned()))]);
+        }
+        ("src", "") => ("source", Match::Network),
+        ("path", "") => ("path", Match::Exact),
+        ("path_beg", "") => ("path", Match::Prefix),
+        ("method", "") => ("method", Match::Exact),
+        ("hdr" | "req.hdr" | "req.fhdr", header) if header.eq_ignore_ascii_case("host") => {
+            ("website", Match::Exact)
+        }
+        _ => return Err(unknown()),
+    };
+    if field == "website" && values.first().is_some_and(|flag| flag == "-i") {
+        values = &values[1..];
+    }
+    if values.is_empty() || values.iter().any(|value| value.starts_with('-')) {
+        return Err(unknown());
+    }
+    Ok(values.iter().map(|value| (field.to_owned(), is(value.clone()))).collect())
+}
+
+/// The fields of a tracked key.
+fn key_fields(key: &str) -> Result<Vec<String>, String> {
+    let unknown = || format!("slowlane has no field for {key:?}");
+    let (fetch, converter) = key.split_once(',').unwrap_or((key, ""));
+    if !["", "lower", "ipmask"].contains(&parts(converter).0) {
+        return Err(unknown());
+    }
+    let fields: &[&str] = match parts(fetch) {
+        ("src", "") => &["source"],
+        ("base" | "base32", "") => &["base"],
+        ("base32+src", "") => &["base", "source"],
+        ("url" | "url32", "") => &["url"],
+        ("url32+src", "") => &["source", "url"],
+        ("path", "") => &["path"],
+        ("method", "") => &["method"],
+        ("hdr" | "req.hdr" | "req.fhdr", header) => {
+            let name = header.to_ascii_lowercase().replace('-', "_");
+            return match name.as_str() {
+                "host" => Ok(vec!["website".to_owned()]),
+                "user_agent" | "referer" | "origin" => Ok(vec![name]),
+                _ if name.starts_with("x_") => Ok(vec![name]),
+                _ => Err(unknown()),
+            };
+        }
+        _ => return Err(unknown()),
+    };
+    Ok(fields.iter().map(|field| (*field).to_owned()).collect())
+}
+
+/// A time of HAProxy: a number, of milliseconds or of the unit behind it.
+fn milliseconds(text: &str) -> Option<u64> {
+    let text =
+        if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };
+    units::duration(&text).ok().and_then(|duration| u64::try_from(duration.as_millis()).ok())
+}
+
+/// The lines of all sections that limits may be in.
+fn lines(text: &str) -> Vec<Line> {
+    const SECTIONS: &str =
+        "global defaults frontend backend listen peers userlist resolvers program cache ring mailers";
+    let mut section = String::new();
+    let mut lines = Vec::new();
+    for (number, text) in (1..).zip(text.lines()) {
+        let words = words(text);
+        match &words[..] {
+            [] => {}
+            [keyword, rest @ ..] if SECTIONS.split(' ').any(|section| section == keyword) => {
+                section = rest.first().unwrap_or(keyword).clone();
+            }
+            _ => lines.push(Line { number, section: section.clone(), words, text: text.trim().to_owned() }),
+        }
+    }
+    lines
+}
+
+/// The words of a line, without quotes and the comment.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote): (Vec<String>, Option<String>, Option<char>) = Default::default();
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, quote) {
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(letters.next()),
+            (_, Some(open)) if letter == open => quote = None,
+            ('"' | '\'', None) => {
+                word.get_or_insert_default();
+                quote = Some(letter);
+            }
+            ('#', None) => break,
+            (_, None) if letter.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}

@@ -1,0 +1,112 @@
+//! The rate limits of other programs, said as a policy of slowlane.
+//!
+//! ```text
+//! text ─▶ nginx, haproxy, ingress, envoy ─▶ Found: rules, and what cannot be said ─▶ files ─▶ Written
+//! ```
+
+mod envoy;
+mod files;
+mod haproxy;
+mod ingress;
+mod nginx;
+mod rule;
+mod yaml;
+
+use thiserror::Error;
+
+pub use files::{File, Written};
+pub use rule::Unsaid;
+
+/// The most bytes of a file that is imported.
+pub const BYTES_MAX: usize = 4 << 20;
+
+/// The most limits, exceptions and scopes that are imported from one file.
+const RULES_MAX: usize = 1_000;
+
+/// The programs whose limits can be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    Nginx,
+    Haproxy,
+    IngressNginx,
+    Envoy,
+}
+
+impl Program {
+    pub const ALL: [Program; 4] = [Program::Nginx, Program::Haproxy, Program::IngressNginx, Program::Envoy];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Program::Nginx => "nginx",
+            Program::Haproxy => "haproxy",
+            Program::IngressNginx => "ingress-nginx",
+            Program::Envoy => "envoy",
+        }
+    }
+
+    /// The program whose configuration this is, if a line of it tells.
+    fn of(text: &str) -> Option<Program> {
+        let starts = |words: &[&str]| {
+            let first = |line: &str| words.iter().any(|word| line.trim_start().starts_with(word));
+            text.lines().any(first)
+        };
+        match () {
+            _ if text.contains("ingress.kubernetes.io/") || starts(&["kind: Ingress"]) => {
+                Some(Program::IngressNginx)
+            }
+            _ if starts(&["descriptors:"]) => Some(Program::Envoy),
+            _ if starts(&["stick-table ", "http-request ", "frontend ", "backend ", "tcp-request "]) => {
+                Some(Program::Haproxy)
+            }
+            _ if starts(&["limit_req", "limit_conn", "server {", "http {"]) => Some(Program::Nginx),
+            _ => None,
+        }
+    }
+}
+
+/// A text from which nothing is imported.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ImportError {
+    #[error("more than {} MiB: import the part with the limits", BYTES_MAX >> 20)]
+    TooLong,
+    #[error("its program is not recognised: name it with --from")]
+    Unknown,
+    #[error("line {line}: {reason}")]
+    Syntax { line: usize, reason: String },
+    #[error("more than {RULES_MAX} limits and scopes: import it in parts")]
+    TooMany,
+    #[error("it has no rate limits")]
+    NoLimits,
+    /// The policy reader refuses what was written, for no reason that one rule has.
+    #[error("no valid policy: {0}")]
+    Policy(String),
+}
+
+/// Says the limits of a configuration as a policy. Without a program, the text tells which it is.
+///
+/// ```
+/// use slowlane::import::import;
+/// let nginx = "limit_req_zone $remote_addr zone=a:1m rate=10r/s; server { limit_req zone=a burst=20; }";
+/// let written = import(nginx, None).unwrap();
+/// assert!(written.files[0].text.contains("3001 burst=1 rate=10/s max_delay=2s\n"));
+/// assert_eq!(written.files[1].text, "0.0.0.0/0 3001\n::/0 3001\n");
+/// ```
+///
+/// # Errors
+/// The text is too long, not understood, or without limits.
+pub fn import(text: &str, program: Option<Program>) -> Result<Written, ImportError> {
+    if text.len() > BYTES_MAX {
+        return Err(ImportError::TooLong);
+    }
+    let program = program.or_else(|| Program::of(text)).ok_or(ImportError::Unknown)?;
+    let found = match program {
+        Program::Nginx => nginx::read(text)?,
+        Program::Haproxy => haproxy::read(text)?,
+        Program::IngressNginx => ingress::read(text)?,
+        Program::Envoy => envoy::read(text)?,
+    };
+    if found.is_empty() {
+        return Err(ImportError::NoLimits);
+    }
+    files::write(program, found)
+}

@@ -1,0 +1,203 @@
+//! What an import has found: rules that slowlane can have, and lines that it cannot.
+
+use serde::Serialize;
+
+use slowlane_core::base::{Period, shown};
+
+use crate::import::{ImportError, RULES_MAX};
+
+/// The most lines of each kind of note.
+const NOTES_MAX: usize = 200;
+
+/// The most characters of a line that are repeated.
+const SAID_CHARS_MAX: usize = 120;
+
+/// What a field must be for a rule to apply.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Match {
+    /// The source is in this network.
+    Network(String),
+    Exact(String),
+    Prefix(String),
+    /// The field is there.
+    Any,
+}
+
+impl Match {
+    /// The more exact, the lower.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Match::Network(_) => 0,
+            Match::Exact(_) => 1,
+            Match::Prefix(_) => 2,
+            Match::Any => 3,
+        }
+    }
+
+    pub(super) fn value(&self) -> Option<&str> {
+        match self {
+            Match::Network(value) | Match::Exact(value) | Match::Prefix(value) => Some(value),
+            Match::Any => None,
+        }
+    }
+}
+
+/// A field and what it must be.
+pub(super) type Condition = (String, Match);
+
+/// A limit, said as the options of an SLO.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Limit {
+    /// The counter of the original. Limits share a bucket if they have the same counter and key.
+    pub(super) counter: String,
+    /// The fields of the key.
+    pub(super) key: Vec<String>,
+    /// Like `burst=5 rate=1/s`.
+    pub(super) options: String,
+    pub(super) line: usize,
+    /// The line of the original.
+    pub(super) said: String,
+}
+
+/// The limits of the requests that meet all conditions. Without limits, it is an exception.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rule {
+    pub(super) line: usize,
+    pub(super) scope: Vec<Condition>,
+    pub(super) limits: Vec<Limit>,
+    /// Sources that the limits do not apply to.
+    pub(super) networks: Vec<String>,
+}
+
+/// A line of the original that slowlane cannot say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unsaid {
+    pub line: usize,
+    pub text: String,
+    pub reason: String,
+}
+
+/// What an import has found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) rules: Vec<Rule>,
+    /// Where the meaning differs.
+    pub(super) differences: Vec<String>,
+    pub(super) unsaid: Unsaids,
+}
+
+/// The lines that slowlane cannot say, each once for each reason.
+#[derive(Debug, Default)]
+pub(super) struct Unsaids(pub(super) Vec<Unsaid>);
+
+impl Unsaids {
+    pub(super) fn add(&mut self, line: usize, text: &str, reason: impl AsRef<str>) {
+        let unsaid = Unsaid { line, text: said(text), reason: shown(reason.as_ref()) };
+        if self.0.len() < NOTES_MAX && !self.0.contains(&unsaid) {
+            self.0.push(unsaid);
+        }
+    }
+}
+
+impl Found {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.iter().all(|rule| rule.limits.is_empty()) && self.unsaid.0.is_empty()
+    }
+
+    pub(super) fn rule(&mut self, rule: Rule) -> Result<(), ImportError> {
+        let networks: usize = self.rules.iter().map(|rule| rule.networks.len()).sum();
+        if self.rules.len() + networks + rule.networks.len() >= RULES_MAX {
+            return Err(ImportError::TooMany);
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// Notes a difference once.
+    pub(super) fn differs(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if self.differences.len() < NOTES_MAX && !self.differences.contains(&text) {
+            self.differences.push(text);
+        }
+    }
+}
+
+/// A part of the original in one short line without control characters.
+pub(super) fn said(text: &str) -> String {
+    let mut text: String = text.chars().take(SAID_CHARS_MAX + 1).collect();
+    if text.chars().count() > SAID_CHARS_MAX {
+        text.pop();
+        text.push('…');
+    }
+    shown(text)
+}
+
+/// Whether every request that meets the conditions of `inner` meets those of `outer`.
+pub(super) fn covers(outer: &[Condition], inner: &[Condition]) -> bool {
+    outer.iter().all(|(field, outer)| inner.iter().any(|(name, inner)| name == field && is_in(inner, outer)))
+}
+
+fn is_in(inner: &Match, outer: &Match) -> bool {
+    match (inner, outer) {
+        (_, Match::Any) => true,
+        (Match::Exact(value) | Match::Prefix(value), Match::Prefix(prefix)) => value.starts_with(prefix),
+        _ => inner == outer,
+    }
+}
+
+/// The periods of a rate, the shortest first, by their names in `slo.map`.
+const PERIODS: [(&str, Period); 4] =
+    [("s", Period::Second), ("m", Period::Minute), ("h", Period::Hour), ("d", Period::Day)];
+
+/// The rate of so many requests in a window of milliseconds, and whether it is exact.
+///
+/// 25 in 10 s is 150/m.
+pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
+    let scaled = |period: Period| u128::from(count) * u128::from(period.seconds()) * 1_000;
+    let window_ms = u128::from(window_ms.max(1));
+    match PERIODS.iter().find(|(_, period)| scaled(*period).is_multiple_of(window_ms)) {
+        Some((name, period)) => (format!("{}/{name}", scaled(*period) / window_ms), true),
+        None => (format!("{}/d", scaled(Period::Day).div_ceil(window_ms)), false),
+    }
+}
+
+/// The options of a limit on requests at a time.
+pub(super) fn at_a_time(count: u64) -> String {
+    format!("burst={count} rate=1/s law=concurrency")
+}
+
+pub(super) const ENDS: &str = "Requests in flight are counted only if the proxy reports the end of each. slowlane counts \
+                               requests, not connections.";
+
+pub(super) const ADDRESSES: &str =
+    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix), the original each by itself.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_takes_the_shortest_period_that_makes_it_whole() {
+        assert_eq!(rate(20, 10_000), ("2/s".to_owned(), true));
+        assert_eq!(rate(25, 10_000), ("150/m".to_owned(), true));
+        assert_eq!(rate(1, 86_400_000), ("1/d".to_owned(), true));
+        assert_eq!(rate(1, 7_000), ("12343/d".to_owned(), false));
+        assert_eq!(rate(u64::MAX, 0).1, true);
+    }
+
+    #[test]
+    fn a_scope_covers_those_with_more_conditions() {
+        let host = ("website".to_owned(), Match::Exact("a.example".to_owned()));
+        let path = |path: &str| ("path".to_owned(), Match::Prefix(path.to_owned()));
+        assert!(covers(&[], &[]));
+        assert!(covers(&[path("/a")], &[host.clone(), path("/a/b")]));
+        assert!(!covers(&[path("/a/b")], &[path("/a")]));
+        assert!(!covers(&[host], &[path("/a")]));
+    }
+
+    #[test]
+    fn what_is_repeated_is_one_short_line() {
+        assert_eq!(said("a\n3001 x\r\u{85}b"), r"a\n3001 x\r\u{85}b");
+        assert_eq!(said(&"é".repeat(1_000)).chars().count(), SAID_CHARS_MAX + 1);
+    }
+}

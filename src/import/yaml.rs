@@ -1,0 +1,96 @@
+//! YAML as a tree of bounded depth and size.
+
+use saphyr_parser::{Event, Parser};
+
+use crate::import::ImportError;
+
+/// A value, and its line.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) line: usize,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+impl Node {
+    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+        self.entries().iter().find(|(key, _)| key == name).map(|(_, node)| node)
+    }
+
+    /// The text of a value of a map; empty for another value, and for none.
+    pub(super) fn text_of(&self, name: &str) -> &str {
+        self.get(name).map_or("", Node::text)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        if let Content::Text(text) = &self.content { text } else { "" }
+    }
+
+    pub(super) fn items(&self) -> &[Node] {
+        if let Content::List(items) = &self.content { items } else { &[] }
+    }
+
+    pub(super) fn entries(&self) -> &[(String, Node)] {
+        if let Content::Map(entries) = &self.content { entries } else { &[] }
+    }
+}
+
+/// Kubernetes has about ten levels.
+const DEPTH_MAX: usize = 64;
+
+const NODES_MAX: usize = 200_000;
+
+/// An open list or map, and the key whose value comes next.
+type Open = (Node, Option<String>);
+
+/// Reads all documents. References to anchors are refused, so no text stands for a larger one.
+pub(super) fn documents(text: &str) -> Result<Vec<Node>, ImportError> {
+    let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
+    let (mut done, mut open, mut nodes): (Vec<Node>, Vec<Open>, usize) = Default::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|error| fault(error.marker().line(), error.info()))?;
+        let line = span.start.line();
+        let begin = |content| (Node { line, content }, None);
+        let whole = match event {
+            Event::Alias(_) => return Err(fault(line, "a reference to an anchor: write the value itself")),
+            Event::Scalar(text, ..) => Some(Node { line, content: Content::Text(text.into_owned()) }),
+            Event::SequenceStart(..) => {
+                open.push(begin(Content::List(Vec::new())));
+                None
+            }
+            Event::MappingStart(..) => {
+                open.push(begin(Content::Map(Vec::new())));
+                None
+            }
+            Event::SequenceEnd | Event::MappingEnd => open.pop().map(|(node, _)| node),
+            _ => None,
+        };
+        nodes += 1;
+        if open.len() > DEPTH_MAX || nodes > NODES_MAX {
+            return Err(fault(line, "nested too deeply, or too long"));
+        }
+        if let Some(node) = whole {
+            add(node, &mut open, &mut done);
+        }
+    }
+    Ok(done)
+}
+
+/// Adds a whole node to the list or map that is open.
+fn add(node: Node, open: &mut [Open], done: &mut Vec<Node>) {
+    match open.last_mut() {
+        None => done.push(node),
+        Some((Node { content: Content::List(items), .. }, _)) => items.push(node),
+        Some((Node { content: Content::Map(entries), .. }, key)) => match key.take() {
+            Some(key) => entries.push((key, node)),
+            None => *key = Some(node.text().to_owned()),
+        },
+        Some(_) => unreachable!("a text is never open"),
+    }
+}

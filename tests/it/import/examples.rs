@@ -1,0 +1,406 @@
+//! The examples of each program's documentation, as policies.
+
+use slowlane::import::{ImportError, Written, import};
+
+fn imported(text: &str) -> Written {
+    import(text, None).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// A file of an import.
+#[track_caller]
+fn file<'w>(written: &'w Written, name: &str) -> &'w str {
+    let file = written.files.iter().find(|file| file.name == name);
+    &file.unwrap_or_else(|| panic!("no {name}: {written:#?}")).text
+}
+
+/// The SLOs without SLO 0 and the comments.
+#[track_caller]
+fn slos(written: &Written) -> Vec<&str> {
+    let lines = file(written, "slo.map").lines();
+    lines.filter(|line| !line.starts_with('#') && *line != "0 rate=unlimited").collect()
+}
+
+#[track_caller]
+fn has_note(written: &Written, words: &str) {
+    assert!(written.differences.iter().any(|note| note.contains(words)), "{words}: {written:#?}");
+}
+
+const ALL: &str = "0.0.0.0/0 3001\n::/0 3001\n";
+
+/// ngx_http_limit_req_module, "Example Configuration".
+#[test]
+fn a_location_of_nginx_is_a_beginning_of_a_path() {
+    let written = imported(
+        "http {\n limit_req_zone $binary_remote_addr zone=one:10m rate=1r/s;\n server {\n  location /search/ {\n   limit_req \
+         zone=one burst=5;\n  }\n }\n}\n",
+    );
+    assert_eq!(slos(&written), ["3001 burst=1 rate=1/s max_delay=5s"]);
+    assert!(file(&written, "slo.map").contains("\n# line 5: limit_req zone=one burst=5;\n"));
+    assert_eq!(file(&written, "path-prefix.map"), "/search/ 3001\n");
+    let toml = file(&written, "slowlane.toml");
+    assert!(toml.contains("fields = [\"path\"]\nmap = \"path-prefix.map\"\nmatch = \"beg\"\n"), "{toml}");
+    has_note(&written, "burst=5 lets six in at once");
+    has_note(&written, "503");
+    assert_eq!(written.unsaid, []);
+}
+
+/// The same page: `nodelay`, `delay=`, and two limits on one server.
+#[test]
+fn a_burst_of_nginx_is_a_queue_or_a_bucket() {
+    for (parameters, slo) in [
+        ("burst=5", "burst=1 rate=1/s max_delay=5s"),
+        ("burst=5 nodelay", "burst=6 rate=1/s law=token-bucket"),
+        ("burst=12 delay=8", "burst=9 rate=1/s max_delay=4s"),
+        ("burst=5 delay=5", "burst=6 rate=1/s law=token-bucket"),
+        ("", "burst=1 rate=1/s law=token-bucket"),
+    ] {
+        let zone = "limit_req_zone $binary_remote_addr zone=one:10m rate=1r/s;";
+        let written = imported(&format!("{zone} server {{ limit_req zone=one {parameters}; }}"));
+        assert_eq!(slos(&written), [format!("3001 {slo}")], "{parameters}");
+        assert_eq!(file(&written, "source.map"), ALL);
+        assert_eq!(written.files.len(), 2, "the default lookups serve");
+    }
+    let two = imported(
+        "limit_req_zone $binary_remote_addr zone=perip:10m rate=1r/s;\nlimit_req_zone $server_name zone=perserver:10m \
+         rate=10r/s;\nserver {\n limit_req zone=perip burst=5 nodelay;\n limit_req zone=perserver burst=10;\n}\n",
+    );
+    assert_eq!(
+        slos(&two),
+        ["3001 burst=6 rate=1/s law=token-bucket also=source-2", "2001 burst=1 rate=10/s max_delay=1s"]
+    );
+    assert_eq!(file(&two, "source-2.map"), "0.0.0.0/0 2001\n::/0 2001\n");
+    has_note(&two, "$server_name");
+}
+
+#[test]
+fn a_rate_of_nginx_per_minute_and_a_long_queue_have_their_notes() {
+    let written = imported(
+        "limit_req_zone $remote_addr zone=a:1m rate=10r/m;\nserver { limit_req zone=a burst=5; limit_req_dry_run on; }\n",
+    );
+    assert_eq!(slos(&written), ["3001 burst=1 rate=10/m max_delay=20s dry_run=yes"]);
+    has_note(&written, "20 s at most");
+    has_note(&written, "9.96/m");
+}
+
+/// ngx_http_limit_conn_module: the example, and the one with two limits.
+#[test]
+fn connections_of_nginx_are_requests_in_flight() {
+    let one = imported(
+        "http {\n limit_conn_zone $binary_remote_addr zone=addr:10m;\n server { location /download/ { limit_conn addr 1; } \
+         }\n}\n",
+    );
+    assert_eq!(slos(&one), ["3001 burst=1 rate=1/s law=concurrency"]);
+    assert_eq!(file(&one, "path-prefix.map"), "/download/ 3001\n");
+    has_note(&one, "the proxy reports the end");
+    let two = imported(
+        "limit_conn_zone $binary_remote_addr zone=perip:10m;\nlimit_conn_zone $server_name zone=perserver:10m;\nserver {\n \
+         limit_conn perip 10;\n limit_conn perserver 100;\n}\n",
+    );
+    assert_eq!(
+        slos(&two),
+        ["3001 burst=10 rate=1/s law=concurrency also=source-2", "2001 burst=100 rate=1/s law=concurrency"]
+    );
+}
+
+/// Zones on the same key count apart, and so do their SLOs. A location without limits is an exception.
+#[test]
+fn zones_servers_and_locations_of_nginx_stay_apart() {
+    let written = imported(
+        "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\nlimit_req_zone $binary_remote_addr zone=b:1m rate=2r/s;\n\
+         server {\n server_name shop.example;\n location / { limit_req zone=a; }\n location /api/ { limit_req zone=b; }\n \
+         location = /health { }\n}\nserver { server_name blog.example; }\n",
+    );
+    assert_eq!(
+        slos(&written),
+        ["3001 burst=1 rate=1/s law=token-bucket", "6001 burst=1 rate=2/s law=token-bucket"]
+    );
+    assert_eq!(file(&written, "website+path-prefix.map"), "shop.example+/ 3001\nshop.example+/api/ 6001\n");
+    assert_eq!(file(&written, "website+path.map"), "shop.example+/health 0\n");
+    assert!(file(&written, "slowlane.toml").contains("[policy.types]\n6 = [\"source\"]\n"));
+    assert!(!format!("{:?}", written.files).contains("blog.example"), "it has no limits anyway");
+}
+
+/// The server for HTTP redirects, and the one for HTTPS has the limits.
+#[test]
+fn of_two_servers_with_one_name_the_limited_one_counts() {
+    let written = imported(
+        "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver { listen 80; server_name a.example; return 301 \
+         https://a.example$request_uri; }\nserver { listen 443 ssl; server_name a.example; limit_req zone=a; location /free/ { } \
+         }\nserver { limit_req zone=a burst=9; }\n",
+    );
+    assert_eq!(
+        slos(&written),
+        ["3001 burst=1 rate=1/s law=token-bucket", "3002 burst=1 rate=1/s max_delay=9s"]
+    );
+    assert_eq!(file(&written, "website.map"), "a.example 3001\n");
+    assert_eq!(written.unsaid, []);
+}
+
+#[test]
+fn a_zone_under_two_laws_has_its_note() {
+    let of = |second: &str| {
+        imported(&format!(
+            "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver {{ limit_req zone=a burst=5; location /a/ {{ limit_req \
+             zone=a burst={second}; }} }}\n"
+        ))
+    };
+    has_note(&of("9 nodelay"), "counts apart in slowlane");
+    assert!(!of("9").differences.iter().any(|note| note.contains("counts apart")));
+}
+
+#[test]
+fn what_nginx_alone_can_say_is_listed_with_its_line() {
+    let written = imported(
+        "limit_req_zone $cookie_user zone=c:1m rate=1r/s;\nlimit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver {\n \
+         limit_req zone=a;\n limit_req zone=c;\n location ~ \\.php$ { limit_req zone=a burst=3; }\n}\nserver { server_name \
+         *.example; limit_req zone=a; }\n",
+    );
+    let unsaid: Vec<(usize, &str)> =
+        written.unsaid.iter().map(|unsaid| (unsaid.line, unsaid.reason.as_str())).collect();
+    assert_eq!(
+        unsaid,
+        [
+            (1, "slowlane has no field for $cookie_user"),
+            (5, "its zone \"c\" is not imported"),
+            (6, "only locations that are a path or its beginning become lines of a map"),
+            (8, "the name *.example needs a map of websites with match = \"end\" or \"reg\""),
+        ]
+    );
+    assert_eq!(slos(&written), ["3001 burst=1 rate=1/s law=token-bucket"]);
+}
+
+/// HAProxy's guide to rate limits: the sliding window.
+#[test]
+fn a_rate_of_haproxy_is_a_sliding_window() {
+    let head = "frontend website\n    bind :80\n    stick-table  type ip  size 100k  expire 30s  store http_req_rate(10s)\n    \
+                http-request track-sc0 src\n";
+    let direct = "    http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }\n";
+    let named = "    acl exceeds_limit sc0_http_req_rate ge 21\n    http-request deny deny_status 429 if exceeds_limit\n";
+    for rule in [direct, named] {
+        let written = imported(&format!("{head}{rule}    default_backend servers\n"));
+        assert_eq!(slos(&written), ["3001 burst=0 rate=2/s law=sliding-window window=10s"]);
+        assert_eq!(file(&written, "source.map"), ALL);
+        has_note(&written, "counts refused requests, too");
+        assert_eq!(written.unsaid, []);
+    }
+}
+
+/// The same guide: by URL, with the table of another section, and by connections.
+#[test]
+fn keys_tables_and_connections_of_haproxy_are_found() {
+    let written = imported(
+        "frontend web\n  http-request track-sc0 base32+src table urls\n  http-request deny if { sc_http_req_rate(0) gt 25 }\n  \
+         tcp-request connection track-sc1 src table conns\n  tcp-request connection reject if { sc_conn_cur(1) gt 10 }\n\
+         backend urls\n  stick-table type binary len 20 size 100k expire 10s store http_req_rate(10s)\nbackend conns\n  \
+         stick-table type ip size 1m expire 10s store conn_cur\n",
+    );
+    assert_eq!(
+        slos(&written),
+        [
+            "6001 burst=0 rate=150/m law=sliding-window window=10s also=source-2",
+            "3001 burst=10 rate=1/s law=concurrency"
+        ]
+    );
+    assert!(file(&written, "slowlane.toml").contains("6 = [\"base\", \"source\"]"));
+    has_note(&written, "403 by default");
+}
+
+/// A rule for a path is on top of the rule for all; an exception that only one of them has is none.
+#[test]
+fn conditions_of_haproxy_are_maps() {
+    let written = imported(
+        "frontend web\n  stick-table type ip size 1m expire 1m store http_req_rate(1m),conn_cur\n  http-request track-sc0 \
+         src\n  http-request deny if { path_beg /api /v1 } { sc_http_req_rate(0) gt 10 } !{ src 192.0.2.0/24 }\n  http-request \
+         deny if { sc_conn_cur(0) gt 5 } !{ src 10.0.0.0/8 192.0.2.0/24 }\n",
+    );
+    assert_eq!(
+        slos(&written),
+        [
+            "3001 burst=0 rate=10/m law=sliding-window window=1m also=path-prefix-2",
+            "6001 burst=5 rate=1/s law=concurrency"
+        ]
+    );
+    assert_eq!(file(&written, "path-prefix.map"), "/api 3001\n/v1 3001\n");
+    assert_eq!(file(&written, "path-prefix-2.map"), "/api 6001\n/v1 6001\n");
+    assert_eq!(file(&written, "source.map"), "192.0.2.0/24 0\n");
+    assert_eq!(file(&written, "source-all.map"), "0.0.0.0/0 6001\n::/0 6001\n");
+    let unsaid: Vec<&str> = written.unsaid.iter().map(|unsaid| unsaid.text.as_str()).collect();
+    assert_eq!(unsaid, ["10.0.0.0/8"]);
+}
+
+/// As found in a public configuration: the lower limit refuses first, so the higher one never does.
+#[test]
+fn of_two_limits_of_haproxy_on_one_counter_the_lower_counts() {
+    let written = imported(
+        "frontend web\n  stick-table type ip size 1m expire 30s store http_req_rate(30s)\n  http-request track-sc0 src\n  \
+         http-request deny if { src_http_req_rate(web) gt 100 }\n  http-request deny if { path_beg /a } { sc_http_req_rate(0) gt \
+         50 }\n  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }\n",
+    );
+    assert_eq!(slos(&written), ["3001 burst=0 rate=40/m law=sliding-window window=30s"]);
+    assert_eq!(file(&written, "source.map"), ALL);
+    assert_eq!(file(&written, "path-prefix.map"), "/a 3001\n");
+}
+
+/// HAProxy's configuration manual, "track-sc": a general purpose counter has no counterpart.
+#[test]
+fn what_haproxy_alone_can_say_is_listed_with_its_line() {
+    let written = imported(
+        "frontend http\n  stick-table type ip size 1m expire 5m store gpc0\n  tcp-request connection track-sc0 src\n  \
+         tcp-request connection reject if { sc0_get_gpc0 gt 0 }\n  use_backend slow if { sc0_http_req_rate gt 5 }\n  \
+         http-request deny if { path /admin }\nbackend http_dynamic\n  stick-table type ip size 1m expire 5m store \
+         http_req_rate(10s)\n  acl click_too_fast sc1_http_req_rate gt 10\n  acl mark_as_abuser sc0_inc_gpc0(http) gt 0\n  \
+         tcp-request content track-sc1 src\n  tcp-request content reject if click_too_fast mark_as_abuser\n",
+    );
+    assert_eq!(written.files, []);
+    let unsaid: Vec<(usize, &str)> =
+        written.unsaid.iter().map(|unsaid| (unsaid.line, unsaid.reason.as_str())).collect();
+    assert_eq!(
+        unsaid,
+        [
+            (4, "slowlane does not count sc0_get_gpc0"),
+            (5, "only rules that refuse become limits"),
+            (12, "expected one counter in the condition, without `!`"),
+        ]
+    );
+}
+
+/// The annotations in the manual of ingress-nginx, in their order: connections, rpm, rps.
+#[test]
+fn annotations_of_ingress_nginx_are_buckets_for_each_host() {
+    let written = imported(
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata:\n  name: web\n  namespace: shop\n  annotations:\n    \
+         nginx.ingress.kubernetes.io/limit-connections: \"7\"\n    nginx.ingress.kubernetes.io/limit-rps: \"10\"\n    \
+         nginx.ingress.kubernetes.io/limit-rpm: \"8\"\n    nginx.ingress.kubernetes.io/limit-whitelist: \"10.0.0.0/8, \
+         2001:db8::/32\"\n    nginx.ingress.kubernetes.io/limit-rate: \"100\"\nspec:\n  rules:\n  - host: foo.example\n",
+    );
+    assert_eq!(
+        slos(&written),
+        [
+            "5001 burst=7 rate=1/s law=concurrency also=website-2",
+            "6001 burst=41 rate=8/m law=token-bucket also=website-3",
+            "7001 burst=51 rate=10/s law=token-bucket",
+        ]
+    );
+    assert_eq!(file(&written, "website.map"), "foo.example 5001\n");
+    assert_eq!(
+        file(&written, "source+website.map"),
+        "10.0.0.0/8+foo.example 0\n2001:db8::/32+foo.example 0\n"
+    );
+    has_note(&written, "three replicas admit three times the rate");
+    let unsaid: Vec<&str> = written.unsaid.iter().map(|unsaid| unsaid.text.as_str()).collect();
+    assert_eq!(unsaid, ["shop/web: limit-rate: 100"]);
+}
+
+/// `kubectl get -o yaml` gives a list. Two objects of one host count apart, and a third one is an exception.
+#[test]
+fn paths_of_ingress_nginx_are_whole_segments() {
+    let object = |name: &str, limit: &str, path: &str, kind: &str| {
+        format!(
+            "- kind: Ingress\n  metadata: {{name: {name}, annotations: {{{limit}}}}}\n  spec: {{rules: [{{host: a.example, \
+             http: {{paths: [{{path: {path}, pathType: {kind}}}]}}}}]}}\n"
+        )
+    };
+    let limit = |rps: u32| {
+        format!(
+            "nginx.ingress.kubernetes.io/limit-rps: \"{rps}\", nginx.ingress.kubernetes.io/limit-burst-multiplier: \"2\""
+        )
+    };
+    let objects = [
+        object("one", &limit(5), "/", "Prefix"),
+        object("two", &limit(7), "/api", "Prefix"),
+        object("three", "", "/static/", "ImplementationSpecific"),
+    ];
+    let written = imported(&format!("kind: List\nitems:\n{}# ingress.kubernetes.io/\n", objects.concat()));
+    assert_eq!(
+        slos(&written),
+        ["5001 burst=11 rate=5/s law=token-bucket", "6001 burst=15 rate=7/s law=token-bucket"]
+    );
+    assert_eq!(file(&written, "website+path.map"), "a.example+/api 6001\n");
+    assert_eq!(file(&written, "website+path-prefix.map"), "a.example+/api/ 6001\na.example+/static/ 0\n");
+    assert_eq!(file(&written, "website.map"), "a.example 5001\n");
+}
+
+/// The README of envoyproxy/ratelimit, examples 1, 2, 3, 5, 6 and 9.
+#[test]
+fn descriptors_of_envoy_are_windows_by_the_clock() {
+    let one = imported(
+        "domain: mongo_cps\ndescriptors:\n  - key: database\n    value: users\n    rate_limit:\n      unit: second\n      \
+         requests_per_unit: 500\n\n  - key: database\n    value: default\n    rate_limit:\n      unit: second\n      \
+         requests_per_unit: 500\n",
+    );
+    assert_eq!(slos(&one), ["6001 burst=0 rate=500/s law=fixed-window reset=calendar"]);
+    assert_eq!(file(&one, "database.map"), "users 6001\ndefault 6001\n");
+    let two = imported(
+        "domain: messaging\ndescriptors:\n  # Only allow 5 marketing messages a day\n  - key: message_type\n    value: \
+         marketing\n    descriptors:\n      - key: to_number\n        rate_limit:\n          unit: day\n          \
+         requests_per_unit: 5\n\n  # Only allow 100 messages a day to any unique phone number\n  - key: to_number\n    \
+         rate_limit:\n      unit: day\n      requests_per_unit: 100\n",
+    );
+    assert_eq!(
+        slos(&two),
+        [
+            "6001 burst=0 rate=5/d law=fixed-window reset=calendar",
+            "7001 burst=0 rate=100/d law=fixed-window reset=calendar"
+        ]
+    );
+    assert_eq!(file(&two, "message_type+to_number-prefix.map"), "marketing+ 6001\n");
+    assert_eq!(file(&two, "to_number-any.map"), ". 7001\n");
+    has_note(&two, "Envoy applies every descriptor");
+    let three = imported(
+        "domain: edge_proxy_per_ip\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      unit: second\n      \
+         requests_per_unit: 10\n\n  # Black list IP\n  - key: remote_address\n    value: 50.0.0.5\n    rate_limit:\n      \
+         unit: second\n      requests_per_unit: 0\n",
+    );
+    assert_eq!(
+        slos(&three),
+        ["3001 burst=0 rate=10/s law=fixed-window reset=calendar", "3002 burst=0 rate=0/s"]
+    );
+    assert_eq!(file(&three, "source.map"), format!("{ALL}50.0.0.5 3002\n"));
+    let five = imported(
+        "domain: internal\ndescriptors:\n  - key: ldap\n    rate_limit:\n      unlimited: true\n\n  - key: azure\n    \
+         rate_limit:\n      unit: minute\n      requests_per_unit: 100\n",
+    );
+    assert_eq!(slos(&five), ["6001 burst=0 rate=100/m law=fixed-window reset=calendar"]);
+    let six = imported(
+        "domain: example6\ndescriptors:\n  - key: service\n    descriptors:\n      - key: user\n        value: user-a\n        \
+         rate_limit:\n          requests_per_unit: 10\n          unit: second\n        shadow_mode: true\n      - key: user\n        \
+         value: user-b\n        rate_limit:\n          requests_per_unit: 20\n          unit: second\n",
+    );
+    assert_eq!(
+        slos(&six),
+        [
+            "6001 burst=0 rate=10/s law=fixed-window reset=calendar dry_run=yes",
+            "6002 burst=0 rate=20/s law=fixed-window reset=calendar"
+        ]
+    );
+    assert_eq!(file(&six, "user+service-prefix.map"), "user-a+ 6001\nuser-b+ 6002\n");
+    let nine = imported(
+        "domain: example9\ndescriptors:\n  - key: key1\n    value: value*\n    rate_limit:\n      unit: minute\n      \
+         requests_per_unit: 20\n",
+    );
+    assert_eq!(file(&nine, "key1-prefix.map"), "value 6001\n");
+}
+
+/// Example 7.
+#[test]
+fn replaces_of_envoy_is_listed() {
+    let written = imported(
+        "domain: example7\ndescriptors:\n  - key: key_1\n    value: value_1\n    descriptors:\n      - key: user\n        value: \
+         bkthomps\n        rate_limit:\n          name: specific_limit\n          requests_per_unit: 5\n          unit: second\n  - \
+         key: key_2\n    value: value_2\n    descriptors:\n      - key: user\n        value: bkthomps\n        rate_limit:\n          \
+         replaces:\n            - name: specific_limit\n          requests_per_unit: 10\n          unit: second\n",
+    );
+    assert_eq!(slos(&written).len(), 2);
+    assert_eq!(written.unsaid.len(), 1);
+    assert!(written.unsaid[0].reason.contains("`replaces`"));
+}
+
+#[test]
+fn a_file_without_limits_is_an_error() {
+    assert_eq!(import("a text about something else", None), Err(ImportError::Unknown));
+    assert_eq!(import("http {\n server { listen 80; }\n}\n", None), Err(ImportError::NoLimits));
+    assert_eq!(
+        import("frontend f\n http-request deny if { path /admin }\n", None),
+        Err(ImportError::NoLimits)
+    );
+}

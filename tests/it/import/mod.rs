@@ -1,0 +1,7 @@
+//! The import of other programs' limits: the examples of their documentation, and what they become.
+
+mod beside;
+mod command;
+mod examples;
+mod hostile;
+mod models;
