@@ -177,9 +177,12 @@ pub(super) mod tests {
             let now = if number < 600 { later } else { START };
             records.post(Key::from_bits(number), &arguments(1.0, None), now);
         }
-        let most = records.records.capacity();
         records.sweep(START + Duration::from_secs(36));
-        assert_eq!((records.count(), records.records.capacity()), (600, most));
+        assert!(
+            records.count() == 600 && records.records.capacity() > 1_000,
+            "{}",
+            records.records.capacity()
+        );
         records.sweep(later + Duration::from_secs(36));
         assert_eq!((records.count(), records.records.capacity()), (0, 0));
     }
