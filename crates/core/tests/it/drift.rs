@@ -58,7 +58,7 @@ fn stats(view: &View, plan: &Plan, ms: u64) -> Stats {
 
 /// To a tenth of a millisecond.
 #[track_caller]
-fn is_near(number: f64, expected: f64) {
+fn assert_near(number: f64, expected: f64) {
     assert!((number - expected).abs() < 1e-4, "{number} is not {expected}");
 }
 
@@ -74,16 +74,16 @@ fn the_view_drifts_by_what_the_others_take() {
     let plan = plan(10.0, 2);
     let view = answer(1.0, 0.0, 50.0).view(&plan);
     let now = stats(&view, &plan, 0);
-    is_near(now.others_per_s, 50.0);
-    is_near(now.ahead_s, 1.025);
-    is_near(stats(&view, &plan, 100).ahead_s, 1.025 + 0.5 * 0.05 - 0.1);
+    assert_near(now.others_per_s, 50.0);
+    assert_near(now.ahead_s, 1.025);
+    assert_near(stats(&view, &plan, 100).ahead_s, 1.025 + 0.5 * 0.05 - 0.1);
 }
 
 /// Others that ask for a tenth of the rate send on average each second message only, so half as much is outstanding.
 #[test]
 fn others_that_seldom_ask_have_seldom_something_to_report() {
     let plan = plan(10.0, 2);
-    is_near(stats(&answer(1.0, 0.0, 10.0).view(&plan), &plan, 0).ahead_s, 1.0 + 0.1 * 0.025);
+    assert_near(stats(&answer(1.0, 0.0, 10.0).view(&plan), &plan, 0).ahead_s, 1.0 + 0.1 * 0.025);
 }
 
 /// Of a burst of a second, half is left.
@@ -92,8 +92,8 @@ fn without_debt_the_others_take_all_of_it_as_time_goes_by_unless_the_rate_is_nea
     let plan = plan(100.0, 2);
     for (others_per_s, part) in [(94.0, 1.0), (96.0, 0.5)] {
         let (view, speed) = (answer(-0.5, 0.0, others_per_s).view(&plan), others_per_s / 100.0);
-        is_near(stats(&view, &plan, 0).ahead_s, -0.5 + speed * 0.05);
-        is_near(stats(&view, &plan, 100).ahead_s, -0.5 + speed * 0.05 - 0.1 + part * speed * 0.1);
+        assert_near(stats(&view, &plan, 0).ahead_s, -0.5 + speed * 0.05);
+        assert_near(stats(&view, &plan, 100).ahead_s, -0.5 + speed * 0.05 - 0.1 + part * speed * 0.1);
     }
 }
 
@@ -105,7 +105,7 @@ fn a_request_that_was_not_foreseen_counts_for_the_others_too() {
     let mut view = answer(1.0, 25.0, 75.0).view(&plan);
     let before_s = 1.0 + 0.75 * 0.05;
     for charged_s in [0.0, 0.025, 0.065] {
-        is_near(judge(&mut view, &plan, 1.0, 0).unwrap(), before_s + charged_s + 0.01);
+        assert_near(judge(&mut view, &plan, 1.0, 0).unwrap(), before_s + charged_s + 0.01);
     }
 }
 
@@ -116,13 +116,13 @@ fn a_request_that_was_not_foreseen_counts_for_the_others_too() {
 fn near_the_longest_delay_only_the_allowance_gets_through() {
     let plan = plan(10.0, 2);
     let mut view = View::new(&plan, START);
-    is_near(judge(&mut view, &plan, 1_000.0, 0).unwrap_err(), 10.0 - 0.1 - 4.8);
+    assert_near(judge(&mut view, &plan, 1_000.0, 0).unwrap_err(), 10.0 - 0.1 - 4.8);
     answer(4.85, 500.0, 0.0).reach(&mut view, &plan, 0);
-    is_near(judge(&mut view, &plan, 1.0, 0).unwrap(), 4.86);
-    is_near(judge(&mut view, &plan, 1.0, 0).unwrap_err(), 4.87 - 4.8);
-    is_near(judge(&mut view, &plan, 1.0, 5).unwrap_err(), 4.865 - 4.8);
-    is_near(judge(&mut view, &plan, 1.0, 10).unwrap(), 4.86);
-    is_near(judge(&mut view, &plan, 1.0, 10).unwrap_err(), 4.87 - 4.8);
+    assert_near(judge(&mut view, &plan, 1.0, 0).unwrap(), 4.86);
+    assert_near(judge(&mut view, &plan, 1.0, 0).unwrap_err(), 4.87 - 4.8);
+    assert_near(judge(&mut view, &plan, 1.0, 5).unwrap_err(), 4.865 - 4.8);
+    assert_near(judge(&mut view, &plan, 1.0, 10).unwrap(), 4.86);
+    assert_near(judge(&mut view, &plan, 1.0, 10).unwrap_err(), 4.87 - 4.8);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn what_is_let_through_is_owed_until_the_store_answers_or_it_is_taken_back() {
     let before_s = stats(&view, &plan, 0).ahead_s;
     view.take_back(&plan, 2.0);
     assert_eq!(view.debt(), 20.0);
-    is_near(stats(&view, &plan, 0).ahead_s, before_s - 0.02);
+    assert_near(stats(&view, &plan, 0).ahead_s, before_s - 0.02);
     view.message(&plan, START);
     assert_eq!(view.debt(), 20.0, "it is under way");
     answer(0.0, 0.0, 0.0).reach(&mut view, &plan, 0);
@@ -153,7 +153,7 @@ fn what_is_unsent_is_added_to_the_answer() {
     view.message(&plan, START);
     judge(&mut view, &plan, 4.0, 0).unwrap();
     answer(1.0, 0.0, 0.0).reach(&mut view, &plan, 0);
-    is_near(stats(&view, &plan, 0).ahead_s, 1.04);
+    assert_near(stats(&view, &plan, 0).ahead_s, 1.04);
 }
 
 /// With ten nodes, of which this one has half of the demand: of the hundred tokens, fewer by what the others took in
@@ -191,7 +191,7 @@ fn more_requests_than_expected_are_news_and_others_can_wait_for_a_period() {
         judge(&mut view, &plan, 200.0, 0).unwrap();
         assert!(view.has_to_tell(&plan, START));
         let message = view.message(&plan, START);
-        is_near(message.own, 200.0);
+        assert_near(message.own, 200.0);
         answer(-0.1, 100.0, 0.0).reach(&mut view, &plan, 0);
         judge(&mut view, &plan, asked, 40).unwrap();
         assert_eq!(view.has_to_tell(&plan, at(40)), is_news, "{asked}");
@@ -217,7 +217,7 @@ fn a_message_says_how_old_the_record_is_when_it_arrives() {
     let plan = plan(10.0, 2);
     let mut view = View::new(&plan, START);
     Answer { round_trip_ms: 100, age_s: 5.0, ..answer(1.0, 0.0, 0.0) }.reach(&mut view, &plan, 10_000);
-    is_near(view.message(&plan, at(12_000)).known_age_s, 5.0 + 0.05 + 2.0 + 0.05);
+    assert_near(view.message(&plan, at(12_000)).known_age_s, 5.0 + 0.05 + 2.0 + 0.05);
 }
 
 /// A node fears three seconds of debt, and the store says two.
@@ -226,7 +226,7 @@ fn seven_tenths_of_better_news_are_believed_at_once() {
     let plan = plan(10.0, 2);
     let mut view = answer(3.0, 0.0, 0.0).view(&plan);
     answer(1.0, 0.0, 0.0).reach(&mut view, &plan, 1_000);
-    is_near(stats(&view, &plan, 1_000).ahead_s, 2.0 - 0.7);
+    assert_near(stats(&view, &plan, 1_000).ahead_s, 2.0 - 0.7);
 }
 
 /// A message after 1 s is answered at 10 s. Until 10.4 s the others may still owe something, and until 12 s, when the
@@ -241,11 +241,11 @@ fn after_a_silence_better_news_are_believed_later() {
         let feared_s = stats(&view, &plan, ms).ahead_s;
         answer(1.0, 0.0, 0.0).reach(&mut view, &plan, ms);
         let now = stats(&view, &plan, ms);
-        is_near(now.others_per_s, others_per_s);
+        assert_near(now.others_per_s, others_per_s);
         // What the others have not yet reported is the tenth of 25 ms, as long as they are taken to ask.
         let known_s = 1.0 + others_per_s / 100.0 * 0.025;
         let believed = if ms < 10_400 { 0.0 } else { 0.7 };
-        is_near(now.ahead_s, feared_s.max(known_s) - believed * (feared_s - known_s).max(0.0));
+        assert_near(now.ahead_s, feared_s.max(known_s) - believed * (feared_s - known_s).max(0.0));
     }
 }
 
