@@ -248,3 +248,61 @@ impl CountRecord {
         CountReply { current, before, over, age_s }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    /// Two nodes share ten requests in a second.
+    fn plan() -> QuotaPlan {
+        let (period, round_trip_s) = (Duration::from_millis(100), 0.0);
+        QuotaPlan {
+            limit: 10.0,
+            window_s: 1.0,
+            period,
+            round_trip_s,
+            nodes: 2,
+            is_sliding: false,
+            calendar: None,
+        }
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        START + Duration::from_millis(ms)
+    }
+
+    /// A window of the age of half a second, with fourteen requests of all nodes: four over the limit.
+    #[test]
+    fn the_next_window_pays_for_what_was_over_and_the_one_after_it_does_not() {
+        let mut view = CountView::new(START);
+        let message = view.message(&plan(), START);
+        view.reply(&message, &CountReply { current: 14.0, age_s: 0.5, ..CountReply::default() }, START);
+        let used = |ms| view.used(&plan(), at(ms));
+        let left = |ms| view.remaining(&plan(), at(ms));
+        assert_eq!(used(0), Used { requests: 14, limit: 10, resets_at: Some(at(500)) });
+        assert_eq!([left(499), left(500), left(1_499), left(1_500)], [0, 6, 6, 10]);
+        assert_eq!(used(500), Used { requests: 4, limit: 10, resets_at: Some(at(1_500)) });
+        assert_eq!(used(1_500), Used { requests: 0, limit: 10, resets_at: None }, "nothing is to be reset");
+    }
+
+    #[test]
+    fn requests_count_once_while_they_are_under_way_and_once_after_they_were_lost() {
+        let mut view = CountView::new(START);
+        assert!(view.is_settled());
+        view.judge(&plan(), 3.0, START).unwrap();
+        assert!(!view.is_settled(), "they are to be reported");
+        for _ in 0..2 {
+            let message = view.message(&plan(), START);
+            assert_eq!((message.charge, view.debt(), view.remaining(&plan(), START)), (3.0, 3.0, 7));
+            assert!(!view.is_settled(), "they may be lost");
+            view.lost(&message);
+            assert_eq!((view.debt(), view.remaining(&plan(), START)), (3.0, 7));
+        }
+        let message = view.message(&plan(), START);
+        view.reply(&message, &CountReply { current: 3.0, ..CountReply::default() }, START);
+        assert!(view.is_settled());
+        assert_eq!((view.debt(), view.remaining(&plan(), START)), (0.0, 7));
+    }
+}

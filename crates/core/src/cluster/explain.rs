@@ -56,3 +56,26 @@ fn known(stats: &Stats, plan: &Plan) -> String {
 fn ms(seconds: f64) -> String {
     if seconds < 10.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.0} s") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::OnSilence;
+
+    /// At 10/s, with a burst of 20, on two nodes.
+    #[test]
+    fn a_request_waits_for_what_is_missing_and_passes_when_nothing_is() {
+        let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
+        let (silent_after, on_silence) = (Duration::from_millis(500), OnSilence::Share);
+        let plan =
+            Plan { rate_per_s: 10.0, burst: 20.0, max_delay, period, silent_after, on_silence, nodes: 2 };
+        let of = |ahead_s, cost| {
+            let (own_per_s, others_per_s, share, replied, silent) = (0.0, 0.0, None, None, None);
+            of_rate(&Stats { ahead_s, own_per_s, others_per_s, share, replied, silent }, &plan, cost)
+        };
+        let ignorant = "; no reply of the store yet: a request counts for all 2 nodes";
+        assert_eq!(of(0.4, 1), format!("wait 500 ms for the turn of all nodes{ignorant}"));
+        assert_eq!(of(-0.5, 6), format!("wait 100 ms for the turn of all nodes{ignorant}"));
+        assert_eq!(of(-0.5, 5), format!("tokens 5 of burst 20 >= cost 5{ignorant}"));
+    }
+}

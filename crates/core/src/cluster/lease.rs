@@ -314,3 +314,114 @@ impl LeaseRecord {
         LeaseReply { granted, given: self.given, rest_s }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    /// Two nodes share a thousand requests in a minute: each has one on credit.
+    fn plan() -> QuotaPlan {
+        let (period, round_trip_s) = (Duration::from_millis(100), 0.1);
+        QuotaPlan {
+            limit: 1e3,
+            window_s: 60.0,
+            period,
+            round_trip_s,
+            nodes: 2,
+            is_sliding: false,
+            calendar: None,
+        }
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        START + Duration::from_millis(ms)
+    }
+
+    fn granted(granted: f64) -> LeaseReply {
+        LeaseReply { granted, given: 500.0, rest_s: 30.0 }
+    }
+
+    #[test]
+    fn the_hand_and_the_credit_are_left_and_the_hand_is_used_first() {
+        let mut view = LeaseView::new(START);
+        assert_eq!(view.remaining(&plan(), START), 1, "the credit");
+        let message = view.message(&plan(), START);
+        view.reply(&message, &granted(2.0), START);
+        for left in [2, 1, 0] {
+            assert_eq!(view.remaining(&plan(), START), left + 1);
+            view.judge(&plan(), 1.0, START).unwrap();
+        }
+        assert_eq!(view.remaining(&plan(), START), 0);
+        assert!(view.judge(&plan(), 1.0, START).is_err());
+    }
+
+    /// A message after one second has the answer that the window ends thirty seconds later.
+    #[test]
+    fn a_window_ends_when_the_store_says_and_its_rest_is_restored() {
+        let mut view = LeaseView::new(START);
+        assert_eq!(view.used(&plan(), START), Used { requests: 0, limit: 1_000, resets_at: None });
+        let message = view.message(&plan(), at(1_000));
+        assert_eq!(message.restore, None);
+        view.reply(&message, &granted(5.0), at(1_000));
+        let used = Used { requests: 495, limit: 1_000, resets_at: Some(at(31_000)) };
+        assert_eq!(view.used(&plan(), at(11_000)), used, "five are in the hand");
+        assert_eq!(view.message(&plan(), at(11_000)).restore, Some((500.0, 20.0)));
+        assert_eq!(view.used(&plan(), at(31_000)), Used { requests: 0, resets_at: None, ..used });
+    }
+
+    /// Ten requests in the last second are two in a period and a round trip of 0.1 s each. With a quarter more and two
+    /// for chance, the hand is to hold 4.5.
+    #[test]
+    fn the_hand_is_filled_up_once_it_holds_less_than_half() {
+        let mut view = LeaseView::new(START);
+        assert!(view.judge(&plan(), 10.0, START).is_err());
+        for (hand, wanted) in [(0.0, 5.0), (1.0, 4.0), (2.0, 0.0)] {
+            let message = view.message(&plan(), START);
+            assert_eq!((view.hand(), message.want), (hand, wanted));
+            view.reply(&message, &granted(1.0), START);
+        }
+    }
+
+    #[test]
+    fn a_node_asks_again_for_what_is_spent_after_a_tenth_of_a_second() {
+        let mut view = LeaseView::new(START);
+        view.judge(&plan(), 1.0, START).unwrap();
+        assert!(view.has_to_tell(&plan(), START));
+        let message = view.message(&plan(), START);
+        view.reply(&message, &granted(0.0), START);
+        assert!(!view.has_to_tell(&plan(), at(100)), "nobody has asked for it");
+        view.judge(&plan(), 1.0, at(50)).unwrap_err();
+        assert!(!view.has_to_tell(&plan(), at(99)) && view.has_to_tell(&plan(), at(100)));
+    }
+
+    #[test]
+    fn a_view_is_settled_once_all_is_reported_and_the_hand_is_empty_or_its_window_over() {
+        let mut view = LeaseView::new(START);
+        assert!(view.is_settled(START));
+        view.judge(&plan(), 1.0, START).unwrap();
+        assert!(!view.is_settled(START), "it has not been reported");
+        let message = view.message(&plan(), START);
+        assert!(!view.is_settled(START), "the answer may bring something");
+        view.reply(&message, &granted(1.0), START);
+        assert!(!view.is_settled(at(29_999)) && view.is_settled(at(30_000)));
+        view.judge(&plan(), 1.0, at(1)).unwrap();
+        let message = view.message(&plan(), at(1));
+        view.reply(&message, &granted(0.0), at(1));
+        assert!(view.is_settled(at(1)));
+    }
+
+    /// Of a thousand requests, the last hundred are scarce: one node that asks alone gets half of what is left.
+    #[test]
+    fn the_store_gives_half_of_what_is_scarce() {
+        let mut record = LeaseRecord::new(100.0);
+        let mut merge = |want, asked| {
+            let (limit, window_s) = (1e3, 60.0);
+            record.merge(&LeaseMessage { want, asked, limit, window_s, ..LeaseMessage::default() }, 100.0)
+        };
+        assert_eq!(merge(900.0, 0.0).granted, 900.0);
+        assert_eq!(merge(40.0, 0.0).granted, 40.0, "a hundred are not yet scarce");
+        assert_eq!(merge(40.0, 10.0), LeaseReply { granted: 30.0, given: 970.0, rest_s: 60.0 });
+    }
+}

@@ -258,3 +258,102 @@ impl Cluster {
         Situation { settings: &self.settings, nodes: self.nodes(), round_trip }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Records;
+    use crate::law::{Law, Objective, Options};
+
+    const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+    const KEY: Key = Key::from_bits(7);
+
+    fn cluster(keys_max: usize) -> Cluster {
+        let cluster = Cluster::new(Settings { keys_max, ..Settings::default() });
+        cluster.set_silent(false);
+        cluster
+    }
+
+    fn at(ms: u64) -> Arrival {
+        Arrival::at(START + Duration::from_millis(ms))
+    }
+
+    fn law(name: &str, burst: u32, rate: &str) -> Law {
+        let objective = Objective { burst, rate: rate.parse().unwrap() };
+        Law::new(name, objective, Options::default()).unwrap()
+    }
+
+    /// At 10/s with a burst of 20: half of the rate may be used unreported, and ten requests of the burst.
+    fn rate() -> Share {
+        Share::Rate(*law("pace", 20, "10/s").gcra().unwrap())
+    }
+
+    /// A hundred requests in a minute: a node alone has one on credit.
+    fn quota() -> Share {
+        Share::Lease(*law("fixed-window", 0, "100/m").shared_window().unwrap())
+    }
+
+    /// One request is within the local budget, and 23 more are not: they wait for four tenths of a second.
+    #[test]
+    fn requests_count_from_the_first_on_and_are_owed_until_they_are_taken_back() {
+        let (cluster, mut entry) = (cluster(10), Entry::default());
+        let mut judge = |cost| {
+            let arrival = Arrival { cost, ..at(0) };
+            let judgement = cluster.judge(KEY, &rate(), &mut entry, &arrival).unwrap();
+            (judgement.verdict.wait().as_secs_f64(), judgement.remaining, entry.gpt0)
+        };
+        assert_eq!(judge(1), (0.0, 19, 1_000));
+        assert_eq!((cluster.keys(), cluster.debt()), (0, 0.0), "nobody needs to know");
+        let (wait_s, remaining, milli_clients) = judge(23);
+        assert!((wait_s - 0.4).abs() < 1e-5 && remaining == 0 && (3_999..=4_000).contains(&milli_clients));
+        assert_eq!((cluster.keys(), cluster.debt()), (1, 24.0));
+        cluster.take_back(KEY, 23);
+        assert_eq!(cluster.debt(), 1.0);
+        // Without them, there are nineteen tokens again, and one more request of twenty waits for a tenth of a second.
+        assert!((judge(20).0 - 0.1).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_view_is_explained_by_what_is_left_of_it() {
+        let count = Share::Count(*law("fixed-window", 0, "100/m").shared_window().unwrap());
+        for (share, left, explanation) in [
+            (quota(), 0, "this node holds 0 of 100 of the window"),
+            (count, 99, "room for 99 of 100 in the window, as last reported by all nodes"),
+        ] {
+            let (cluster, mut entry) = (cluster(10), Entry::default());
+            Cluster::share(&mut entry);
+            let judgement = cluster.judge(KEY, &share, &mut entry, &at(0)).unwrap();
+            assert_eq!((judgement.remaining, entry.gpt0), (left, 1_000));
+            assert_eq!(cluster.explain(KEY, &share, &entry, &at(0)).unwrap(), explanation);
+        }
+    }
+
+    #[test]
+    fn a_view_gives_its_place_to_another_key_once_it_was_not_used_for_over_a_second() {
+        let cluster = cluster(1);
+        let is_judged =
+            |key, ms| cluster.judge(Key::from_bits(key), &quota(), &mut Entry::default(), &at(ms)).is_some();
+        assert!(is_judged(1, 0));
+        assert!(!is_judged(2, 1_000) && is_judged(2, 1_001));
+        assert!(!is_judged(1, 1_002));
+        assert_eq!((cluster.keys(), cluster.refused()), (1, 2));
+    }
+
+    /// A burst of two seconds, a longest delay of five, and ten seconds.
+    #[test]
+    fn a_view_is_forgotten_when_all_is_reported_and_its_law_has_forgotten_it() {
+        let (cluster, mut records, mut entry) = (cluster(10), Records::new(10), Entry::default());
+        Cluster::share(&mut entry);
+        let sweep = |ms| {
+            cluster.sweep(at(ms).now);
+            cluster.keys()
+        };
+        cluster.judge(KEY, &rate(), &mut entry, &at(0)).unwrap();
+        assert_eq!(sweep(60_000), 1, "a request is not reported yet");
+        for update in cluster.collect(at(0).now, 10) {
+            let answer = records.post(update.key, &update.arguments, at(0).now);
+            cluster.reply(&update, &answer, Duration::ZERO, at(0).now);
+        }
+        assert_eq!([sweep(17_000), sweep(17_001)], [1, 0]);
+    }
+}

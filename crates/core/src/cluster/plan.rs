@@ -130,3 +130,18 @@ impl QuotaPlan {
         self.period.as_secs_f64()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At 4/s, a burst of 4 and a longest delay of 5 s are six seconds, and 24 requests.
+    #[test]
+    fn a_request_beyond_the_burst_and_the_longest_delay_is_never_let_through() {
+        let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
+        let (silent_after, on_silence) = (Duration::from_millis(500), OnSilence::Share);
+        let plan =
+            Plan { rate_per_s: 4.0, burst: 4.0, max_delay, period, silent_after, on_silence, nodes: 2 };
+        assert!(!plan.is_beyond(24.0) && plan.is_beyond(25.0));
+    }
+}

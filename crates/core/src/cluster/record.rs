@@ -229,4 +229,35 @@ mod tests {
             assert!((4.4..=4.5).contains(&ahead_s), "{ahead_s}");
         }
     }
+
+    /// At 10/s, with a longest delay of five seconds.
+    fn plan() -> Plan {
+        let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
+        let law = Law::new("pace", objective, Options::default()).unwrap();
+        Plan::new(law.gcra().unwrap(), &Settings::default(), 2)
+    }
+
+    /// Half a second is charged, and then a node knows a TAT of two seconds ahead.
+    #[test]
+    fn a_node_knows_what_was_forgotten_if_it_knows_the_record_for_over_a_second_longer() {
+        for (known_age_s, ahead_s) in [(1.0, 2.0), (1.1, 2.5)] {
+            let mut record = Record::new(100.0);
+            record.merge(&Message { charge: 5.0, ..Message::new(&plan()) }, 100.0);
+            let message = Message { restore_s: Some(2.0), known_age_s, ..Message::new(&plan()) };
+            let reply = record.merge(&message, 100.0);
+            assert!((reply.ahead_s - ahead_s).abs() < 1e-6, "{known_age_s}: {reply:?}");
+        }
+    }
+
+    /// Two nodes come back, each with a debt of one second.
+    #[test]
+    fn debts_add_up_when_nodes_come_back_within_two_seconds() {
+        for (second_s, ahead_s) in [(102.0, 2.0), (102.5, 1.0)] {
+            let mut record = Record::new(50.0);
+            let message = Message { charge: 10.0, returns: true, ..Message::new(&plan()) };
+            assert!((record.merge(&message, 100.0).ahead_s - 1.0).abs() < 1e-6);
+            let reply = record.merge(&message, second_s);
+            assert!((reply.ahead_s - ahead_s).abs() < 1e-6, "{second_s}: {reply:?}");
+        }
+    }
 }

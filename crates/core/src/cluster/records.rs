@@ -158,4 +158,32 @@ pub(super) mod tests {
         );
         assert_eq!((records.count(), records.refused()), (1, 0));
     }
+
+    #[test]
+    fn a_record_begins_anew_at_the_moment_of_its_end() {
+        for (after, age_s) in [(Duration::from_millis(35_500), 35.5), (Duration::from_secs(36), 0.0)] {
+            let (mut records, key) = (Records::new(1), Key::from_bits(7));
+            records.post(key, &arguments(1.0, None), START);
+            let answer = records.post(key, &arguments(1.0, None), START + after);
+            assert!(matches!(answer, Answer::Rate(reply) if reply.age_s == age_s), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn memory_is_given_back_once_three_quarters_of_it_are_empty() {
+        let mut records = Records::new(1_000);
+        let later = START + Duration::from_secs(10);
+        for number in 0..1_000 {
+            let now = if number < 600 { later } else { START };
+            records.post(Key::from_bits(number), &arguments(1.0, None), now);
+        }
+        records.sweep(START + Duration::from_secs(36));
+        assert!(
+            records.count() == 600 && records.records.capacity() > 1_000,
+            "{}",
+            records.records.capacity()
+        );
+        records.sweep(later + Duration::from_secs(36));
+        assert_eq!((records.count(), records.records.capacity()), (0, 0));
+    }
 }

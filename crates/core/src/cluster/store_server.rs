@@ -221,6 +221,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_without_room_for_its_record_is_answered_and_counted_as_refused() {
+        let mut store_server = StoreServer { records: Records::new(1), ..store_server() };
+        for (number, refused) in [(1, 0), (2, 1), (1, 1), (3, 2)] {
+            let update = KeyUpdate { key: Key::from_bits(number), arguments: Arguments::Rate(rate()) };
+            let due = Due { updates: vec![update], ..Due::default() };
+            assert!(store_server.exchange(&due, Presence::Node, START).unwrap().fits(&due));
+            assert_eq!((store_server.records(), store_server.refused()), (1, refused));
+        }
+    }
+
+    #[test]
     fn blocks_go_from_node_to_node() {
         let mut store_server = store_server();
         let target = Target::parse(b"source=192.0.2.66").unwrap();
