@@ -7,7 +7,7 @@ use slowlane_core::base::{HOLD_SHIPPED, units};
 
 use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, said};
 use crate::import::{ImportError, RULES_MAX};
-use crate::proxy::nginx_syntax::{Directive, parse};
+use crate::proxy::nginx_syntax::{Directive, line_of, parse};
 
 /// A zone: the fields of its key, and its rate like `10/s`.
 struct Zone {
@@ -60,12 +60,14 @@ struct Reader<'t> {
 }
 
 pub(super) fn read(text: &str) -> Result<Found, ImportError> {
-    let syntax =
-        |line: usize| ImportError::Syntax { line: line + 1, reason: "not understood as nginx's".to_owned() };
-    let directives = parse(text).map_err(syntax)?;
+    let syntax = |at: usize| ImportError::Syntax {
+        line: line_of(text, at),
+        reason: "not understood as nginx's".to_owned(),
+    };
+    let directives = parse(text, &|_| Vec::new()).map_err(syntax)?;
     // `nginx -T` prints included files behind the block `http`.
     let outer = directives.iter().filter(|directive| directive.name() != "http");
-    let http = directives.iter().filter(|directive| directive.name() == "http").flat_map(Directive::inner);
+    let http = directives.iter().filter(|directive| directive.name() == "http").flat_map(|http| &http.inner);
     let root: Vec<&Directive> = outer.chain(http).collect();
     let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
     let mut reader = Reader { lines, text, zones: BTreeMap::new(), found: Found::default() };
@@ -101,11 +103,11 @@ const APART: &str = "A zone that is used with a queue in one place and without i
 
 impl Reader<'_> {
     fn line(&self, directive: &Directive) -> usize {
-        self.lines.partition_point(|&start| start <= directive.begin) + 1
+        self.lines.partition_point(|&start| start <= directive.place.start) + 1
     }
 
     fn said<'s>(&'s self, directive: &Directive) -> &'s str {
-        &self.text[directive.begin..directive.end]
+        &self.text[directive.place.clone()]
     }
 
     fn unsaid(&mut self, directive: &Directive, reason: impl AsRef<str>) {
@@ -138,7 +140,7 @@ impl Reader<'_> {
     }
 
     fn server(&mut self, server: &Directive, above: &Level<'_>) -> Result<(), ImportError> {
-        let inner: Vec<&Directive> = server.inner().iter().collect();
+        let inner: Vec<&Directive> = server.inner.iter().collect();
         let names = inner.iter().filter(|directive| directive.name() == "server_name");
         let names = names.flat_map(|directive| directive.words.iter().skip(1));
         let names: Vec<&String> = names.filter(|name| !["_", ""].contains(&name.as_str())).collect();
@@ -170,7 +172,7 @@ impl Reader<'_> {
             if directive.name() != "location" {
                 continue;
             }
-            let below: Vec<&Directive> = directive.inner().iter().collect();
+            let below: Vec<&Directive> = directive.inner.iter().collect();
             let level = above.inside(&below);
             open.extend(below.iter().rev().map(|directive| (*directive, level.clone())));
             let limits = self.limits(&level);
@@ -180,10 +182,8 @@ impl Reader<'_> {
                 [_, "^~", path] | [_, path] if path.starts_with('/') => Match::Prefix(path.to_owned()),
                 _ => {
                     if limits != own {
-                        let begin = Directive {
-                            end: directive.block.as_ref().map_or(directive.end, |block| block.begin),
-                            ..directive.clone()
-                        };
+                        let end = directive.block.as_ref().map_or(directive.place.end, |block| block.start);
+                        let begin = Directive { place: directive.place.start..end, ..directive.clone() };
                         self.unsaid(
                             &begin,
                             "only locations that are a path or its beginning become lines of a map",

@@ -4,5 +4,5 @@ pub mod attach;
 pub mod haproxy;
 pub(crate) mod installed;
 pub mod nginx;
-pub mod nginx_syntax;
+pub(crate) mod nginx_syntax;
 pub mod shipped;

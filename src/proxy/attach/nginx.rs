@@ -1,7 +1,6 @@
 //! A configuration of nginx with slowlane in some of its servers.
 
 mod files;
-mod syntax;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

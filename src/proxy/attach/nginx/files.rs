@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::proxy::attach::Refused;
-use crate::proxy::attach::nginx::syntax::{Directive, line_of, parse};
+use crate::proxy::nginx_syntax::{Directive, line_of, parse};
 
 /// The most files that are read.
 const FILES_MAX: usize = 1_000;
