@@ -6,6 +6,7 @@
 mod blocks;
 mod laws;
 mod many_keys;
+mod policies;
 mod quotas;
 mod throttle;
 mod views;
