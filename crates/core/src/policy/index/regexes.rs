@@ -305,7 +305,8 @@ mod tests {
         }
     }
 
-    /// Alone, an automaton has a state for each half of two to the ninth. Together they have thirty times as many.
+    /// An automaton remembers which of the last nine bytes began a match: some 2^9 states alone, and 3^9 for both, which
+    /// are too many.
     #[test]
     fn lines_that_do_not_fit_together_have_an_automaton_each() {
         let all = regexes(&[b"1.{8}[ACEGIKMOQSUWY]", b"2.{8}[ACEGIKMOQSUWY]"]).unwrap();

@@ -244,8 +244,8 @@ fn a_request_that_was_judged_without_a_calendar_is_taken_back_from_one_that_has_
     assert_eq!(subject.ask(at_ms(0)).delay_ms(), 1_000);
 }
 
-/// Four tokens go at once, and two slots of 64 are taken: the current one and 63 to come. While slots are taken, the
-/// bucket holds three tokens.
+/// Four requests take the tokens, and two take slots. The ring has the current slot and 63 to come. While slots are
+/// taken, the bucket holds three tokens at most.
 #[test]
 fn a_calendar_that_requests_cannot_have_made_is_not_sound() {
     let mut subject = Subject::new("burst=4 rate=10/s law=fair");
