@@ -155,3 +155,17 @@ impl fmt::Display for Address {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_neither_blanks_nor_control_characters() {
+        let is_address = |text: &str| text.parse::<Address>().is_ok();
+        assert!(is_address("shop.example:9000"));
+        for host in ["shop .example", "shop\u{a0}", "shop\u{7}", "\0shop", "shop\n"] {
+            assert!(!is_address(&format!("{host}:9000")), "{host:?}");
+        }
+    }
+}

@@ -61,3 +61,16 @@ impl fmt::Display for SloId {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_written_as_the_number_that_it_was_read_from() {
+        for number in [0, 2_001, 9_999] {
+            assert_eq!(SloId::try_from(number).map(u16::from), Ok(number));
+        }
+        assert_eq!(SloId::try_from(10_000), Err("expected 0 to 9999"));
+    }
+}

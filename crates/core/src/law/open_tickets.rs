@@ -150,4 +150,14 @@ mod tests {
         tickets.open(Timestamp::from_millis(4_990), LEASE);
         assert!(tickets.close(ahead, 5_000));
     }
+
+    #[test]
+    fn serials_rise_from_the_first_on_and_begin_anew_behind_the_last() {
+        let of = |serials: &[u32]| {
+            let open = serials.iter().map(|&serial| Open { serial, begun_ms: 0 }).collect();
+            OpenTickets { open, last_serial: 0 }.is_sound()
+        };
+        assert!(of(&[]) && of(&[7]) && of(&[7, 8, 12]) && of(&[u32::MAX - 1, u32::MAX, 1]));
+        assert!(!of(&[7, 7]) && !of(&[7, 12, 8]) && !of(&[7, 8, 7]));
+    }
 }

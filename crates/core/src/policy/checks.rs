@@ -124,6 +124,8 @@ mod tests {
             (&["source", "website"], Method::Ip, "::/0+*.example.com 5001", "ip takes * for an ordinary"),
             (&["owner"], Method::Str, "acme=1001", "put a blank before the SLO instead of ="),
             (&["owner"], Method::Str, "acme:1001", "put a blank before the SLO instead of :"),
+            (&["owner"], Method::Str, "a=1001", "put a blank before the SLO instead of ="),
+            (&["owner"], Method::Str, "=1001", "has no value, which names SLO 0: write the id"),
             (&["source"], Method::Ip, "192.0.2.1", "has no value, which names SLO 0"),
             (&["website"], Method::Str, "shop.example", "has no value, which names SLO 0"),
             (&["website"], Method::Str, "192.0.2.0/24 2001", "is a network, and is compared as a text"),

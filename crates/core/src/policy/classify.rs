@@ -375,7 +375,11 @@ fn cost(value: Option<Value<'_>>) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+
     use super::*;
+    use crate::policy::Layout;
 
     #[test]
     fn only_an_explicit_zero_is_free() {
@@ -399,5 +403,26 @@ mod tests {
         }
         assert_eq!(cost(Some(Value::Text(&[b'9'; 5_000]))), COST_MAX);
         assert_eq!(cost(Some(Value::Text(b"0000000000000000005"))), 5);
+    }
+
+    /// A row of 33 values: 32 fields and the cost. Eight of them are all the values of a batch.
+    #[test]
+    fn a_batch_is_full_with_32_requests_or_with_264_values() {
+        let requests = |more: usize| {
+            let names = (0..more).map(|number| format!("field{number}")).collect();
+            let layout = Layout::default().with_type(9, names).unwrap();
+            let policy = Policy::parse(Path::new(""), &layout, |path| match path.to_str() {
+                Some("slo.map") => Ok(b"0 burst=1 rate=1/s".to_vec()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            });
+            let policy = policy.unwrap();
+            let mut batch = Batch::of(&policy);
+            while !batch.is_full() {
+                batch.push(&Request::new());
+            }
+            batch.len()
+        };
+        // With source, website and owner they are 32, 16 and 4 fields.
+        assert_eq!([requests(29), requests(13), requests(1)], [8, 264 / 17, 32]);
     }
 }

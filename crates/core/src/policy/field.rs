@@ -110,3 +110,16 @@ fn base(text: &[u8]) -> Value<'_> {
         None => Value::NoHost(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_looks_like_an_address_is_one_in_a_field_of_addresses_only() {
+        for text in [&b"192.0.2.1:80"[..], b"2001:DB8::1"] {
+            let read = |is_address| Field::new("peer", is_address).value(Value::Text(text));
+            assert_eq!([read(false), read(true)], [Value::Text(text), Value::address(peer(text).unwrap())]);
+        }
+    }
+}

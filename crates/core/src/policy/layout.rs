@@ -386,4 +386,15 @@ mod tests {
         let many: Vec<String> = (0..FIELDS_MAX).map(|number| format!("field{number}")).collect();
         assert_eq!(layout().with_type(9, many), Err(LayoutError::TooManyFields));
     }
+
+    #[test]
+    fn a_lookup_is_named_by_its_fields_and_the_next_of_the_same_fields_by_its_file() {
+        let lookups = vec![
+            lookup(&["website"], "sites.map"),
+            lookup(&["website"], "more.map"),
+            lookup(&["a"], "b.map"),
+        ];
+        let layout = Layout::default().with_lookups(lookups).unwrap();
+        assert_eq!(layout.lookup_list(), "website, more, a");
+    }
 }

@@ -7,6 +7,7 @@ mod blocks;
 mod drift;
 mod laws;
 mod many_keys;
+mod policies;
 mod quotas;
 mod throttle;
 mod views;

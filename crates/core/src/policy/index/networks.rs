@@ -375,4 +375,12 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn networks_and_rests_are_spread_by_their_hashes() {
+        let hasher = DefaultHashBuilder::default();
+        let of = |bits, rest: &[u8]| hash(bits, Rest::new(rest, &hasher), &hasher);
+        let hashes = [of(1, b""), of(2, b""), of(1, b"shop.example"), of(1, b"blog.example")];
+        assert_eq!(hashes.iter().collect::<HashSet<_>>().len(), hashes.len());
+    }
 }

@@ -304,4 +304,18 @@ mod tests {
             }
         }
     }
+
+    /// An automaton remembers which of the last nine bytes began a match: some 2^9 states alone, and 3^9 for both, which
+    /// are too many.
+    #[test]
+    fn lines_that_do_not_fit_together_have_an_automaton_each() {
+        let all = regexes(&[b"1.{8}[ACEGIKMOQSUWY]", b"2.{8}[ACEGIKMOQSUWY]"]).unwrap();
+        assert_eq!(all.automata.len(), 2);
+        assert_eq!([b"1________A", b"2________Y"].map(|value| line_of(&all, value)), [Some(0), Some(1)]);
+        assert_eq!([&b"21________A"[..], b"2________B"].map(|value| line_of(&all, value)), [Some(0), None]);
+        for Joint { dfa, matches, .. } in &all.automata {
+            let states = dfa.memory_usage() / (4 * dfa.stride());
+            assert!(matches.len() <= states, "{} places for {states} states", matches.len());
+        }
+    }
 }

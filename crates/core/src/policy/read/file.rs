@@ -45,3 +45,14 @@ fn check_size(bytes: u64) -> io::Result<()> {
     let error = || io::Error::other(format!("more than {FILE_BYTES_MAX} bytes"));
     if bytes > FILE_BYTES_MAX { Err(error()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_as_many_bytes_as_it_may_and_no_more() {
+        assert!(check_size(FILE_BYTES_MAX).is_ok());
+        assert!(check_size(FILE_BYTES_MAX + 1).is_err());
+    }
+}

@@ -139,3 +139,11 @@ fn below_one_a_second_a_lone_request_has_faded_after_three_seconds() {
     assert_eq!(subject.clone().ask(at_ms(2_000)).name(), "deny");
     assert!(subject.ask(at_ms(3_000)).is_let_through());
 }
+
+/// Ten of the burst of 20 are not throttled. The first throttled request finds no rate, and the burst used up.
+#[test]
+fn the_rest_of_the_burst_remains() {
+    let mut subject = Subject::new("burst=20 rate=10/s law=adaptive jitter=0");
+    let remaining: Vec<u32> = (0..12).map(|_| subject.judge(Arrival::at(at_ms(0))).remaining).collect();
+    assert_eq!(remaining, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]);
+}

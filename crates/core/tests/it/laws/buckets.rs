@@ -8,7 +8,7 @@ use governor::{Quota, RateLimiter};
 use proptest::prelude::*;
 use slowlane_core::base::Verdict;
 
-use super::oracle::{Admissions, SECOND_NS, Subject, at_ms, at_ns, close_arrivals, schedule};
+use super::oracle::{Admissions, SECOND_NS, Subject, at_ms, at_ns, close_arrivals, law, objective, schedule};
 use slowlane_core::law::Arrival;
 
 proptest! {
@@ -89,4 +89,22 @@ fn a_token_that_is_taken_back_is_there_again_and_no_more_than_the_burst() {
         let passed = (0..10).filter(|_| subject.ask(at_ms(0)) == Verdict::Pass).count();
         assert_eq!(passed, 2, "{law}");
     }
+}
+
+#[test]
+fn a_node_of_two_has_half_the_rate_and_the_whole_burst() {
+    for name in ["pace", "token-bucket", "leaky-bucket"] {
+        let half = law(name, 5, "10/s", &[]).split(2);
+        let gcra = half.gcra().unwrap();
+        assert_eq!((gcra.slot(), gcra.burst_requests()), (Duration::from_millis(200), 5), "{name}");
+    }
+}
+
+#[test]
+fn a_bucket_promises_whole_periods_and_a_window_its_number() {
+    let quota =
+        |name, burst, rate| law(name, burst, rate, &[]).quota(objective(burst, rate)).unwrap().to_string();
+    assert_eq!(quota("pace", 100, "50/s"), "q=100;w=2");
+    assert_eq!(quota("token-bucket", 10, "30/m"), "q=30;w=60");
+    assert_eq!(quota("sliding-window", 7, "1000/m"), "q=1000;w=60");
 }

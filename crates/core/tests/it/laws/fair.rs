@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use slowlane_core::base::Verdict;
-use slowlane_core::law::Arrival;
+use slowlane_core::law::{Arrival, AuxState};
 
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule};
 
@@ -242,4 +242,30 @@ fn a_request_that_was_judged_without_a_calendar_is_taken_back_from_one_that_has_
     subject.aux = empty;
     subject.take_back(1, at_ms(0), at_ms(1_000));
     assert_eq!(subject.ask(at_ms(0)).delay_ms(), 1_000);
+}
+
+/// Four requests take the tokens, and two take slots. The ring has the current slot and 63 to come. While slots are
+/// taken, the bucket holds three tokens at most.
+#[test]
+fn a_calendar_that_requests_cannot_have_made_is_not_sound() {
+    let mut subject = Subject::new("burst=4 rate=10/s law=fair");
+    assert!(subject.aux.as_ref().unwrap().is_sound(), "a new one");
+    for _ in 0..6 {
+        subject.ask(at_ms(0));
+    }
+    let made = serde_json::to_value(subject.aux.unwrap()).unwrap();
+    let with = |place: &str, number: u64| {
+        let mut changed = made.clone();
+        *changed.pointer_mut(&format!("/Calendar/{place}")).unwrap() = number.into();
+        serde_json::from_value::<AuxState>(changed).unwrap().is_sound()
+    };
+    for (place, number) in
+        [("tokens_max", 4), ("clock/begun", 0), ("clock/taken", 2), ("clock/reach", 63), ("ring/0", 0b110)]
+    {
+        assert_eq!(made.pointer(&format!("/Calendar/{place}")), Some(&number.into()), "{place}");
+    }
+    assert!(with("clock/tokens", 3) && !with("clock/tokens", 4));
+    assert!(with("clock/reach", 63) && !with("clock/reach", 64));
+    assert!(!with("clock/taken", 1) && !with("clock/taken", 3));
+    assert!(!with("slot_ns", 0) && !with("tokens_max", 0));
 }

@@ -106,3 +106,15 @@ fn what_is_taken_back_is_the_request_that_left_and_not_the_last_to_come() {
     assert_eq!(subject.ask(at_ms(1_499)).name(), "deny");
     assert_eq!(subject.ask(at_ms(1_500)), Verdict::Pass);
 }
+
+/// Ten in ten seconds, all of them before there was room for a log. They fade from the next window on, one a second.
+#[test]
+fn beside_an_incomplete_log_the_sliding_window_says_when_to_come_back() {
+    let mut subject = Subject::new("burst=0 rate=1/s law=sliding-log window=10s");
+    let aux = subject.aux.take();
+    assert_eq!(subject.ask_for(10, at_ms(0)), Verdict::Pass);
+    subject.aux = aux;
+    assert_eq!(subject.ask(at_ms(5_000)), Verdict::Deny { retry_after_s: 6 });
+    assert_eq!(subject.clone().ask(at_ms(10_999)).name(), "deny");
+    assert_eq!(subject.ask(at_ms(11_000)), Verdict::Pass);
+}

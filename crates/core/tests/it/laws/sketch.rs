@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::{Decision, Key, Request, Sample, Timestamp, Value, Verdict};
+use slowlane_core::base::{Decision, Key, Request, Sample, Timestamp, UNCOUNTED, Value, Verdict};
 use slowlane_core::law::Arrival;
-use slowlane_core::table::Sketch;
+use slowlane_core::table::{Seen, Sketch};
 use slowlane_core::throttle::Throttle;
 
 use super::lines::{policy, throttle_of};
-use super::oracle::{Subject, at_ms};
+use super::oracle::{Subject, at_ms, law};
 
 /// Each source on each website is a key of its own, and the owner's SLO comes second where `also=owner` says so.
 const MAPS: &[(&str, &str)] =
@@ -240,4 +240,17 @@ fn a_key_without_a_row_can_be_blocked() {
     assert_eq!([reported(0), reported(0)], [Verdict::Pass, Verdict::Deny { retry_after_s: 2 }]);
     assert_eq!(reported(5_000), Verdict::Deny { retry_after_s: 595 });
     assert_eq!((reported(600_000), throttle.usage().entries), (Verdict::Pass, 0));
+}
+
+/// Ten are the whole window.
+#[test]
+fn a_request_that_costs_nothing_is_not_counted_by_a_sketch() {
+    let law = law("sketch", 0, "10/s", &[]);
+    let sketch = law.sketched().unwrap();
+    let judge = |curr, cost| {
+        let judgement = sketch.judge_seen(&Seen { window: 1, age_ns: 0, prev: 0, curr }, cost);
+        (judgement.verdict.name(), judgement.remaining)
+    };
+    assert_eq!([judge(10, 0), judge(4, 0)], [("pass", UNCOUNTED); 2]);
+    assert_eq!([judge(10, 1), judge(9, 1), judge(4, 1)], [("deny", 0), ("pass", 0), ("pass", 5)]);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane_core::base::Verdict;
-use slowlane_core::law::Arrival;
+use slowlane_core::law::{Arrival, Used};
 
 use super::oracle::{
     Admissions, SECOND_NS, START_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule,
@@ -300,4 +300,33 @@ fn a_window_is_ten_milliseconds_at_least_and_holds_a_request() {
         assert!(window("10ms", "99/s").is_err());
         assert!(window("10s", "90/m").unwrap().law.memory() >= Duration::from_secs(10));
     }
+}
+
+#[test]
+fn a_window_that_begins_with_its_first_request_has_none_before_it() {
+    let mut subject = Subject::new("burst=0 rate=10/s law=fixed-window");
+    let used = |subject: &Subject| subject.law.used(&subject.entry, None, at_ms(400)).unwrap();
+    assert_eq!(used(&subject), Used { requests: 0, limit: 10, resets_at: None });
+    subject.ask(at_ms(0));
+    assert_eq!(used(&subject), Used { requests: 1, limit: 10, resets_at: Some(at_ms(1_000)) });
+}
+
+/// Of four in the first second, two count in the middle of the next.
+#[test]
+fn what_is_used_of_a_sliding_window_fades_with_the_window_before() {
+    let mut subject = Subject::new("burst=0 rate=5/s law=sliding-window");
+    let used = |subject: &Subject| {
+        let used = subject.law.used(&subject.entry, None, at_ms(1_500)).unwrap();
+        (used.requests, used.resets_at)
+    };
+    assert_eq!(used(&subject), (0, None));
+    subject.ask_for(4, at_ms(900));
+    assert_eq!(used(&subject), (2, Some(at_ms(2_000))));
+    subject.ask_for(2, at_ms(1_250));
+    assert_eq!(used(&subject), (4, Some(at_ms(3_000))));
+    // One of this window leaves, then one of the window before: half of it counted.
+    subject.take_back(1, at_ms(1_300), at_ms(1_250));
+    assert_eq!(used(&subject), (3, Some(at_ms(3_000))));
+    subject.take_back(2, at_ms(1_300), at_ms(900));
+    assert_eq!(used(&subject), (2, Some(at_ms(3_000))));
 }
