@@ -16,6 +16,7 @@ mod config;
 mod demo;
 mod fields;
 mod man;
+mod moved;
 #[cfg(feature = "lab")]
 mod progress;
 #[cfg(feature = "lab")]
@@ -33,8 +34,9 @@ mod upgrade;
 mod views;
 mod why;
 
-use std::io;
+use std::ffi::OsString;
 use std::process::ExitCode;
+use std::{env, io};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -66,7 +68,7 @@ enum Command {
     /// Read the config and the policy, print every error with its file and line, and exit.
     ///
     /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
-    /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is an error.
+    /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
     /// Print the configuration in force, or one for HAProxy or nginx.
@@ -82,6 +84,9 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
+    /// Print the status of a daemon once: rates, SLOs, throttled clients, cluster, peers.
+    #[command(after_help = views::STATUS)]
+    Status(views::StatusArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[cfg(feature = "top")]
     #[command(after_help = top::EXAMPLES)]
@@ -97,21 +102,9 @@ enum Command {
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
-    /// List the nodes of a cluster, as one of them sees it.
-    #[command(after_help = views::CLUSTER)]
-    Cluster(views::Arguments),
-    /// List the proxies that enforce limits locally (HAProxy's peers protocol).
-    #[command(after_help = views::PEERS)]
-    Peers(views::Arguments),
-    /// Refuse requests with these fields for a time, with 429.
-    #[command(after_help = block::EXAMPLES)]
-    Block(block::Arguments),
-    /// End a block early.
-    #[command(after_help = block::UNBLOCK_EXAMPLES)]
-    Unblock(block::UnblockArguments),
-    /// List the blocks in force.
-    #[command(after_help = views::BLOCKS)]
-    Blocks(views::Arguments),
+    /// Refuse requests by their fields for a time; list and end these blocks.
+    #[command(subcommand, after_help = block::EXAMPLES)]
+    Block(block::Action),
     /// Start the installed version of a running daemon, which takes over.
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
@@ -123,7 +116,7 @@ enum Command {
     Replay(replay::Arguments),
     /// Run policy tests in virtual time, and print unexpected verdicts.
     ///
-    /// Exit code 0: every case passes. 1: one fails, or a file has an error.
+    /// Exit code 0: every case passes. 1: a case fails, or a file has an error or cannot be read.
     #[cfg(feature = "lab")]
     #[command(after_help = test::EXAMPLES)]
     Test(test::Arguments),
@@ -145,7 +138,7 @@ enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["check", "config", "test", "replay", "simulate"]),
-    ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
+    ("Operate", &["status", "top", "why", "block", "quota", "table"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
 
@@ -168,6 +161,12 @@ const RUN_EXAMPLES: &str = include_str!("help/run.txt");
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    if let Some(new) = moved::to(&words) {
+        let old = words[0].display();
+        eprintln!("slowlane: `slowlane {old}` is now `slowlane {new}`; see `slowlane {new} --help`");
+        return ExitCode::from(2);
+    }
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
     let result = match cli.unwrap_or_else(|error| error.exit()).command {
         Command::Run(typed) => run(typed),
@@ -177,16 +176,13 @@ pub fn main() -> ExitCode {
         Command::Demo(typed) => demo::demo(typed),
         #[cfg(feature = "lab")]
         Command::Simulate(typed) => simulate::simulate(typed),
+        Command::Status(typed) => views::status(typed),
         #[cfg(feature = "top")]
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Quota(typed) => views::quota(typed),
         Command::Table(typed) => table::table(typed),
-        Command::Cluster(typed) => views::print(typed, "/api/cluster"),
-        Command::Peers(typed) => views::print(typed, "/api/peers"),
-        Command::Block(typed) => block::block(typed),
-        Command::Unblock(typed) => block::unblock(typed),
-        Command::Blocks(typed) => views::print(typed, "/api/blocks"),
+        Command::Block(action) => block::block(action),
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         #[cfg(feature = "lab")]
         Command::Replay(typed) => replay::replay(typed),
