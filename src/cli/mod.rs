@@ -14,6 +14,7 @@ mod completions;
 mod config;
 #[cfg(feature = "lab")]
 mod demo;
+mod doctor;
 mod fields;
 mod man;
 mod moved;
@@ -21,6 +22,7 @@ mod moved;
 mod progress;
 #[cfg(feature = "lab")]
 mod replay;
+mod service_user;
 #[cfg(feature = "lab")]
 mod simulate;
 #[cfg(feature = "lab")]
@@ -102,6 +104,12 @@ enum Command {
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
+    /// Look for faults: listeners, proxies, fields, limits, clock, files; name the remedy of each.
+    ///
+    /// It reads, and changes nothing. As root it sees more.
+    /// Exit code 0: all is well. 1: something is wrong, or could not be looked at.
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(doctor::Arguments),
     /// Refuse requests by their fields for a time; list and end these blocks.
     #[command(subcommand, after_help = block::EXAMPLES)]
     Block(block::Action),
@@ -138,7 +146,7 @@ enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["check", "config", "test", "replay", "simulate"]),
-    ("Operate", &["status", "top", "why", "block", "quota", "table"]),
+    ("Operate", &["status", "top", "why", "block", "quota", "table", "doctor"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
 
@@ -182,6 +190,7 @@ pub fn main() -> ExitCode {
         Command::Why(typed) => why::why(typed),
         Command::Quota(typed) => views::quota(typed),
         Command::Table(typed) => table::table(typed),
+        Command::Doctor(typed) => doctor::doctor(typed),
         Command::Block(action) => block::block(action),
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         #[cfg(feature = "lab")]
