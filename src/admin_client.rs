@@ -16,11 +16,15 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
+use crate::observe::status::Snapshot;
 use crate::server::Stream;
 use slowlane_core::base::{Address, Token, shown};
 
 /// The usual [`patience`](Question::patience).
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The longest answer that is kept: several times the longest snapshot.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The longest part of a refusal that is shown.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -96,6 +100,20 @@ impl Question {
 }
 
 impl AdminClient {
+    /// The daemon's status.
+    pub(crate) fn snapshot(&self) -> anyhow::Result<Snapshot> {
+        let body = self.get("/api/status")?;
+        serde_json::from_slice(&body)
+            .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
+    }
+
+    /// An answer of bounded length.
+    pub(crate) fn get(&self, path: &str) -> Result<Vec<u8>, AskError> {
+        let mut answer = Bounded(Vec::new());
+        self.ask(Question::get(path), &mut answer)?;
+        Ok(answer.0)
+    }
+
     /// Asks, and writes the answer out as it comes. Returns the number of bytes.
     pub(crate) fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -189,5 +207,21 @@ impl AdminClient {
             Some(error) if error.is_parse() => AskError::NoHttp { address },
             _ => AskError::Unreachable { address, reason: format!("{error:#}") },
         }
+    }
+}
+
+/// An answer of limited length.
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.0.len() + piece.len() > ANSWER_BYTES_MAX {
+            return Err(io::Error::other("it has no end"));
+        }
+        self.0.write(piece)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -1,49 +1,65 @@
-//! `slowlane block` and `slowlane unblock`: requests that are refused for a time.
+//! `slowlane block`: requests that are refused for a time.
 
-use anyhow::{anyhow, ensure};
-use clap::Args;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
 
 use crate::admin_client::Question;
-use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
+use crate::cli::views::{self, View};
 use slowlane_core::base::units;
 
 pub(super) const EXAMPLES: &str = include_str!("help/block.txt");
 
+#[derive(Debug, Subcommand)]
+pub(super) enum Action {
+    /// Refuse requests with these fields for a time, with 429.
+    #[command(after_help = include_str!("help/block-add.txt"))]
+    Add(Addition),
+    /// End a block early.
+    #[command(after_help = include_str!("help/block-rm.txt"))]
+    Rm(Removal),
+    /// List the blocks in force.
+    #[command(after_help = include_str!("help/block-list.txt"))]
+    List(View),
+}
+
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct Addition {
     /// Fields of the requests; all must match
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
     /// How long: 30s, 10m, 1d; at most 366d
-    #[arg(long = "for", value_name = "DURATION")]
-    time: Option<String>,
+    #[arg(long = "for", value_name = "DURATION", value_parser = some_time)]
+    time: Duration,
     #[command(flatten)]
-    daemon: Daemon,
+    view: View,
 }
-
-pub(super) fn block(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { fields, time, daemon } = typed;
-    let time = time.ok_or_else(|| anyhow!("say how long: add --for 10m; the longest block is 366d"))?;
-    let duration = units::duration(&time).map_err(|reason| anyhow!("--for {time:?}: {reason}"))?;
-    ensure!(
-        !duration.is_zero(),
-        "--for {time:?}: expected some time, like 10m; `slowlane unblock` ends a block"
-    );
-    daemon.print(Question { body: format!("for={time}"), ..Question::post(path("block", &fields)) })
-}
-
-pub(super) const UNBLOCK_EXAMPLES: &str = include_str!("help/unblock.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct UnblockArguments {
+pub(super) struct Removal {
     /// The fields of the block, or key= and sixteen hex digits
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
     #[command(flatten)]
-    daemon: Daemon,
+    view: View,
 }
 
-pub(super) fn unblock(typed: UnblockArguments) -> anyhow::Result<()> {
-    typed.daemon.print(Question::post(path("unblock", &typed.fields)))
+fn some_time(text: &str) -> Result<Duration, String> {
+    match units::duration(text) {
+        Ok(Duration::ZERO) => Err("expected some time, like 10m; `slowlane block rm` ends a block".into()),
+        Ok(time) => Ok(time),
+        Err(reason) => Err(reason.to_string()),
+    }
+}
+
+pub(super) fn block(action: Action) -> anyhow::Result<()> {
+    match action {
+        Action::Add(Addition { fields, time, view }) => {
+            let body = format!("for={}", units::written(time));
+            view.print(Question { body, ..Question::post(path("block", &fields)) })
+        }
+        Action::Rm(Removal { fields, view }) => view.print(Question::post(path("unblock", &fields))),
+        Action::List(view) => views::print(view, "/api/blocks"),
+    }
 }

@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::arguments::{Files, OF_SERVICE};
+use crate::cli::service_user;
 use crate::config::{Config, ConfigError, Flags};
 use crate::sync::StoreUrl;
 use slowlane_core::base::SloId;
@@ -60,6 +61,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let (read, mut errors) = Config::examine(config.as_deref(), flags);
     let (tls_errors, expired) = read.check_tls();
     errors.extend(tls_errors);
+    errors.extend(service_user::unreadable(&read));
     let config_warnings = [read.warnings(), expired].concat();
     let policy = read.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), |source| source.read());
     let dir = read.policy.as_ref().map(|source| source.dir.clone());

@@ -17,13 +17,16 @@ mod completions;
 mod config;
 #[cfg(feature = "lab")]
 mod demo;
+mod doctor;
 mod fields;
 mod import;
 mod man;
+mod moved;
 #[cfg(feature = "lab")]
 mod progress;
 #[cfg(feature = "lab")]
 mod replay;
+mod service_user;
 #[cfg(feature = "lab")]
 mod simulate;
 #[cfg(feature = "lab")]
@@ -37,8 +40,9 @@ mod upgrade;
 mod views;
 mod why;
 
-use std::io;
+use std::ffi::OsString;
 use std::process::ExitCode;
+use std::{env, io};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -70,7 +74,7 @@ enum Command {
     /// Read the config and the policy, print every error with its file and line, and exit.
     ///
     /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
-    /// Exit code 0: slowlane would serve this; warnings go to standard error. 1: there is an error.
+    /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
     /// Print a policy with the limits of a configuration of nginx, HAProxy, ingress-nginx or Envoy.
@@ -95,6 +99,9 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = simulate::EXAMPLES)]
     Simulate(simulate::Arguments),
+    /// Print the status of a daemon once: rates, SLOs, throttled clients, cluster, peers.
+    #[command(after_help = views::STATUS)]
+    Status(views::StatusArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[cfg(feature = "top")]
     #[command(after_help = top::EXAMPLES)]
@@ -110,21 +117,15 @@ enum Command {
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
-    /// List the nodes of a cluster, as one of them sees it.
-    #[command(after_help = views::CLUSTER)]
-    Cluster(views::Arguments),
-    /// List the proxies that enforce limits locally (HAProxy's peers protocol).
-    #[command(after_help = views::PEERS)]
-    Peers(views::Arguments),
-    /// Refuse requests with these fields for a time, with 429.
-    #[command(after_help = block::EXAMPLES)]
-    Block(block::Arguments),
-    /// End a block early.
-    #[command(after_help = block::UNBLOCK_EXAMPLES)]
-    Unblock(block::UnblockArguments),
-    /// List the blocks in force.
-    #[command(after_help = views::BLOCKS)]
-    Blocks(views::Arguments),
+    /// Look for faults: listeners, proxies, fields, limits, clock, files; name the remedy of each.
+    ///
+    /// It reads, and changes nothing. As root it sees more.
+    /// Exit code 0: all is well. 1: something is wrong, or could not be looked at.
+    #[command(after_help = doctor::EXAMPLES)]
+    Doctor(doctor::Arguments),
+    /// Refuse requests by their fields for a time; list and end these blocks.
+    #[command(subcommand, after_help = block::EXAMPLES)]
+    Block(block::Action),
     /// Start the installed version of a running daemon, which takes over.
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
@@ -143,7 +144,7 @@ enum Command {
     Advise(advise::Arguments),
     /// Run policy tests in virtual time, and print unexpected verdicts.
     ///
-    /// Exit code 0: every case passes. 1: one fails, or a file has an error.
+    /// Exit code 0: every case passes. 1: a case fails, or a file has an error or cannot be read.
     #[cfg(feature = "lab")]
     #[command(after_help = test::EXAMPLES)]
     Test(test::Arguments),
@@ -165,7 +166,7 @@ enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["attach", "advise", "import", "check", "config", "test", "replay", "simulate"]),
-    ("Operate", &["top", "why", "block", "unblock", "blocks", "quota", "table", "cluster", "peers"]),
+    ("Operate", &["status", "top", "why", "block", "quota", "table", "doctor"]),
     ("More", &["demo", "spoa-check", "completions", "man"]),
 ];
 
@@ -188,6 +189,12 @@ const RUN_EXAMPLES: &str = include_str!("help/run.txt");
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    if let Some(new) = moved::to(&words) {
+        let old = words[0].display();
+        eprintln!("slowlane: `slowlane {old}` is now `slowlane {new}`; see `slowlane {new} --help`");
+        return ExitCode::from(2);
+    }
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
     let result = match cli.unwrap_or_else(|error| error.exit()).command {
         Command::Run(typed) => run(typed),
@@ -199,16 +206,14 @@ pub fn main() -> ExitCode {
         Command::Demo(typed) => demo::demo(typed),
         #[cfg(feature = "lab")]
         Command::Simulate(typed) => simulate::simulate(typed),
+        Command::Status(typed) => views::status(typed),
         #[cfg(feature = "top")]
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Quota(typed) => views::quota(typed),
         Command::Table(typed) => table::table(typed),
-        Command::Cluster(typed) => views::print(typed, "/api/cluster"),
-        Command::Peers(typed) => views::print(typed, "/api/peers"),
-        Command::Block(typed) => block::block(typed),
-        Command::Unblock(typed) => block::unblock(typed),
-        Command::Blocks(typed) => views::print(typed, "/api/blocks"),
+        Command::Doctor(typed) => doctor::doctor(typed),
+        Command::Block(action) => block::block(action),
         Command::Upgrade(typed) => upgrade::upgrade(typed),
         #[cfg(feature = "lab")]
         Command::Replay(typed) => replay::replay(typed),

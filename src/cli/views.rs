@@ -1,26 +1,49 @@
-//! Views of a running daemon: `slowlane blocks`, `cluster`, `peers` and `quota`.
+//! Views of a running daemon: `slowlane status` and `quota`.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use crate::admin_client::Question;
 use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
+#[cfg(feature = "top")]
+use crate::top;
 
-pub(super) const BLOCKS: &str = include_str!("help/blocks.txt");
-
-pub(super) const CLUSTER: &str = include_str!("help/cluster.txt");
-
-pub(super) const PEERS: &str = include_str!("help/peers.txt");
+pub(super) const STATUS: &str = include_str!("help/status.txt");
 
 pub(super) const QUOTA: &str = include_str!("help/quota.txt");
 
+/// A daemon to ask, and the form of its answer.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct View {
     #[command(flatten)]
     daemon: Daemon,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+}
+
+impl View {
+    pub(super) fn print(self, question: Question) -> anyhow::Result<()> {
+        self.daemon.print(question.with_json(self.json))
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArguments {
+    #[command(subcommand)]
+    section: Option<Section>,
+    #[command(flatten)]
+    view: View,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Section {
+    /// List the nodes of a cluster, as one of them sees it.
+    #[command(after_help = include_str!("help/status-cluster.txt"))]
+    Cluster,
+    /// List the proxies that enforce limits locally (HAProxy's peers protocol).
+    #[command(after_help = include_str!("help/status-peers.txt"))]
+    Peers,
 }
 
 #[derive(Debug, Args)]
@@ -29,12 +52,23 @@ pub(super) struct QuotaArguments {
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
     #[command(flatten)]
-    view: Arguments,
+    view: View,
 }
 
 /// Prints the view at a path.
-pub(super) fn print(typed: Arguments, path: impl Into<String>) -> anyhow::Result<()> {
-    typed.daemon.print(Question::get(path).with_json(typed.json))
+pub(super) fn print(view: View, path: impl Into<String>) -> anyhow::Result<()> {
+    view.print(Question::get(path))
+}
+
+pub(super) fn status(typed: StatusArguments) -> anyhow::Result<()> {
+    let StatusArguments { section, view } = typed;
+    match section {
+        Some(Section::Cluster) => print(view, "/api/cluster"),
+        Some(Section::Peers) => print(view, "/api/peers"),
+        #[cfg(feature = "top")]
+        None if !view.json => top::once(&view.daemon.client()?),
+        None => print(view, "/api/status"),
+    }
 }
 
 pub(super) fn quota(typed: QuotaArguments) -> anyhow::Result<()> {

@@ -56,6 +56,11 @@ pub(crate) enum ConfigError {
     KeySecretFile { path: PathBuf, reason: String },
     #[error("the system has no random bytes for the secret of the keys: {0}; set [policy] key_secret_file")]
     NoSecret(io::Error),
+    #[error(
+        "{}: the user slowlane, as which the service runs, cannot read it: `chgrp slowlane`, `chmod g+r`, and g+x for \
+         its directories", .0.display()
+    )]
+    NotForService(PathBuf),
     #[error("{0}: expected paths that are text, to write them into a config file")]
     Unwritable(String),
 }

@@ -203,6 +203,17 @@ impl Config {
         files.flat_map(tls::Files::paths).map(Path::to_owned).collect()
     }
 
+    /// The files that the daemon reads, and the directory of its policy.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let policy = self
+            .policy
+            .iter()
+            .flat_map(|Source { dir, layout, .. }| layout.files(dir).into_iter().chain([dir.clone()]));
+        let secrets = self.secrets.iter().map(|secret| secret.path.clone());
+        let config = self.file.iter().map(|file| file.path.clone());
+        config.chain(policy).chain(secrets).chain(self.tls_files()).collect()
+    }
+
     /// Reads the files of TLS: those that cannot be used, and warnings about the others.
     pub(crate) fn check_tls(&self) -> (Vec<ConfigError>, Vec<String>) {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());

@@ -24,9 +24,10 @@ pub struct File {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
     pub from: &'static str,
-    /// None if nothing of the original can be said.
+    /// Empty if nothing of the original can be expressed.
     pub files: Vec<File>,
     pub differences: Vec<String>,
+    #[serde(rename = "not_imported")]
     pub unsaid: Vec<Unsaid>,
 }
 

@@ -247,14 +247,21 @@ fn wants_json(request: &Request<Incoming>) -> bool {
 
 /// Answers `/api/block`. The time is in the body.
 async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
-    let query = request.uri().query().unwrap_or_default().to_owned();
+    let (wants_json, query) = (wants_json(&request), request.uri().query().unwrap_or_default().to_owned());
     let body = body(request).await.unwrap_or_default();
-    reported(blocks::block(agent, &query, &body).await)
+    changed(wants_json, blocks::block(agent, &query, &body).await)
 }
 
 /// Answers `/api/unblock`.
 fn unblock(request: &Request<Incoming>, agent: &Agent) -> Answer {
-    reported(blocks::unblock(agent, request.uri().query().unwrap_or_default()))
+    changed(wants_json(request), blocks::unblock(agent, request.uri().query().unwrap_or_default()))
+}
+
+fn changed(wants_json: bool, result: Result<blocks::Change, String>) -> Answer {
+    match result {
+        Ok(change) => shown(wants_json, &change, json, ToString::to_string),
+        Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
+    }
 }
 
 fn reported(result: Result<String, String>) -> Answer {

@@ -1,5 +1,6 @@
 //! The blocks as the admin listener sets, ends and lists them.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -21,10 +22,32 @@ const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
 
 const KEY: &str = "a block names fields, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that it refuses\n";
 
-const UNTOLD: &str = "the store is silent: the other nodes learn of it once it answers\n";
+const UNTOLD: &str = "the store is silent: the other nodes learn of it once it answers";
 
 const NO_ROOM: &str =
-    "the store has no room for one more; end some with `slowlane unblock`, or block a network\n";
+    "the store has no room for one more; end some with `slowlane block rm`, or block a network\n";
+
+/// Blocks that were set or ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Change {
+    blocks: Vec<String>,
+    /// How long they hold, like `10m`; none if they have ended.
+    #[serde(rename = "for")]
+    time: Option<String>,
+    notes: Vec<String>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for block in &self.blocks {
+            match &self.time {
+                Some(time) => writeln!(f, "blocked {block} for {time}")?,
+                None => writeln!(f, "unblocked {block}")?,
+            }
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))
+    }
+}
 
 /// The longest wait for the store. Nodes report a block at once.
 const STORE_WAIT: Duration = Duration::from_secs(1);
@@ -36,9 +59,9 @@ const LOOK: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// The reason, with its remedy.
-pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<String, String> {
-    let (reported, target, receipt) = block_here(agent, query, body)?;
-    let Some(receipt) = receipt else { return Ok(reported) };
+pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Change, String> {
+    let (mut change, receipt) = block_here(agent, query, body)?;
+    let Some(receipt) = receipt else { return Ok(change) };
     let reach = async {
         while receipt.reach() == Reach::Unknown && !agent.throttle.cluster().is_none_or(Cluster::is_silent) {
             sleep(LOOK).await;
@@ -46,14 +69,17 @@ pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Str
         receipt.reach()
     };
     match timeout(STORE_WAIT, reach).await.unwrap_or(Reach::Unknown) {
-        Reach::All => Ok(reported),
-        Reach::Unknown => Ok(reported + UNTOLD),
-        Reach::Here => Err(format!("{target} is blocked on this node alone: {NO_ROOM}")),
+        Reach::All => Ok(change),
+        Reach::Unknown => {
+            change.notes.push(UNTOLD.into());
+            Ok(change)
+        }
+        Reach::Here => Err(format!("{} is blocked on this node alone: {NO_ROOM}", change.blocks[0])),
     }
 }
 
 /// Blocks on this node. The receipt will name the others.
-fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(String, Target, Option<Receipt>), String> {
+fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option<Receipt>), String> {
     let (policy, now) = (agent.throttle.policy(), agent.clock.now());
     let typed = typed(query)?;
     if let Ok(Target::Key(_)) = Target::of(typed.clone()) {
@@ -63,27 +89,26 @@ fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(String, Target
     let time = time(body)?;
     let receipt = agent.throttle.block(fields.clone(), now + time, now).map_err(line)?;
     let unknown: Vec<&str> = fields.iter().map(|(name, _)| name).filter(|name| !policy.knows(name)).collect();
-    let note = match unknown.is_empty() {
-        true => String::new(),
-        false => format!("the policy does not use {}: see that the proxy sends it\n", unknown.join(", ")),
-    };
+    let note = || format!("the policy does not use {}: see that the proxy sends it", unknown.join(", "));
+    let notes = if unknown.is_empty() { Vec::new() } else { vec![note()] };
     let target = Target::Fields(fields);
     tracing::info!("an operator blocks {target} for {}", written(time));
-    Ok((format!("blocked {target} for {}\n{note}", written(time)), target, receipt))
+    Ok((Change { blocks: vec![target.to_string()], time: Some(written(time)), notes }, receipt))
 }
 
 /// Answers `/api/unblock`: ends the block of these fields, and those of the keys that they make up.
 ///
 /// # Errors
 /// The reason, with its remedy.
-pub(super) fn unblock(agent: &Agent, query: &str) -> Result<String, String> {
+pub(super) fn unblock(agent: &Agent, query: &str) -> Result<Change, String> {
     let targets = targets(&agent.throttle.policy(), typed(query)?)?;
-    let ended: Vec<&Target> = targets.iter().filter(|target| agent.throttle.unblock(target)).collect();
-    if ended.is_empty() {
-        return Err(format!("{} is not blocked: `slowlane blocks` lists all blocks\n", targets[0]));
+    let ended = targets.iter().filter(|target| agent.throttle.unblock(target));
+    let blocks: Vec<String> = ended.map(Target::to_string).collect();
+    if blocks.is_empty() {
+        return Err(format!("{} is not blocked: `slowlane block list` lists all blocks\n", targets[0]));
     }
-    ended.iter().for_each(|target| tracing::info!("an operator unblocks {target}"));
-    Ok(ended.iter().map(|target| format!("unblocked {target}\n")).collect())
+    blocks.iter().for_each(|target| tracing::info!("an operator unblocks {target}"));
+    Ok(Change { blocks, time: None, notes: Vec::new() })
 }
 
 /// The blocks that the fields may mean. There is at least one.

@@ -44,7 +44,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text.
 pub(crate) fn once(daemon: &AdminClient) -> anyhow::Result<()> {
-    let snapshot = fetch::snapshot(daemon)?;
+    let snapshot = daemon.snapshot()?;
     let mut out = io::stdout().lock();
     out.write_all(plain::text(&snapshot).as_bytes())?;
     Ok(out.flush()?)
@@ -62,7 +62,7 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
         signal_hook::flag::register(signal, ended.clone())?;
     }
     let mut view = View::new(daemon.address.to_string());
-    view.update(Ok(fetch::snapshot(daemon)?));
+    view.update(Ok(daemon.snapshot()?));
     let (answers, asks) = asker(daemon.clone());
 
     let mut screen = Screen::open()?;
@@ -109,7 +109,7 @@ fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
                 Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     next = Instant::now() + INTERVAL;
-                    Answer::Status(fetch::snapshot(&daemon).map(Box::new).map_err(|error| error.to_string()))
+                    Answer::Status(daemon.snapshot().map(Box::new).map_err(|error| error.to_string()))
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };

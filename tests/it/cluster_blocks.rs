@@ -19,7 +19,7 @@ const KEYS: usize = 20_000;
 
 fn block(node: &Slowlane, fields: &str) -> Output {
     let admin = node.admin.to_string();
-    Command::new(BINARY).args(["block", fields, "--for", "10m", "--admin", &admin]).output().unwrap()
+    Command::new(BINARY).args(["block", "add", fields, "--for", "10m", "--admin", &admin]).output().unwrap()
 }
 
 fn is_blocked(node: &Slowlane, website: &str) -> bool {
@@ -101,7 +101,7 @@ fn a_block_without_room_in_the_store_is_told_and_holds_on() {
     });
     assert!(block(&one, "website=quiet.example").status.success(), "a known block needs no room");
     let full = block(&one, "website=other.example");
-    assert!(String::from_utf8_lossy(&full.stderr).contains("`slowlane unblock`"), "{full:?}");
+    assert!(String::from_utf8_lossy(&full.stderr).contains("`slowlane block rm`"), "{full:?}");
 }
 
 /// No command waits for a store that does not answer.

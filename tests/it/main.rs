@@ -28,6 +28,7 @@ mod config_printed;
 mod corpora;
 mod decision_log;
 mod demo;
+mod doctor;
 mod evasion;
 mod examples;
 mod fields;

@@ -367,6 +367,19 @@ getent passwd slowlane | grep -q ':/nonexistent:/usr/sbin/nologin$'
 getent shadow slowlane | grep '^slowlane:[!*]'
 slowlane check --config /etc/slowlane/slowlane.toml
 
+# A file that only root can read is told to root, too; so is one in a folder of root's.
+chmod 600 /etc/slowlane/policy/website.map
+fails slowlane check 2>/root/said
+grep 'policy/website.map: the user slowlane, as which the service runs, cannot read it' /root/said
+[ "$(grep -c '^slowlane: ' /root/said)" = 1 ]
+slowlane doctor --json | grep -F 'policy/website.map: the user slowlane'
+chmod 644 /etc/slowlane/policy/website.map
+slowlane check >/root/said 2>&1
+fails grep 'cannot read' /root/said
+mkdir -m 700 /root/maps
+echo '0 rate=unlimited' >/root/maps/slo.map
+slowlane check --policy /root/maps
+
 # Without the directories of systemd's unit it does not start. The script of the manual makes them.
 rm -rf /run/slowlane /var/lib/slowlane
 fails slowlane run --config /etc/slowlane/slowlane.toml
@@ -461,6 +474,13 @@ echo '2005 burst=1 rate=1/s' >>/etc/slowlane/policy/slo.map
 systemctl reload slowlane
 eventually serves "2 SLOs"
 [ "$(pid)" = "$agent" ]
+
+# The doctor finds the service well, and nothing that asks it.
+fails slowlane doctor >/root/said
+grep '^Ok  *agent  *SPOP at 127.0.0.1:9000 accepts connections$' /root/said
+grep '^Wrong  *proxy  *no proxy is connected' /root/said
+grep '^Ok  *state  */var/lib/slowlane/state: ' /root/said
+fails grep '^[WU][a-z]*  *config' /root/said
 
 # An agent that hangs is found by the watchdog, and another one started.
 kill -STOP "$agent"

@@ -12,7 +12,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
 /// Commands that other tests run: their first words, and the place.
-const ELSEWHERE: [(&str, &str); 19] = [
+const ELSEWHERE: [(&str, &str); 18] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
     ("sudo apt install", "tests/it/package.rs, on a throwaway copy of the machine"),
@@ -26,7 +26,6 @@ const ELSEWHERE: [(&str, &str); 19] = [
     ("slowlane attach", "tests/it/attach.rs, on configurations of its own"),
     ("slowlane table", "tests/it/table_cli.rs, on rows that are there"),
     ("slowlane block", "tests/it/blocks_served.rs, with a daemon of its own"),
-    ("slowlane unblock", "tests/it/blocks_served.rs, there"),
     ("slowlane quota", "tests/it/quota_cli.rs, on what was used there"),
     ("slowlane upgrade", "tests/it/upgrade.rs, with a daemon of its own"),
     ("PATH=", "tests/it/proxies.rs, on an address of its own"),

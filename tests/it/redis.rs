@@ -451,7 +451,7 @@ fn a_long_foreign_value_takes_no_memory_of_a_node() {
     let redis = Redis::start();
     let [one] = nodes(&redis);
     passed(&one, "shop.example", 30);
-    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.66", "--for", "10m"]);
     is_reported(&one);
     let before = peak_mb(&one);
     let keys = redis.ask(&["KEYS", "slowlane:*"]);
@@ -484,7 +484,7 @@ fn a_long_foreign_value_takes_no_memory_of_a_node() {
         is_reported(&one);
         let late = node("late", &redis.url());
         is_joined(&late, 2);
-        self::command(&late, &["block", &format!("source={source}"), "--for", "10m"]);
+        self::command(&late, &["block", "add", &format!("source={source}"), "--for", "10m"]);
         eventually("the block holds", || is_blocked(&one, source).then_some(()));
         eventually("a late node has the blocks", || is_blocked(&late, "192.0.2.66").then_some(()));
         assert!(peak_mb(&late) < before + 15, "{before} MB before, {} MB of a late node", peak_mb(&late));
@@ -600,18 +600,18 @@ fn command(node: &Slowlane, words: &[&str]) {
 fn a_block_holds_on_all_nodes_and_on_those_that_come_later() {
     let mut redis = Redis::start();
     let [one, other] = nodes(&redis);
-    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.66", "--for", "10m"]);
     eventually("the other node blocks", || is_blocked(&other, "192.0.2.66").then_some(()));
     assert!(!is_blocked(&other, "192.0.2.67"));
     let late = node("late", &redis.url());
     eventually("a late node blocks", || is_blocked(&late, "192.0.2.66").then_some(()));
-    command(&late, &["unblock", "source=192.0.2.66"]);
+    command(&late, &["block", "rm", "source=192.0.2.66"]);
     eventually("no node blocks", || {
         [&one, &other, &late].iter().all(|node| !is_blocked(node, "192.0.2.66")).then_some(())
     });
 
     // A store that has forgotten everything learns it from any node.
-    command(&one, &["block", "source=192.0.2.99", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.99", "--for", "10m"]);
     eventually("the other node blocks", || is_blocked(&other, "192.0.2.99").then_some(()));
     redis.kill();
     redis.restart();
@@ -627,12 +627,12 @@ fn a_block_holds_on_all_nodes_and_on_those_that_come_later() {
 fn a_node_that_was_away_misses_no_change() {
     let redis = Redis::start();
     let [one, other] = nodes(&redis);
-    command(&one, &["block", "source=192.0.2.1", "--for", "10m"]);
-    command(&one, &["block", "source=192.0.2.2", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.1", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.2", "--for", "10m"]);
     eventually("the other node blocks", || is_blocked(&other, "192.0.2.2").then_some(()));
     other.process.stop();
-    command(&one, &["unblock", "source=192.0.2.1"]);
-    command(&one, &["block", "source=192.0.2.3", "--for", "10m"]);
+    command(&one, &["block", "rm", "source=192.0.2.1"]);
+    command(&one, &["block", "add", "source=192.0.2.3", "--for", "10m"]);
     eventually("the store knows", || {
         (redis.ask(&["ZCARD", "slowlane:{cluster}blocks"]) == "2").then_some(())
     });
@@ -662,7 +662,7 @@ fn a_key_that_an_slo_blocks_is_blocked_on_all_nodes() {
 fn foreign_blocks_in_the_store_are_left_out() {
     let redis = Redis::start();
     let [one] = nodes(&redis);
-    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.66", "--for", "10m"]);
     let end = "99999999999999";
     for member in ["", "source", "=", "key=nothex", "source=192.0.2.0/24 source=x", "\u{1F422}"] {
         redis.ask(&["ZADD", "slowlane:{cluster}blocks", end, member]);
@@ -677,7 +677,7 @@ fn foreign_blocks_in_the_store_are_left_out() {
         redis.ask(&["DEL", key]);
         redis.ask(&["LPUSH", key, "x"]);
     }
-    command(&one, &["block", "source=192.0.2.77", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.77", "--for", "10m"]);
     eventually("the lists are repaired", || {
         (redis.ask(&["TYPE", "slowlane:{cluster}blocks"]) == "zset").then_some(())
     });
@@ -725,7 +725,7 @@ fn a_redis_cluster_is_one_store() {
     assert!(passed(&other, "shop.example", 30) <= 15);
     let keys: usize = servers.iter().map(|server| server.ask(&["DBSIZE"]).parse::<usize>().unwrap()).sum();
     assert!(keys >= 5, "{keys}");
-    command(&one, &["block", "source=192.0.2.66", "--for", "10m"]);
+    command(&one, &["block", "add", "source=192.0.2.66", "--for", "10m"]);
     eventually("the other node blocks", || is_blocked(&other, "192.0.2.66").then_some(()));
 }
 

@@ -59,7 +59,7 @@ fn a_restart_forgets_nothing() {
     let opened = slowlane.check("", &[LONG]);
     let ticket = opened.header("x-slowlane-ticket").expect("a ticket").to_owned();
     let admin = slowlane.admin.to_string();
-    let block = |fields: &str| ran(&["block", fields, "--for", "1h", "--admin", &admin]).code;
+    let block = |fields: &str| ran(&["block", "add", fields, "--for", "1h", "--admin", &admin]).code;
     assert_eq!(block("source=192.0.2.66"), 0);
     let key = |slowlane: &Slowlane| {
         let outcome = ran(&["why", "website=quota.example", "--admin", &slowlane.admin.to_string()]).out;

@@ -31,7 +31,7 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     eventually("the burst is used up", || {
         (passed(&one, "shop.example", 1) + passed(&other, "shop.example", 1) == 0).then_some(())
     });
-    let block = ["block", "website=other.example", "--for", "10m", "--admin", &one.admin.to_string()];
+    let block = ["block", "add", "website=other.example", "--for", "10m", "--admin", &one.admin.to_string()];
     let block = Command::new(BINARY).args(block).output().unwrap();
     assert!(block.status.success(), "{block:?}");
     eventually("the block holds on the other node", || {
@@ -42,7 +42,7 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     assert_eq!(server.slowlane.metric("slowlane_connections", "cluster"), 2.0);
     // The token server itself has no requests.
     let admin = server.slowlane.admin.to_string();
-    let outcome = Command::new(BINARY).args(["cluster", "--admin", &admin]).output().unwrap();
+    let outcome = Command::new(BINARY).args(["status", "cluster", "--admin", &admin]).output().unwrap();
     let outcome = String::from_utf8(outcome.stdout).unwrap();
     let nodes: Vec<&str> = outcome.lines().skip(3).filter_map(|line| line.split(' ').next()).collect();
     assert!(outcome.starts_with("store this token server: answers"), "{outcome}");
@@ -114,7 +114,7 @@ fn a_token_server_counts_its_own_requests_with_those_of_its_nodes() {
     eventually("the quota is used up", || (ask("leased.example").0 >= 196).then_some(()));
     eventually("nothing is left", || (ask("leased.example").1 == 0).then_some(()));
     assert!(used <= 200, "a leased quota is never exceeded: {used}");
-    let block = ["block", "website=quiet.example", "--for", "10m", "--admin"];
+    let block = ["block", "add", "website=quiet.example", "--for", "10m", "--admin"];
     let block = Command::new(BINARY).args(block).arg(server.slowlane.admin.to_string()).output().unwrap();
     assert!(block.status.success(), "{block:?}");
     for node in nodes {

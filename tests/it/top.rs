@@ -226,7 +226,11 @@ fn without_a_terminal_it_prints_what_it_knows_and_ends() {
     let slowlane = slowlane();
     ask(&slowlane);
     let admin = slowlane.admin.to_string();
-    for args in [&["top", "--admin", &admin][..], &["top", "--once", "--admin", &admin]] {
+    let json = ran(&["status", "--json", "--admin", &admin]).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["keys"].as_array().unwrap().len(), 3);
+    for args in [&["top"][..], &["top", "--once"], &["status"]] {
+        let args = &[args, &["--admin", &admin]].concat();
         let outcome = ran(args);
         assert_eq!((outcome.code, &outcome.problems), (0, &vec![]));
         for part in

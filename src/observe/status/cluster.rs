@@ -34,7 +34,7 @@ impl ClusterLine {
     }
 }
 
-/// The text of `slowlane cluster`.
+/// The text of `slowlane status cluster`.
 impl fmt::Display for ClusterLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClusterLine { store, since_s, round_trip_ms, keys, debt, nodes, .. } = self;

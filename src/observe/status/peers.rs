@@ -136,7 +136,7 @@ impl fmt::Display for PeerCount {
     }
 }
 
-/// The text of `slowlane peers`:
+/// The text of `slowlane status peers`:
 ///
 /// ```text
 /// this slowlane is the peer slowlane

@@ -90,7 +90,7 @@ fn json_has_the_files_and_the_notes() {
     let printed = piped(NGINX, &["--json", "--format", "nginx"]);
     let json: serde_json::Value = serde_json::from_str(&printed.out).unwrap();
     let keys: Vec<&String> = json.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["differences", "files", "from", "unsaid"]);
+    assert_eq!(keys, ["differences", "files", "from", "not_imported"]);
     assert_eq!(json["from"], "nginx");
     assert_eq!(json["files"][0]["name"], "slo.map");
     assert!(json["files"][0]["text"].as_str().unwrap().starts_with("0 rate=unlimited\n# line 5: limit_req"));

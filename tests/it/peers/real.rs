@@ -55,7 +55,7 @@ fn a_limit_holds_for_all_proxies_and_ways_together() {
             counts.iter().map(|count| (count["peer"].as_str(), count["admitted"].as_u64())).collect();
         assert_eq!(outcome, [(Some("lb1"), Some(3)), (Some("lb2"), Some(1))]);
         assert_eq!(counts[0]["taught"][0].as_u64(), Some(60_000_000));
-        let listed = ran(&["peers", "--admin", &slowlane.admin.to_string()]).out;
+        let listed = ran(&["status", "peers", "--admin", &slowlane.admin.to_string()]).out;
         assert!(listed.starts_with("this slowlane is the peer slowlane\nlb1  connected for "), "{listed}");
         assert!(listed.contains("slowlane_pace: 2 keys in all\n"), "{listed}");
         assert_eq!(slowlane.metric("slowlane_peers_sessions", ""), 2.0);
@@ -89,14 +89,13 @@ fn edits_and_blocks_are_taught() {
         slowlane.replace("slo.map", FREE);
         eventually("the edit is taught", || (ask(&haproxy, source) == 200).then_some(()));
         let admin = slowlane.admin.to_string();
-        let block = |command: &str| {
-            let mut words = vec![command, "source=192.0.2.7", "--admin", &admin];
-            words.extend(if command == "block" { &["--for", "10m"][..] } else { &[] });
-            assert_eq!(ran(&words).code, 0);
+        let block = |action: &str, more: &[&str]| {
+            let words = ["block", action, "source=192.0.2.7", "--admin", &admin];
+            assert_eq!(ran(&[&words, more].concat()).code, 0);
         };
-        block("block");
+        block("add", &["--for", "10m"]);
         eventually("the block is taught", || (ask(&haproxy, source) == 429).then_some(()));
-        block("unblock");
+        block("rm", &[]);
         eventually("its end is taught", || (ask(&haproxy, source) == 200).then_some(()));
     });
 }

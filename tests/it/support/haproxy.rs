@@ -220,6 +220,11 @@ impl Haproxy {
         Some(haproxy)
     }
 
+    /// The path of one of its files.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }

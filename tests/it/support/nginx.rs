@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -65,6 +66,11 @@ impl Nginx {
             TcpStream::connect(nginx.address).ok()
         });
         nginx
+    }
+
+    /// The path of one of its files.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     pub fn client(&self) -> Client {

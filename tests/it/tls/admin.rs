@@ -47,10 +47,10 @@ impl Daemon {
         ran(&[args, &["--config", &self.path("slowlane.toml")]].concat())
     }
 
-    /// Runs `slowlane blocks` at an address, with its token and these further arguments.
+    /// Runs `slowlane block list` at an address, with its token and these further arguments.
     fn asked(&self, scheme: &str, more: &[&str]) -> Ran {
         let (at, token) = (format!("{scheme}localhost:{}", self.port), self.path("token"));
-        ran(&[&["blocks", "--admin", &at, "--token-file", &token], more].concat())
+        ran(&[&["block", "list", "--admin", &at, "--token-file", &token], more].concat())
     }
 }
 
@@ -62,9 +62,9 @@ fn commands_with_the_config_trust_its_certificate() {
         &["top", "--once"][..],
         &["why", "source=192.0.2.1"],
         &["table", "show"],
-        &["block", "source=192.0.2.66", "--for", "10m"],
-        &["blocks"],
-        &["unblock", "source=192.0.2.66"],
+        &["block", "add", "source=192.0.2.66", "--for", "10m"],
+        &["block", "list"],
+        &["block", "rm", "source=192.0.2.66"],
     ] {
         let Ran { code, out, problems } = daemon.configured(args);
         assert!(code == 0 && !out.is_empty(), "{args:?}: {problems:?}");
@@ -73,7 +73,7 @@ fn commands_with_the_config_trust_its_certificate() {
     let other = authority.pair("other");
     let config = fs::read_to_string(daemon.path("slowlane.toml")).unwrap();
     fs::write(daemon.path("slowlane.toml"), config.replace("server.pem", "other.pem")).unwrap();
-    let Ran { code, problems, .. } = daemon.configured(&["blocks"]);
+    let Ran { code, problems, .. } = daemon.configured(&["block", "list"]);
     assert!(code == 1 && problems[0].starts_with("no TLS with slowlane at 127.0.0.1:"), "{problems:?}");
     drop(other);
 }
@@ -103,7 +103,7 @@ fn an_address_with_https_needs_the_authority() {
         missing,
         ["missing.pem: No such file or directory (os error 2); slowlane must be able to read it"]
     );
-    let unix = ran(&["blocks", "--admin", "unix:/run/x", "--ca", &ca]).problems;
+    let unix = ran(&["block", "list", "--admin", "unix:/run/x", "--ca", &ca]).problems;
     assert_eq!(unix, ["unix:/run/x has no TLS: name a TCP address with --admin"]);
 }
 

@@ -28,7 +28,7 @@ pub enum BlockTargetError {
     Host { name: String, value: String },
     #[error(
         "blocks use {SHAPES_MAX} distinct sets of fields already, the most: networks of another length are another set; \
-         `slowlane unblock` makes room"
+         `slowlane block rm` makes room"
     )]
     TooManyShapes,
     #[error(

@@ -20,7 +20,7 @@ pub enum BlockError {
     #[error(transparent)]
     Fault(#[from] BlockTargetError),
     #[error(
-        "{OPERATOR_BLOCKS_MAX} blocks are in force, the most: end some with `slowlane unblock`, or block a network"
+        "{OPERATOR_BLOCKS_MAX} blocks are in force, the most: end some with `slowlane block rm`, or block a network"
     )]
     TooMany,
 }

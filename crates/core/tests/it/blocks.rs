@@ -284,7 +284,7 @@ fn memory_and_work_are_bounded_and_the_refusal_names_the_remedy() {
     assert_eq!(throttle.apply(changes(0..OPERATOR_BLOCKS_MAX), START), SHAPES_MAX, "those were there before");
     let full = block(&throttle, &[("field0", "y")], 10).unwrap_err();
     assert_eq!(full, BlockError::TooMany);
-    assert!(full.to_string().contains("`slowlane unblock`"), "{full}");
+    assert!(full.to_string().contains("`slowlane block rm`"), "{full}");
     assert_eq!(verdict(&throttle, &[("field0", "7")]), DENY(20));
     let fields = throttle.policy().block_fields([("field0", "y")]).unwrap();
     throttle.block(fields, at(30), at(20)).expect("blocks that are over give way");

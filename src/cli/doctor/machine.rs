@@ -1,0 +1,93 @@
+//! The machine around the agent: files that it may read, the clock, open files and the state file.
+
+use std::process::Command;
+
+use crate::cli::doctor::Report;
+use crate::cli::doctor::agent::Seen;
+use crate::cli::service_user;
+use crate::config::{Config, ConfigError};
+use crate::observe::Clock;
+use crate::observe::status::Snapshot;
+
+/// The daemon's clock is shown once a second, and both answers take time.
+const JUMP_MIN_S: u64 = 10;
+
+/// Files beside connections, as the page "Sizing" has them.
+const OTHER_FILES: usize = 2_000;
+
+/// A state file is old after so many periods.
+const PERIODS_MAX: u32 = 3;
+
+/// The config: its errors, and the files that the user of the service cannot read.
+pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Report) {
+    let (tls_errors, expired) = config.check_tls();
+    for error in errors.iter().chain(&tls_errors).chain(&service_user::unreadable(config)) {
+        report.wrong("config", error.to_string(), "correct it; `slowlane check` lists all errors");
+    }
+    for warning in config.warnings().into_iter().chain(expired) {
+        report.note("config", warning, "`slowlane check` lists all warnings");
+    }
+}
+
+/// Whether the clock is set by a time service, and whether it has jumped since the start of the daemon.
+pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
+    let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
+    if jump_s > JUMP_MIN_S {
+        let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
+        report.note(
+            "clock",
+            text,
+            "restart slowlane: until then, its quotas by the calendar follow the old time",
+        );
+    }
+    let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
+    match asked.map(|output| output.stdout).unwrap_or_default().trim_ascii() {
+        b"yes" => report.ok("clock", "synchronised"),
+        b"no" => report.wrong("clock", "not synchronised", "`timedatectl set-ntp true`, or run chrony"),
+        _ => report.note(
+            "clock",
+            "timedatectl does not say whether it is synchronised",
+            "ask your time service",
+        ),
+    }
+}
+
+/// Whether the limit of open files has room for all connections.
+pub(super) fn of_open_files(config: &Config, seen: &Seen, report: &mut Report) {
+    let needed = config.spop.listen.connections_max + config.http.listen.connections_max + OTHER_FILES;
+    let max = seen.metric("process_max_fds");
+    let text = format!("the daemon may open {max} files; its connections_max need {needed}");
+    // Without a limit, the daemon reports none.
+    match max >= needed as f64 || max == 0.0 {
+        true => report.ok("files", text),
+        false => {
+            report.wrong("files", text, format!("LimitNOFILE={needed} in its unit, or lower connections_max"))
+        }
+    }
+}
+
+/// Whether a restart will find its state.
+pub(super) fn of_state(config: &Config, seen: &Seen, report: &mut Report) {
+    let Some(state) = &config.state else {
+        return report.note(
+            "state",
+            "no state file: a restart forgets all counts",
+            "[state] file in the config",
+        );
+    };
+    let old_s = (state.every * PERIODS_MAX).as_secs_f64();
+    let written_s = seen.metric("slowlane_state_written_timestamp_seconds");
+    let age_s = Clock::wall().as_secs_f64() - written_s;
+    let last = if written_s == 0.0 { "never".to_owned() } else { format!("{age_s:.0} s ago") };
+    let (bytes, failures) =
+        (seen.metric("slowlane_state_file_bytes"), seen.metric("slowlane_state_failures_total"));
+    let text = format!("{}: {bytes} bytes, written {last}, {failures} attempts failed", state.path.display());
+    match age_s > old_s && (failures > 0.0 || seen.status.uptime_s as f64 > old_s) {
+        true => report.wrong(
+            "state",
+            text,
+            "let the daemon's user write its directory, and see that the disk has room",
+        ),
+        false => report.ok("state", text),
+    }
+}

@@ -1,0 +1,134 @@
+//! `slowlane doctor`: looks for faults of an installation, and names the remedy of each.
+
+mod agent;
+mod haproxy;
+mod machine;
+mod nginx;
+mod policy;
+mod proxies;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use serde::Serialize;
+
+use crate::cli::admin::Daemon;
+use crate::cli::arguments::Files;
+use crate::config::{Config, Flags};
+use proxies::Proxies;
+use slowlane_core::base::shown;
+
+pub(super) const EXAMPLES: &str = include_str!("../help/doctor.txt");
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// HAProxy's configuration [default: /etc/haproxy/haproxy.cfg, if it is there]
+    #[arg(long, value_name = "FILE")]
+    haproxy: Option<PathBuf>,
+    /// nginx's configuration [default: /etc/nginx/nginx.conf, if it is there]
+    #[arg(long, value_name = "FILE")]
+    nginx: Option<PathBuf>,
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// All findings. Its fields are those of `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    ok: bool,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    state: State,
+    about: &'static str,
+    text: String,
+    /// The remedy.
+    fix: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    /// Worth knowing, and perhaps intended.
+    Note,
+    /// This user may not look at it.
+    Unknown,
+    Wrong,
+}
+
+/// What the system says to a user without the rights to look.
+const DENIED: &str = "Permission denied";
+
+impl Report {
+    fn ok(&mut self, about: &'static str, text: impl Into<String>) {
+        self.findings.push(Finding { state: State::Ok, about, text: text.into(), fix: None });
+    }
+
+    fn note(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
+        self.add(State::Note, about, text.into(), fix.into());
+    }
+
+    /// Adds a fault, or that this user may not look.
+    fn wrong(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
+        let text = text.into();
+        match text.contains(DENIED) {
+            true => self.add(State::Unknown, about, text, "run as root".into()),
+            false => self.add(State::Wrong, about, text, fix.into()),
+        }
+    }
+
+    fn add(&mut self, state: State, about: &'static str, text: String, fix: String) {
+        self.ok &= state == State::Note;
+        self.findings.push(Finding { state, about, text, fix: Some(fix) });
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for Finding { state, about, text: finding, fix } in &self.findings {
+            text += &format!("{:7}  {about:7}  {}\n", format!("{state:?}"), shown(finding));
+            text.extend(fix.iter().map(|fix| format!("{:18}fix: {}\n", "", shown(fix))));
+        }
+        let count = |state| self.findings.iter().filter(|finding| finding.state == state).count();
+        match (count(State::Wrong), count(State::Unknown)) {
+            (0, 0) => text + "all is well\n",
+            (wrong, unknown) => text + &format!("{wrong} wrong, {unknown} unknown\n"),
+        }
+    }
+}
+
+pub(super) fn doctor(typed: Arguments) -> anyhow::Result<()> {
+    let Arguments { haproxy, nginx, mut daemon, json } = typed;
+    daemon.config = Files { config: daemon.config.take(), policy: None }.or_of_service().config;
+    let (config, errors) = Config::examine(daemon.config.as_deref(), Flags::default());
+    let mut report = Report { ok: true, findings: Vec::new() };
+    machine::of_config(&config, &errors, &mut report);
+    if errors.is_empty() {
+        agent::of_listeners(&config, &mut report);
+    }
+    let seen = agent::ask(daemon, &mut report);
+    // Without a status, a proxy of another machine may ask.
+    let may_be_asked = seen.as_ref().is_none_or(|seen| agent::of_requests(seen, &mut report));
+    let proxies = Proxies::read(haproxy, nginx);
+    proxies.report(&config, may_be_asked, &mut report);
+    if let Some(source) = &config.policy {
+        policy::of_files(source, seen.as_ref(), &proxies, &mut report);
+    }
+    if let Some(seen) = &seen {
+        policy::of_limits(&seen.status, &mut report);
+        machine::of_clock(&seen.status, &mut report);
+        machine::of_open_files(&config, seen, &mut report);
+        machine::of_state(&config, seen, &mut report);
+    }
+    let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
+    io::stdout().write_all(text.as_bytes())?;
+    // The report has said everything.
+    if report.ok { Ok(()) } else { Err(anyhow!("")) }
+}

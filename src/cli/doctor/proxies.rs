@@ -1,0 +1,123 @@
+//! The configurations of the proxies on this machine: whether slowlane is attached.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::cli::doctor::{Report, haproxy, nginx};
+use crate::config::{Config, Listen};
+use slowlane_core::base::Address;
+
+/// What a configuration says of slowlane.
+#[derive(Default)]
+pub(super) struct Read {
+    /// The frontends or servers of HTTP.
+    pub(super) sites: Vec<Site>,
+    /// The addresses by which the proxy reaches slowlane.
+    pub(super) agents: Vec<String>,
+    /// nginx's connections of each worker.
+    pub(super) worker_connections: Option<u64>,
+}
+
+/// A frontend of HAProxy, or a server of nginx.
+pub(super) struct Site {
+    pub(super) name: String,
+    /// What it lacks to ask slowlane; none if it asks.
+    pub(super) lacks: Option<&'static str>,
+    /// It accepts connections over IPv6.
+    pub(super) has_ipv6: bool,
+}
+
+/// The configuration of one proxy.
+struct Proxy {
+    kind: &'static str,
+    path: PathBuf,
+    /// The operator has named the file.
+    is_named: bool,
+    read: io::Result<Read>,
+    fix: &'static str,
+}
+
+/// The proxies of this machine that have a configuration.
+pub(super) struct Proxies(Vec<Proxy>);
+
+/// With fewer, a crawler or a crowd can use up a worker of nginx while it waits: a client and its question take one each.
+const WORKER_CONNECTIONS_MIN: u64 = 2_048;
+
+impl Proxies {
+    pub(super) fn read(haproxy: Option<PathBuf>, nginx: Option<PathBuf>) -> Proxies {
+        let read = |kind, named: Option<PathBuf>, default: &str, read: fn(&Path) -> _, fix| {
+            let (is_named, path) = (named.is_some(), named.unwrap_or_else(|| default.into()));
+            // One that cannot be looked for may be there.
+            let is_there = is_named || path.try_exists().unwrap_or(true);
+            is_there.then(|| Proxy { kind, read: read(&path), path, is_named, fix })
+        };
+        let attach = "`slowlane config haproxy --attach` prints the lines";
+        let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read, attach);
+        let write = "`slowlane config nginx --dir DIR` writes the files";
+        let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read, write);
+        Proxies(haproxy.into_iter().chain(nginx).collect())
+    }
+
+    /// The frontends and servers that ask.
+    fn asking(&self) -> impl Iterator<Item = &Site> {
+        let sites = self.0.iter().filter_map(|proxy| proxy.read.as_ref().ok()).flat_map(|read| &read.sites);
+        sites.filter(|site| site.lacks.is_none())
+    }
+
+    /// Whether clients reach slowlane over IPv6.
+    pub(super) fn have_ipv6(&self) -> bool {
+        self.asking().any(|site| site.has_ipv6)
+    }
+
+    /// A proxy that does not ask is a fault if the operator names it, or if no other asks.
+    pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut Report) {
+        let may_be_asked = may_be_asked || self.asking().next().is_some();
+        for proxy in &self.0 {
+            let listen = if proxy.kind == "nginx" { &config.http.listen } else { &config.spop.listen };
+            let path = proxy.path.display();
+            match &proxy.read {
+                Ok(read) => proxy.report(read, listen, may_be_asked && !proxy.is_named, report),
+                Err(error) => {
+                    let text = format!("{path}, or a file that it includes: {error}");
+                    report.wrong(proxy.kind, text, "name its main file with --haproxy or --nginx");
+                }
+            }
+        }
+    }
+}
+
+impl Proxy {
+    fn report(&self, read: &Read, listen: &Listen, may_be_unattached: bool, report: &mut Report) {
+        let (kind, fix, path) = (self.kind, self.fix, self.path.display());
+        let asks = read.sites.iter().any(|site| site.lacks.is_none());
+        let mut sites: Vec<&Site> = read.sites.iter().collect();
+        sites.sort_by_key(|site| site.lacks);
+        for group in sites.chunk_by(|one, other| one.lacks == other.lacks) {
+            let names = group.iter().map(|site| site.name.as_str()).collect::<Vec<_>>().join(", ");
+            match group[0].lacks {
+                None => report.ok(kind, format!("{path}: slowlane is asked by {names}")),
+                Some(lacks) if asks || may_be_unattached => {
+                    report.note(kind, format!("{path}: {lacks}: {names}"), fix);
+                }
+                Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), fix),
+            }
+        }
+        if read.sites.is_empty() {
+            report.note(kind, format!("{path}: no frontend or server of HTTP"), fix);
+        }
+        if !asks {
+            return;
+        }
+        let reaches = |agent: &Address| listen.addresses.iter().any(|own| own.collides(agent));
+        if !read.agents.iter().filter_map(|agent| agent.parse().ok()).any(|agent| reaches(&agent)) {
+            let own = listen.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
+            let text =
+                format!("{path}: seeks slowlane at {}, and it listens on {own}", read.agents.join(", "));
+            report.wrong(kind, text, format!("use the same address here and in [{}] listen", listen.section));
+        }
+        if let Some(number) = read.worker_connections.filter(|number| *number < WORKER_CONNECTIONS_MIN) {
+            let text = format!("{path}: worker_connections {number}: each client that waits takes two");
+            report.note(kind, text, "`worker_connections 4096;` in the block events");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The user of the installed service, and the files that it cannot read.
+
+use std::path::{Path, PathBuf, absolute};
+use std::process::Command;
+
+use crate::cli::arguments::OF_SERVICE;
+use crate::config::{Config, ConfigError};
+
+const NAME: &str = "slowlane";
+
+/// Prints those of its arguments that are there and cannot be read.
+const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; done"#;
+
+/// The files of the service's config that the user of the service cannot read.
+///
+/// Only root can ask the system as another user. Others, and other configs, get none.
+pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
+    let folder = Path::new(OF_SERVICE).parent().expect("it is in a directory");
+    let is_there = |path: &PathBuf| path.exists();
+    let paths: Vec<PathBuf> =
+        config.files().iter().filter_map(|path| absolute(path).ok()).filter(is_there).collect();
+    if !rustix::process::geteuid().is_root() || !paths.iter().any(|path| path.starts_with(folder)) {
+        return Vec::new();
+    }
+    let mut asked = Command::new("setpriv");
+    asked.args(["--reuid", NAME, "--regid", NAME, "--init-groups", "sh", "-c", SCRIPT, "sh"]).args(paths);
+    // Without such a user, it fails.
+    let output = asked.output().ok().filter(|output| output.status.success());
+    let listed =
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    listed.split_terminator('\0').map(|path| ConfigError::NotForService(path.into())).collect()
+}
