@@ -6,6 +6,8 @@
 mod blocks;
 mod laws;
 mod many_keys;
+mod peers;
 mod quotas;
+mod snapshot;
 mod throttle;
 mod views;
