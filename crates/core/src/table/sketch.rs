@@ -467,7 +467,7 @@ mod tests {
         }
     }
 
-    /// The second generator of Steele, Lea and Flood begins so with the seed 0: its state grows by the golden ratio.
+    /// With the seed 0, the generator of Steele, Lea and Flood (2014) begins so. Its state grows by the golden ratio.
     #[test]
     fn more_bits_of_a_key_are_those_of_splitmix64() {
         const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

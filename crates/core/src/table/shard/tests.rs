@@ -95,7 +95,7 @@ fn a_flood_needs_more_new_keys_than_so_many_in_less_than_a_stretch() {
     let (mut flood, stretch) = (Flood::default(), Duration::from_secs(1));
     let ms = Timestamp::from_millis;
     let mut add = |now_ms: [u64; 3]| {
-        now_ms.map(|now_ms| flood.add(ms(now_ms), 2, stretch));
+        now_ms.into_iter().for_each(|now_ms| flood.add(ms(now_ms), 2, stretch));
         flood
     };
     assert!(!add([10_000, 10_000, 10_000]).is_on(ms(10_000)), "nobody knows when it began");
