@@ -175,3 +175,61 @@ fn decoded(payload: &[u8], number: u64) -> Result<Part, SnapshotError> {
         _ => Err(SnapshotError::Damaged(number)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::{Key, KeySecret, Timestamp};
+
+    fn head() -> Part {
+        Part::Head(Head::new(Timestamp::from_millis(1), Duration::ZERO, KeySecret::KNOWN, Vec::new()))
+    }
+
+    fn gone(bits: u64) -> Part {
+        Part::Gone(vec![Key::from_bits(bits)])
+    }
+
+    /// A snapshot with these parts, whether they make sense or not.
+    fn snapshot(parts: &[Part]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = PartWriter::new(&mut bytes).unwrap();
+        parts.iter().for_each(|part| writer.write(part).unwrap());
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Vec<Part>, SnapshotError> {
+        let (mut parts, mut read) = (Parts::new(bytes)?, Vec::new());
+        while let Some(part) = parts.next()? {
+            read.push(part);
+        }
+        Ok(read)
+    }
+
+    #[test]
+    fn parts_come_back_in_their_order_until_the_end() {
+        let bytes = snapshot(&[head(), gone(1), gone(2), Part::End(3)]);
+        assert_eq!(read(&bytes).unwrap(), [gone(1), gone(2)]);
+        Parts::new(&bytes[..]).unwrap().check().unwrap();
+    }
+
+    #[test]
+    fn an_end_that_miscounts_or_is_not_the_last_part_is_damage() {
+        let read = |parts: &[Part]| read(&snapshot(parts)).unwrap_err();
+        assert!(matches!(read(&[head(), gone(1), Part::End(1)]), SnapshotError::Damaged(2)));
+        assert!(matches!(read(&[head(), gone(1), Part::End(3)]), SnapshotError::Damaged(2)));
+        assert!(matches!(read(&[head(), Part::End(1), gone(1)]), SnapshotError::Damaged(1)));
+        assert!(matches!(read(&[head(), gone(1)]), SnapshotError::CutOff));
+    }
+
+    #[test]
+    fn a_frame_has_a_largest_payload() {
+        let mut writer = PartWriter::new(io::sink()).unwrap();
+        let mut payload = vec![0; FRAME_BYTES_MAX];
+        writer.write_encoded(&payload).unwrap();
+        payload.push(0);
+        assert_eq!(writer.write_encoded(&payload).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!((writer.parts, writer.bytes), (1, 16 + 12 + FRAME_BYTES_MAX as u64));
+    }
+}

@@ -221,6 +221,28 @@ mod tests {
         }
     }
 
+    /// All keys have one home in the middle, so the last ones are further away than a slot can tell.
+    #[test]
+    fn keys_far_from_home_are_found_until_they_are_removed() {
+        const KEYS: u32 = 400;
+        let mut index = Index::new(800, Spread::of(1 << 31, 1));
+        let key_of = |row: u32| Key::from_bits(u64::from(row));
+        (1..=KEYS).for_each(|row| index.insert(key_of(row), row, key_of));
+        let places: Vec<usize> =
+            (0..index.slots.len()).filter(|&place| index.slot(place) != Slot::EMPTY).collect();
+        assert_eq!((places[0], places[399]), (501, 900), "side by side from the home on");
+        for removed in 0..=KEYS {
+            if removed > 0 {
+                index.remove(key_of(removed), removed, key_of);
+            }
+            if removed.is_multiple_of(50) {
+                let found = |row: &u32| index.find(key_of(*row), |found| found == *row).is_some();
+                assert!((1..=removed).all(|row| !found(&row)) && (removed + 1..=KEYS).all(|row| found(&row)));
+            }
+        }
+        assert_eq!(index.len(), 0);
+    }
+
     #[test]
     fn a_full_index_has_short_ways() {
         let keys = 100_000;

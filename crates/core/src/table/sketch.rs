@@ -467,6 +467,36 @@ mod tests {
         }
     }
 
+    /// With the seed 0, the generator of Steele, Lea and Flood (2014) begins so. Its state grows by the golden ratio.
+    #[test]
+    fn more_bits_of_a_key_are_those_of_splitmix64() {
+        const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+        assert_eq!(mixed(GOLDEN), 0xE220_A839_7B1D_CDAF);
+        assert_eq!(mixed(GOLDEN.wrapping_mul(2)), 0x6E78_9E6A_A1B9_65F4);
+    }
+
+    #[test]
+    fn windows_are_numbered_from_the_first_on() {
+        let (sketch, key) = (Sketch::new(TIGHT, SECOND), Key::from_bits(1));
+        let ms = Timestamp::from_millis;
+        count(&sketch, 1, 3, ms(1_500));
+        let seen = Seen { window: 1, age_ns: 500_000_000, prev: 0, curr: 3 };
+        assert_eq!(sketch.read(key, ms(1_500)), seen);
+        assert_eq!([counts(&sketch, 1, ms(2_500)), counts(&sketch, 1, ms(3_500))], [(3, 0), (0, 0)]);
+    }
+
+    /// With two cells for each window of a round, 102 windows clear the first 204.
+    #[test]
+    fn a_large_sketch_clears_several_cells_in_each_window() {
+        let sketch = Sketch::new(Shape { rows: 1, column_bits: 18 }, SECOND);
+        let window = |number: u64| Timestamp::from_millis(number * 1_000);
+        let start = 1 << 30;
+        (100..300).for_each(|key| count(&sketch, key, 7, window(start)));
+        (1..=102).for_each(|past| count(&sketch, 1 << 17, 1, window(start + past)));
+        let rests = |place: &usize| sketch.cells[*place].load(Relaxed) != 0;
+        assert!((100..300).filter(rests).eq(204..300));
+    }
+
     #[test]
     fn a_full_count_stays_full() {
         let sketch = Sketch::new(TIGHT, SECOND);

@@ -321,4 +321,37 @@ mod tests {
         aux_store.remove(OTHER);
         assert_eq!(aux_store.bytes(), 0);
     }
+
+    #[test]
+    fn a_copy_of_a_value_has_the_rest_of_its_life_until_it_is_over() {
+        let (log, aux_store) = (law("sliding-log"), AuxStore::new(1 << 20));
+        judges(&aux_store, KEY, &log, 1, NOW);
+        let second = Duration::from_secs(1);
+        assert_eq!(aux_store.open_ticket(OTHER, 3 * second, NOW), Some(1));
+        assert!(aux_store.kept(KEY, NOW).is_some());
+        let left = |now| aux_store.kept(OTHER, now).map(|(_, left)| left);
+        assert_eq!([left(NOW), left(NOW + 2 * second)], [Some(3 * second), Some(second)]);
+        assert_eq!(left(NOW + 3 * second), None);
+    }
+
+    /// While more than half is free, one sweep of 30 is done, and the first at once. Later, each is.
+    #[test]
+    fn a_store_with_room_is_swept_seldom_and_a_crowded_one_each_time() {
+        let log = law("sliding-log");
+        let value = PLACE + 4 * 8;
+        for (room, swept) in [(2 * value, false), (2 * value - 1, true)] {
+            let aux_store = AuxStore::new(room);
+            let is_swept = || {
+                if aux_store.bytes() == 0 {
+                    judges(&aux_store, KEY, &log, 4, NOW);
+                }
+                assert_eq!(aux_store.bytes(), value as u64);
+                aux_store.sweep(NOW + log.memory());
+                aux_store.bytes() == 0
+            };
+            let sweeps: Vec<bool> = (0..=SWEEPS_SKIPPED).map(|_| is_swept()).collect();
+            assert!(sweeps[0] && sweeps[30], "{room}");
+            assert!(sweeps[1..30].iter().all(|&is_done| is_done == swept), "{room}: {sweeps:?}");
+        }
+    }
 }

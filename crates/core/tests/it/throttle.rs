@@ -162,3 +162,37 @@ fn while_the_store_is_silent_nothing_passes_if_the_operator_says_closed() {
     let throttle = throttle(100, "law=pace cluster=local").in_cluster(Arc::new(Cluster::new(settings)));
     assert!(ask(&throttle, "w1", 0).is_let_through(), "it needs no store");
 }
+
+/// 1/s between two nodes whose store is silent. Alone, a node with a part of it lets one pass in two seconds.
+#[test]
+fn while_the_store_is_silent_open_gives_the_full_rate_of_what_is_shared_and_not_of_what_is_split() {
+    for (mode, on_silence, second_s) in [
+        ("split", OnSilence::Share, 2),
+        ("split", OnSilence::Open, 2),
+        ("rate", OnSilence::Share, 2),
+        ("rate", OnSilence::Open, 1),
+        ("local", OnSilence::Open, 1),
+    ] {
+        // Without room for the key, the node judges alone.
+        let settings = Settings { on_silence, nodes: 2, keys_max: 0, ..Settings::default() };
+        let throttle = throttle(10, &format!("cluster={mode}")).in_cluster(Arc::new(Cluster::new(settings)));
+        let verdicts = [0, 0].map(|after_ms| ask(&throttle, "w1", after_ms).verdict);
+        let second = Verdict::Delay(Duration::from_secs(second_s));
+        assert_eq!(verdicts, [Verdict::Pass, second], "{mode} {on_silence:?}");
+    }
+}
+
+#[test]
+fn a_request_of_cost_zero_is_no_matter_of_the_cluster() {
+    let settings = Settings { nodes: 2, ..Settings::default() };
+    let throttle = throttle(10, "").in_cluster(Arc::new(Cluster::new(settings)));
+    let policy = throttle.policy();
+    let formula = |cost| {
+        let mut request = Request::new();
+        request.push(b"website", Value::Text(b"w1"));
+        request.push(b"cost", Value::Number(cost));
+        throttle.foresee(&policy.cases(&request), START, Sample::MIDDLE).views[0].formula.clone()
+    };
+    assert_eq!(formula(0), "cost 0: passes, and is not counted");
+    assert_eq!(formula(1), "hardly used: 0 unreported requests within the local budget");
+}

@@ -102,6 +102,21 @@ mod tests {
         assert_eq!(update.column(&table, 23), [0; 0]);
     }
 
+    #[test]
+    fn a_key_has_a_longest_length() {
+        let (name, key_type) = ("limits".into(), KeyType::String);
+        let table = Definition { id: 1, name, key_type, key_bytes: 65, columns: Vec::new(), expire: None };
+        let form = Form { has_id: true, has_remaining: false };
+        let body = |length| {
+            let mut body = Vec::new();
+            encode(1, &vec![b'k'; length], &[], &mut body);
+            body
+        };
+        let (longest, longer) = (body(4_096), body(4_097));
+        assert_eq!(Update::decode(&longest, form, &table).unwrap().key.len(), 4_096);
+        assert_eq!(Update::decode(&longer, form, &table), Err(Error::TooLongName(4_097)));
+    }
+
     proptest! {
         /// A table as it is pushed: keys are texts, and the columns are numbers.
         #[test]

@@ -1,6 +1,7 @@
 //! Tests of the laws in virtual time, against independent implementations of their formulas and common properties.
 
 mod adaptive;
+mod assured;
 mod buckets;
 mod concurrency;
 mod conformance;

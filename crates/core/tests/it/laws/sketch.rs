@@ -181,6 +181,31 @@ fn a_first_stage_gives_rows_to_busy_keys_only() {
     assert_eq!(later(4_100).0, 5001, "after two quiet seconds it is one of many again");
 }
 
+/// What is left out of a decision is told with the reason.
+#[test]
+fn a_foreseen_decision_names_the_slos_that_a_first_stage_leaves_out() {
+    let slo_map = "0 rate=unlimited\n5001 burst=0 rate=2/s law=sketch beyond=also also=source\n\
+                   3001 burst=5 rate=5/s";
+    let throttle = throttle_of(slo_map, MAPS);
+    let now = at_ms(60_000);
+    let policy = throttle.policy();
+    let foreseen = || {
+        let mut request = Request::new();
+        request.push(b"source", Value::address(Ipv4Addr::from_bits(7).into()));
+        request.push(b"website", Value::Text(b"shop"));
+        let foreseen = throttle.foresee(&policy.cases(&request), now, Sample::MIDDLE);
+        let formulas = foreseen.views.iter().map(|view| view.formula.clone());
+        (foreseen.decision.slo.number(), formulas.collect::<Vec<_>>())
+    };
+    let (slo, formulas) = foreseen();
+    assert_eq!(slo, 5001);
+    assert_eq!(formulas[1], "not asked: the request is within the rate of the first stage");
+    (0..2).for_each(|_| _ = ask(&throttle, 7, now));
+    let (slo, formulas) = foreseen();
+    assert_eq!((slo, &*formulas[1]), (3001, "used 0 + cost 1 <= burst 5"));
+    assert!(formulas[0].ends_with(": beyond it, the SLOs of also= decide"), "{formulas:?}");
+}
+
 /// The chain of a first stage may go on, and a dry run is no stage.
 #[test]
 fn a_dry_run_of_a_first_stage_leaves_the_others_their_part() {
