@@ -30,7 +30,7 @@ fn printed(version: &str, policy: &TempDir, more: &[&str]) -> String {
 /// The names of the tables in a configuration, in order.
 fn tables(text: &str) -> Vec<&str> {
     let sections = text.lines().filter_map(|line| line.strip_prefix("backend slowlane_"));
-    sections.collect()
+    sections.filter_map(|section| section.split(' ').next()).collect()
 }
 
 const SLO_MAP: &str =

@@ -1,12 +1,11 @@
 //! nginx's configuration with its includes, and what of slowlane is in it.
 
-use std::iter::Peekable;
-use std::mem;
-use std::path::Path;
-use std::str::Chars;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::cli::doctor::proxies::{Read, Site};
+use crate::proxy::nginx_syntax::{Directive, line_of, parse};
 
 /// The most files that are read: a file may include itself.
 const FILES_MAX: u32 = 500;
@@ -47,30 +46,45 @@ impl Reader<'_> {
         }
         let text = fs::read(path)?;
         let text = String::from_utf8_lossy(&text);
-        let (mut chars, mut words) = (text.chars().peekable(), Vec::new());
-        while let Some(next) = chars.next() {
-            match next {
-                '#' => drop(chars.by_ref().find(|&c| c == '\n')),
-                ';' => self.directive(mem::take(&mut words))?,
-                '{' => self.blocks.push(Block { words: mem::take(&mut words), ..Block::default() }),
-                '}' => self.close(),
-                c if c.is_whitespace() => {}
-                c => words.push(word(c, &mut chars)),
+        let failed = RefCell::new(None);
+        let list = |pattern: &str| {
+            self.list(pattern).unwrap_or_else(|error| {
+                failed.replace(Some(error));
+                Vec::new()
+            })
+        };
+        let directives = parse(&text, &list).map_err(|at| {
+            io::Error::other(format!("{}:{}: not understood", path.display(), line_of(&text, at)))
+        })?;
+        failed.into_inner().map_or(Ok(()), Err)?;
+        self.directives(&directives)
+    }
+
+    /// The files of an include.
+    fn list(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
+        let pattern = self.main.parent().unwrap_or(Path::new("/")).join(pattern);
+        let paths = glob::glob(&pattern.to_string_lossy()).map_err(io::Error::other)?;
+        paths.map(|path| path.map_err(io::Error::from)).collect()
+    }
+
+    fn directives(&mut self, directives: &[Directive]) -> io::Result<()> {
+        for directive in directives {
+            if directive.block.is_none() {
+                self.directive(directive)?;
+                continue;
             }
+            self.blocks.push(Block { words: directive.words.clone(), ..Block::default() });
+            self.directives(&directive.inner)?;
+            self.close();
         }
         Ok(())
     }
 
-    fn directive(&mut self, words: Vec<String>) -> io::Result<()> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    fn directive(&mut self, directive: &Directive) -> io::Result<()> {
+        let words: Vec<&str> = directive.words.iter().map(String::as_str).collect();
         let Some(block) = self.blocks.last_mut() else { return Ok(()) };
         match words[..] {
-            ["include", pattern] => {
-                let pattern = self.main.parent().unwrap_or(Path::new("/")).join(pattern);
-                for path in glob::glob(&pattern.to_string_lossy()).map_err(io::Error::other)? {
-                    self.file(&path.map_err(io::Error::from)?)?;
-                }
-            }
+            ["include", _] => directive.files.iter().try_for_each(|path| self.file(path))?,
             ["worker_connections", number] => self.read.worker_connections = number.parse().ok(),
             ["auth_request", uri] => block.asks |= uri.contains("slowlane"),
             ["listen", address, ..] => block.has_ipv6 |= address.starts_with('['),
@@ -100,22 +114,4 @@ impl Reader<'_> {
             _ => {}
         }
     }
-}
-
-/// A word that begins with this character, without its quotes.
-fn word(first: char, chars: &mut Peekable<Chars<'_>>) -> String {
-    let quote = Some(first).filter(|c| matches!(c, '"' | '\''));
-    let mut word: String = if quote.is_some() { String::new() } else { first.into() };
-    while let Some(&next) = chars.peek() {
-        if quote.is_none() && (next.is_whitespace() || next == ';' || next == '{' && !word.ends_with('$')) {
-            break;
-        }
-        chars.next();
-        match next {
-            '\\' => word.extend(chars.next()),
-            next if Some(next) == quote => break,
-            next => word.push(next),
-        }
-    }
-    word
 }
