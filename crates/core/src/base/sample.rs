@@ -11,6 +11,11 @@ impl Sample {
     pub const MIDDLE: Sample = Sample(0.5);
 
     /// Uses the 53 high bits of `bits`: an `f64` holds 53 bits exactly.
+    ///
+    /// ```
+    /// use slowlane_core::base::Sample;
+    /// assert_eq!(Sample::from_bits(1 << 63), Sample::MIDDLE);
+    /// ```
     pub fn from_bits(bits: u64) -> Sample {
         const SCALE: f64 = 1.0 / (1u64 << 53) as f64;
         Sample((bits >> 11) as f64 * SCALE)
