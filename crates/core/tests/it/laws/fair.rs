@@ -226,6 +226,14 @@ fn a_source_too_many_is_judged_without_a_place_of_its_own_and_counted() {
 }
 
 #[test]
+fn a_source_too_many_is_counted_too_if_it_is_denied() {
+    let mut subject = Subject::new("burst=1 rate=1/s law=fair sources_max=2 max_delay=2s");
+    let judged = [1, 1, 2, 3].map(|sharer| subject.judge(Arrival { sharer, ..Arrival::at(at_ms(0)) }));
+    assert_eq!(judged.map(|one| one.verdict.is_let_through()), [true, true, true, false]);
+    assert_eq!(judged.map(|one| one.fell_back), [false, false, false, true]);
+}
+
+#[test]
 fn too_many_slots_within_the_longest_delay_are_refused() {
     assert!(Subject::parse("burst=1 rate=13107/s law=fair").is_ok());
     assert_eq!(
