@@ -440,4 +440,5 @@ fn stretch_bits(expire: Duration) -> u32 {
 }
 
 #[cfg(test)]
+#[path = "shard/tests.rs"]
 mod tests;
