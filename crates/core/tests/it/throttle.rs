@@ -196,3 +196,29 @@ fn a_request_of_cost_zero_is_no_matter_of_the_cluster() {
     assert_eq!(formula(0), "cost 0: passes, and is not counted");
     assert_eq!(formula(1), "hardly used: 0 unreported requests within the local budget");
 }
+
+#[test]
+fn a_foreseen_request_has_its_own_part_of_a_fair_rate() {
+    let slo_map = "0 rate=unlimited\n2001 burst=1 rate=1/s law=fair share=path max_delay=20s\n";
+    let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(30) };
+    let throttle = Throttle::new(policy(slo_map, "w1 2001\n"), sizing, 1 << 20);
+    let policy = throttle.policy();
+    let request = |path: &'static [u8]| {
+        let mut request = Request::new();
+        request.push(b"website", Value::Text(b"w1"));
+        request.push(b"path", Value::Text(path));
+        request
+    };
+    for path in [&b"/other"[..], b"/other", b"/busy", b"/busy", b"/busy"] {
+        throttle.decide_one(&request(path), START, Sample::MIDDLE);
+    }
+    let both = [&b"/busy"[..], b"/new"].map(|path| {
+        let foreseen = throttle.foresee(&policy.cases(&request(path)), START, Sample::MIDDLE);
+        // What the view shows is what the request would meet.
+        assert_eq!(foreseen.views[0].judgement.verdict, foreseen.decision.verdict);
+        let decided = throttle.decide_one(&request(path), START, Sample::MIDDLE).verdict;
+        assert_eq!(foreseen.decision.verdict, decided);
+        decided.delay_ms()
+    });
+    assert!(both[0] > both[1], "the busy one waits behind its own requests: {both:?}");
+}

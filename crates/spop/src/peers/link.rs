@@ -269,6 +269,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn of_the_columns_of_a_table_only_the_numbers_are_taught() {
+        let (mut haproxy, mut slowlane, mut bytes) = (begun(), begun(), Vec::new());
+        let numbers = table(7, "slowlane_limits", Column::GPT, 4);
+        let rate = Column { number: Column::GPC_RATE, values: 1, period_ms: Some(10_000) };
+        let columns = [numbers.columns.clone(), vec![rate]].concat();
+        message::define(&Definition { columns, ..numbers.clone() }, &mut bytes);
+        slowlane.receive(&bytes, NOW, &mut Vec::new(), &mut quiet).unwrap();
+
+        let (mut pushed, mut columns) = (Vec::new(), Vec::new());
+        assert!(slowlane.push("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut pushed));
+        let mut note = |news: News<'_>| {
+            if let News::Updated(table, _) = news {
+                columns.clone_from(&table.columns);
+            }
+        };
+        haproxy.receive(&pushed, NOW, &mut Vec::new(), &mut note).unwrap();
+        assert_eq!(columns, numbers.columns);
+    }
+
     /// What one side sends, the other reads, however the bytes arrive.
     #[test]
     fn a_key_is_taught_with_all_its_numbers() {
