@@ -1,6 +1,6 @@
 //! HAProxy: rules that refuse by a rate or by connections of a stick table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use slowlane_core::base::units;
@@ -39,6 +39,8 @@ struct Declared<'l> {
     periods: BTreeMap<String, u64>,
     /// Expressions by section and name. None: several.
     acls: BTreeMap<(&'l str, &'l str), Option<&'l [String]>>,
+    /// Those with a counter, of which `acls` may have lost one.
+    counting: BTreeSet<(&'l str, &'l str)>,
     /// What `track-sc` tracks, by section and number.
     tracks: BTreeMap<(&'l str, &'l str), &'l Line>,
 }
@@ -60,7 +62,10 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
         let counts = |(_, words): &Term<'_>| words.first().is_some_and(|word| is_counter(word));
         let is_limit = match &terms {
             Some(terms) => terms.iter().any(counts),
-            None => condition.iter().any(|word| is_counter(word)),
+            None => condition.iter().any(|word| {
+                is_counter(word)
+                    || declared.counting.contains(&(line.section.as_str(), word.trim_start_matches('!')))
+            }),
         };
         if !is_limit {
             continue;
@@ -156,6 +161,9 @@ impl<'l> Declared<'l> {
                 ["stick-table", ..] => declared.table(section.to_owned(), &words),
                 ["table", name, ..] => declared.table(format!("{section}/{name}"), &words),
                 ["acl", name, ..] => {
+                    if words.get(2).is_some_and(|word| is_counter(word)) {
+                        declared.counting.insert((section, name));
+                    }
                     let entry = declared.acls.entry((section, name));
                     entry.and_modify(|all| *all = None).or_insert(Some(&line.words[2..]));
                 }

@@ -99,6 +99,8 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     Ok(reader.found)
 }
 
+const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, under the limits there. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
+
 const APART: &str = "A zone that is used with a queue in one place and without in another counts apart in slowlane, and once in nginx.";
 
 impl Reader<'_> {
@@ -111,7 +113,8 @@ impl Reader<'_> {
     }
 
     fn unsaid(&mut self, directive: &Directive, reason: impl AsRef<str>) {
-        let (line, text) = (self.line(directive), self.said(directive).to_owned());
+        // A note shows the beginning only, and a block may be long.
+        let (line, text) = (self.line(directive), self.said(directive).chars().take(200).collect::<String>());
         self.found.unsaid.add(line, &text, reason);
     }
 
@@ -153,6 +156,9 @@ impl Reader<'_> {
                 continue;
             }
             self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.to_string()))])?;
+        }
+        if !names.is_empty() && !self.found.rules.is_empty() {
+            self.found.differs(DEFAULT_SERVER);
         }
         if names.is_empty() { self.locations(&inner, &level, &[]) } else { Ok(()) }
     }

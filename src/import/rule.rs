@@ -12,6 +12,9 @@ const NOTES_MAX: usize = 200;
 /// The most characters of a line that are repeated.
 const SAID_CHARS_MAX: usize = 120;
 
+/// A reason may quote names and values of the original.
+const REASON_CHARS_MAX: usize = 400;
+
 /// What a field must be for a rule to apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Match {
@@ -92,7 +95,7 @@ pub(super) struct Unsaids(pub(super) Vec<Unsaid>);
 
 impl Unsaids {
     pub(super) fn add(&mut self, line: usize, text: &str, reason: impl AsRef<str>) {
-        let unsaid = Unsaid { line, text: said(text), reason: shown(reason.as_ref()) };
+        let unsaid = Unsaid { line, text: said(text), reason: cut(reason.as_ref(), REASON_CHARS_MAX) };
         if self.0.len() < NOTES_MAX && !self.0.contains(&unsaid) {
             self.0.push(unsaid);
         }
@@ -124,12 +127,12 @@ impl Found {
 
 /// A part of the original in one short line without control characters.
 pub(super) fn said(text: &str) -> String {
-    let mut text: String = text.chars().take(SAID_CHARS_MAX + 1).collect();
-    if text.chars().count() > SAID_CHARS_MAX {
-        text.pop();
-        text.push('…');
-    }
-    shown(text)
+    cut(text, SAID_CHARS_MAX)
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    let begin: String = text.chars().take(chars_max).collect();
+    shown(if begin.len() < text.len() { begin + "…" } else { begin })
 }
 
 /// Whether every request that meets the conditions of `inner` meets those of `outer`.

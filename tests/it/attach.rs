@@ -556,3 +556,24 @@ fn a_path_with_a_space_is_one_word_of_nginx() {
         Command::new("nginx").arg("-t").arg("-c").arg(own.path("our site/nginx.conf")).output().unwrap();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
+
+/// The check has copies in a folder of links to the operator's files.
+#[test]
+fn a_dry_run_writes_through_no_link() {
+    let own = Own::new(None);
+    write_nginx(&own, own_address(), own_address());
+    own.write("slowlane-check-0.conf", "mine");
+    own.attached("nginx", "nginx.conf", &[]);
+    assert_eq!(own.text("slowlane-check-0.conf"), "mine");
+}
+
+#[test]
+fn a_file_of_the_operator_in_slowlanes_folder_is_found() {
+    let own = Own::new(None);
+    let list = own.path("slowlane/deny.lst");
+    own.write("slowlane/deny.lst", "192.0.2.1\n");
+    let text = haproxy_config(own_address(), own_address(), own_address());
+    let rule = format!("    http-request deny if {{ src -f {} }}\n    # pictures", list.display());
+    own.write("haproxy.cfg", &text.replace("    # pictures", &rule));
+    own.attached("haproxy", "haproxy.cfg", &[]);
+}

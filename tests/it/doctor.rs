@@ -121,7 +121,7 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     let looked = |text: &str| doctor(&config, &["--haproxy", &file(&slowlane, "other.cfg", text)]);
     let report = looked(&without(&["filter spoe", "http-request send-spoe", "http-response send-spoe"]));
     report.has("wrong", "other.cfg: no `filter spoe engine slowlane`: www");
-    assert!(report.fix("wrong", "slowlane`: www").unwrap().contains("slowlane config haproxy --attach"));
+    assert!(report.fix("wrong", "slowlane`: www").unwrap().contains("slowlane attach haproxy"));
     looked(&without(&["http-request send-spoe"])).has("wrong", "slowlane's filter, and no `http-request");
     let report = looked(
         &text.replace("frontend www", "frontend api\n    bind :1\n    default_backend app\nfrontend www"),

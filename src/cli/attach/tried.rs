@@ -1,6 +1,6 @@
 //! The operator's proxy checks the result in a copy, before anything is written.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,6 +12,9 @@ use crate::proxy::attach::Refused;
 use crate::proxy::attach::nginx::Files;
 use crate::proxy::installed;
 use crate::proxy::shipped::File;
+
+/// The names of the copies of nginx's files begin with this.
+const COPY: &str = "slowlane-check-";
 
 /// Lets HAProxy check a configuration and its result. The notes are its new warnings.
 pub(super) fn haproxy(
@@ -27,7 +30,10 @@ pub(super) fn haproxy(
         fs::write(copies.path().join(name), text)?;
     }
     let copy = copies.path().join("haproxy.cfg");
-    fs::write(&copy, after.replace(&moved(folder), &moved(copies.path())))?;
+    let written = |text: String, File { name, .. }: &File| {
+        text.replace(&format!("{}{name}", moved(folder)), &format!("{}{name}", moved(copies.path())))
+    };
+    fs::write(&copy, files.iter().fold(after.to_owned(), written))?;
     let says = |path: &Path| run(Command::new(&binary).arg("-c").arg("-f").arg(path));
     let real = |said: String| {
         let said = said.replace(&copy.display().to_string(), &config.display().to_string());
@@ -45,13 +51,15 @@ pub(super) fn nginx(
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
     let copies = TempDir::new()?;
     let folder = config.parent().unwrap_or(Path::new("/"));
-    for entry in fs::read_dir(folder)?.flatten() {
+    // The copies are never written through a link.
+    let is_other = |entry: &DirEntry| !entry.file_name().to_string_lossy().starts_with(COPY);
+    for entry in fs::read_dir(folder)?.flatten().filter(is_other) {
         symlink(entry.path(), copies.path().join(entry.file_name()))?;
     }
     let paths: Vec<&PathBuf> = after.paths().collect();
     let place = |path: &Path| {
         let number = paths.iter().position(|known| *known == path).unwrap_or(paths.len());
-        copies.path().join(format!("slowlane-check-{number}.conf"))
+        copies.path().join(format!("{COPY}{number}.conf"))
     };
     for (path, text) in after.copies(place) {
         fs::write(path, text)?;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -61,15 +62,7 @@ impl Folder {
             fs::write(&path, text).with_context(|| path.display().to_string())?;
         }
         changes.iter().try_for_each(|change| self.back_up(&change.path))?;
-        for (number, change) in changes.iter().enumerate() {
-            if let Err(error) = change.write() {
-                for done in &changes[..number] {
-                    write_over(&done.path, &done.before)?;
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
+        write_all(changes)
     }
 
     fn back_up(&self, path: &Path) -> anyhow::Result<()> {
@@ -92,14 +85,17 @@ impl Folder {
     pub(super) fn undo(&self, main: &Path, paths: BTreeSet<PathBuf>) -> anyhow::Result<()> {
         let mut changes = Vec::new();
         for path in paths {
-            let Ok(before) = read(&path) else { continue };
+            if !path.try_exists()? {
+                continue;
+            }
+            let before = read(&path)?;
             let after = detached(&before).with_context(|| path.display().to_string())?;
             changes.extend(after.map(|after| Change { path, before, after }));
         }
         ensure!(!changes.is_empty(), "{}: slowlane is not attached", main.display());
+        changes.iter().try_for_each(|change| change.show("without slowlane"))?;
+        write_all(&changes)?;
         for change in changes {
-            change.show("without slowlane")?;
-            change.write()?;
             let backup = self.backup(&change.path);
             if fs::read_to_string(&backup).is_ok_and(|kept| kept == change.after) {
                 fs::remove_file(&backup)?;
@@ -115,15 +111,54 @@ impl Folder {
     }
 }
 
+/// Writes all of the files or none.
+fn write_all(changes: &[Change]) -> anyhow::Result<()> {
+    for (number, change) in changes.iter().enumerate() {
+        let Err(error) = change.write() else { continue };
+        let stays = changes[..number].iter().filter(|done| write_over(&done.path, &done.before).is_err());
+        let stays: Vec<String> = stays.map(|done| done.path.display().to_string()).collect();
+        return match stays.is_empty() {
+            true => Err(error),
+            false => Err(error.context(format!("stays changed: {}", stays.join(", ")))),
+        };
+    }
+    Ok(())
+}
+
 /// Replaces a file whole, with its owner and its permissions.
 fn write_over(path: &Path, text: &str) -> anyhow::Result<()> {
     let place = || path.display().to_string();
     let (metadata, folder) = (fs::metadata(path)?, path.parent().unwrap_or(Path::new("/")));
-    let file = NamedTempFile::new_in(folder).with_context(place)?;
-    fs::write(file.path(), text)?;
-    fs::set_permissions(file.path(), metadata.permissions())?;
-    chown(file.path(), Some(metadata.uid()), Some(metadata.gid()))?;
+    let mut file = NamedTempFile::new_in(folder).with_context(place)?;
+    file.write_all(text.as_bytes())?;
+    fchown(file.as_file(), Some(metadata.uid()), Some(metadata.gid()))?;
+    file.as_file().set_permissions(metadata.permissions())?;
     file.as_file().sync_all()?;
     file.persist(path).with_context(place)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_files_all_are_written_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let change = |name: &str| Change {
+            path: folder.path().join(name),
+            before: "before".to_owned(),
+            after: "after".to_owned(),
+        };
+        let changes = [change("one"), change("other")];
+        fs::write(&changes[0].path, "before").unwrap();
+        fs::write(&changes[1].path, "edited").unwrap();
+        let error = write_all(&changes).unwrap_err();
+        assert!(error.to_string().ends_with("other: was edited meanwhile"), "{error:#}");
+        assert_eq!(read(&changes[0].path).unwrap(), "before");
+
+        fs::write(&changes[1].path, "before").unwrap();
+        write_all(&changes).unwrap();
+        assert_eq!(changes.each_ref().map(|change| read(&change.path).unwrap()), ["after", "after"]);
+    }
 }

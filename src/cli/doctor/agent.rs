@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use crate::admin_client::AskError;
@@ -15,8 +17,7 @@ use slowlane_core::base::Address;
 /// A listener of this machine answers at once.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-const ATTACH: &str =
-    "add the lines of `slowlane config haproxy --attach`, or the files of `slowlane config nginx`";
+const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
 
 /// What a running daemon says of itself.
 pub(super) struct Seen {
@@ -51,7 +52,12 @@ pub(super) fn of_listeners(config: &Config, report: &mut Report) {
 
 fn connect(address: &Address) -> io::Result<()> {
     match address {
-        Address::Unix(path) => UnixStream::connect(path).map(drop),
+        // It has no timeout of its own: it waits while the listener's queue is full.
+        Address::Unix(path) => {
+            let ((sender, connected), path) = (mpsc::channel(), path.clone());
+            thread::spawn(move || sender.send(UnixStream::connect(path).map(drop)));
+            connected.recv_timeout(CONNECT_MAX).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        }
         Address::Tcp(address) => {
             let first = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
             TcpStream::connect_timeout(&first, CONNECT_MAX).map(drop)

@@ -51,9 +51,9 @@ impl Proxies {
             let is_there = is_named || path.try_exists().unwrap_or(true);
             is_there.then(|| Proxy { kind, read: read(&path), path, is_named, fix })
         };
-        let attach = "`slowlane config haproxy --attach` prints the lines";
+        let attach = "run `slowlane attach haproxy`";
         let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read, attach);
-        let write = "`slowlane config nginx --dir DIR` writes the files";
+        let write = "run `slowlane attach nginx`";
         let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read, write);
         Proxies(haproxy.into_iter().chain(nginx).collect())
     }

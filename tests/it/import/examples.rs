@@ -265,6 +265,27 @@ fn what_haproxy_alone_can_say_is_listed_with_its_line() {
 }
 
 /// The annotations in the manual of ingress-nginx, in their order: connections, rpm, rps.
+/// Of an `acl` that is written twice, either may match.
+#[test]
+fn a_limit_of_haproxy_behind_alternatives_is_listed() {
+    for rule in ["acl abuse src 192.0.2.1\n  http-request deny if abuse", "http-request deny if abuse or bad"]
+    {
+        let written = imported(&format!(
+            "frontend www\n  stick-table type ip size 1m expire 10s store http_req_rate(10s)\n  http-request track-sc0 src\n  \
+             acl abuse sc_http_req_rate(0) gt 20\n  acl bad path_beg /x\n  {rule}\n"
+        ));
+        assert_eq!((written.files.len(), written.unsaid.len()), (0, 1), "{rule}: {written:#?}");
+    }
+}
+
+#[test]
+fn a_named_server_of_nginx_is_not_its_default_server() {
+    let text = "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\nserver { server_name a.example; limit_req zone=a; }\n";
+    has_note(&imported(text), "an unknown host");
+    let text = text.replace("server_name a.example; ", "");
+    assert!(!imported(&text).differences.iter().any(|note| note.contains("an unknown host")));
+}
+
 #[test]
 fn annotations_of_ingress_nginx_are_buckets_for_each_host() {
     let written = imported(
