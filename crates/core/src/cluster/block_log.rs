@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Target, Timestamp};
 
-/// The most blocks of operators, as on each node.
+/// The most blocks that operators can set, as on each node.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
 /// The most blocked keys. They have a room of their own: clients earn as many of them as they like.

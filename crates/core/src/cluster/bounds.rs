@@ -13,7 +13,7 @@ fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
 }
 
 impl Arguments {
-    /// Whether a store can reckon with all of these numbers.
+    /// Whether a store can calculate with all of these numbers.
     pub fn are_within_bounds(&self) -> bool {
         match self {
             Arguments::Rate(message) => {
@@ -40,7 +40,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can reckon with all of these numbers, after these words.
+    /// Whether a node can calculate with all of these numbers, after these words.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(_)) => {

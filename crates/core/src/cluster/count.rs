@@ -82,7 +82,7 @@ impl CountView {
         }
     }
 
-    /// What a node knows of a key of which it has let through so many requests unreported.
+    /// What a node knows of a key after it has admitted this many requests without reporting them.
     pub fn owing(unreported: f64, now: Timestamp) -> CountView {
         CountView { unsent: unreported, ..CountView::new(now) }
     }

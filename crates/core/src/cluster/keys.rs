@@ -93,7 +93,7 @@ impl SharedKeys {
         self.views.at(key).get().map(|kept| read(&mut kept.local_view))
     }
 
-    /// A copy of what is held of a key, under these terms. None if their mode is another one.
+    /// A copy of what is held of a key, under these terms. None if their mode differs.
     pub(super) fn copy(&self, key: Key, share: &Share) -> Option<LocalView> {
         let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
         local_view.follow(share).then_some(local_view)

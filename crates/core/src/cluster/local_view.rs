@@ -7,7 +7,7 @@ use crate::cluster::{Answer, Arguments, CountView, LeaseView, LocalView, Share, 
 use crate::law::{Judgement, Used};
 
 impl LocalView {
-    /// What a node holds of a key of which it has let through so many requests unreported.
+    /// What a node holds of a key after it has admitted this many requests without reporting them.
     pub(super) fn new(
         share: &Share,
         situation: &Situation<'_>,
@@ -131,8 +131,8 @@ impl LocalView {
     }
 
     /// Takes up the answer to its words, and returns whether the demand leaves no room for requests that nodes let
-    /// through unreported. Updates and answers of another mode tell nothing of this one, and none are unreported under
-    /// a lease.
+    /// through unreported. Updates and answers of another mode say nothing about this one, and none are unreported
+    /// under a lease.
     pub(super) fn reply(
         &mut self,
         situation: &Situation<'_>,
@@ -158,7 +158,7 @@ impl LocalView {
         }
     }
 
-    /// Notes that words did not reach the store. Those of another mode are none of its own.
+    /// Notes that an update did not reach the store. One of another mode is not its own.
     pub(super) fn lost(&mut self, arguments: &Arguments) {
         match (self, arguments) {
             (LocalView::Rate((_, view)), Arguments::Rate(message)) => view.lost(message),

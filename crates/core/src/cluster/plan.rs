@@ -52,7 +52,7 @@ impl Plan {
     /// of the longest memories, a four hundredth of it is left.
     pub const KEPT_S: f64 = 30.0;
 
-    /// The plan of a law that so many nodes share.
+    /// The plan of a law that this many nodes share.
     pub fn new(gcra: &Gcra, settings: &Settings, nodes: u32) -> Plan {
         let slot_s = gcra.slot().as_secs_f64();
         let &Settings { period, silent_after, on_silence, .. } = settings;

@@ -37,7 +37,7 @@ impl Due {
         self.updates.is_empty() && self.beat.is_none() && self.blocks.is_none()
     }
 
-    /// Whether a store can reckon with all of it: it may come from an unauthenticated client.
+    /// Whether a store can calculate with all of it: it may come from an unauthenticated client.
     fn is_within_bounds(&self) -> bool {
         self.updates.iter().all(|update| update.arguments.are_within_bounds())
             && self.beat.as_ref().is_none_or(Beat::is_within_bounds)
@@ -45,7 +45,7 @@ impl Due {
 }
 
 impl Response {
-    /// Whether it answers all of this, with numbers that a node can reckon with.
+    /// Whether it answers all of this, with numbers that a node can calculate with.
     pub fn fits(&self, due: &Due) -> bool {
         let response = self.answers.iter().zip(&due.updates);
         (self.answers.len(), self.membership.is_some(), self.blocks.is_some())

@@ -44,7 +44,7 @@ const BELIEVED: f64 = 0.7;
 /// 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
-/// The store's sums have faded meanwhile. For so many of their memories, no lower demand of the others is believed:
+/// The store's sums have faded meanwhile. For this many of their memories, no lower demand of the others is believed:
 /// after one, a sum that began anew holds 63 % of the demand.
 const FADED: f64 = 1.0;
 
@@ -190,7 +190,7 @@ impl View {
         }
     }
 
-    /// A view of a key of which this node has let through so many requests unreported.
+    /// A view of a key after this node has admitted this many requests without reporting them.
     pub fn owing(plan: &Plan, unreported: f64, now: Timestamp) -> View {
         let view = View::new(plan, now);
         let allowance = (view.allowance - unreported).max(0.0);
@@ -236,7 +236,7 @@ impl View {
         self.unsent += cost;
     }
 
-    /// A request while the store is silent: it goes at the pace of the own share.
+    /// A request while the store is silent: it is paced by this node's own share.
     fn judge_alone(&mut self, plan: &Plan, slots_s: f64, now_s: f64) -> Result<Duration, Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);

@@ -80,7 +80,7 @@ impl Assured {
         self.gcra.memory()
     }
 
-    /// The assured rate of one of so many nodes.
+    /// The assured rate of one of `nodes` nodes.
     pub fn split(&self, nodes: u32) -> Assured {
         Assured { gcra: self.gcra.split(nodes), ..*self }
     }

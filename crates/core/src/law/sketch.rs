@@ -1,4 +1,4 @@
-//! `sketch`: `sliding-window` on estimated counts, for keys that clients choose without end.
+//! `sketch`: `sliding-window` on estimated counts, for unbounded keys.
 //!
 //! ```text
 //! N        = rate * window

@@ -253,7 +253,7 @@ impl Sketch {
                 let first = from % CLEARED_IN * each;
                 self.update_all(first..first + passed * each, |cell| cell.is_over(to).then_some(Cell(0)));
             }
-            // So much later, 20 bits do not tell how old a cell is. Requests that other threads count meanwhile are
+            // After this long, 20 bits cannot show how old a cell is. Requests that other threads count meanwhile are
             // forgotten with it. It takes some milliseconds for each million cells, after a pause of a hundred thousand
             // windows.
             Some(_) => self.update_all(0..cells, |_| Some(Cell(0))),
@@ -344,7 +344,7 @@ impl Cell {
         }
     }
 
-    /// Whether its counts are of no window that matters, and it has any.
+    /// Whether it has counts, and none of them is of a window that matters.
     fn is_over(self, window: u64) -> bool {
         self.0 != 0 && self.windows_to(window) >= 2
     }

@@ -11,7 +11,7 @@ use crate::table::{BoundedMap, Expiring};
 /// From this part of the room on, a key leaves with its last open ticket.
 const CROWDED_AT: usize = 4;
 
-/// While more than half of the room is free, only one sweep in so many is done: it looks at every auxiliary state.
+/// While more than half of the room is free, only one sweep in this many is done: it looks at every auxiliary state.
 const SWEEPS_SKIPPED: u32 = 30;
 
 /// The auxiliary states and the open tickets, in one bound of bytes. A law that finds no room here falls back to a

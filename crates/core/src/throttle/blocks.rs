@@ -11,7 +11,7 @@ use crate::throttle::changes::Feed;
 use crate::throttle::key_blocks::{KeyBlock, KeyBlocks};
 use crate::throttle::{BlockOrigin, Change};
 
-/// The most blocks of operators.
+/// The most blocks that operators can set.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
 /// A block that cannot be set. The message gives the remedy.
@@ -33,7 +33,7 @@ pub(super) struct Blocks {
     pub(super) feed: Feed,
 }
 
-/// The blocks of operators. Each change is put in force in the policy before the lock is released.
+/// The blocks that operators have set. Each change is put in force in the policy before the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Operators {
     pub(super) blocks: BTreeMap<Fields, Blocked>,

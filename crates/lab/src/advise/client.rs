@@ -12,7 +12,7 @@ pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
     std::array::from_fn(|_| rates.next().expect("one for each place"))
 });
 
-/// A bot sends this many requests in each of so many consecutive minutes. People pause.
+/// A bot sends this many requests in each of this many consecutive minutes. People pause.
 const STEADY_PER_MINUTE: u64 = 10;
 const STEADY_MINUTES: u64 = 30;
 

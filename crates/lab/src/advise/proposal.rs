@@ -195,12 +195,12 @@ fn is_to_spare(bot: Option<&str>, settings: &Settings) -> bool {
     !settings.except_bots || bot.is_none()
 }
 
-/// The most of so many clients that need not be spared. A thousandth of a percent counts, not less.
+/// The most clients, of this many, that need not be spared. A thousandth of a percent counts, not less.
 pub(super) fn others(spare: f64, clients: usize) -> usize {
     clients * (100_000 - (spare * 1_000.0).round() as usize) / 100_000
 }
 
-/// For every rate, the smallest burst with which so many of the clients never wait. A rate is left out if a lower one
+/// For every rate, the smallest burst with which this many of the clients never wait. A rate is left out if a lower one
 /// needs no larger burst: it would only admit more.
 fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     let others = others(spare, clients.len());

@@ -158,7 +158,7 @@ impl Setting {
         self.notify_with(1, 1, &more)
     }
 
-    /// The message with an argument of text, in a frame of so many bytes, its length field excluded.
+    /// The message with an argument of text, in a frame of this many bytes, its length field excluded.
     pub(super) fn notify_of_size(&self, frame_bytes: usize) -> Vec<u8> {
         let sized = |text: usize| self.notify_with(1, 1, &[(b"x", Data::Str(&vec![b'a'; text]))]);
         let surplus = |text: usize| sized(text).len() - LENGTH_BYTES - text;

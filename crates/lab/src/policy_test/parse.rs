@@ -153,7 +153,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes a mistake. The rest of the case is read, but its requests are counted no more.
+    /// Notes a mistake. The rest of the case is read, but its requests are no longer counted.
     fn spoil(&mut self, column: usize, error: String) {
         self.errors.add(self.number, column, error);
         self.open = None;
