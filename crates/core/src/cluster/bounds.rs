@@ -1,4 +1,4 @@
-//! The bounds of what nodes and store exchange: numbers beyond all reason come from an unauthenticated client.
+//! The bounds of what nodes and store exchange: numbers outside them come from an unauthenticated client.
 
 use crate::cluster::{Answer, Arguments, CountReply, LeaseMessage, Message};
 
@@ -40,7 +40,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can calculate with all of these numbers, after these words.
+    /// Whether a node can calculate with all of these numbers, after these arguments.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(_)) => {

@@ -18,8 +18,8 @@ const IN_USE: Duration = Duration::from_secs(1);
 /// demand.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The keys that a node shares with others, with its view of each. Bounded: without room for one more key, a view
-/// that has been idle for long goes.
+/// The keys that a node shares with others, with its view of each. Bounded: without room for one more key, a view that
+/// has long been idle is dropped.
 ///
 /// A decision locks one key, as the task that talks to the store does.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Kept {
     pub(super) local_view: LocalView,
     used: Timestamp,
     pub(super) is_listed: bool,
-    /// All nodes together ask for so much that each of them has to share the key.
+    /// All nodes together use the key so much that each of them has to share it.
     pub(super) is_crowded: bool,
 }
 

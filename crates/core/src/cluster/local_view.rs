@@ -23,7 +23,7 @@ impl LocalView {
         }
     }
 
-    /// Goes on under these terms. False if an edit has changed the mode of the SLO: then nothing of it is of use.
+    /// Continues under these terms. False if an edit has changed the mode of the SLO: then none of it can be used.
     pub(super) fn follow(&mut self, share: &Share) -> bool {
         match (self, share) {
             (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = *gcra,
@@ -68,7 +68,7 @@ impl LocalView {
         }
     }
 
-    /// Charges a request that was refused and passes all the same. Only a rate can go into debt.
+    /// Charges a request that was refused but passes anyway. Only a rate can go into debt.
     pub(super) fn go_into_debt(&mut self, situation: &Situation<'_>, cost: f64, now: Timestamp) {
         match self {
             LocalView::Rate((gcra, view)) => view.go_into_debt(&situation.plan(gcra), cost, now),
@@ -130,7 +130,7 @@ impl LocalView {
         }
     }
 
-    /// Takes up the answer to its words, and returns whether the demand leaves no room for requests that nodes let
+    /// Applies the answer to its arguments, and returns whether the demand leaves no room for requests that nodes let
     /// through unreported. Updates and answers of another mode say nothing about this one, and none are unreported
     /// under a lease.
     pub(super) fn reply(
@@ -188,7 +188,7 @@ impl LocalView {
 }
 
 impl Arguments {
-    /// Whether the store had forgotten the key, and has learnt it from these words. Only a rate is restored.
+    /// Whether the store had forgotten the key, and has learnt it from these arguments. Only a rate is restored.
     pub fn restores(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Arguments::Rate(message), Answer::Rate(reply)) => {

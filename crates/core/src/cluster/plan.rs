@@ -49,7 +49,7 @@ impl Plan {
     pub const AHEAD_MAX_S: f64 = 10.0;
 
     /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten. After six
-    /// of the longest memories, a four hundredth of it is left.
+    /// of the longest memories, one four-hundredth of it is left.
     pub const KEPT_S: f64 = 30.0;
 
     /// The plan of a law that this many nodes share.

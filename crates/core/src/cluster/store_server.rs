@@ -69,7 +69,7 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// The epoch tells the blocks of this run from those of another one.
+    /// The epoch distinguishes the blocks of this run from those of another.
     pub fn new(epoch: String) -> StoreServer {
         StoreServer {
             records: Records::new(RECORDS_MAX),
@@ -79,7 +79,7 @@ impl StoreServer {
         }
     }
 
-    /// Takes up what a node sends. None if a number or a text of it is beyond all reason: then nothing counts.
+    /// Takes up what a node sends. None if one of its numbers or texts is out of all bounds: then nothing counts.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;

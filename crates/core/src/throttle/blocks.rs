@@ -41,7 +41,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Sets a block with a number of its own, if `add` can index it. One that is over already ends the one before.
+    /// Sets a block with a number of its own, if `add` can index it. A block that has already expired ends the one
+    /// before.
     pub(super) fn set(
         &mut self,
         fields: Fields,
@@ -67,7 +68,7 @@ impl Operators {
         self.blocks.len() < OPERATOR_BLOCKS_MAX || self.sweep(now)
     }
 
-    /// Forgets blocks that are over. True if there were any.
+    /// Forgets blocks that have expired. True if there were any.
     pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
         let before = self.blocks.len();
         self.blocks.retain(|_, blocked| blocked.holds_at(now));

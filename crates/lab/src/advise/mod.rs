@@ -114,7 +114,7 @@ pub fn advise<E: From<AdviseError>>(
         all.iter_mut().for_each(|clients| clients.count(request, Timestamp::from_nanos(now_ns), bot));
     });
     if is_usual {
-        // The host of the few absolute URIs in a log is no website.
+        // The host of the few absolute URIs in a log is not a website.
         let is_by_chance = requests.plans().all(|plan| plan.has_website_by_chance());
         all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.is("website")));
     }

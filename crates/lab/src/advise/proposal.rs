@@ -76,7 +76,7 @@ pub struct Waiting {
     pub bot: Option<String>,
 }
 
-/// A load that lasts as long is one that the application feels. A page with its images is over by then.
+/// A load of this length is noticeable to the application. A page with its images has loaded by then.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Names and thousandths.
@@ -170,7 +170,7 @@ fn keys_waiting(
     let mut outcome =
         replay::replay(inputs, &[Subject { name: id.to_string(), throttle }], &reading, progress)?;
     let mut keys = outcome.sides.swap_remove(0).keys;
-    // A request with a website that is no host is refused under SLO 0.
+    // A request with a website that is not a host is refused under SLO 0.
     keys.retain(|row| row.slo == id);
     Ok(keys)
 }

@@ -39,7 +39,7 @@ pub struct Agent {
     pub limit: Duration,
 }
 
-/// Plays every exchange, and reports before each one how many of how many are over.
+/// Plays every exchange, and reports before each one how many are done, and how many there are.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
 pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {

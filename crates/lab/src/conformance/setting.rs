@@ -14,7 +14,7 @@ pub(super) const UNKNOWN: &[u8] = b"slowlane-spoa-check";
 /// A byte counts the arguments of a message.
 const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
 
-/// The most arguments of one's own: some cases add two.
+/// The most arguments that a user can add: some cases add two more.
 pub const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
 
 #[derive(Clone, Debug, Default)]
