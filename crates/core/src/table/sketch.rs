@@ -39,8 +39,8 @@ pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
 
-/// Windows in which every cell that rests is cleared once. An eighth of the epochs: a cell is never near half of them
-/// behind, where it would look like one that is ahead.
+/// The number of windows in which every resting cell is cleared once: an eighth of the epochs. A cell is then never
+/// almost half of them behind, where it would look like one that is ahead.
 const CLEARED_IN: u64 = 1 << (EPOCH_BITS - 3);
 
 /// How far the clock of one thread may be behind that of another. A step of the clock is longer.
