@@ -47,14 +47,14 @@ pub enum Answer {
 pub enum Refusal {
     #[error("it wants a token: write slowlane://:TOKEN@host:port")]
     NoToken,
-    #[error("its token is another one")]
+    #[error("its token differs from this node's")]
     WrongToken,
     #[error("it has no token, and this node shows one: set [cluster] token_file there")]
     NoneWanted,
     #[error("it has as many nodes as it can take")]
     Full,
     #[error(
-        "it does not take these numbers; give all nodes and the token server the same version of slowlane"
+        "it does not accept these numbers; give all nodes and the token server the same version of slowlane"
     )]
     Numbers,
 }
@@ -94,7 +94,7 @@ pub async fn greet(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
 /// Reads the greeting of the other side.
 ///
 /// # Errors
-/// The other side is no slowlane, or one of another version.
+/// The other side is not slowlane, or has another version.
 pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), ProtocolError> {
     let mut hello = [0; HELLO.len()];
     stream.read_exact(&mut hello).await?;
@@ -128,10 +128,10 @@ pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serial
     stream.flush().await
 }
 
-/// Reads a message of at most so many bytes.
+/// Reads a message of at most this many bytes.
 ///
 /// # Errors
-/// The stream ends, or what comes is no such message.
+/// The stream ends, or the bytes are not such a message.
 pub async fn read<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
@@ -140,7 +140,7 @@ pub async fn read<T: DeserializeOwned>(
     if length > bytes_max {
         return Err(ProtocolError::TooLong(length));
     }
-    // Memory grows with what has come, not with what is announced.
+    // Memory grows with the bytes received, not with the announced length.
     let mut bytes = Vec::new();
     if stream.take(length as u64).read_to_end(&mut bytes).await? < length {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());

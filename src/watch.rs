@@ -124,7 +124,7 @@ impl Reload {
         let _ = self.0.send(Wake::Ask);
     }
 
-    /// Asks for another secret of the keys. All keys begin anew.
+    /// Asks for a different key secret. All keys then start fresh.
     pub(crate) fn rekey(&self, secret: KeySecret) {
         let _ = self.0.send(Wake::Rekey(secret));
     }

@@ -69,7 +69,7 @@ struct Action {
     /// Write the result; slowlane/before/, beside your configuration, keeps each file as it was
     #[arg(long, conflicts_with = "undo")]
     write: bool,
-    /// Remove the lines that --write has added, and restore each file to the byte
+    /// Remove the lines that --write has added, and restore each file byte for byte
     #[arg(long)]
     undo: bool,
 }
@@ -77,7 +77,7 @@ struct Action {
 /// The slowlane to attach.
 #[derive(Debug, Args)]
 struct Ours {
-    /// slowlane's config file [default: that of the service, if it is there]
+    /// slowlane's config file [default: that of the service, if it exists]
     #[arg(long = "slowlane", value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -125,7 +125,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
     let files = Files::read(&main, &beside, read, list);
     if action.undo {
-        // Files that are no longer included are cleaned, too, and a tree that is not valid any more.
+        // Files that are no longer included are cleaned, too, and so is a tree that is no longer valid.
         let included = files.iter().flat_map(Files::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }

@@ -184,7 +184,7 @@ struct Used {
     fields: Vec<String>,
     /// Its longest delay.
     delay_max: Duration,
-    /// The keys that HAProxy can keep the pace of.
+    /// The keys whose limits HAProxy can enforce.
     paced: Vec<Paced>,
 }
 
@@ -238,7 +238,7 @@ fn spoken<'a>(listen: &Listen, agent: &Address, typed: Option<&'a str>) -> anyho
         listen.section
     );
     let is_spoken = typed.is_some() || listen.tls.is_some() && is_tcp;
-    // Without a config of TLS, nobody knows whether slowlane wants a certificate: one too many does no harm.
+    // Without a TLS config, it is unknown whether slowlane wants a certificate. An unneeded one does no harm.
     let has_certificate = listen.tls.as_ref().is_none_or(|files| files.client_ca.is_some());
     Ok(is_spoken.then(|| Tls { name: typed.unwrap_or(NAME), has_certificate }))
 }
@@ -248,7 +248,7 @@ fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Addr
     let expected = || anyhow!("[{section}] listen is empty: give an address with --{section}");
     let first = addresses.first().ok_or_else(expected)?;
     let is_any_port = matches!(first, Address::Tcp(address) if address.ends_with(":0"));
-    ensure!(!is_any_port, "{first}: the port is another one at each start: name one with --{section}");
+    ensure!(!is_any_port, "{first}: the port is different at each start: name one with --{section}");
     Ok(first)
 }
 

@@ -137,7 +137,7 @@ enum Command {
     Replay(replay::Arguments),
     /// Propose limits from access logs: a burst and a rate with which most clients never wait.
     ///
-    /// It prints the rates of the clients, the bots among them, and lines for your maps. A replay of the logs tells
+    /// It prints the rates of the clients, the bots among them, and lines for your maps. A replay of the logs shows
     /// which clients would have waited.
     #[cfg(feature = "lab")]
     #[command(after_help = advise::EXAMPLES)]

@@ -54,7 +54,7 @@ pub(crate) enum ConfigError {
     Tls { section: String, error: TlsError },
     #[error("key secret file {}: {reason}", .path.display())]
     KeySecretFile { path: PathBuf, reason: String },
-    #[error("the system has no random bytes for the secret of the keys: {0}; set [policy] key_secret_file")]
+    #[error("cannot get random bytes from the system for the key secret: {0}; set [policy] key_secret_file")]
     NoSecret(io::Error),
     #[error(
         "{}: the user slowlane, as which the service runs, cannot read it: `chgrp slowlane`, `chmod g+r`, and g+x for \

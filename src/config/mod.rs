@@ -172,7 +172,7 @@ impl Config {
         (config, errors)
     }
 
-    /// Warnings about settings that work, but hardly as they are meant.
+    /// Warnings about settings that are valid, but probably unintended.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let proxies = [&self.spop.listen, &self.http.listen];
         let holds = proxies.iter().filter_map(|listen| warnings::of_holds(listen, &self.hold));

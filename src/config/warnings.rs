@@ -1,4 +1,4 @@
-//! Warnings about settings that work, but hardly as they are meant.
+//! Warnings about settings that are valid, but probably unintended.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -17,7 +17,7 @@ impl Look {
         Look { file: file.clone(), state, news: None }
     }
 
-    /// The news since the last look. The inner None: an edit was taken back.
+    /// The news since the last look. The inner None: an edit was undone.
     pub(super) fn again(&mut self) -> Option<Option<String>> {
         if !self.state.has_settled() {
             return None;

@@ -63,7 +63,7 @@ pub(super) fn throttle(
     Ok((throttle, Some(reload)))
 }
 
-/// The proxies that keep the pace by themselves.
+/// The proxies that enforce limits locally.
 pub(super) fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
     let (config, metrics) = (config.peers.as_ref()?, metrics.peers.clone()?);
     Some(Arc::new(Peers::new(config.settings.clone(), metrics)))

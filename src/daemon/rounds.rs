@@ -1,4 +1,4 @@
-//! What is looked at again and again: the history of the status, and what the operator has to know.
+//! Periodic work: the history of the status, and messages for the operator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Forgets what is over, so that no request has to. Warns once when keys can no longer be blocked.
+/// Removes what has expired, so that no request has to. Warns once when keys can no longer be blocked.
 fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     let (mut before, mut is_reported) = (0, false);
     each_second("the sweep", shutdown, move || {
@@ -94,7 +94,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Tells that the config file was edited. Only an upgrade or a restart puts an edit in force.
+/// Reports that the config file was edited. Only an upgrade or a restart puts an edit in force.
 fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
     each_second("the look at the config file", shutdown, move || {
         let Some(news) = look.again() else { return };

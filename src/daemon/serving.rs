@@ -64,20 +64,20 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     Ok(serving)
 }
 
-/// Builds all parts, takes everything from the process before this one, and starts to serve.
+/// Builds all parts, takes over everything from the previous process, and starts to serve.
 pub(super) async fn take_over(config: &Config, mut old_process: OldProcess) -> anyhow::Result<Serving> {
     let (clock, secret) = (old_process.clock, old_process.key_secret);
     let mut serving = Serving::new(config, clock, secret, mem::take(&mut old_process.listeners))?;
     let agent = serving.agent.clone();
     let taking = spawn_blocking(move || old_process.take(&agent).map(|taken| (taken, old_process)));
-    let (connections, old_process) = taking.await?.context("cannot take over from the process before")?;
+    let (connections, old_process) = taking.await?.context("cannot take over from the previous process")?;
     let summary = serving.summary();
     let named = move || {
         systemd::status(&summary);
         systemd::ready();
     };
     old_process.taken(serving.agent.clone(), named)?;
-    // A socket that the runtime does not take is left out, and closed.
+    // A socket that the runtime does not accept is skipped and closed.
     let earlier = connections.into_iter().filter_map(|(socket, state)| Transfer::open(socket, state).ok());
     serving.open(config, earlier.collect())?;
     Ok(serving)
@@ -165,8 +165,8 @@ impl Serving {
         }
     }
 
-    /// Hands over to a new process of the program. Returns the news for the operator, or the reason for a failure: then
-    /// this process serves on.
+    /// Hands over to a new process of the program. Returns the news for the operator, or the reason for a failure.
+    /// After a failure, this process continues to serve.
     pub(super) async fn upgrade(&mut self, program: &Program) -> Result<String, String> {
         tracing::info!("upgrade: starting {}", program.path.display());
         let (agent, end) = (self.agent.clone(), self.end.clone());

@@ -1,4 +1,4 @@
-//! An answer without a body but a reason, written to the output of its connection (RFC 9110, RFC 9112).
+//! An answer with no body except a reason, written to the output of its connection (RFC 9110, RFC 9112).
 
 use std::fmt::Display;
 use std::io::Write;
@@ -39,7 +39,7 @@ pub struct Answer<'o> {
 }
 
 impl<'o> Answer<'o> {
-    /// Begins an answer to a request of a version. `keeps_alive`: the connection goes on after it.
+    /// Begins an answer to a request of a version. `keeps_alive`: the connection stays open after it.
     ///
     /// ```
     /// use slowlane_core::base::Timestamp;
@@ -73,7 +73,7 @@ impl<'o> Answer<'o> {
         Answer { out, status }
     }
 
-    /// Adds a header. The value must have no ends of lines.
+    /// Adds a header. The value must not contain line breaks.
     pub fn header(self, name: &str, value: impl Display) -> Answer<'o> {
         for part in [name, ": "] {
             self.out.extend_from_slice(part.as_bytes());
@@ -82,7 +82,7 @@ impl<'o> Answer<'o> {
         self
     }
 
-    /// Adds a header with a text that has no ends of lines.
+    /// Adds a header whose text contains no line breaks.
     pub fn text(self, name: &str, value: &str) -> Answer<'o> {
         for part in [name, ": ", value, "\r\n"] {
             self.out.extend_from_slice(part.as_bytes());
@@ -97,14 +97,14 @@ impl<'o> Answer<'o> {
 
     /// Ends it without a body.
     pub fn end(self) {
-        // An answer without content must not tell its length (RFC 9110, section 8.6).
+        // An answer without content must not state its length (RFC 9110, section 8.6).
         let length: &[u8] =
             if self.status == StatusCode::NO_CONTENT { b"" } else { b"content-length: 0\r\n" };
         self.out.extend_from_slice(length);
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Ends it with a text. The answer to HEAD has none, but its length.
+    /// Ends it with a text. The answer to HEAD has no text, only its length.
     pub fn end_with(self, text: &str, is_head: bool) {
         let answer = self.number("content-length", text.len() as u64);
         let shown = if is_head { "" } else { text };

@@ -51,7 +51,8 @@ fn size_line(bytes: &[u8]) -> Option<(usize, u64)> {
     let httparse::Status::Complete((length, size)) = httparse::parse_chunk_size(bytes).ok()? else {
         return None;
     };
-    // To httparse no digits are 0, and an extension may have an end of line, where others see the chunk begin.
+    // httparse reads a size without digits as 0, and allows a line break in an extension, where other parsers see the
+    // chunk begin.
     let is_plain = bytes[0].is_ascii_hexdigit() && memchr::memchr(b'\n', bytes) == Some(length - 1);
     is_plain.then_some((length, size))
 }

@@ -16,7 +16,7 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a request.
 pub const HEADERS_MAX: usize = 100;
 
-/// The reason that bytes are no request. Nothing after them can be read.
+/// The reason that bytes are not a request. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("no HTTP request")]
@@ -60,7 +60,7 @@ pub struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its
-    /// headers are turned into lower case in place, and `room` tells where they are.
+    /// headers are turned into lower case in place, and `room` holds their places.
     ///
     /// ```
     /// use slowlane::http::{Head, HeaderSlots};
@@ -73,7 +73,7 @@ impl<'a> Head<'a> {
     /// ```
     ///
     /// # Errors
-    /// It is no request, or it is not clear where its body ends, or it is too large.
+    /// It is not a request, or it is not clear where its body ends, or it is too large.
     pub fn cut(
         bytes: &'a mut [u8],
         room: &'a mut HeaderSlots,
@@ -209,7 +209,7 @@ fn refusal(bytes: &[u8]) -> Refusal {
     }
 }
 
-/// A length in digits alone: `+5` and `5, 5` are none.
+/// A length in digits only: `+5` and `5, 5` are refused.
 fn length(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Rules to the files of a policy, which the policy reader accepts without a warning.
+//! Turns rules into the files of a policy, which the policy reader accepts without a warning.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The files for these rules, if the policy reader has nothing to say.
+    /// The files for these rules, if the policy reader accepts them without a warning.
     fn checked(rules: &[Rule]) -> Result<Vec<File>, String> {
         let plan = Plan::of(rules)?;
         let (layout, files) = (plan.layout()?, plan.files());

@@ -1,4 +1,4 @@
-//! The rate limits of other programs, said as a policy of slowlane.
+//! The rate limits of other programs, expressed as a slowlane policy.
 //!
 //! ```text
 //! text ─▶ nginx, haproxy, ingress, envoy ─▶ Found: rules, and what cannot be said ─▶ files ─▶ Written
@@ -44,7 +44,7 @@ impl Program {
         }
     }
 
-    /// The program whose configuration this is, if a line of it tells.
+    /// The program whose configuration this is, if one of its lines shows it.
     fn of(text: &str) -> Option<Program> {
         let starts = |words: &[&str]| {
             let first = |line: &str| words.iter().any(|word| line.trim_start().starts_with(word));
@@ -77,12 +77,12 @@ pub enum ImportError {
     TooMany,
     #[error("it has no rate limits")]
     NoLimits,
-    /// The policy reader refuses what was written, for no reason that one rule has.
+    /// The policy reader refuses the result, for a reason that no single rule has.
     #[error("no valid policy: {0}")]
     Policy(String),
 }
 
-/// Says the limits of a configuration as a policy. Without a program, the text tells which it is.
+/// Expresses the limits of a configuration as a policy. If no program is named, it is recognised by the text.
 ///
 /// ```
 /// use slowlane::import::import;

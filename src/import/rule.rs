@@ -89,7 +89,7 @@ pub(super) struct Found {
     pub(super) unsaid: Unsaids,
 }
 
-/// The lines that slowlane cannot say, each once for each reason.
+/// The lines that slowlane cannot express, once for each reason.
 #[derive(Debug, Default)]
 pub(super) struct Unsaids(pub(super) Vec<Unsaid>);
 
@@ -152,7 +152,7 @@ fn is_in(inner: &Match, outer: &Match) -> bool {
 const PERIODS: [(&str, Period); 4] =
     [("s", Period::Second), ("m", Period::Minute), ("h", Period::Hour), ("d", Period::Day)];
 
-/// The rate of so many requests in a window of milliseconds, and whether it is exact.
+/// The rate of this many requests in a window of milliseconds, and whether it is exact.
 ///
 /// 25 in 10 s is 150/m.
 pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {

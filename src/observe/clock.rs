@@ -24,13 +24,13 @@ impl Clock {
         Clock::starting_at(Clock::wall())
     }
 
-    /// A clock that goes on from a moment of an earlier process.
+    /// A clock that continues from a moment of an earlier process.
     pub fn going_on_at(moment: Timestamp) -> Clock {
         Clock { started: Instant::now(), started_at: moment }
     }
 
-    /// A clock that goes on with that of another process: `moment` is its moment at `monotonic`, a time of the
-    /// monotonic clock of the system.
+    /// A clock that continues the clock of another process: `moment` is its reading at `monotonic`, a time of the
+    /// system's monotonic clock.
     pub fn going_on_from(moment: Timestamp, monotonic: Duration) -> Clock {
         let started = Instant::now();
         Clock { started, started_at: moment + monotonic_now().saturating_sub(monotonic) }

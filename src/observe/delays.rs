@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use slowlane_core::base::histogram::{bin, bounds};
 
-/// Each power of two has so many buckets, so the error of a quantile is at most 6 %.
+/// The buckets of each power of two: with this number, the error of a quantile is at most 6 %.
 const PARTS: u64 = 16;
 
 /// Delays above 2^20 ms, about 17 minutes, share the last bucket.

@@ -95,7 +95,7 @@ group! {
 }
 
 impl StateMetrics {
-    /// Notes that the file was written at a time of the wall clock.
+    /// Records a write of the file at a wall-clock time.
     pub fn saved(&self, entries: u64, bytes: u64, wall: Duration, took: Duration) {
         self.written.set(wall.as_secs_f64());
         self.took.set(took.as_secs_f64());
@@ -211,7 +211,7 @@ impl ListenerTlsMetrics {
         self.failures.get_or_create(&[("listener", self.listener), ("reason", reason.name())]).inc();
     }
 
-    /// Notes that files were read at a time of the wall clock, with a certificate that is valid until `expires`.
+    /// Records that files were read at a wall-clock time, with a certificate that is valid until `expires`.
     pub fn loaded(&self, wall: Duration, expires: Option<Duration>) {
         self.loaded.set(wall.as_secs_f64());
         self.expires.set(expires.unwrap_or_default().as_secs_f64());

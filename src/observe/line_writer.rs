@@ -15,7 +15,7 @@ use crate::observe::revived;
 /// The longest wait of a shutdown for the queued lines. Lines that are still queued after this time are lost.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The interval of looks at the queue, and of attempts while an output that does not block is full.
+/// The interval between looks at the queue, and between attempts while a non-blocking output is full.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Handle used by all threads. It never waits: a full queue drops the line and counts it.

@@ -1,4 +1,4 @@
-//! Work at the side that starts anew after a panic, instead of ending in silence.
+//! Background work that restarts after a panic instead of ending silently.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-/// The pause before work starts anew: a panic that repeats itself must not fill the log.
+/// The pause before work restarts: a panic that repeats itself must not fill the log.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Does the work of a thread until it returns.
@@ -17,7 +17,7 @@ pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
     }
 }
 
-/// Does the work of a task until it returns. `make` makes it anew after each panic.
+/// Does the work of a task until it returns. `make` creates it again after each panic.
 pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: impl FnMut() -> F) {
     while AssertUnwindSafe(make()).catch_unwind().await.is_err() {
         report(name);

@@ -39,7 +39,7 @@ pub(crate) fn stopping() {
 
 /// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
 ///
-/// As sd_watchdog_enabled(3) has it, no `WATCHDOG_PID` means any process: after an upgrade it is another one.
+/// As sd_watchdog_enabled(3) says, a missing `WATCHDOG_PID` means any process: an upgrade changes the process.
 pub(crate) fn watchdog() -> Option<Duration> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>());
     let timeout = Duration::from_micros(number("WATCHDOG_USEC")?.ok()?);

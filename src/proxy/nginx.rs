@@ -34,7 +34,7 @@ fn is_answer(name: &[u8]) -> bool {
 /// The form of the answer, chosen by the query of `/check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Status of a request that goes on: 204, or 200 with `/check/200/`.
+    /// Status of a request that may proceed: 204, or 200 with `/check/200/`.
     pub pass: StatusCode,
     /// Status of a refusal: 403, as nginx requires, or 429 with `deny=429`.
     pub deny: StatusCode,
@@ -46,7 +46,7 @@ pub struct CheckOptions {
     pub ratelimit: bool,
 }
 
-/// A query of `/check` that makes no sense. The message says what may stand there.
+/// An invalid query of `/check`. The message says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{part:?}: expected {expected}")]
 pub struct QueryError {
@@ -70,8 +70,8 @@ impl Default for CheckOptions {
 }
 
 impl CheckOptions {
-    /// That of a proxy that appends the path of its client to `/check`. Envoy takes only 200 for a request that may go
-    /// on, and appends it to `/check/200`.
+    /// The options for a proxy that appends its client's path to `/check`. Envoy accepts only 200 for a request that
+    /// may proceed, and appends the path to `/check/200`.
     pub fn appended(path: &[u8]) -> CheckOptions {
         let takes_200 = path.strip_prefix(CHECK_200).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
         let pass = if takes_200 { StatusCode::OK } else { StatusCode::NO_CONTENT };
@@ -81,8 +81,7 @@ impl CheckOptions {
     /// Reads the query.
     ///
     /// # Errors
-    /// An unknown key, a key given twice, or a wrong value: a slip of the pen would otherwise change nothing in
-    /// silence.
+    /// An unknown key, a key given twice, or a wrong value: a typo would otherwise silently change nothing.
     pub fn of(query: Option<&str>) -> Result<CheckOptions, QueryError> {
         let mut options = CheckOptions::default();
         let mut given = [false; KEYS.len()];
@@ -171,8 +170,8 @@ fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-/// All that the decision depends on, if it may be a question that nginx repeats. None without nginx's id of the request.
-/// No part has an end of a line.
+/// Everything that the decision depends on, if nginx may repeat this query. None if the request has no id from nginx.
+/// No part contains a line break.
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
 pub fn repeatable<'a>(

@@ -17,7 +17,7 @@ pub(crate) trait Service: Debug + Send + Sync {
     /// Serves a connection to its end.
     fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()>;
 
-    /// The lobby in which each connection begins, if clients have to show who they are.
+    /// The lobby in which each connection begins, if clients have to authenticate.
     fn lobby(&self) -> Option<&Arc<Lobby>> {
         None
     }
@@ -50,7 +50,7 @@ pub(crate) struct Acceptor {
     pub(crate) lines: Lines,
 }
 
-/// The limits on what the log says of an acceptor.
+/// Rate limits for log lines about an acceptor.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     error: OncePerSecond,

@@ -22,7 +22,7 @@ impl AccessList {
         self.tls.is_none() && self.allow.is_empty()
     }
 
-    /// Whether the peer may connect. If not, the log has it.
+    /// Whether the peer may connect. If not, this is logged.
     pub(super) fn admits(&self, stream: &Stream, now: Timestamp) -> bool {
         let Stream::Tcp(stream) = stream else { return true };
         if self.allow.is_empty() {

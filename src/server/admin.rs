@@ -88,7 +88,7 @@ impl Admin {
         let mut stream = limited(stream, admin_socket::IDLE_TIMEOUT);
         let mut connection = http.serve_connection(TokioIo::new(&mut stream), service_fn(answer));
         let served = tokio::select! {
-            // First, so that the connection has done all that it can when the shutdown is looked at.
+            // Polled first, so that the connection has done all that it can before the shutdown is checked.
             biased;
             served = &mut connection => served,
             () = signal.begun() => {
@@ -219,7 +219,7 @@ fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
     shown(wants_json, &line, json, ToString::to_string)
 }
 
-/// Answers `/api/peers`: the proxies that keep the pace by themselves; as JSON, or as text.
+/// Answers `/api/peers`: the proxies that enforce limits locally; as JSON, or as text.
 fn peers(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let Some(peers) = &agent.peers else {
         return plain(StatusCode::CONFLICT, "this slowlane has no peers: add [peers] listen to its config\n");

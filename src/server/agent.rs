@@ -85,7 +85,7 @@ impl Agent {
         self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
     }
 
-    /// Ends a request that an SLO counts until its end. False if the text is no ticket of ours.
+    /// Ends a request that an SLO counts until its end. False if the text is not one of our tickets.
     pub(super) fn end(&self, ticket: &str, now: Timestamp) -> bool {
         let Ok(ticket) = &Ticket::open(ticket, self.secret) else {
             self.metrics.ends.refused.inc();

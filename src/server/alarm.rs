@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
-/// The runtime's timers ring up to so much late. The rest of the time is waited for by the thread of the alarm.
+/// The runtime's timers may ring this much too late. The alarm's own thread waits for the rest of the time.
 const COARSE: Duration = Duration::from_millis(3);
 
-/// It rings at multiples of this time, so that very many waits do not wake very often.
+/// It rings at multiples of this time, so that a great many waits do not wake it too often.
 const GRAIN: Duration = Duration::from_micros(500);
 
 /// More than the grains of the last milliseconds of a wait.

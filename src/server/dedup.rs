@@ -21,8 +21,8 @@ const ANSWERS_MAX: usize = 100_000;
 
 /// A whole question: a hash of its lines.
 ///
-/// Its secret is that of the keys, so no client can find two questions with one sign. After an upgrade the sign is the
-/// same.
+/// Its secret is that of the keys, so no client can find two questions with the same fingerprint. After an upgrade the
+/// fingerprint is the same.
 pub(crate) type Fingerprint = Key;
 
 /// A reply, and the end of its delay.
@@ -41,7 +41,7 @@ impl Expiring for Answer {
     }
 }
 
-/// The answers whose delay has ended within the last second or goes on, by question.
+/// The answers whose delay has not ended, or has ended within the last second, by question.
 #[derive(Debug)]
 pub(crate) struct DedupCache {
     hasher: SipHasher13,
@@ -53,7 +53,7 @@ impl DedupCache {
         DedupCache { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
-    /// The sign of a question, of all its lines in their order, without their ends. `room` is for the lines.
+    /// The fingerprint of a question: of all its lines in order, without their line breaks. `room` is for the lines.
     pub(super) fn fingerprint<'a>(
         &self,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -96,7 +96,7 @@ impl DedupCache {
         self.answers.sweep(now);
     }
 
-    /// All answers that count still, a shard at a time.
+    /// All answers that still count, a shard at a time.
     pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Fingerprint, Answer)>> {
         self.answers
             .pick(move |fingerprint, answer| (!answer.is_over(now)).then(|| (fingerprint, answer.clone())))

@@ -7,14 +7,14 @@ use hyper::{Request, Version};
 
 use slowlane_core::base::{Host, is_loopback};
 
-/// Names and addresses beside `localhost` and the loopback addresses: those of reverse proxies.
+/// Names and addresses besides `localhost` and the loopback addresses: those of reverse proxies.
 ///
 /// A web page of any site can have its name resolved to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
 /// that site, and lets the page read all answers. But the `Host` header still has the name of the site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<String>);
 
-/// A part of `[admin] hosts` that is no host. The message says what may stand there.
+/// A part of `[admin] hosts` that is not a host. The message says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: expected a name or an address without a port, like slowlane.example")]
 pub(crate) struct HostError(String);

@@ -135,7 +135,7 @@ impl Protocol for Conversation {
             match Head::cut(unread, &mut room) {
                 Ok(Some((head, rest))) => {
                     let body = head.framing.skip(rest);
-                    // What follows a body that is not there cannot be told from it.
+                    // What follows an incomplete body cannot be told apart from it.
                     used += length - rest.len() + body.unwrap_or(rest.len());
                     self.quiet_since = now;
                     let keeps_alive = head.keeps_alive && body.is_some() && !self.is_ending;
@@ -181,8 +181,8 @@ impl Protocol for Conversation {
         self.is_quiet().then(|| State::Http(unread.to_vec()))
     }
 
-    /// The next answer is the last one, also one that is held. The process that takes over is to know it, too: after an
-    /// internal redirect, that one is asked.
+    /// The next answer is the last one, even if it is held. The process that takes over must know it, too: after an
+    /// internal redirect, nginx asks that process.
     fn begin_end(&mut self, now: Timestamp) -> usize {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
@@ -219,7 +219,7 @@ impl Conversation {
         self.held.is_none() && self.out.is_empty()
     }
 
-    /// Whether a head may be complete. One that comes byte by byte is not read anew with each of them.
+    /// Whether a head may be complete. A head that comes byte by byte is not read again for each byte.
     fn may_be_whole(&self, unread: &[u8]) -> bool {
         if self.seen == 0 || unread.len() >= HEAD_BYTES_MAX {
             return !unread.is_empty();
@@ -258,7 +258,7 @@ impl Conversation {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
-        // Held by the process before this one, and not answered yet: nginx does not ask again before.
+        // Held by the previous process, and not answered yet: nginx does not ask again before.
         let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
@@ -324,7 +324,7 @@ impl Conversation {
         nginx::answer(reply, options, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
 
-    /// Answers a query that makes no sense. It is a mistake of the operator, so the log has it as well.
+    /// Answers an invalid query. It is the operator's mistake, so it is logged as well.
     fn refuse_query(&mut self, error: &QueryError, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
         if let Some(suppressed) = self.check.query_line.allow(now) {
             tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
@@ -386,7 +386,7 @@ fn quota(policy: &Policy, slo: SloId, remaining: u32, options: CheckOptions) -> 
 /// The longest query that a connection remembers. All keys of one have room.
 const QUERY_BYTES_MAX: usize = 128;
 
-/// The first query of a connection, and what it says. A proxy sends the same one each time, so it is read once.
+/// The first query of a connection, and its meaning. A proxy sends the same one each time, so it is read once.
 #[derive(Debug, Default)]
 struct FirstQuery(Option<(Option<Box<[u8]>>, CheckOptions)>);
 

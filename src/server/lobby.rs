@@ -1,4 +1,4 @@
-//! The few places for connections whose clients have not shown who they are.
+//! The few places for connections of clients that have not authenticated yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The few places for connections whose clients have not shown who they are. Without a free one, the oldest guest goes:
-/// however many unauthenticated clients come and stay, a client that shows itself at once gets in.
+/// The few places for connections of clients that have not authenticated yet. If all are taken, the oldest connection
+/// is closed. However many unauthenticated clients connect and stay, a client that authenticates at once gets in.
 #[derive(Debug)]
 pub(crate) struct Lobby {
     most: usize,
     waiting: Mutex<Waiting>,
-    /// Guests that had to go.
+    /// Guests that were closed to make room.
     gone: Counter,
 }
 
-/// The guests by the order of their coming. A dropped sender lets its guest go.
+/// The guests in order of arrival. Dropping a sender closes its guest.
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
@@ -37,7 +37,7 @@ impl Lobby {
         Arc::new(Lobby { most, waiting: Mutex::default(), gone })
     }
 
-    /// Takes in a connection, and returns with its place what ends when it has to go.
+    /// Adds a connection. Returns its place, and a receiver that ends when the connection has to make room.
     pub(super) fn enter(self: &Arc<Self>) -> (Place, Receiver<()>) {
         let (stay, go) = oneshot::channel();
         let mut waiting = self.waiting.lock();
@@ -53,7 +53,7 @@ impl Lobby {
 }
 
 impl Place {
-    /// Gives the place up. What it returns keeps the connection from having to go. None: it has to.
+    /// Gives up the place. While the returned sender is held, the connection may stay. None: it has to close.
     fn leave(&self) -> Option<Sender<()>> {
         self.lobby.waiting.lock().guests.remove(&self.number)
     }
@@ -79,7 +79,8 @@ impl Guest {
         Guest { place, known, past: None }
     }
 
-    /// Leaves the lobby: its client is known. False if all places of known clients are taken, or if it has to go.
+    /// Leaves the lobby: its client is known. False if all places of known clients are taken, or if the connection has
+    /// to close.
     pub(crate) fn is_known(&mut self) -> bool {
         if self.past.is_none()
             && let Ok(permit) = self.known.clone().try_acquire_owned()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the process uses at a moment. None: the system does not tell.
+/// What the process uses at a moment. None: the system does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessUse {
     /// CPU time of all threads, in user and system mode.

@@ -39,7 +39,7 @@ pub struct Trigger {
 /// Every task that serves holds one and drops it at its end.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    /// Tells when the task is to stop, whatever becomes of its connection.
+    /// Signals that the task must stop, whatever becomes of its connection.
     pub(crate) signal: Signal,
     _serving: TaskTrackerToken,
     /// None: the task decides nothing any more.
@@ -121,7 +121,7 @@ impl Shutdown {
         (*phase == Phase::HandOver).then_some(Handover { _phase: phase, transfer: &self.transfer })
     }
 
-    /// Notes that the task decides nothing any more, though it may still send answers.
+    /// Notes that the task no longer decides anything, though it may still send answers.
     pub(crate) fn decides_no_more(&mut self) {
         self.deciding = None;
     }

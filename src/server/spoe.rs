@@ -247,7 +247,7 @@ impl Conversation {
         }
     }
 
-    /// Goes on with the conversation of an earlier process, as it was.
+    /// Continues the conversation of an earlier process where it stood.
     fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
         if let Some(Agreed { frame_bytes_max, engine_id }) = spop_state.agreed {
             self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));

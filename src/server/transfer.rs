@@ -27,7 +27,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The name of the acceptor that goes on with it.
+    /// The name of the acceptor that continues it.
     pub(crate) fn acceptor(&self) -> &'static str {
         match self {
             State::Spop(_) => "spop",

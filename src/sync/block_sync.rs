@@ -132,7 +132,7 @@ impl BlockSync {
         self.alone.retain(|_, until| *until > now);
     }
 
-    /// The words did not reach the store, or nobody knows. They are sent again.
+    /// The report did not reach the store, or that is unknown. It is sent again.
     pub(super) fn lost(&mut self) {
         self.sent = (0, 0);
     }
@@ -142,8 +142,8 @@ impl BlockSync {
         self.teaching = blocks.into_iter().map(|block| Waiting::restore(block.target, block.until)).collect();
     }
 
-    /// Restores in the store every block of this node, instead of the changes that wait. An operator's end of a block
-    /// stays one.
+    /// Restores in the store every block of this node, instead of the changes that wait. A block that an operator has
+    /// ended stays ended.
     fn restore_all(&mut self, throttle: &Throttle, now: Timestamp) {
         let is_end =
             |Change { target, until }: &Change| until.is_none() && matches!(target, Target::Fields(_));

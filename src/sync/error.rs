@@ -16,11 +16,11 @@ pub(super) const CONNECT: Duration = Duration::from_secs(2);
 pub(super) enum StoreError {
     #[error("no answer for {} ms", .0.as_millis())]
     Silent(Duration),
-    #[error("it answers with something else than slowlane's script does")]
+    #[error("its answer is not one that slowlane's script gives")]
     Garbage,
     #[error("no sentinel knows a master with this name")]
     NoMaster,
-    #[error("this slowlane is no token server")]
+    #[error("this slowlane is not a token server")]
     NoTokenServer,
     #[error(transparent)]
     Io(#[from] io::Error),

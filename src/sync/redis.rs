@@ -35,7 +35,7 @@ enum Call {
     Blocks,
 }
 
-/// The script of each call. Its first lines tell its arguments and its answer.
+/// The script of each call. Its first lines describe its arguments and its answer.
 const SCRIPTS: [&str; 5] = [
     include_str!("rate.lua"),
     include_str!("count.lua"),
@@ -102,7 +102,7 @@ impl Redis {
         Redis { link, prefix: prefix.to_owned(), scripts }
     }
 
-    /// Tells the store everything that is due, in one flight. The answers have the order of the key updates.
+    /// Sends the store everything that is due, all at once. The answers have the order of the key updates.
     pub(super) async fn exchange(&self, due: &Due) -> Result<Response, StoreError> {
         let (answers, membership, blocks) = try_join3(
             self.send(&due.updates),
@@ -150,7 +150,7 @@ impl Redis {
         format!("{}{{{tag:x}}}{key}", self.prefix)
     }
 
-    /// The names of what is kept once for all nodes.
+    /// The names of the records that exist once for all nodes.
     fn common(&self, names: &[&str]) -> Vec<String> {
         names.iter().map(|name| format!("{}{{cluster}}{name}", self.prefix)).collect()
     }
@@ -203,7 +203,7 @@ impl Redis {
     }
 }
 
-/// Reads the files of TLS. They may be others than at the last connection.
+/// Reads the files of TLS. They may have changed since the last connection.
 fn certificates(Files { ca, identity }: &Files) -> io::Result<TlsCertificates> {
     let root_cert = ca.as_ref().map(fs::read).transpose()?;
     let client_tls = match identity {
@@ -260,12 +260,12 @@ fn answer(arguments: &Arguments, text: &[u8]) -> Option<Answer> {
     answer.ok()
 }
 
-/// The rest of a block, in milliseconds; negative: it has ended.
+/// The remaining time of a block, in milliseconds; negative: it has ended.
 fn rest_ms(rest: Option<Duration>) -> String {
     rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The inverse of [`rest_ms`]. None if it is no number.
+/// The inverse of [`rest_ms`]. None if it is not a number.
 fn rest(text: &[u8]) -> Option<Option<Duration>> {
     let rest_ms: i64 = str::from_utf8(text).ok()?.parse().ok()?;
     Some(u64::try_from(rest_ms).ok().map(Duration::from_millis))

@@ -96,7 +96,7 @@ impl StateFile {
         Ok(Some(Found { path: self.path.clone(), head, clock }))
     }
 
-    /// Removes what a process left that died while it wrote.
+    /// Removes what was left by a process that died while writing.
     fn sweep(&self) {
         let (Some(folder), Some(prefix)) = (self.path.parent(), self.prefix()) else { return };
         let Ok(entries) = fs::read_dir(folder) else { return };
@@ -112,7 +112,7 @@ impl StateFile {
         Some(format!(".{}.", self.path.file_name()?.to_str()?))
     }
 
-    /// Writes a snapshot beside the old one, and puts it in its place.
+    /// Writes a snapshot next to the old one, then replaces the old one.
     fn write(&self, throttle: &Throttle, clock: Clock) -> io::Result<Saved> {
         let policy = throttle.policy();
         let slos = policy.slos().map(|slo| (slo.id.number(), slo.law.describe(slo.objective))).collect();
@@ -120,7 +120,7 @@ impl StateFile {
         drop(policy);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let prefix = self.prefix().ok_or(io::ErrorKind::InvalidFilename)?;
-        // It can be read by its owner alone, and its name is new: no link that somebody laid is followed.
+        // It can be read by its owner alone, and its name is new, so no link that somebody planted is followed.
         let mut new = Builder::new().prefix(&prefix).suffix(NEW).tempfile_in(folder)?;
         let mut to = BufWriter::with_capacity(BUFFER_BYTES, new.as_file_mut());
         let saved = save(throttle, head, None, true, &mut to)?;
@@ -141,7 +141,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl Found {
-    /// Puts the state back. What it says, and what is no longer as it was, is reported to the operator.
+    /// Restores the state. Logs how much was restored, and how many SLOs have changed since then.
     pub(crate) fn restore(self, throttle: &Throttle) {
         let Found { path, head, clock } = self;
         let keys = head.key_secret() == Some(throttle.policy().key_secret());
@@ -163,7 +163,7 @@ impl Found {
         let changed = changed(&head, throttle);
         if changed > 0 {
             tracing::info!(
-                "{path}: {changed} SLOs are other ones than at that time; what their keys have taken still counts"
+                "{path}: {changed} SLOs have changed since then; what their keys have used still counts"
             );
         }
     }

@@ -38,7 +38,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Connects. Sentinels are asked anew each time: the master may be another one.
+    /// Connects. Sentinels are asked again each time: the master may have changed.
     pub(super) async fn open(config: &SyncConfig, own: Option<&Own>) -> Result<Store, StoreError> {
         let SyncConfig { store, files, prefix, .. } = config;
         Ok(match &store.place {

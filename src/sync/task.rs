@@ -20,7 +20,7 @@ use crate::watch::Reload;
 use slowlane_core::base::{KeySecret, Shown, Timestamp};
 use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Response};
 
-/// How often the task looks for messages that are due. News wait for this long at most.
+/// How often the task looks for messages that are due. A change waits for this long at most.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The time between two heartbeats.
@@ -222,7 +222,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Tells of blocks that not all nodes have: when they come and when they go, and those without room here.
+    /// Reports blocks that not all nodes have, when they begin and when they end, and those without room here.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
         let alone = self.block_sync.alone.len();
         match (self.alone, alone) {
@@ -260,7 +260,7 @@ impl<'n> Task<'n> {
         members.max(known)
     }
 
-    /// Takes the key secret of the cluster, if it is another one. Each other secret is reported once.
+    /// Adopts the key secret of the cluster, if it differs. Each different secret is reported once.
     fn share_secret(&mut self, secret: &str) {
         let theirs = KeySecret::read(secret.as_bytes());
         if theirs == Some(self.node.agent.throttle.policy().key_secret()) {
@@ -291,7 +291,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Tells of nodes with other SLOs than this one, when they come and when they go.
+    /// Reports nodes whose SLOs differ from this one's, when they join and when they leave.
     fn compare(&mut self, members: &[Member]) {
         let policy = self.node.agent.throttle.policy();
         let others = members.iter().filter(|member| member.policy != policy.shared_hash());

@@ -55,7 +55,7 @@ async fn stream(address: &ConnectionAddr, files: &Files) -> Result<Stream, Store
     if !is_tls {
         return Ok(stream);
     }
-    // The files may be others than at the last connection.
+    // The files may have changed since the last connection.
     let tls = files.client().map_err(io::Error::other)?;
     Ok(stream.secured(host, tls).await?)
 }

@@ -14,10 +14,10 @@ use crate::store_protocol::{Answer, ProtocolError, Question, Refusal, greet, gre
 use slowlane_core::base::Token;
 use slowlane_core::cluster::{Due, Presence, Response, StoreServer};
 
-/// Nodes send a heartbeat each second. A connection without a message for so long is closed.
+/// Nodes send a heartbeat each second. A connection without a message for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// A client that has not shown the token by then is let go: the number of connections is limited.
+/// A client that has not shown the token by then is disconnected: the number of connections is limited.
 const LOGIN_MAX: Duration = Duration::from_secs(5);
 
 /// The longest message: the most changes of blocks, each with the longest target.
@@ -116,7 +116,7 @@ impl TokenServer {
         }
     }
 
-    /// Answers a node. None: a number of it is beyond all reason.
+    /// Answers a node. None: one of its numbers is out of all bounds.
     pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let response = store.exchange(due, presence, self.clock.now());

@@ -85,7 +85,9 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
                 Ok(Answer::Why(text)) => view.explain(text),
                 Err(TryRecvError::Empty) => break,
                 // The thread has printed the reason. Old numbers must not look like new ones.
-                Err(TryRecvError::Disconnected) => bail!("slowlane top has ended: it cannot ask any more"),
+                Err(TryRecvError::Disconnected) => {
+                    bail!("slowlane top has ended: it can no longer query the daemon")
+                }
             }
         }
     }

@@ -49,7 +49,7 @@ impl Channel {
     }
 
     /// # Errors
-    /// The other process has ended, waits for too long, or says what is no message.
+    /// The other process has ended, waits for too long, or sends something other than a message.
     pub(super) fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

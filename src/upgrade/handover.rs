@@ -29,7 +29,7 @@ const STOP_MAX: Duration = Duration::from_secs(1);
 /// The longest wait for the new process once this one decides nothing: requests wait meanwhile.
 const TAKE_MAX: Duration = Duration::from_secs(2);
 
-/// The most rounds in which the keys are given that have changed meanwhile, before this process stops deciding.
+/// The most rounds of sending the keys that have changed meanwhile, before this process stops deciding.
 const ROUNDS_MAX: usize = 5;
 
 /// So few changed keys take no more than some milliseconds.
@@ -65,7 +65,7 @@ pub(crate) enum Failure {
     Start(String, #[source] io::Error),
     #[error("the new process did not come up: {0}")]
     Child(#[from] io::Error),
-    #[error("the new process is no slowlane that can take over from this one: restart instead")]
+    #[error("the new process is not a slowlane that can take over from this one: restart instead")]
     Version,
     #[error("some connections did not stop in time")]
     Busy,
@@ -139,7 +139,7 @@ impl Handover {
         Ok(expect(channel, |message| matches!(message, Message::Built))?)
     }
 
-    /// Gives all keys, while this process goes on deciding. It notes which ones it changes meanwhile.
+    /// Sends all keys while this process continues to decide. It notes which keys it changes meanwhile.
     fn give_keys(&self, channel: &Channel) -> io::Result<()> {
         let throttle = &self.agent.throttle;
         drop(throttle.table().track());
@@ -198,7 +198,8 @@ fn expect(channel: &Channel, is_expected: impl Fn(&Message) -> bool) -> io::Resu
 }
 
 impl Successor {
-    /// Tells it that systemd knows it, and from then on of each request that is taken back. It ends with the process.
+    /// Tells the new process that systemd knows it, and from then on reports each request that is taken back. It ends
+    /// with the process.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;
         if channel.send(&Message::Main, None).is_err() {

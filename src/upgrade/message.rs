@@ -17,7 +17,7 @@ pub(super) const VERSION: u32 = 3;
 pub(super) enum Message {
     /// New: it is a slowlane that takes over.
     Hello(u32),
-    /// Old, with the socket: a listener of a listener, with its address in the config.
+    /// Old, with the socket: a socket of this listener, with its address in the config.
     Listener(String, Option<Address>),
     /// Old: its listeners are told. This is a moment of its clock, the same moment of the monotonic clock of the system,
     /// and its secret.

@@ -17,7 +17,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Call it at the start: later the program may be another one, and the folder too.
+    /// Call it at the start: later, the path may hold another program, and the working directory may differ.
     pub(crate) fn of_this_process() -> io::Result<Program> {
         let mut arguments = env::args_os();
         let typed = arguments.next().map(PathBuf::from).unwrap_or_default();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::watch::fingerprint::Fingerprint;
 use slowlane_core::base::Timestamp;
 
-/// The time without changes before an edit is read: `cp`, for one, writes several files.
+/// The time without changes before an edit is read: `cp`, for example, writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// The same for a file that is written in place, maybe by a loop that opens it for each line.
@@ -98,7 +98,7 @@ impl Debounce {
         *self = Debounce::new(found);
     }
 
-    /// The files changed while they were read. All waits begin anew, so that it is not tried without a pause.
+    /// The files changed while they were read. All waits start again, so that there is a pause before the next attempt.
     pub(super) fn torn(&mut self, now: Timestamp) {
         self.is_asked = false;
         self.edit = None;

@@ -89,7 +89,7 @@ fn it_says_what_it_cannot_do() {
         (&["empty.log"], "no advice: no log has a request that could be read"),
         (
             &["--by", "api_key", "access.log"],
-            "by api_key: no clients; name the item that has a field with --field, and try without --except-bots",
+            "by api_key: no clients; use --field to name the item of a missing field, and try without --except-bots",
         ),
         (
             &["--field", "api_key=$http_user_agent", "access.log"],

@@ -515,7 +515,7 @@ fn a_line_that_has_no_effect_is_a_warning() {
         checked.problems.iter().map(|outcome| outcome.strip_prefix(&prefix).unwrap()).collect();
     let expected = [
         "website.map:1: \"\\\"shop.example\\\"\" has quotes, ",
-        "website.map:2: \"*.shop.example\": str takes * for an ordinary character: ",
+        "website.map:2: \"*.shop.example\": str treats * as an ordinary character: ",
         "website.map:3: \"192.0.2.0/24\" is a network, ",
         "website.map:4: \"a.example#ours\": the # is part of the key: ",
         "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a blank before the SLO instead of =",
@@ -560,7 +560,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
                 ("source.map", "0.0.0.0/0 3001\n"),
                 ("source+owner.map", "192.0.2.1+acme 1001\n"),
             ],
-            "source.map:1: this line has IPv4 alone, so no client with an IPv6 address falls under it: add \"::/0\"",
+            "source.map:1: this line covers only IPv4, so no client with an IPv6 address falls under it: add \"::/0\"",
         ),
         (
             &[("slo.map", SLOS), ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"), ("owner.map", "acme 1001\n")],
@@ -572,7 +572,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
                 ("slo.map", "0 rate=unlimited\n2001 burst=20 rate=10/s block=1h\n"),
                 ("website.map", "a.example 2001\n"),
             ],
-            "slo.map:2: block= shuts out all who share a key of website",
+            "slo.map:2: block= shuts out all clients that share a key of website",
         ),
     ] {
         let folder = policy(files);

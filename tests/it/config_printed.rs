@@ -262,7 +262,7 @@ fn what_cannot_be_printed_is_told() {
     );
     let injected = problems(&["nginx", "--http", "unix:/run/a; include /etc/passwd"]);
     assert!(injected.starts_with("\"unix:/run/a; include /etc/passwd\": expected letters"), "{injected}");
-    let any_port = "127.0.0.1:0: the port is another one at each start: name one with --";
+    let any_port = "127.0.0.1:0: the port is different at each start: name one with --";
     assert_eq!(
         problems(&["haproxy", "--version", "2.6", "--spop", "127.0.0.1:0"]),
         format!("{any_port}spop")

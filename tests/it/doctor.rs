@@ -291,7 +291,7 @@ fn a_family_without_a_limit_is_wrong_where_clients_use_it() {
         let text = format!("frontend www\nmode http\nbind {bind}\ndefault_backend app\n{lines}");
         doctor(&config, &["--haproxy", &file(&slowlane, "haproxy.cfg", &text)])
     };
-    let part = "this line has IPv4 alone";
+    let part = "this line covers only IPv4";
     for bind in ["127.0.0.1:80", "*:80", ":80"] {
         looked(bind).has("note", part);
     }

@@ -109,7 +109,7 @@ fn a_file_that_cannot_be_used_is_set_aside() {
     whole[last] ^= 1;
     let broken: [(&[u8], &str); 6] = [
         (b"", "it was cut off"),
-        (b"an evening in the life of", "it is no snapshot of slowlane"),
+        (b"an evening in the life of", "it is not a slowlane snapshot"),
         (&version, "it has the layout 99, and this slowlane reads 3"),
         (&whole[..last], "it was cut off"),
         (&whole, "it is damaged: part "),
@@ -184,7 +184,7 @@ fn a_pipe_does_not_keep_the_start_waiting() {
     let made = Command::new("mkfifo").arg(file(&slowlane)).status().unwrap();
     assert!(made.success());
     slowlane.restart();
-    assert!(slowlane.process.log().iter().any(|line| line.contains("it is no snapshot of slowlane")));
+    assert!(slowlane.process.log().iter().any(|line| line.contains("it is not a slowlane snapshot")));
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub enum Data<'a> {
 impl<'a> Data<'a> {
     /// The value of an integer as HAProxy reads it; `None` for other types.
     ///
-    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, for it is no negative number.
+    /// HAProxy's integers are signed. A UINT64 above `i64::MAX` is read as `i64::MAX`, because it is not negative.
     ///
     /// ```
     /// use spop::Data;

@@ -15,7 +15,7 @@ const JUMP_MIN_S: u64 = 10;
 /// Files beside connections, as the page "Sizing" has them.
 const OTHER_FILES: usize = 2_000;
 
-/// A state file is old after so many periods.
+/// A state file is old after this many periods.
 const PERIODS_MAX: u32 = 3;
 
 /// The config: its errors, and the files that the user of the service cannot read.

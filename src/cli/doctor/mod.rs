@@ -24,10 +24,10 @@ pub(super) const EXAMPLES: &str = include_str!("../help/doctor.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// HAProxy's configuration [default: /etc/haproxy/haproxy.cfg, if it is there]
+    /// HAProxy's configuration [default: /etc/haproxy/haproxy.cfg, if it exists]
     #[arg(long, value_name = "FILE")]
     haproxy: Option<PathBuf>,
-    /// nginx's configuration [default: /etc/nginx/nginx.conf, if it is there]
+    /// nginx's configuration [default: /etc/nginx/nginx.conf, if it exists]
     #[arg(long, value_name = "FILE")]
     nginx: Option<PathBuf>,
     #[command(flatten)]

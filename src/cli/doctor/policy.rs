@@ -55,7 +55,7 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut Report) {
 pub(super) fn of_limits(status: &Snapshot, report: &mut Report) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
-        // The daemon's rights, and not those of this user: it is a fault even if they are what is missing.
+        // The daemon's rights count, not those of this user: if the daemon lacks them, that is a fault, too.
         report.add(State::Wrong, "policy", format!("the last edit is not in force: {first}"), CORRECT.into());
     }
     let listed = |is_listed: fn(&SloLine) -> bool| {

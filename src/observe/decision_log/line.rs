@@ -7,7 +7,7 @@ use slowlane_core::base::{BlockedBy, Decision, Utc, Value, Verdict, counted, is_
 /// The most characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// Appends a line. It fails only if the string does, which takes all that is written.
+/// Appends a line. It fails only if the string does, and a string accepts everything.
 pub(super) fn write_line<'a>(
     line: &mut String,
     decision: &Decision,

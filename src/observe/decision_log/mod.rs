@@ -96,7 +96,7 @@ impl DecisionLog {
     }
 }
 
-/// Starts the thread that writes the lines to `out`. The log tells when they are lost, and when no longer.
+/// Starts the thread that writes the lines to `out`. The log reports when lines are lost, and when that has ended.
 fn queue(
     out: impl Write + Send + 'static,
     metrics: &DecisionLogMetrics,
@@ -108,7 +108,7 @@ fn queue(
         match output.write(lines) {
             Ok(()) if mem::take(&mut is_reported) => tracing::info!("the decision log is written again"),
             Ok(()) => {}
-            // A disk that is full and not by turns has two lines a second at most.
+            // A disk that is full on and off causes at most two log lines a second.
             Err(error) => {
                 if !is_reported && let Some(suppressed) = failed_line.allow(clock.now()) {
                     is_reported = true;

@@ -15,7 +15,7 @@ pub struct ClusterLine {
     pub run: String,
     /// Why the store does not answer; none while it does.
     pub silent: Option<String>,
-    /// How long it has been so, in seconds: silent, or not.
+    /// How long the store has been silent, or has been answering, in seconds.
     pub since_s: u64,
     pub round_trip_ms: f64,
     /// Keys shared now, and requests that the store does not know of yet.

@@ -65,7 +65,7 @@ impl Distinct {
         }
         let all = REGISTERS as f64;
         let raw = 0.7213 / (1.0 + 1.079 / all) * all * all / sum;
-        // Of few keys, the number of empty registers tells more.
+        // For few keys, the number of empty registers is more exact.
         let count = if raw <= 2.5 * all && empty > 0 { all * (all / empty as f64).ln() } else { raw };
         count.round() as u64
     }

@@ -1,4 +1,4 @@
-//! The proxies that keep the pace by themselves, as operators see them.
+//! The proxies that enforce limits locally, as operators see them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -53,7 +53,7 @@ pub struct PeersSeen {
     pub by_key: HashMap<Key, usize>,
 }
 
-/// The numbers of the proxies that keep the pace by themselves.
+/// The numbers of the proxies that enforce limits locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeersUse {
     pub connected: usize,

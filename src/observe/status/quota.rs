@@ -27,7 +27,7 @@ pub struct QuotaLine {
     /// None: the SLO has no quota, but a rate.
     pub used: Option<u32>,
     pub left: Option<u32>,
-    /// When nothing counts any more, in UTC. None: nothing counts now.
+    /// When nothing counts any longer, in UTC. None: nothing counts now.
     pub resets_at: Option<String>,
     /// Seconds until then.
     pub resets_in: Option<u64>,

@@ -33,7 +33,7 @@ pub struct ReloadLine {
 #[derive(Debug, Default)]
 pub struct Reloads {
     list: Mutex<VecDeque<ReloadLine>>,
-    /// The config file has been edited since the start, and how the edit gets in force.
+    /// The config file has been edited since the start, and how the edit comes into force.
     edited: Mutex<Option<String>>,
 }
 
@@ -44,7 +44,7 @@ impl Reloads {
         self.add(at, Some(summary), &all.join("\n"));
     }
 
-    /// Notes an edit of the config file, which every later reload tells, too. None: the edit is taken back.
+    /// Notes an edit of the config file, which every later reload reports, too. None: the edit was undone.
     pub fn edit(&self, at: Timestamp, summary: String, reported: Option<String>) {
         *self.edited.lock() = reported;
         self.done(at, summary, "");

@@ -104,7 +104,7 @@ pub struct TableUse {
 pub struct ClusterUse {
     /// Why the store does not answer; none while it does.
     pub silent: Option<String>,
-    /// How long it has been so, in seconds: silent, or not.
+    /// How long the store has been silent, or has been answering, in seconds.
     pub since_s: u64,
     pub round_trip_ms: f64,
     pub nodes: usize,
@@ -401,7 +401,7 @@ fn key(
     }
 }
 
-/// A dry run lets everything through. What its row counts as let through is what it would be.
+/// A dry run lets everything through. Its row counts the requests that it would let through.
 fn of_dry_run(line: KeyLine) -> KeyLine {
     KeyLine {
         dry_run: true,

@@ -87,7 +87,7 @@ pub struct RefusingSlo {
     /// The SLO whose assured rate overrules this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried_by: Option<u16>,
-    /// The counts of proxies that keep the pace by themselves.
+    /// The counts of proxies that enforce limits locally.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerCount>,
     #[serde(flatten)]
@@ -129,7 +129,7 @@ impl Why {
         self.slos.iter_mut().for_each(|slo| slo.key = None);
     }
 
-    /// Adds what proxies have counted that keep the pace by themselves.
+    /// Adds the counts of proxies that enforce limits locally.
     pub fn add_peers(&mut self, counts_of: impl Fn(Key) -> Vec<PeerCount>) {
         for slo in &mut self.slos {
             slo.peers = slo.key.as_deref().and_then(Key::from_hex).map(&counts_of).unwrap_or_default();

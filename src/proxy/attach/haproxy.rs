@@ -42,7 +42,7 @@ struct Section<'a> {
 
 /// A configuration, line by line. Lines count from 0.
 struct Config<'a> {
-    /// The byte of each line's begin, and that of the end of the text.
+    /// The byte at which each line begins, and the one at which the text ends.
     begins: Vec<usize>,
     lines: Vec<&'a str>,
     words: Vec<Vec<&'a str>>,
@@ -134,7 +134,7 @@ impl<'a> Config<'a> {
         std::iter::successors(Some(section), |section| Some(&self.sections[section.defaults?]))
     }
 
-    /// The numbers and words of the lines of a section that say something.
+    /// The lines of a section with their numbers, as words; without empty lines and comments.
     fn body(&self, section: &Section<'_>) -> impl DoubleEndedIterator<Item = (usize, &[&'a str])> {
         let lines = section.first + 1..section.end;
         lines.map(|line| (line, &self.words[line][..])).filter(|(_, words)| !words.is_empty())
@@ -186,7 +186,7 @@ impl<'a> Config<'a> {
         Ok(outside)
     }
 
-    /// The line before which the rules of slowlane belong: behind the others, and before the choice of a backend.
+    /// The line before which the rules of slowlane belong: after the others, and before the choice of a backend.
     fn rule_place(&self, section: &Section<'_>) -> Result<usize, Refused> {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);
@@ -195,7 +195,7 @@ impl<'a> Config<'a> {
         self.outside(after.map_or_else(|| self.end_of(section), |(line, _)| line), last_rule)
     }
 
-    /// The line after the last that says something in a section.
+    /// The line after the last one of a section that is neither empty nor a comment.
     fn end_of(&self, section: &Section<'_>) -> usize {
         self.body(section).last().map_or(section.first, |(line, _)| line) + 1
     }

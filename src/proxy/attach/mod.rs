@@ -8,7 +8,7 @@ use thiserror::Error;
 /// The first line of each block that slowlane adds.
 const BEGIN: &str = "# slowlane: begin";
 
-/// The first line of a block behind a line without an end, which it gets for the time of the block.
+/// The first line of a block after a line without a line break, which has one while the block is there.
 const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
 
 /// The last line of a block.
@@ -100,7 +100,7 @@ pub fn detached(text: &str) -> Result<Option<String>, Refused> {
             (BEGIN | BEGIN_SPLIT | END | END_SPLIT, _) => return Err(Refused::Marks(number + 1)),
             (_, true) => {}
             (_, false) => {
-                // Somebody has written more behind what was the last line.
+                // Somebody has added text after what was the last line.
                 if std::mem::take(&mut is_split) {
                     kept.push('\n');
                 }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What is taken out again is what was there, to the byte, whatever its line ends.
+        /// Removing the lines restores the text byte for byte, whatever its line breaks.
         #[test]
         fn a_text_comes_back_to_the_byte(
             text in "[a-z {};\r\n#]{0,60}", places in prop::collection::vec(0usize..61, 1..4),

@@ -138,7 +138,7 @@ pub struct Places<'a> {
     pub fields: &'a [String],
     /// The address of slowlane's listener for peers.
     pub peer: &'a Address,
-    /// The keys that HAProxy keeps the pace of with [`Delivery::Peers`], the most specific first.
+    /// The keys whose limits HAProxy enforces with [`Delivery::Peers`], the most specific first.
     pub paced: &'a [Paced],
 }
 
@@ -165,7 +165,7 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// ```
 ///
 /// # Errors
-/// This version cannot deliver delays so, or a word cannot be written into its files.
+/// This version cannot deliver delays this way, or a word cannot be written into its files.
 pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));

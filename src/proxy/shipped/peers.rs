@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use crate::proxy::shipped::sample::sample;
 use slowlane_core::base::shown;
 
-/// A key that HAProxy keeps the pace of: the fields of a lookup.
+/// A key whose limit HAProxy enforces: the fields of a lookup.
 ///
 /// ```
 /// use slowlane::proxy::shipped::haproxy::Paced;
@@ -45,7 +45,7 @@ impl Paced {
         }
     }
 
-    /// Whether HAProxy can have its tables: a name of other characters is none of a table's.
+    /// Whether HAProxy can have its tables: a name with other characters cannot be that of a table.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]
@@ -96,7 +96,7 @@ const KEY: &str = "txn.key.";
 const JOINT: char = '|';
 /// The bytes of a key in the tables.
 const KEY_BYTES: usize = 128;
-/// The counters that every HAProxy has: a request can have so many keys.
+/// The number of counters that every HAProxy has: a request can have this many keys.
 const COUNTERS: usize = 3;
 
 /// The variable with a field. The operator's own rule sets that of the owner.

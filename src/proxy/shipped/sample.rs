@@ -24,7 +24,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
         return None;
     }
     Some(match header(name) {
-        // All of the header: `req.hdr` takes the part behind its last comma, which is not what an application reads.
+        // All of the header: `req.hdr` takes the part after its last comma, which is not what an application reads.
         Some(header) => format!("req.fhdr({header})"),
         None => match name.to_ascii_lowercase().as_str() {
             QUERY => QUERY.to_owned(),
@@ -114,7 +114,7 @@ fn without_underscores(header: &str) -> String {
     }
 }
 
-/// Comments that tell which variables the operator has to set.
+/// Comments that name the variables that the operator has to set.
 pub(super) fn variables(fields: &[String]) -> String {
     let comment = |name: &String| {
         let variable = variable(name);

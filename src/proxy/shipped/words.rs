@@ -17,7 +17,7 @@ pub struct File {
 #[error("{0:?}: expected letters, digits and {PUNCTUATION}, as one word of a proxy's configuration")]
 pub struct WordError(String);
 
-/// The characters of addresses and paths beside letters and digits. Inside a word, they have no special meaning to
+/// The characters of addresses and paths besides letters and digits. Inside a word, they have no special meaning to
 /// HAProxy or nginx.
 const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
 

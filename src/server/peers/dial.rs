@@ -19,7 +19,7 @@ use spop::peers::{Hello, Status};
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connects to the proxies that the config tells to dial, in tasks of the runtime of the caller.
+/// Connects to the proxies that the config names for dialling, in tasks of the runtime of the caller.
 pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
     let Some(peers) = &agent.peers else { return };
     for (name, address) in peers.settings.dial.clone() {

@@ -1,4 +1,4 @@
-//! Peers: HAProxys that keep the pace by themselves, over their peers protocol.
+//! Peers: HAProxys that enforce limits locally, over their peers protocol.
 //!
 //! ```text
 //! listener, or dial ─▶ handshake ─▶ session: Link ─updates─▶ Proxy ─▶ Throttle

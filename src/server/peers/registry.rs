@@ -38,12 +38,12 @@ pub struct Peers {
     pub settings: Settings,
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
-    /// Those of names that the config does not have: any number of them may come and go.
+    /// Those of peers that the config does not name: any number of them may come and go.
     unlisted: Arc<Lines>,
     peers: Mutex<BTreeMap<String, Arc<Peer>>>,
 }
 
-/// The limits on what the log says of a proxy.
+/// Rate limits for log lines about a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) connected: OncePerSecond,

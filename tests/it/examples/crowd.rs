@@ -7,10 +7,10 @@ use super::stage::{Stage, is_there};
 use crate::support::client::{self, Client};
 use crate::support::{eventually, skipped};
 
-/// More than twice 1024: by default, so many connections ask for Envoy, and so many requests wait for one of them.
+/// More than twice 1024: by default, that many connections ask for Envoy, and that many requests wait for one of them.
 const CROWD: usize = 2_400;
 
-/// A request that counts for so many puts eight seconds of queue before the crowd.
+/// A request that counts for this many puts eight seconds of queue before the crowd.
 const AHEAD: &str = "8000";
 
 /// `shop`: one request. `queue`: 1000/s, with delays that end before Envoy's patience.

@@ -70,7 +70,7 @@ fn no_method_carries_a_body_for_nothing() {
     });
 }
 
-/// The status of a request over HTTP/2 with so many bytes, whose length is not told.
+/// The status of a request over HTTP/2 with this many bytes, whose length is not told.
 fn over_http_2(stage: &Stage, method: &str, body: Option<usize>) -> String {
     let url = format!("http://{}/", stage.at(8080));
     let mut command = Command::new("curl");

@@ -55,7 +55,7 @@ struct Got {
     longest: Duration,
 }
 
-/// Sites that each ask at a steady rate, for so many seconds. The first of each comes a little later than that of the
+/// Sites that each ask at a steady rate, for this many seconds. The first of each comes a little later than that of the
 /// site before.
 fn run(throttle: &Throttle, rates: &[(&str, f64)], seconds: u64) -> Vec<Got> {
     let mut arrivals: Vec<(u64, usize)> = Vec::new();

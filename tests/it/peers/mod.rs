@@ -1,4 +1,4 @@
-//! HAProxys that keep the pace by themselves: in virtual time, and real ones.
+//! HAProxys that enforce limits locally: in virtual time, and real ones.
 
 mod captures;
 mod cluster;

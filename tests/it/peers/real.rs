@@ -1,4 +1,4 @@
-//! Real HAProxys that keep the pace by themselves, with the shipped files.
+//! Real HAProxys that enforce limits locally, with the shipped files.
 
 use std::time::Duration;
 

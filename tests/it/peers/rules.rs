@@ -16,7 +16,7 @@ pub struct Rules {
 /// The verdict of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruled {
-    /// It leaves after so many milliseconds.
+    /// It leaves after this many milliseconds.
     Passes(u64),
     Denied,
     /// It queries over SPOE.

@@ -92,7 +92,7 @@ pub fn json(slowlane: &Slowlane, path: &str) -> serde_json::Value {
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {answer:?}"))
 }
 
-/// Waits until slowlane has counted so many requests of a source, of all proxies and ways.
+/// Waits until slowlane has counted this many requests of a source, of all proxies and ways.
 pub fn counted(slowlane: &Slowlane, source: &str, requests: u64) {
     eventually("slowlane counts the requests", || {
         let why = json(slowlane, &format!("/api/why?source={source}"));

@@ -27,7 +27,8 @@ impl Blocked {
         self.until > now
     }
 
-    /// The rest of the block in whole seconds, rounded up: the `retry_after` of a request at `now`, at least 1.
+    /// The remaining time of the block in whole seconds, rounded up: the `retry_after` of a request at `now`, at least
+    /// 1.
     ///
     /// ```
     /// use slowlane_core::base::{Blocked, BlockedBy};

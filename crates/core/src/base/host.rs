@@ -49,7 +49,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Reads what is more than a name: it goes on at the first byte that does not continue one.
+    /// Reads what is more than a name, from the first byte that cannot be part of a name.
     #[cold]
     fn read_rest(text: &'a [u8]) -> Option<Host<'a>> {
         let (mut all, mut before) = (0, Byte::DOT);
@@ -85,7 +85,7 @@ pub fn path_of_base(text: &[u8]) -> usize {
     text.iter().position(|byte| matches!(byte, b'/' | b'*')).unwrap_or(text.len())
 }
 
-/// A host in its one form, and what follows it. None if it is no host.
+/// A host in its one form, and what follows it. None if it is not a host.
 ///
 /// ```
 /// use slowlane_core::base::in_one_form;
@@ -101,7 +101,7 @@ pub fn in_one_form(host: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     Some([&form, rest].concat())
 }
 
-/// An address without brackets is no `Host` header, but HAProxy can send an address as such.
+/// An address without brackets is not a valid `Host` header, but HAProxy can send an address as such.
 fn ipv6(text: &[u8]) -> Option<Host<'static>> {
     Some(Host::Ipv6(std::str::from_utf8(text).ok()?.parse().ok()?))
 }

@@ -81,13 +81,13 @@ impl KeySecret {
         Some(KeySecret::from_bytes(bits.to_be_bytes()))
     }
 
-    /// The secret in 32 hex digits, for those who share it.
+    /// The secret in 32 hex digits, for programs that share it.
     pub fn to_hex(self) -> String {
         let bits = u128::from(self.0[0]) | u128::from(self.0[1]) << 64;
         bits.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The seal of a text that leaves the process and comes back: SipHash-2-4, and no key of a request.
+    /// The seal of a text that leaves the process and comes back: SipHash-2-4, unlike the key of a request.
     pub fn seal(self, text: &[u8]) -> Key {
         let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
         hasher.write(b"seal");

@@ -56,7 +56,7 @@ impl Network {
     }
 }
 
-/// The text is not a network. The message says what may stand there.
+/// The text is not a network. The message says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NetworkError {
     #[error("{0:?}: expected an address or a network, like 10.0.0.0/8")]
@@ -65,8 +65,8 @@ pub enum NetworkError {
     NotFirst { text: String, network: Network },
 }
 
-/// Reads an address or `address/length`. A network must be written with its first address: bits behind the length are
-/// mostly a mistake in the length. A network of IPv4-mapped addresses is one of IPv4.
+/// Reads an address or `address/length`. A network must be written with its first address: bits set beyond the length
+/// usually mean that the length is wrong. A network of IPv4-mapped addresses is one of IPv4.
 ///
 /// ```
 /// use slowlane_core::base::Network;

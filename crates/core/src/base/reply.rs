@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Decision, SloId, Ticket, Verdict};
 
-/// What a proxy learns of a decision. Much smaller than that, because replies are remembered.
+/// The part of a decision that a proxy is told. It is much smaller than a decision, because replies are remembered.
 ///
 /// ```
 /// # use slowlane_core::base::{Assurance, Judged, Key, SloId, Timestamp};

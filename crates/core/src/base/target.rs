@@ -20,7 +20,7 @@ pub const VALUE_BYTES_MAX: usize = 256;
 /// The longest text: every byte of every value is escaped.
 pub const TEXT_BYTES_MAX: usize = TARGET_FIELDS_MAX * (NAME_BYTES_MAX + 3 * VALUE_BYTES_MAX + 2);
 
-/// Bytes to escape beside those outside ASCII: all that are not visible, and the sign that begins an escape.
+/// Bytes to escape besides those outside ASCII: all that are not visible, and the sign that begins an escape.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// The name that stands for a key instead of a field.
@@ -40,7 +40,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fields(Vec<(String, Vec<u8>)>);
 
-/// The fields are no target. The message gives the remedy.
+/// The fields are not a valid target. The message gives the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     #[error("name at least one field, like source=192.0.2.66")]

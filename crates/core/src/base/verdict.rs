@@ -110,7 +110,7 @@ impl Assurance {
 }
 
 impl Judged {
-    /// Whether the entry counts the request. If it is refused elsewhere, it has to be taken back.
+    /// Whether the entry counts the request. If another SLO refuses it, it has to be taken back.
     pub const fn is_counted(&self) -> bool {
         self.verdict.is_let_through() || self.assurance.is_carried
     }

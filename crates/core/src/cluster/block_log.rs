@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Target, Timestamp};
 
-/// The most blocks of operators, as on each node.
+/// The most blocks that operators can set, as on each node.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The most blocked keys. They have a room of their own: clients earn as many of them as they like.
+/// The most blocked keys. They have a limit of their own, because clients can cause as many as they like.
 const KEY_BLOCKS_MAX: usize = 20_000;
 
 /// Nodes that have missed more changes than this read the whole list.
@@ -19,7 +19,7 @@ const CHANGES_MAX: usize = 1_000;
 /// The longest block.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A restored end counts as a later one from this much on: the way to the store takes a little time.
+/// A restored end counts as later only if it is later by at least this much: the way to the store takes a little time.
 const LATER: Duration = Duration::from_secs(1);
 
 /// What a node reports to the store about blocks, and what it knows of the store's list.
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(block_log.of_operators.ends.len(), 1, "those that are over make room");
     }
 
-    /// Clients earn blocks of keys as fast as they like.
+    /// Clients can cause blocks of keys as fast as they like.
     #[test]
     fn keys_take_no_room_of_operators() {
         let mut block_log = BlockLog::new("a".into());

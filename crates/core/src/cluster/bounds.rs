@@ -1,4 +1,4 @@
-//! The bounds of what nodes and store exchange: numbers beyond all reason come from an unauthenticated client.
+//! The bounds of what nodes and store exchange: numbers outside them come from an unauthenticated client.
 
 use crate::cluster::{Answer, Arguments, CountReply, LeaseMessage, Message};
 
@@ -13,7 +13,7 @@ fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
 }
 
 impl Arguments {
-    /// Whether a store can reckon with all of these numbers.
+    /// Whether a store can calculate with all of these numbers.
     pub fn are_within_bounds(&self) -> bool {
         match self {
             Arguments::Rate(message) => {
@@ -40,7 +40,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can reckon with all of these numbers, after these words.
+    /// Whether a node can calculate with all of these numbers, after these arguments.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(_)) => {

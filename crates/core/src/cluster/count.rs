@@ -35,7 +35,7 @@ pub struct CountView {
     /// The counts of the store as of the last reply: in this window and the one before.
     current: f64,
     before: f64,
-    /// Taken from this window, because the one before was over.
+    /// Taken from this window, because the one before was exceeded.
     over: f64,
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
@@ -64,7 +64,7 @@ pub struct CountReply {
     /// The counts of this window and the one before.
     pub current: f64,
     pub before: f64,
-    /// Taken from this window, because the one before was over.
+    /// Taken from this window, because the one before was exceeded.
     pub over: f64,
     /// The age of this window.
     pub age_s: f64,
@@ -82,7 +82,7 @@ impl CountView {
         }
     }
 
-    /// What a node knows of a key of which it has let through so many requests unreported.
+    /// What a node knows of a key after it has admitted this many requests without reporting them.
     pub fn owing(unreported: f64, now: Timestamp) -> CountView {
         CountView { unsent: unreported, ..CountView::new(now) }
     }

@@ -2,7 +2,7 @@
 
 use crate::base::Timestamp;
 
-/// A message without an answer for so long is lost: twice the usual time after which the store counts as silent.
+/// A message without an answer for this long is lost: twice the usual time after which the store counts as silent.
 const LOST_AFTER_S: f64 = 1.0;
 
 /// The messages of a node about one key. Times are seconds since its first request.

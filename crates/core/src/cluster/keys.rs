@@ -18,8 +18,8 @@ const IN_USE: Duration = Duration::from_secs(1);
 /// demand.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The keys that a node shares with others, with its view of each. Bounded: without room for one more key, a view
-/// that has been idle for long goes.
+/// The keys that a node shares with others, with its view of each. Bounded: without room for one more key, a view that
+/// has long been idle is dropped.
 ///
 /// A decision locks one key, as the task that talks to the store does.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Kept {
     pub(super) local_view: LocalView,
     used: Timestamp,
     pub(super) is_listed: bool,
-    /// All nodes together ask for so much that each of them has to share the key.
+    /// All nodes together use the key so much that each of them has to share it.
     pub(super) is_crowded: bool,
 }
 
@@ -93,7 +93,7 @@ impl SharedKeys {
         self.views.at(key).get().map(|kept| read(&mut kept.local_view))
     }
 
-    /// A copy of what is held of a key, under these terms. None if their mode is another one.
+    /// A copy of what is held of a key, under these terms. None if their mode differs.
     pub(super) fn copy(&self, key: Key, share: &Share) -> Option<LocalView> {
         let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
         local_view.follow(share).then_some(local_view)

@@ -19,7 +19,8 @@ use crate::base::{Timestamp, date::around};
 use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
-/// The memory of the demand of a key: some of the usual periods, so that a node that stops asking soon stops wanting.
+/// The memory of the demand of a key: some of the usual periods, so that the demand of a node that stops asking soon
+/// fades.
 const MEMORY_S: f64 = 1.0;
 
 /// All credits together are at most this part of the quota: as much as may stay unused, since the store keeps it back.
@@ -39,7 +40,7 @@ const IDLE_S: f64 = 1.0;
 /// The least time between two messages: how often the task that talks to the store looks for them.
 const PAUSE_S: f64 = 0.005;
 
-/// The least time until a node asks again for what is spent. A shorter period of the operator's does not hurry it.
+/// The least time until a node asks again for what is spent. A shorter configured period does not shorten it.
 const SPENT_PAUSE_S: f64 = 0.1;
 
 /// A node asks for more once it holds less than this part of the demand of a period and a round trip: the answer comes
@@ -48,7 +49,7 @@ const SPENT_PAUSE_S: f64 = 0.1;
 const LOW: f64 = 0.5;
 
 /// It is then filled to this part of it, a little more than the demand, which varies. The same runs with 1, 1.25 and 2:
-/// 410, 330 and 250 messages a second; more in the hand is more to be lost with a node.
+/// 410, 330 and 250 messages a second; the more a node holds, the more is lost with it.
 const FULL: f64 = 1.25;
 
 /// What a node holds of the quota of one key. Times are seconds since its first request.
@@ -252,7 +253,7 @@ impl LeaseView {
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s() + plan.round_trip_s);
-        // A node that is hardly asked holds one or two requests.
+        // A node with hardly any requests holds one or two.
         if self.hand < LOW * ahead + 1.0 { (FULL * ahead + 2.0 - self.hand).ceil().max(0.0) } else { 0.0 }
     }
 }

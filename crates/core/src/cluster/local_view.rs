@@ -7,7 +7,7 @@ use crate::cluster::{Answer, Arguments, CountView, LeaseView, LocalView, Share, 
 use crate::law::{Judgement, Used};
 
 impl LocalView {
-    /// What a node holds of a key of which it has let through so many requests unreported.
+    /// What a node holds of a key after it has admitted this many requests without reporting them.
     pub(super) fn new(
         share: &Share,
         situation: &Situation<'_>,
@@ -23,7 +23,7 @@ impl LocalView {
         }
     }
 
-    /// Goes on under these terms. False if an edit has changed the mode of the SLO: then nothing of it is of use.
+    /// Continues under these terms. False if an edit has changed the mode of the SLO: then none of it can be used.
     pub(super) fn follow(&mut self, share: &Share) -> bool {
         match (self, share) {
             (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = *gcra,
@@ -68,7 +68,7 @@ impl LocalView {
         }
     }
 
-    /// Charges a request that was refused and passes all the same. Only a rate can go into debt.
+    /// Charges a request that was refused but passes anyway. Only a rate can go into debt.
     pub(super) fn go_into_debt(&mut self, situation: &Situation<'_>, cost: f64, now: Timestamp) {
         match self {
             LocalView::Rate((gcra, view)) => view.go_into_debt(&situation.plan(gcra), cost, now),
@@ -130,9 +130,9 @@ impl LocalView {
         }
     }
 
-    /// Takes up the answer to its words, and returns whether the demand leaves no room for requests that nodes let
-    /// through unreported. Updates and answers of another mode tell nothing of this one, and none are unreported under
-    /// a lease.
+    /// Applies the answer to its arguments, and returns whether the demand leaves no room for requests that nodes let
+    /// through unreported. Updates and answers of another mode say nothing about this one, and none are unreported
+    /// under a lease.
     pub(super) fn reply(
         &mut self,
         situation: &Situation<'_>,
@@ -158,7 +158,7 @@ impl LocalView {
         }
     }
 
-    /// Notes that words did not reach the store. Those of another mode are none of its own.
+    /// Notes that an update did not reach the store. One of another mode is not its own.
     pub(super) fn lost(&mut self, arguments: &Arguments) {
         match (self, arguments) {
             (LocalView::Rate((_, view)), Arguments::Rate(message)) => view.lost(message),
@@ -188,7 +188,7 @@ impl LocalView {
 }
 
 impl Arguments {
-    /// Whether the store had forgotten the key, and has learnt it from these words. Only a rate is restored.
+    /// Whether the store had forgotten the key, and has learnt it from these arguments. Only a rate is restored.
     pub fn restores(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Arguments::Rate(message), Answer::Rate(reply)) => {

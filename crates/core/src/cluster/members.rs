@@ -34,14 +34,14 @@ pub enum Presence {
 /// How long a node counts without a heartbeat: three of them, one a second, may be lost.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 
-/// How long the key secret outlives the last node: nodes that are all stopped for a night's work find it again.
+/// How long the key secret outlives the last node: nodes that are all stopped overnight find it again.
 pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
-/// The longest name of a node that is taken up.
+/// The longest name of a node that is accepted.
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Member {
-    /// Reads the words of a node. None if they are too long or not those of a slowlane.
+    /// Reads the arguments of a node. None if they are too long or not those of a slowlane.
     pub fn read(arguments: &[u8]) -> Option<Member> {
         let member: Member = serde_json::from_slice(arguments).ok()?;
         member.is_within_bounds().then_some(member)
@@ -58,7 +58,7 @@ impl Member {
     }
 }
 
-/// A heartbeat: what a node sends to the store, beside its keys.
+/// A heartbeat: what a node sends to the store besides its keys.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Beat {
     pub member: Member,

@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     /// Judges a request under shared terms, and writes it into its entry and what is held of its key. None: the node
-    /// has no room for its key, or the store is silent and the terms cannot go on without it.
+    /// has no room for its key, or the store is silent and the terms do not work without it.
     pub fn judge(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
         let &Arrival { now, cost, .. } = arrival;
         self.judge_with(share, entry, arrival, |situation, begin| {
@@ -120,7 +120,7 @@ impl Cluster {
         Some(judgement)
     }
 
-    /// Whether nothing passes, also nothing of keys that the others need not know of. A part of a quota that is leased
+    /// Whether nothing passes, not even under keys that the others need not know of. A part of a quota that is leased
     /// already is this node's alone.
     pub fn is_closed(&self, share: &Share) -> bool {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
@@ -151,7 +151,7 @@ impl Cluster {
         LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
-    /// Charges a request that it refuses and that passes all the same. False if it is a matter of this node alone.
+    /// Charges a request that it refuses but that passes anyway. False if it is a matter of this node alone.
     pub fn add_debt(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
@@ -207,7 +207,7 @@ impl Cluster {
         updates
     }
 
-    /// Forgets what is held of keys that nobody has asked about for long.
+    /// Forgets keys that have not been asked about for a long time.
     pub fn sweep(&self, now: Timestamp) {
         self.keys.views.sweep(now);
     }

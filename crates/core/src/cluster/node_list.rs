@@ -12,7 +12,7 @@ const NODES_MAX: usize = 1_000;
 /// The most crowded keys: ten heartbeats full.
 const CROWDED_MAX: usize = 10_000;
 
-/// A key is crowded for so long after a node has said so. Nodes say so once a second, and one of them may be lost.
+/// A key is crowded for this long after a node has said so. Nodes say so once a second, and one of them may be lost.
 const CROWDED: Duration = Duration::from_secs(2);
 
 /// The nodes that are present, and what all of them have in common.

@@ -49,10 +49,10 @@ impl Plan {
     pub const AHEAD_MAX_S: f64 = 10.0;
 
     /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten. After six
-    /// of the longest memories, a four hundredth of it is left.
+    /// of the longest memories, one four-hundredth of it is left.
     pub const KEPT_S: f64 = 30.0;
 
-    /// The plan of a law that so many nodes share.
+    /// The plan of a law that this many nodes share.
     pub fn new(gcra: &Gcra, settings: &Settings, nodes: u32) -> Plan {
         let slot_s = gcra.slot().as_secs_f64();
         let &Settings { period, silent_after, on_silence, .. } = settings;

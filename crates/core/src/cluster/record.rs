@@ -117,8 +117,8 @@ const YOUNG_S: f64 = 2.0;
 /// and two seconds at most until a connection is given up.
 const RETURN_S: f64 = 2.0;
 
-/// A node that knows a record for so much longer than the store does, knows what the store has forgotten. A slow answer
-/// makes a difference, too, of the half second at most after which a node takes the store for silent.
+/// A node that has known a record for this much longer than the store has, knows what the store has forgotten. A slow
+/// answer makes a difference, too: at most the half second after which a node considers the store silent.
 const LONGER_S: f64 = 1.0;
 
 impl Record {
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(ahead_s(record.merge(&message(0.5, 1.0), 103.0)), 0.6);
     }
 
-    /// A store that was stopped takes up a message from then, and has no record any more. Nodes then come back with
-    /// what they owe: that is all that counts.
+    /// A store that was stopped receives a message from that time, and no longer has the record. Nodes then come back
+    /// with what they owe: that is all that counts.
     #[test]
     fn debts_are_not_added_to_what_a_late_message_taught() {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };

@@ -37,7 +37,7 @@ impl Due {
         self.updates.is_empty() && self.beat.is_none() && self.blocks.is_none()
     }
 
-    /// Whether a store can reckon with all of it: it may come from an unauthenticated client.
+    /// Whether a store can calculate with all of it: it may come from an unauthenticated client.
     fn is_within_bounds(&self) -> bool {
         self.updates.iter().all(|update| update.arguments.are_within_bounds())
             && self.beat.as_ref().is_none_or(Beat::is_within_bounds)
@@ -45,7 +45,7 @@ impl Due {
 }
 
 impl Response {
-    /// Whether it answers all of this, with numbers that a node can reckon with.
+    /// Whether it answers all of this, with numbers that a node can calculate with.
     pub fn fits(&self, due: &Due) -> bool {
         let response = self.answers.iter().zip(&due.updates);
         (self.answers.len(), self.membership.is_some(), self.blocks.is_some())
@@ -69,7 +69,7 @@ pub struct StoreServer {
 }
 
 impl StoreServer {
-    /// The epoch tells the blocks of this run from those of another one.
+    /// The epoch distinguishes the blocks of this run from those of another.
     pub fn new(epoch: String) -> StoreServer {
         StoreServer {
             records: Records::new(RECORDS_MAX),
@@ -79,7 +79,7 @@ impl StoreServer {
         }
     }
 
-    /// Takes up what a node sends. None if a number or a text of it is beyond all reason: then nothing counts.
+    /// Takes up what a node sends. None if one of its numbers or texts is out of all bounds: then nothing counts.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;

@@ -44,8 +44,8 @@ const BELIEVED: f64 = 0.7;
 /// 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
-/// The store's sums have faded meanwhile. For so many of their memories, no lower demand of the others is believed:
-/// after one, a sum that began anew holds 63 % of the demand.
+/// The store's sums have faded meanwhile. For this many of their memories, no lower demand of the others is believed:
+/// after one, a sum that started again holds 63 % of the demand.
 const FADED: f64 = 1.0;
 
 /// The others have sent what they owe half a period ago, on average: they send once in a period, each at a moment of
@@ -61,8 +61,8 @@ const SHARE_MIN: f64 = 0.02;
 /// moved +6, +10, +13 and +14 %; worst at 50 ms when 100 clients become 400 +35, +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
-/// News may be sent after this time already. Runs with 2, 5, 20 and 50 ms: worst of a load that moves each second +7,
-/// +8, +11 and +16 %; worst when cold +16, +17, +18 and +36 %.
+/// News may be sent as soon as this time has passed. Runs with 2, 5, 20 and 50 ms: worst of a load that moves each
+/// second +7, +8, +11 and +16 %; worst when cold +16, +17, +18 and +36 %.
 const NEWS_AFTER_S: f64 = 0.005;
 
 /// It is news if a node is asked more often than expected: by [`NEWS_FACTOR`] and this many requests, which come by
@@ -190,7 +190,7 @@ impl View {
         }
     }
 
-    /// A view of a key of which this node has let through so many requests unreported.
+    /// A view of a key after this node has admitted this many requests without reporting them.
     pub fn owing(plan: &Plan, unreported: f64, now: Timestamp) -> View {
         let view = View::new(plan, now);
         let allowance = (view.allowance - unreported).max(0.0);
@@ -236,7 +236,7 @@ impl View {
         self.unsent += cost;
     }
 
-    /// A request while the store is silent: it goes at the pace of the own share.
+    /// A request while the store is silent: it is paced by this node's own share.
     fn judge_alone(&mut self, plan: &Plan, slots_s: f64, now_s: f64) -> Result<Duration, Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);
@@ -251,7 +251,7 @@ impl View {
         Ok(duration(delay_s))
     }
 
-    /// Charges a request that was refused and passes all the same. The debt is bounded.
+    /// Charges a request that was refused but passes anyway. The debt is bounded.
     pub fn go_into_debt(&mut self, plan: &Plan, cost: f64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let deepest_s = now_s + plan.cap_s() + Plan::AHEAD_MAX_S;
@@ -279,7 +279,7 @@ impl View {
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
 
-    /// The TAT less now: how long a request of no cost would wait. Negative: the time of the tokens that are left.
+    /// The TAT minus now: how long a request of no cost would wait. Negative: the time of the tokens that are left.
     fn ahead_s(&self, now: Timestamp) -> f64 {
         self.tat_s - self.exchange.seconds(now)
     }
@@ -313,7 +313,7 @@ impl View {
             && self.ahead_s(now) <= 0.0
     }
 
-    /// Whether a message would be more than the usual one of a period.
+    /// Whether a message would say more than the usual one of a period.
     fn has_news(&self, now: Timestamp) -> bool {
         let since_s = self.exchange.seconds(now) - self.exchange.reported_s;
         self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s

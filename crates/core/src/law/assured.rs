@@ -9,8 +9,8 @@
 //! charged: while the SLOs above have room, the bucket fills. A key that never asks for more than that is never delayed
 //! or refused by an SLO above.
 //!
-//! HTB of Linux has the same idea as `rate` beside `ceil`. There a class spends its own tokens first. Here it spends
-//! them only when its parent has none, so a key has state only while its parent is in debt.
+//! Linux's HTB has the same idea: `rate` next to `ceil`. There a class spends its own tokens first. Here it spends them
+//! only when its parent has none, so a key has state only while its parent is in debt.
 //!
 //! The state is `paid_at`, in nanoseconds, in a row of its own.
 
@@ -80,7 +80,7 @@ impl Assured {
         self.gcra.memory()
     }
 
-    /// The assured rate of one of so many nodes.
+    /// The assured rate of one of `nodes` nodes.
     pub fn split(&self, nodes: u32) -> Assured {
         Assured { gcra: self.gcra.split(nodes), ..*self }
     }

@@ -1,4 +1,4 @@
-//! What a key has beside its row: the memory of its law, or its open tickets. Most keys have neither.
+//! What a key has besides its row: the memory of its law, or its open tickets. Most keys have neither.
 
 use serde::{Deserialize, Serialize};
 

@@ -22,7 +22,7 @@ impl Bucket {
         Bucket { slot_ns, burst_ns: slot_ns.saturating_mul(u64::from(objective.burst)) }
     }
 
-    /// The bucket of one of so many nodes: it fills at a part of the rate, and holds the whole burst.
+    /// The bucket of one of `nodes` nodes: it fills at a part of the rate, and holds the whole burst.
     pub(super) fn split(&self, nodes: u32) -> Bucket {
         let slower = |ns: u64| ns.saturating_mul(u64::from(nodes.max(1)));
         Bucket { slot_ns: slower(self.slot_ns), burst_ns: slower(self.burst_ns) }

@@ -50,7 +50,7 @@ struct Sharer {
     last: u64,
 }
 
-/// The numbers of an SLO. A calendar of another plan begins anew.
+/// The numbers of an SLO. A calendar of another plan starts again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) slot_ns: u64,
@@ -103,7 +103,7 @@ pub(super) struct Offer {
     pub(super) place: Option<Place>,
     tokens: u32,
     wanted: u32,
-    /// Its sharer is one that tokens and slots are kept for.
+    /// Its sharer is one for which tokens and slots are kept.
     is_kept_for: bool,
     from: u64,
     /// The slots that it may take, as bits of a word.
@@ -133,11 +133,12 @@ const ALL: u64 = u64::MAX;
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Brings the calendar to `now`. One of another plan begins anew, from a bucket whose debt is paid at `paid_at_ns`.
+    /// Brings the calendar to `now`. A calendar of another plan starts again, from a bucket whose debt is paid at
+    /// `paid_at_ns`.
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
-        // After a small step back of the clock, wait. After one beyond the longest delay, begin anew.
+        // After a small step back of the clock, wait. After one beyond the longest delay, start again.
         let begun_at = self.start_ns(&self.clock, self.clock.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {

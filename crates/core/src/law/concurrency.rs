@@ -14,7 +14,7 @@
 //! least three quarters of the lease: make the lease a third longer than the longest request. Rate and burst play no
 //! part, except that `max` defaults to the burst.
 //!
-//! A denied client is told to come back after a second, as nobody knows when a request will end.
+//! A denied client is told to come back after a second, because the end of a request cannot be foreseen.
 //!
 //! The state is the number of the quarter, and four counts of 16 bits.
 
@@ -106,7 +106,7 @@ impl Rule for Concurrency {
         true
     }
 
-    /// An end after the lease changes nothing: the request counts no more.
+    /// An end after the lease changes nothing: the request no longer counts.
     fn end(&self, entry: &mut Entry, gone: &Admission) -> u32 {
         let counts = self.counts(&entry.state, gone.now);
         let back = self.number(gone.now).wrapping_sub(self.number(gone.due));

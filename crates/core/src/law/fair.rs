@@ -24,7 +24,7 @@
 //! A decision walks through the words of the slots, and through the sources. A denied one does so twelve times at
 //! most, to find its `Retry-After`. tests/bench/README.md has the worst case.
 //!
-//! It costs memory beside the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
+//! It costs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
 //! there are at most `sources_max`. Without that memory it judges as `pace`, whose state it keeps in the entry. A
 //! source beyond `sources_max` is treated as one with requests waiting.
 

@@ -267,7 +267,7 @@ impl Gcra {
         }
     }
 
-    /// The law of one of so many nodes.
+    /// The law of one of `nodes` nodes.
     pub(super) fn split(&self, nodes: u32) -> Gcra {
         Gcra { bucket: self.bucket.split(nodes), ..*self }
     }

@@ -78,7 +78,7 @@ registry! { $
     "sketch" => Sketch(Sketch::from_options),
 }
 
-/// What is asked of a law more rarely than to judge.
+/// The methods of a law that are called less often than `judge`.
 impl Deref for Law {
     type Target = dyn Rule;
 
@@ -167,7 +167,7 @@ impl Law {
         of_each!(self, rule => rule.explain(rate, entry, aux, arrival))
     }
 
-    /// The law of one of so many nodes that split the rate evenly. The burst stays whole. A law that nodes cannot share
+    /// The law of one of `nodes` nodes that split the rate evenly. The burst stays whole. A law that nodes cannot share
     /// stays as it is.
     pub fn split(mut self, nodes: u32) -> Law {
         match &mut self {

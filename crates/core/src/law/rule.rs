@@ -9,9 +9,8 @@ use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
 ///
-/// No method has an effect beside the entry and the auxiliary state that it is given. The defaults suit a
-/// bucket that passes or denies, forgets at once and needs no auxiliary state. A
-/// [`Law`](crate::law::Law) derefs to the rule in it.
+/// No method affects anything but the entry and the auxiliary state that it is given. The defaults suit a bucket that
+/// passes or denies, forgets at once and needs no auxiliary state. A [`Law`](crate::law::Law) derefs to the rule in it.
 pub trait Rule {
     /// Judges one request, and writes it into the entry and the auxiliary state. Only `Fixed` is asked about a cost of
     /// 0.

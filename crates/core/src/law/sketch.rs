@@ -1,4 +1,4 @@
-//! `sketch`: `sliding-window` on estimated counts, for keys that clients choose without end.
+//! `sketch`: `sliding-window` on estimated counts, for unbounded keys.
 //!
 //! ```text
 //! N        = rate * window
@@ -60,7 +60,7 @@ pub struct Sketch {
     pub shape: Shape,
     pub error: f64,
     pub confidence: f64,
-    /// A request beyond the rate is a matter of the SLOs that `also=` adds.
+    /// A request beyond the rate is decided by the SLOs that `also=` adds.
     pub is_first_stage: bool,
 }
 

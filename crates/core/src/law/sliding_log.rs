@@ -7,10 +7,10 @@
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". It is exact:
 //! it refuses only the requests that would make more than N in some time of one window. The burst plays no part.
 //!
-//! It costs eight bytes beside the entry for each admission of the last window. That is at most N of them, and N is
+//! It costs eight bytes besides the entry for each admission of the last window. That is at most N of them, and N is
 //! bounded when the SLO is read. Without memory for the log it judges as `sliding-window`, and keeps that law's state
-//! in the entry at all times. A log that begins anew is incomplete for one window. Until then a request must pass
-//! both laws.
+//! in the entry at all times. A log that begins anew is incomplete for one window. Until then a request must pass both
+//! laws.
 
 use std::time::Duration;
 

@@ -8,6 +8,6 @@ pub struct Used {
     /// Requests that count at this moment.
     pub requests: u32,
     pub limit: u32,
-    /// When none of them counts any more. None: none counts now.
+    /// When none of them counts any longer. None: none counts now.
     pub resets_at: Option<Timestamp>,
 }

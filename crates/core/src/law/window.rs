@@ -69,7 +69,7 @@ impl Window {
         format!("N {} ({rate} in {})", self.limit, option(self.window_ns))
     }
 
-    /// The window of one of so many nodes: an equal part of the limit, one request at least.
+    /// The window of one of `nodes` nodes: an equal part of the limit, one request at least.
     pub(super) fn split(&self, nodes: u32) -> Window {
         Window { limit: (self.limit / nodes.max(1)).max(1), ..*self }
     }

@@ -1,4 +1,4 @@
-//! Pace without a question: HAProxys keep it by rules of their own, and slowlane pushes the limits.
+//! Limits without a query: HAProxys enforce them by rules of their own, and slowlane pushes them.
 //!
 //! ```text
 //! HAProxy: table slowlane_pace      key, admitted, denied ─▶ Proxy::counted ─▶ Throttle::charge     one entry for all

@@ -1,6 +1,6 @@
 //! The names of the table pairs, and the fields of their keys.
 
-/// The table that HAProxy counts in: an own clock, admissions, denials.
+/// The table that HAProxy counts in: its own clock, admissions, denials.
 pub const PACE: &str = "slowlane_pace";
 
 /// The table of the limits that slowlane pushes.
@@ -24,7 +24,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The pair of a counting table. `first`: the fields of the pair whose name has none. None: it is no table of ours.
+    /// The pair of a counting table. `first`: the fields of the pair whose name has none. None: it is not one of our
+    /// tables.
     ///
     /// ```
     /// use slowlane_core::peers::Pair;

@@ -14,8 +14,8 @@ use crate::throttle::{ProxyLimits, Throttle};
 /// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
 pub const KEYS_MAX: usize = 100_000;
 
-/// Keys without a limit take a place only while fewer than one in so many places are taken: clients can make up as many
-/// as they like, and nothing is pushed for them.
+/// Keys without a limit take a place only while fewer than one in this many places are taken: clients can make up as
+/// many as they like, and nothing is pushed for them.
 const WITHOUT_LIMIT: usize = 2;
 
 /// The most tables of one proxy: a policy has fewer lookups.
@@ -30,15 +30,15 @@ const PACE_EXPIRE: Duration = Duration::from_secs(60);
 /// A limit update is repeated this often in its life. HAProxy pays for each of them as for a part of a request.
 const REPEATS: u32 = 2;
 
-/// A key without requests for so long, whose bucket is full, gets no more pushes until its next one.
+/// A key without requests for this long, whose bucket is full, gets no more pushes until its next one.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// X is pushed only if it is this much later than the proxy's own clock, and one slot at least. Its news take that
+/// X is pushed only if it is this much later than the proxy's own clock, and one slot at least. Its updates take that
 /// long.
 const LATER: Duration = Duration::from_millis(1);
 
-/// After the first limit update of a key, requests may still pass unpaced for so long: the limit update is on its way,
-/// and so are counts.
+/// After the first limit update of a key, requests may still pass unpaced for this long: the limit update is on its
+/// way, and so are counts.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
 
 /// One HAProxy that enforces limits locally.
@@ -85,7 +85,7 @@ struct Known {
 /// The last limit update of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    /// None: the key is none of this table's any more.
+    /// None: the key no longer belongs to this table.
     pub limits: Option<ProxyLimits>,
     pub numbers: Numbers,
     pub at: Timestamp,
@@ -156,7 +156,7 @@ impl Proxy {
         self.is_beginning = false;
     }
 
-    /// Notes that the proxy may know no limit update any more.
+    /// Notes that the proxy may have lost all limit updates.
     pub fn forget_updates(&mut self) {
         let known = self.tables.values_mut().flat_map(|table| table.keys.values_mut());
         known.for_each(|known| known.pushed = None);
@@ -176,7 +176,7 @@ impl Proxy {
     }
 
     /// Takes up the counts of a key: charges what is new, and adds to `pushes` what the proxy has to know at once.
-    /// None: it is no table of ours, or there is no room for the key.
+    /// None: it is not one of our tables, or there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -244,8 +244,8 @@ impl Proxy {
         Some(Count { admitted: news[0], denied: news[1], throttled })
     }
 
-    /// Adds to `pushes` what is due: limit updates that would end, or are no longer true. Forgets keys that the proxy
-    /// has forgotten. Call it several times a second.
+    /// Adds to `pushes` what is due: limit updates that would expire, or are no longer correct. Forgets keys that the
+    /// proxy has forgotten. Call it several times a second.
     pub fn due(&mut self, throttle: &Throttle, moment: Moment, pushes: &mut Vec<LimitPush>) {
         let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
         let (policy, mut keys) = (throttle.policy(), 0);

@@ -21,7 +21,7 @@ const UNLIMITED: u64 = 1;
 /// In place of tau, if the slot is 0: the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits that a proxy can keep: a bucket that does not fit its clock has to be asked.
+/// The limits that a proxy can keep: for a bucket that does not fit its clock, it has to ask.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,

@@ -42,8 +42,8 @@ impl Policy {
         (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
     }
 
-    /// What is wrong with the chains from an SLO, if the lookups from `first` on may answer. A fault comes before a
-    /// doubt.
+    /// What is wrong with the chains from an SLO, if the lookups from `first` on may answer. An error comes before a
+    /// warning.
     fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
         let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());
         let mut warning = None;

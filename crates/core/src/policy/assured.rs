@@ -57,7 +57,7 @@ impl Policy {
     /// Adds a warning for each lookup whose SLOs are sure to have less than is assured below them.
     ///
     /// Every key with an assured rate that its map is sure to give counts once. The SLOs above count with every key
-    /// that they can have. Where either is endless, as with networks, nothing can be proved, and nothing is said.
+    /// that they can have. Where either is unbounded, as with networks, nothing can be proved, and there is no warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
@@ -134,8 +134,8 @@ mod tests {
         let reported = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
         let too_much = |assured: &str, rate: &str| {
             format!(
-                "slo.map:2: {assured}/s are assured to the keys whose also=owner, and the SLOs of that map have {rate}/s: \
-                 assure less, or raise their rates"
+                "slo.map:2: the keys with also=owner are assured {assured}/s in all, and the SLOs of that map have \
+                 {rate}/s: assure less, or raise their rates"
             )
         };
         assert_eq!(reported(10, "acme 1001\n"), "", "ten sites of 10/s have 100/s");

@@ -27,8 +27,8 @@ pub enum BlockTargetError {
     #[error("{name} {value:?}: expected a host, like shop.example")]
     Host { name: String, value: String },
     #[error(
-        "blocks use {SHAPES_MAX} distinct sets of fields already, the most: networks of another length are another set; \
-         `slowlane block rm` makes room"
+        "blocks use {SHAPES_MAX} distinct sets of fields already, the most: a network of another length makes \
+         another set; `slowlane block rm` makes room"
     )]
     TooManyShapes,
     #[error(

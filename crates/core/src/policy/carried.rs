@@ -22,7 +22,7 @@ impl Missing {
     /// Notes the fields that requests carry.
     #[inline]
     pub(super) fn note<'v, 'a: 'v>(&self, requests: impl Iterator<Item = Values<'v, 'a>>) {
-        // Mostly none is missing. Then this word is only read, and every core has its copy.
+        // Usually none is missing. Then this word is only read, and every core has its copy.
         let missing = self.0.load(Relaxed);
         if missing != 0 {
             let carried = requests.fold(0, |carried, values| carried | values.carried(missing & !carried));

@@ -1,4 +1,4 @@
-//! Lines of a map that are valid, and hardly what was meant.
+//! Lines of a map that are valid, but probably unintended.
 
 use std::net::IpAddr;
 
@@ -118,9 +118,9 @@ mod tests {
         for (fields, method, line, expected) in [
             (&["website"][..], Method::Str, "\"shop.example\" 2001", "has quotes, which are part of the key"),
             (&["website"], Method::Str, "'shop.example' 2001", "has quotes, which are part of the key"),
-            (&["website"], Method::Str, "*.example.com 2001", "str takes * for an ordinary character"),
-            (&["website"], Method::End, "*.example.com 2001", "end takes * for an ordinary character"),
-            (&["path"], Method::Beg, "/api/* 2001", "beg takes * for an ordinary character"),
+            (&["website"], Method::Str, "*.example.com 2001", "str treats * as an ordinary character"),
+            (&["website"], Method::End, "*.example.com 2001", "end treats * as an ordinary character"),
+            (&["path"], Method::Beg, "/api/* 2001", "beg treats * as an ordinary character"),
             (&["source", "website"], Method::Ip, "::/0+*.example.com 5001", "ip takes * for an ordinary"),
             (&["owner"], Method::Str, "acme=1001", "put a blank before the SLO instead of ="),
             (&["owner"], Method::Str, "acme:1001", "put a blank before the SLO instead of :"),

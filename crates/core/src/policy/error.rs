@@ -126,8 +126,8 @@ pub enum PolicyErrorKind {
     )]
     TooManyLines(usize),
     #[error(
-        "the expressions of this map are too many, or too complex: the first {taken} of {lines} take all the memory and time \
-         that a map may have; {{ }} and .* cost most"
+        "this map has too many expressions, or too complex ones: the first {taken} of {lines} take all the memory and \
+         time that a map may have; {{ }} and .* cost most"
     )]
     Regexes { taken: usize, lines: usize },
 }

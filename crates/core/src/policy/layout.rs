@@ -184,7 +184,7 @@ impl Layout {
     /// Replaces the lookups. The first whose map answers decides.
     ///
     /// # Errors
-    /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that there is not.
+    /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that does not exist.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
         let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
         for lookup in &lookups {

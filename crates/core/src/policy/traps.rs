@@ -1,4 +1,4 @@
-//! Policies whose lines are valid, each by itself, and do something else than one reads.
+//! Policies whose lines are each valid, but together do something unexpected.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -88,7 +88,7 @@ impl Policy {
         }
     }
 
-    /// One client that goes on asking would shut out all others.
+    /// One client that keeps asking would shut out all others.
     fn warn_of_shared_blocks(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| slo.block.is_some()) {
             let places = self.key_places(slo.id);
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(reported_with(&own, &slos), [""; 0], "a lookup reads it, so it is meant");
     }
 
-    /// One client that asks on and on would close the website for everybody.
+    /// One client that keeps asking would block the website for everybody.
     #[test]
     fn a_block_of_a_key_that_many_have_is_told() {
         let of = |id: u16, map: &str| {
@@ -255,7 +255,10 @@ mod tests {
         {
             let lines = of(id, &format!("192.0.2.1 {id}\n"));
             assert_eq!(lines.len(), 1, "{lines:?}");
-            assert!(lines[0].contains(&format!("block= shuts out all who share {what}")), "{lines:?}");
+            assert!(
+                lines[0].contains(&format!("block= shuts out all clients that share {what}")),
+                "{lines:?}"
+            );
         }
         for id in [3001, 4001, 5001] {
             assert_eq!(of(id, &format!("192.0.2.1 {id}\n")), [""; 0]);

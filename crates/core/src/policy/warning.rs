@@ -25,15 +25,15 @@ pub enum WarningKind {
     #[error("{0:?} has quotes, which are part of the key: write it without them")]
     Quotes(String),
     #[error(
-        "{key:?}: {method} takes * for an ordinary character: \".example.com\" with match = \"end\" stands for all \
-         names that end so"
+        "{key:?}: {method} treats * as an ordinary character: \".example.com\" with match = \"end\" matches all \
+         names with that ending"
     )]
     Wildcard { key: String, method: &'static str },
     #[error("{key:?} has no value, which names SLO 0: put a blank before the SLO instead of {separator}")]
     Joined { key: String, separator: char },
-    #[error("{0:?} has no value, which names SLO 0: write the id of an SLO behind it")]
+    #[error("{0:?} has no value, which names SLO 0: write the id of an SLO after it")]
     NoValue(String),
-    #[error("{0:?} is a network, and is compared as a text: networks belong into maps with match = \"ip\"")]
+    #[error("{0:?} is a network, and is compared as text: networks belong in maps with match = \"ip\"")]
     Network(String),
     #[error(
         "{0:?}: the # is part of the key: a comment needs a line of its own and begins in the first column"
@@ -45,28 +45,28 @@ pub enum WarningKind {
     )]
     Also { via: SloId, lookup: String, next: SloId },
     #[error(
-        "{assured}/s are assured to the keys whose also={lookup}, and the SLOs of that map have {rate}/s: assure less, \
-         or raise their rates"
+        "the keys with also={lookup} are assured {assured}/s in all, and the SLOs of that map have {rate}/s: \
+         assure less, or raise their rates"
     )]
     Assured { assured: String, rate: String, lookup: String },
     #[error(
-        "block= shuts out all who share {0}: one client that goes on asking closes it for all; leave block= out, or count \
+        "block= shuts out all clients that share {0}: one that keeps asking blocks all; leave block= out, or count \
          each client with a type that has the source"
     )]
     SharedBlock(String),
     #[error(
-        "SLO 0 is one bucket for all clients together, and a single one can use it up; for a bucket each, write three lines: \
-         `0 rate=unlimited` and `3001 burst=20 rate=10/s` in slo.map, `0.0.0.0/0 3001` in source.map, and for IPv6 also \
-         `::/0 3001`"
+        "SLO 0 is one bucket for all clients together, and a single client can use it up; for a bucket per \
+         client, write three lines: `0 rate=unlimited` and `3001 burst=20 rate=10/s` in slo.map, `0.0.0.0/0 3001` in \
+         source.map, and for IPv6 also `::/0 3001`"
     )]
     OneBucket,
     #[error("no map names SLO {ids}, so it has no effect: name it in {file}")]
     Unnamed { ids: String, file: String },
-    #[error("this line has IPv4 alone, so no client with an IPv6 address falls under it: add {0:?}")]
+    #[error("this line covers only IPv4, so no client with an IPv6 address falls under it: add {0:?}")]
     Ipv4Alone(String),
     #[error(
         "{by} answers for every {whom} first, so this map is never asked: put its lookup in front, or write also={also} \
-         behind the SLO of that line"
+         after the SLO of that line"
     )]
     NeverAsked { by: String, whom: &'static str, also: String },
     #[error(

@@ -4,10 +4,10 @@ use std::io;
 
 use thiserror::Error;
 
-/// A file that is no snapshot, or no whole one.
+/// A file that is not a snapshot, or not a whole one.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    #[error("it is no snapshot of slowlane")]
+    #[error("it is not a slowlane snapshot")]
     Foreign,
     #[error("it has the layout {0}, and this slowlane reads {1}")]
     Version(u16, u16),
@@ -17,7 +17,7 @@ pub enum SnapshotError {
     Damaged(u64),
     #[error("it is larger than {0} bytes, the most that this table and its auxiliary states can need")]
     Huge(u64),
-    #[error("it is of {0} later than the clock of this machine")]
+    #[error("its time is {0} ahead of this machine's clock")]
     Future(String),
     #[error(transparent)]
     Unreadable(io::Error),

@@ -91,7 +91,7 @@ impl<R: Read> Parts<R> {
     /// Reads the head.
     ///
     /// # Errors
-    /// It is no snapshot, one of another version, or one that has no head.
+    /// It is not a snapshot, has another version, or has no head.
     pub fn new(mut from: R) -> Result<Parts<R>, SnapshotError> {
         let (mut name, mut version) = ([0; NAME.len()], [0; 2]);
         from.read_exact(&mut name)?;
@@ -127,7 +127,7 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads to the end, to see whether all of it is whole. Only the end is decoded: the checksums tell the rest.
+    /// Reads to the end, to check that the snapshot is whole. Only the end is decoded: the checksums cover the rest.
     ///
     /// # Errors
     /// It is not.

@@ -15,7 +15,7 @@ use crate::throttle::Block;
 pub(super) enum Part {
     Head(Head),
     Rows(Vec<Row>),
-    /// What a key has beside its row, and the moment at which it expires.
+    /// What a key has besides its row, and the moment at which it expires.
     AuxState(Key, Timestamp, AuxState),
     Blocks(Vec<Block>),
     /// The number of parts before it.
@@ -69,7 +69,7 @@ impl Lifetime {
         Lifetime(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// What is left of it after some time. None: it is over.
+    /// What is left of it after some time. None: it has expired.
     pub(super) fn after(self, age: Duration) -> Option<Duration> {
         Duration::from_millis(self.0).checked_sub(age).filter(|left| !left.is_zero())
     }

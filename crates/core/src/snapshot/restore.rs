@@ -13,12 +13,12 @@ pub struct Restored {
     pub blocks: u64,
     /// Rows whose time was over.
     pub over: u64,
-    /// Auxiliary states and blocks whose time was over, or that found no room.
+    /// Auxiliary states and blocks that had expired, or that found no room.
     pub left_out: u64,
 }
 
 /// Puts a snapshot back into a throttle. The time since then counts as time: what has expired is left out. `keys`: its
-/// keys have the secret of this throttle; without it, only the blocks of operators mean anything.
+/// keys have the secret of this throttle; without it, only the blocks set by operators mean anything.
 ///
 /// # Errors
 /// The rest of the snapshot is not whole. What came before has been put back.

@@ -23,8 +23,8 @@ pub struct Saved {
 /// Writes the state of a throttle at `head.saved_at`. A shard is locked for a page at most, so no request waits for
 /// longer than for `show table`.
 ///
-/// An upgrade writes it in steps: first all keys without the blocks, then those that have `changed` since as they are
-/// now, and at last these with all blocks.
+/// An upgrade writes it in steps: first all keys without the blocks, then the keys that have `changed` since, as they
+/// are now, and finally these with all blocks.
 ///
 /// # Errors
 /// Those of `to`.

@@ -1,4 +1,5 @@
-//! A map by key that is bounded in count or in bytes, and spread over shards. Rounds remove the values that are over.
+//! A map by key that is bounded in count or in bytes, and spread over shards. Rounds remove the values that have
+//! expired.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +25,7 @@ const SWEPT_AT_ONCE: usize = 64;
 /// oldest of eight is among the oldest third in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
-/// A sweep makes a shard with so few values for its slots anew, with room for twice as many values. Otherwise it would
+/// A sweep rebuilds a shard with this few values for its slots, with room for twice as many values. Otherwise it would
 /// keep the memory of its busiest time.
 const EMPTY_AT: usize = 4;
 
@@ -47,8 +48,8 @@ pub trait Expiring {
 /// Values by key. Together they take at most the room that the map is made for. A value that finds no room is refused,
 /// or takes the place of one that has been [idle](Expiring::idle) for long.
 ///
-/// A value that is over stays until the next [sweep](BoundedMap::sweep), so that no request has to wait for the removal
-/// of others.
+/// A value that has expired stays until the next [sweep](BoundedMap::sweep), so that no request has to wait for the
+/// removal of others.
 ///
 /// ```
 /// use slowlane_core::{base::{Key, Timestamp}, table::{BoundedMap, Expiring}};
@@ -82,7 +83,7 @@ struct Shard<V> {
 }
 
 impl<V: Expiring> BoundedMap<V> {
-    /// The bytes of a value beside its heap memory, in a map that is bounded in bytes: two slots of a hash table for
+    /// The bytes of a value besides its heap memory, in a map that is bounded in bytes: two slots of a hash table for
     /// each value. A table that has just grown has 2.3.
     pub const PLACE_BYTES: usize = 2 * size_of::<(Key, V)>();
 
@@ -103,7 +104,8 @@ impl<V: Expiring> BoundedMap<V> {
         self.taken() == 0
     }
 
-    /// The room that all values take: their number or their bytes, with those that are over and not yet swept.
+    /// The room that all values take: their number or their bytes, including those that have expired and are not yet
+    /// swept.
     #[inline]
     pub fn taken(&self) -> usize {
         self.taken.load(Relaxed)
@@ -134,8 +136,8 @@ impl<V: Expiring> BoundedMap<V> {
         })
     }
 
-    /// Removes the values that are over: some slots of each shard, and then the next. A request that waits for a shard
-    /// so gets it before the sweep comes back.
+    /// Removes the values that have expired: some slots of each shard, and then the next. So a request that waits for a
+    /// shard gets it before the sweep comes back.
     pub fn sweep(&self, now: Timestamp) {
         let (mut from, mut is_done) = (0, self.is_empty());
         while !is_done {
@@ -192,7 +194,7 @@ pub struct Place<'m, V> {
 }
 
 impl<V: Expiring> Place<'_, V> {
-    /// The value, also if it is over. Its size must not change: that takes an [`update`](Place::update).
+    /// The value, even if it has expired. Its size must not change: that takes an [`update`](Place::update).
     #[inline]
     pub fn get(&mut self) -> Option<&mut V> {
         self.shard.values.get_bucket_mut(self.slot?).map(|(_, value)| value)
@@ -226,8 +228,7 @@ impl<V: Expiring> Place<'_, V> {
         has_room
     }
 
-    /// Writes to the value, if there is one, and gives back what it needs no longer of its room and of what was
-    /// reserved.
+    /// Writes to the value, if there is one, and gives back the room, also the reserved room, that it no longer needs.
     pub fn update<R>(&mut self, reserved: usize, write: impl FnOnce(&mut V) -> R) -> Option<R> {
         let map = self.map;
         let value = self.get()?;

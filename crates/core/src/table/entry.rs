@@ -8,7 +8,7 @@ use crate::table::freq_ctr::FreqCtr;
 /// A row as a reader of stick tables knows it, the same under every law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// State of the law; only the law gives it a meaning.
+    /// State of the law; it has a meaning only for that law.
     pub state: State,
     /// Requests asked about since the entry was created. It wraps at 32 bits, as in a stick table.
     pub http_req_cnt: u32,
@@ -33,7 +33,7 @@ impl Entry {
     }
 }
 
-/// Memory of a law beside the columns: a moment and a count, or three counts. A fresh entry holds zeros.
+/// Memory of a law besides the columns: a moment and a count, or three counts. A fresh entry holds zeros.
 ///
 /// Three words of 32 bits leave no gap in a row, so a row fits one cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

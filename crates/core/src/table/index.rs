@@ -6,7 +6,7 @@ use crate::table::spread::Spread;
 /// At most four fifths full. On average a key is then two slots from home, usually in one cache line.
 const FULL_FIFTHS: usize = 4;
 
-/// The longest distance from home that a slot can tell. No secret spread brings a key that far in practice.
+/// The longest distance from home that a slot can record. No secret spread brings a key that far in practice.
 const FAR: usize = 0xFF;
 
 /// The memory of a slot. The system hands out zeroed memory, and backs it only when it is written to.
@@ -46,7 +46,7 @@ impl Slot {
 
 /// Open addressing with linear probing, where a key far from home takes the slot of one that is nearer to its own
 /// (Robin Hood hashing; Celis, 1986). Distances then stay short while the array is nearly full. A removal leaves no
-/// mark: the entries behind it move up. So no request ever pays for a clean-up.
+/// mark: the entries after it move up. So no request ever pays for a clean-up.
 ///
 /// ```text
 /// slots: │ … │ a │ b │ c │   │ …      home of a tag: tag * slots / 2^32, so homes stand in order
@@ -211,7 +211,7 @@ mod tests {
         // Each compares a million times.
         #![proptest_config(ProptestConfig::with_cases(8))]
 
-        /// All keys have one home, the first slot or the last one, so most are further away than a slot can tell.
+        /// All keys have one home, the first slot or the last one, so most are further away than a slot can record.
         #[test]
         fn distances_beyond_a_slots_range_are_no_harm(
             steps in prop::collection::vec((0u64..500, prop::bool::weighted(0.9)), 500..900),
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// All keys have one home in the middle, so the last ones are further away than a slot can tell.
+    /// All keys have one home in the middle, so the last ones are further away than a slot can record.
     #[test]
     fn keys_far_from_home_are_found_until_they_are_removed() {
         const KEYS: u32 = 400;

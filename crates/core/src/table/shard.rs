@@ -292,7 +292,7 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
-    /// Gives a key the entry that it had, with the same expiry. It stands behind the rows of its class, though it may
+    /// Gives a key the entry that it had, with the same expiry. It is placed after the rows of its class, though it may
     /// expire before them: it may then be evicted later than others, or cleared away later.
     pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         *self.entry(key, now, left) = entry;

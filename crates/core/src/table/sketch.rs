@@ -39,8 +39,8 @@ pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
 
-/// Windows in which every cell that rests is cleared once. An eighth of the epochs: a cell is never near half of them
-/// behind, where it would look like one that is ahead.
+/// The number of windows in which every resting cell is cleared once: an eighth of the epochs. A cell is then never
+/// almost half of them behind, where it would look like one that is ahead.
 const CLEARED_IN: u64 = 1 << (EPOCH_BITS - 3);
 
 /// How far the clock of one thread may be behind that of another. A step of the clock is longer.
@@ -124,8 +124,8 @@ impl Sketch {
     /// Gives `judge` the counts of a key, and adds the cost to them if it says so. Returns the moment for which it was
     /// counted: `now`, or the beginning of the latest window if the clock of this thread is behind.
     ///
-    /// `judge` is asked a second time if another thread has counted meanwhile. Its last word holds, so no two requests
-    /// get the same place.
+    /// `judge` is asked a second time if another thread has counted meanwhile. Its last answer counts, so no two
+    /// requests get the same place.
     #[inline]
     pub fn with<R>(
         &self,
@@ -177,7 +177,7 @@ impl Sketch {
     /// Adds the cost to a window, and returns the counts before, in the window that was seen.
     #[inline]
     fn add(&self, key: Key, cost: u32, at: Seen, seen: Seen) -> Seen {
-        // The count of a window that is over only grows, so what was seen of it holds.
+        // The count of a past window only grows, so what was seen of it remains true.
         let prev = if seen.window == at.window { seen.prev } else { COUNT_MAX };
         self.places(key).fold(Seen { prev, curr: COUNT_MAX, ..seen }, |seen, place| {
             seen.least(self.update(place, |cell| Some(cell.with(cost, at.window))))
@@ -253,7 +253,7 @@ impl Sketch {
                 let first = from % CLEARED_IN * each;
                 self.update_all(first..first + passed * each, |cell| cell.is_over(to).then_some(Cell(0)));
             }
-            // So much later, 20 bits do not tell how old a cell is. Requests that other threads count meanwhile are
+            // After this long, 20 bits cannot show how old a cell is. Requests that other threads count meanwhile are
             // forgotten with it. It takes some milliseconds for each million cells, after a pause of a hundred thousand
             // windows.
             Some(_) => self.update_all(0..cells, |_| Some(Cell(0))),
@@ -334,7 +334,8 @@ impl Cell {
         Cell::new(window, prev, more(curr))
     }
 
-    /// Without a cost that it has counted in a window. None if it holds none of it: a full count has lost how much.
+    /// Without a cost that it has counted in a window. None if the cell holds none of it: a full count no longer shows
+    /// how much.
     fn without(self, cost: u32, window: u64) -> Option<Cell> {
         let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
         match self.windows_to(window) {
@@ -344,7 +345,7 @@ impl Cell {
         }
     }
 
-    /// Whether its counts are of no window that matters, and it has any.
+    /// Whether it has counts, and none of them is of a window that matters.
     fn is_over(self, window: u64) -> bool {
         self.0 != 0 && self.windows_to(window) >= 2
     }
@@ -467,7 +468,8 @@ mod tests {
         }
     }
 
-    /// With the seed 0, the generator of Steele, Lea and Flood (2014) begins so. Its state grows by the golden ratio.
+    /// With the seed 0, the generator of Steele, Lea and Flood (2014) begins like this. Its state grows by the golden
+    /// ratio.
     #[test]
     fn more_bits_of_a_key_are_those_of_splitmix64() {
         const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -1,4 +1,4 @@
-//! What keys have beside their rows: the auxiliary states of laws, and open tickets.
+//! What keys have besides their rows: the auxiliary states of laws, and open tickets.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::table::{BoundedMap, Expiring};
 /// From this part of the room on, a key leaves with its last open ticket.
 const CROWDED_AT: usize = 4;
 
-/// While more than half of the room is free, only one sweep in so many is done: it looks at every auxiliary state.
+/// While more than half of the room is free, only one sweep in this many is done: it looks at every auxiliary state.
 const SWEEPS_SKIPPED: u32 = 30;
 
 /// The auxiliary states and the open tickets, in one bound of bytes. A law that finds no room here falls back to a
@@ -20,7 +20,7 @@ const SWEEPS_SKIPPED: u32 = 30;
 pub struct AuxStore {
     map: BoundedMap<Kept>,
     sweeps: AtomicU32,
-    /// The highest serial of the keys whose tickets have all been closed. A key that comes back goes on from it, so
+    /// The highest serial of the keys whose tickets have all been closed. A key that comes back continues from it, so
     /// that none of its earlier tickets closes a later one.
     serials: AtomicU32,
 }
@@ -50,7 +50,7 @@ enum Use<'l> {
 }
 
 impl Use<'_> {
-    /// An empty value, without heap memory. It is over until it is written.
+    /// An empty value, without heap memory. It counts as expired until it is written.
     fn fresh(&self, now: Timestamp) -> Kept {
         let aux = match *self {
             Use::Judge { law, .. } => law.aux().expect("only laws with an auxiliary state are asked for one"),
@@ -178,14 +178,14 @@ impl AuxStore {
         self.map.pick(|key, _| Some(key)).flatten().collect()
     }
 
-    /// A copy of what a key has beside its row, and how long it still lives.
+    /// A copy of what a key has besides its row, and how long it still lives.
     pub fn kept(&self, key: Key, now: Timestamp) -> Option<(AuxState, Duration)> {
         let mut place = self.map.at(key);
         let kept = place.get().filter(|kept| !kept.is_over(now))?;
         Some((kept.aux.clone(), kept.expires.since(now)))
     }
 
-    /// Puts a copy back. False if there is no room for it, or if it is none that slowlane makes.
+    /// Puts a copy back. False if there is no room for it, or if it is not one that slowlane makes.
     pub fn put_back(&self, key: Key, aux: AuxState, expires: Timestamp, now: Timestamp) -> bool {
         aux.is_sound() && self.map.at(key).put(Kept { aux, expires }, now)
     }
@@ -194,7 +194,7 @@ impl AuxStore {
         self.map.taken() as u64
     }
 
-    /// Forgets what has not been written for long. Call it once a second.
+    /// Forgets what has not been written for a long time. Call it once a second.
     pub fn sweep(&self, now: Timestamp) {
         let is_crowded = self.map.taken() > self.map.room() / 2;
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(SWEEPS_SKIPPED) || is_crowded {
@@ -203,7 +203,7 @@ impl AuxStore {
     }
 
     /// Gives `write` the value of `key`, a fresh one for a new key, or none without room for the write. A known
-    /// auxiliary state that finds no room begins anew, since it has missed a write. Tickets that are open can end all
+    /// auxiliary state that finds no room starts again, since it has missed a write. Tickets that are open can end all
     /// the same.
     fn write<R>(
         &self,

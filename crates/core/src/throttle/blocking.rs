@@ -123,7 +123,7 @@ impl Throttle {
         self.blocks.keys.find(key, now).map(|block| Block::of_key(key, &block))
     }
 
-    /// Forgets blocks that are over.
+    /// Forgets blocks that have expired.
     pub(super) fn sweep_blocks(&self, now: Timestamp) {
         let mut operators = self.blocks.operators();
         if operators.sweep(now) {
@@ -148,8 +148,8 @@ impl Throttle {
         self.blocks.feed.take()
     }
 
-    /// Applies changes from elsewhere, also those of blocks that are over. They are not handed out again. Returns the
-    /// number of blocks without room.
+    /// Applies changes from elsewhere, even those of blocks that have expired. They are not handed out again. Returns
+    /// the number of blocks without room.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
         let changes = changes.into_iter();
         self.put_all(changes.map(|Change { target, until }| (target, until, BlockOrigin::Slo(None))), now)
@@ -165,7 +165,7 @@ impl Throttle {
         let (policy, mut index) = self.index(&operators);
         let mut without_room = 0;
         for (target, until, origin) in blocks {
-            // Text from elsewhere may be wrong: no block is longer than one that is typed here.
+            // Blocks from elsewhere may be wrong: none may be longer than one that is typed here.
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
                 (Target::Fields(fields), Some(until)) => {
@@ -202,7 +202,7 @@ impl Throttle {
 }
 
 impl Block {
-    /// Whether it refuses requests. That of a dry run does not.
+    /// Whether it refuses requests. A block of a dry run does not.
     pub fn is_in_force(&self) -> bool {
         !self.origin.is_dry_run()
     }

@@ -11,7 +11,7 @@ use crate::throttle::changes::Feed;
 use crate::throttle::key_blocks::{KeyBlock, KeyBlocks};
 use crate::throttle::{BlockOrigin, Change};
 
-/// The most blocks of operators.
+/// The most blocks that operators can set.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
 /// A block that cannot be set. The message gives the remedy.
@@ -33,7 +33,7 @@ pub(super) struct Blocks {
     pub(super) feed: Feed,
 }
 
-/// The blocks of operators. Each change is put in force in the policy before the lock is released.
+/// The blocks that operators have set. Each change is put in force in the policy before the lock is released.
 #[derive(Debug, Default)]
 pub(super) struct Operators {
     pub(super) blocks: BTreeMap<Fields, Blocked>,
@@ -41,7 +41,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Sets a block with a number of its own, if `add` can index it. One that is over already ends the one before.
+    /// Sets a block with a number of its own, if `add` can index it. A block that has already expired ends the one
+    /// before.
     pub(super) fn set(
         &mut self,
         fields: Fields,
@@ -67,7 +68,7 @@ impl Operators {
         self.blocks.len() < OPERATOR_BLOCKS_MAX || self.sweep(now)
     }
 
-    /// Forgets blocks that are over. True if there were any.
+    /// Forgets blocks that have expired. True if there were any.
     pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
         let before = self.blocks.len();
         self.blocks.retain(|_, blocked| blocked.holds_at(now));

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{Target, Timestamp};
 
-/// The most changes by operators that wait for the reader, and the most of keys. Further ones push the oldest of their
-/// kind out: what clients earn costs no change of an operator.
+/// The most changes by operators that wait for the reader, and the most of keys. Further ones push out the oldest of
+/// their kind, so that blocks caused by clients never push out a change by an operator.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
@@ -30,7 +30,7 @@ pub enum Reach {
     Here,
 }
 
-/// Tells the operator of a block which nodes have it. The reader of the changes writes it.
+/// Tells the operator who set a block which nodes have it. The reader of the changes writes it.
 #[derive(Clone, Debug, Default)]
 pub struct Receipt(Arc<AtomicU8>);
 

@@ -200,7 +200,7 @@ impl Throttle {
         }
     }
 
-    /// Charges a request that an SLO has not let through, and that passes all the same.
+    /// Charges a request that an SLO has not let through but that passes anyway.
     pub(super) fn add_debt(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
         let shared = self.shared(case.slo);
         if shared.is_none_or(|(cluster, share)| !cluster.add_debt(case.key, &share, entry, &arrival)) {
@@ -247,7 +247,7 @@ impl Throttle {
         judgement
     }
 
-    /// A refusal may begin a block, but not one that only the silence of the store gives: no client has earned it.
+    /// A refusal may begin a block, unless only the silence of the store causes it: that is not the client's fault.
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         if !verdict.is_let_through()

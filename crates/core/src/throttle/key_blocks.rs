@@ -87,7 +87,7 @@ impl KeyBlocks {
         self.0.at(key).remove()
     }
 
-    /// Forgets blocks that are over.
+    /// Forgets blocks that have expired.
     pub(super) fn sweep(&self, now: Timestamp) {
         self.0.sweep(now);
     }

@@ -12,7 +12,7 @@ use crate::throttle::Throttle;
 pub enum ProxyLimits {
     /// All of its requests pass.
     Unlimited,
-    /// Its rules cannot do the law, or the request falls under several SLOs: it has to ask.
+    /// Its rules cannot implement the law, or the request falls under several SLOs: it has to ask.
     Ask,
     /// All of its requests are refused until then.
     Refused(Timestamp),
@@ -33,7 +33,7 @@ pub struct Paced {
     pub tat: Timestamp,
 }
 
-/// The refusal of a rate of 0 has no end. The proxy gets a new one long before this one.
+/// A refusal at a rate of 0 has no end. The proxy gets a new one long before this time.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {
@@ -92,7 +92,7 @@ impl Throttle {
         if !has_bucket && law != Law::UNLIMITED && !law.is_closed() || (admitted, denied) == (0, 0) {
             return;
         }
-        // A block does not begin anew with each request that it refuses.
+        // A block does not start again with each request that it refuses.
         if denied > 0 && self.blocks.find(case, now).is_none() {
             self.blocks.refused(case, Verdict::Deny { retry_after_s: 1 }, now);
         }
@@ -127,7 +127,7 @@ impl Throttle {
 }
 
 /// The case of requests that fall under one SLO. A proxy knows only the fields of a key, so an SLO that leads to
-/// another is none, whether the fields of that one are known or not.
+/// another does not count, whether the fields of that one are known or not.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
         [case] if case.slo.also.is_none() => Some(case),

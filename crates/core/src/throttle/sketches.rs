@@ -69,7 +69,7 @@ impl<'p> Staged<'p> {
     }
 }
 
-/// Whether requests beyond the rate are a matter of the SLOs behind it.
+/// Whether requests beyond the rate are decided by the SLOs after it.
 fn is_first_stage(case: &Case<'_>) -> bool {
     !case.slo.dry_run && case.slo.law.sketched().is_some_and(|law| law.is_first_stage)
 }

@@ -131,7 +131,7 @@ impl Throttle {
         &self.aux_store
     }
 
-    /// Forgets what is over, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
+    /// Removes what has expired, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
     /// that nodes share. No decision does. Rows are cleared away by writes to the table.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();

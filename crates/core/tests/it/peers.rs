@@ -51,7 +51,8 @@ impl Site<'_> {
         Site { proxy: proxy_of(1_000), throttle }
     }
 
-    /// The proxy has counted so many admissions and denials of a key. Returns its news, and the limits pushed at once.
+    /// The proxy has counted this many admissions and denials of a key. Returns its news, and the limits pushed at
+    /// once.
     fn counts(&mut self, key: &str, counts: [u32; 2], ms: u64) -> (Option<Count>, Vec<LimitPush>) {
         let mut pushes = Vec::new();
         let count = self.proxy.counted(self.throttle, PACE, key.as_bytes(), counts, moment(ms), &mut pushes);

@@ -10,14 +10,14 @@ pub(super) enum Escape {
     /// HAProxy's `url_enc`: `%22`.
     Percent,
     /// nginx's default: `\x22`. Its `escape=json`: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them
-    /// escapes the backslash too, so one reading does for all.
+    /// escapes the backslash too, so one way to read them is enough.
     Backslash,
     /// No escapes.
     None,
 }
 
 impl Escape {
-    /// Appends the bytes that a text stands for. An incomplete escape stands for itself.
+    /// Appends the bytes that a text stands for. An incomplete escape is kept as it is.
     pub(super) fn decode(self, mut text: &[u8], out: &mut Vec<u8>) {
         let mark = match self {
             Escape::Hash => b'#',
@@ -40,7 +40,7 @@ impl Escape {
     }
 }
 
-/// The byte behind a backslash, and how many bytes stand for it.
+/// The byte after a backslash, and how many bytes stand for it.
 fn behind_backslash(text: &[u8]) -> Option<(u8, usize)> {
     Some(match *text.first()? {
         b'n' => (b'\n', 1),
@@ -49,7 +49,7 @@ fn behind_backslash(text: &[u8]) -> Option<(u8, usize)> {
         b'b' => (8, 1),
         b'f' => (12, 1),
         b'x' => (hex(&text[1..])?, 3),
-        // nginx writes single ASCII bytes so (RFC 8259, section 7).
+        // nginx writes single ASCII bytes this way (RFC 8259, section 7).
         b'u' => (hex(text.strip_prefix(b"u00")?)?, 5),
         byte @ (b'"' | b'\\' | b'/' | b']') => (byte, 1),
         _ => return None,

@@ -147,7 +147,7 @@ impl Part {
     }
 }
 
-/// The text before the first such byte, and the text behind it.
+/// The text before the first such byte, and the text after it.
 fn split(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     let at = memchr(byte, text)?;
     Some((&text[..at], &text[at + 1..]))

@@ -231,7 +231,7 @@ fn unquoted(text: &str) -> Option<String> {
     Some(joined)
 }
 
-/// nginx's `name` or `{name}`, behind its `$`, and the rest. None: the brace is not closed.
+/// nginx's `name` or `{name}`, after its `$`, and the rest. None: the brace is not closed.
 fn nginx_name(text: &str) -> Option<(&str, &str)> {
     match text.starts_with('{') {
         true => enclosed(text, '{', '}'),
@@ -249,7 +249,7 @@ fn split_behind(text: &str, is_inside: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|letter| !is_inside(letter)).unwrap_or(text.len()))
 }
 
-/// HAProxy's `(label){flags}name` or `(label){flags}[expression]`, behind its `%`.
+/// HAProxy's `(label){flags}name` or `(label){flags}[expression]`, after its `%`.
 struct Word<'t> {
     /// `owner`, or `age:sint` with a type.
     label: &'t str,

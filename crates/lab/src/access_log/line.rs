@@ -1,4 +1,4 @@
-//! Takes lines apart by their format, as far as their values are wanted.
+//! Splits lines by their format, as far as their values are wanted.
 //!
 //! ```text
 //! format   %ci : %cp  [ %tr ]␣ … %{+Q}r          wanted: %ci, %tr, %r
@@ -146,7 +146,7 @@ impl Format {
 }
 
 impl Item {
-    /// The value at the start of a text, and the text behind it. None: its end is missing.
+    /// The value at the start of a text, and the text after it. None: its end is missing.
     fn value<'l>(&self, text: &'l [u8]) -> Option<(Option<&'l [u8]>, &'l [u8])> {
         let after = self.after.as_bytes();
         let (value, behind) = match self.shape {
@@ -173,7 +173,7 @@ impl Item {
     }
 }
 
-/// The text up to the quote before `after`, and the text behind that.
+/// The text up to the quote before `after`, and the text after that.
 fn quoted<'l>(text: &'l [u8], after: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
     // HAProxy does not encode the quotes that a client sends in some values.
     let is_end = |behind: &[u8]| behind.is_empty() || behind.starts_with(after);

@@ -44,7 +44,7 @@ pub struct Lines<'r> {
 }
 
 impl<'r> Lines<'r> {
-    /// Reads the start of the log, which tells how it is compressed, and its format.
+    /// Reads the start of the log, which shows its compression and its format.
     pub fn new(mut input: impl Read + 'r) -> Lines<'r> {
         let mut magic = Vec::new();
         // A single read may return one byte only.
@@ -119,7 +119,7 @@ impl<'r> Lines<'r> {
     }
 }
 
-/// A line that ends as Windows writes it, without that.
+/// A line without the line break of Windows.
 fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }

@@ -83,7 +83,7 @@ impl Log {
         })
     }
 
-    /// Reads on to the next request. False: there is none.
+    /// Reads up to the next request. False: there is none.
     pub(crate) fn next(&mut self, record: &mut Record) -> bool {
         let Some(plan) = &mut self.plan else { return false };
         while let Some((number, line)) = self.lines.next() {

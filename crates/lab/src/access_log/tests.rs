@@ -96,7 +96,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// The place behind a sign of the line, where values begin and end.
+/// The place after a sign of the line, where values begin and end.
 fn behind_sign(line: &[u8], sign: Index) -> usize {
     let is_sign = |place: &usize| *place == 0 || !line[place - 1].is_ascii_alphanumeric();
     let places: Vec<usize> = (0..=line.len()).filter(is_sign).collect();

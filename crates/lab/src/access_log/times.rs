@@ -12,7 +12,7 @@ enum Form {
     Clf,
     /// `2009-02-06T12:14:14+01:00`
     Iso8601,
-    /// A decimal number of units, so many nanoseconds each: `1233922454.655`.
+    /// A decimal number of units, of this many nanoseconds each: `1233922454.655`.
     Decimal(u64),
 }
 

@@ -45,7 +45,8 @@ impl By {
         self.0.split('+')
     }
 
-    /// The field whose map names the SLO. Clients must not choose their buckets, so only a source is taken unseen.
+    /// The field whose map names the SLO. Clients must not choose their buckets, so only a source may be taken as it
+    /// comes.
     pub(super) fn looked_up(&self) -> &str {
         self.0.strip_prefix("source+").unwrap_or(&self.0)
     }

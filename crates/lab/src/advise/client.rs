@@ -12,7 +12,7 @@ pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
     std::array::from_fn(|_| rates.next().expect("one for each place"))
 });
 
-/// A bot sends this many requests in each of so many consecutive minutes. People pause.
+/// A bot sends this many requests in each of this many consecutive minutes. People pause.
 const STEADY_PER_MINUTE: u64 = 10;
 const STEADY_MINUTES: u64 = 30;
 
@@ -49,7 +49,7 @@ struct Peak {
     most: u64,
 }
 
-/// A bucket that has a burst without end: when it is full again, and its largest debt.
+/// A bucket with an unlimited burst: when it is full again, and its largest debt.
 #[derive(Clone, Copy, Debug, Default)]
 struct Debt {
     full_at_ns: u64,
@@ -105,7 +105,8 @@ impl Client {
         }
     }
 
-    /// The smallest burst with which it never waits at the rate of this number, although its times may be so much off.
+    /// The smallest burst with which it never waits at the rate of this number, although its times may be off by this
+    /// much.
     pub(super) fn burst(&self, rate: usize, off_ns: u64) -> u64 {
         let debt_ns = self.debts[rate].most_ns.saturating_add(off_ns);
         // No debt is larger than all requests together.

@@ -73,7 +73,7 @@ pub enum AdviseError {
     Layout(#[from] LayoutError),
     #[error(transparent)]
     Policy(#[from] PolicyErrors),
-    #[error("by {0}: no clients; name the item that has a field with --field, and try without --except-bots")]
+    #[error("by {0}: no clients; use --field to name the item of a missing field, and try without --except-bots")]
     NoClients(String),
     #[error("--field {0}: not used; --by {0} proposes a limit for it")]
     UselessField(String),
@@ -114,7 +114,7 @@ pub fn advise<E: From<AdviseError>>(
         all.iter_mut().for_each(|clients| clients.count(request, Timestamp::from_nanos(now_ns), bot));
     });
     if is_usual {
-        // The host of the few absolute URIs in a log is no website.
+        // The host of the few absolute URIs in a log is not a website.
         let is_by_chance = requests.plans().all(|plan| plan.has_website_by_chance());
         all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.is("website")));
     }

@@ -76,7 +76,7 @@ pub struct Waiting {
     pub bot: Option<String>,
 }
 
-/// A load that lasts as long is one that the application feels. A page with its images is over by then.
+/// A load of this length is noticeable to the application. A page with its images has loaded by then.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Names and thousandths.
@@ -170,7 +170,7 @@ fn keys_waiting(
     let mut outcome =
         replay::replay(inputs, &[Subject { name: id.to_string(), throttle }], &reading, progress)?;
     let mut keys = outcome.sides.swap_remove(0).keys;
-    // A request with a website that is no host is refused under SLO 0.
+    // A request with a website that is not a host is refused under SLO 0.
     keys.retain(|row| row.slo == id);
     Ok(keys)
 }
@@ -195,12 +195,12 @@ fn is_to_spare(bot: Option<&str>, settings: &Settings) -> bool {
     !settings.except_bots || bot.is_none()
 }
 
-/// The most of so many clients that need not be spared. A thousandth of a percent counts, not less.
+/// The most clients, of this many, that need not be spared. A thousandth of a percent counts, not less.
 pub(super) fn others(spare: f64, clients: usize) -> usize {
     clients * (100_000 - (spare * 1_000.0).round() as usize) / 100_000
 }
 
-/// For every rate, the smallest burst with which so many of the clients never wait. A rate is left out if a lower one
+/// For every rate, the smallest burst with which this many of the clients never wait. A rate is left out if a lower one
 /// needs no larger burst: it would only admit more.
 fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     let others = others(spare, clients.len());

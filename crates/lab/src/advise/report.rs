@@ -5,7 +5,7 @@ use slowlane_core::base::aligned;
 
 const NONE: &str = "-";
 
-/// The figures of the clients and the lines of each type.
+/// For each type, the figures of its clients and the lines to paste.
 pub fn report(advice: &Advice) -> String {
     let Advice { requests, from, to, .. } = advice;
     let seconds = if advice.whole_seconds { "; times in whole seconds" } else { "" };

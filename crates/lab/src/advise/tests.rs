@@ -99,7 +99,7 @@ fn clients(asked: &[Asked]) -> usize {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The law that serves agrees with the replay: at least so many clients never wait, and those named do.
+    /// The law that serves agrees with the replay: at least this many clients never wait, and those named do.
     #[test]
     fn a_proposal_spares_what_it_says(asked in asked(), spare in prop_oneof![Just(99.9), Just(90.0), Just(50.0), Just(0.0)]) {
         let settings = settings("source", spare, IN_MS);

@@ -52,7 +52,7 @@ pub(super) fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-/// The same frame with these flags. They stand behind the length and the type.
+/// The same frame with these flags. They come after the length and the type.
 pub(super) fn flagged(mut bytes: Vec<u8>, flags: u32) -> Vec<u8> {
     bytes[5..9].copy_from_slice(&flags.to_be_bytes());
     bytes

@@ -39,7 +39,7 @@ pub struct Agent {
     pub limit: Duration,
 }
 
-/// Plays every exchange, and reports before each one how many of how many are over.
+/// Plays every exchange, and reports before each one how many are done, and how many there are.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
 pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
@@ -142,7 +142,7 @@ impl Agent {
         Played { transcripts, others }
     }
 
-    /// Opens so many connections, and plays each turn on every one of them.
+    /// Opens this many connections, and plays each turn on every one of them.
     async fn converse(&self, turns: &[Turn], connections: usize) -> Result<Vec<Line>, String> {
         let mut lines = Vec::new();
         for _ in 0..connections {
@@ -167,7 +167,7 @@ impl Agent {
         served.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
     }
 
-    /// Opens one of so many connections.
+    /// Opens one of this many connections.
     async fn connect(&self, connections: usize) -> Result<Line, String> {
         let deadline = Instant::now() + self.limit;
         loop {

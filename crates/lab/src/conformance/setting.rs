@@ -14,7 +14,7 @@ pub(super) const UNKNOWN: &[u8] = b"slowlane-spoa-check";
 /// A byte counts the arguments of a message.
 const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
 
-/// The most arguments of one's own: some cases add two.
+/// The most arguments that a user can add: some cases add two more.
 pub const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
 
 #[derive(Clone, Debug, Default)]
@@ -158,7 +158,7 @@ impl Setting {
         self.notify_with(1, 1, &more)
     }
 
-    /// The message with an argument of text, in a frame of so many bytes, its length field excluded.
+    /// The message with an argument of text, in a frame of this many bytes, its length field excluded.
     pub(super) fn notify_of_size(&self, frame_bytes: usize) -> Vec<u8> {
         let sized = |text: usize| self.notify_with(1, 1, &[(b"x", Data::Str(&vec![b'a'; text]))]);
         let surplus = |text: usize| sized(text).len() - LENGTH_BYTES - text;

@@ -33,7 +33,7 @@ pub(crate) enum End {
 pub(crate) enum Until {
     /// Do not wait.
     Sent,
-    /// So many frames since the connection began, or an AGENT-DISCONNECT.
+    /// This many frames since the connection began, or an AGENT-DISCONNECT.
     Frames(usize),
     Closed,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Received<'a> {
 }
 
 impl Transcript {
-    /// The received frames. An error names the bytes that are no frame.
+    /// The received frames. An error names the bytes that are not a frame.
     pub(super) fn frames(&self) -> Result<Vec<Received<'_>>, String> {
         if self.end == End::Flooded {
             return Err(self.ending());
@@ -109,7 +109,7 @@ pub(super) fn longest_notify(bytes: &[u8]) -> usize {
     notifies.map(|notify| notify.bytes).max().unwrap_or_default()
 }
 
-/// The whole frames. An error is the last item, and names the bytes that are no frame.
+/// The whole frames. An error is the last item, and names the bytes that are not a frame.
 fn cut(bytes: &[u8]) -> impl Iterator<Item = Result<Received<'_>, String>> {
     let mut rest = bytes;
     iter::from_fn(move || match Frame::cut(rest, FRAME_BYTES_MAX) {

@@ -53,11 +53,11 @@ pub struct Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// So many requests at equal distances over this time, the first now.
+    /// This many requests at equal distances over this time, the first now.
     Ask { count: u32, time: Duration, fields: Fields, expected: Expected },
     /// Time passes.
     After(Duration),
-    /// So many requests in flight end, those that left first. None: all that have left.
+    /// This many requests in flight end, those that left first. None: all that have left.
     Done(Option<u32>),
 }
 
@@ -150,7 +150,7 @@ impl Fields {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// These fields, with those of `other` in the place of their namesakes.
+    /// These fields, with those of `other` in place of those with the same names.
     pub(super) fn with(&self, other: &Fields) -> Fields {
         let mut both = self.clone();
         for (name, value) in &other.0 {

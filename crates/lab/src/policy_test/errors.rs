@@ -12,7 +12,8 @@ const ERRORS_MAX: usize = 100;
 /// Characters of a bad word that are repeated in an error.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// One mistake or doubt and its place, counted in lines and characters from 1. Without a line, it is the whole file's.
+/// One error or warning and its place, counted in lines and characters from 1. Without a line, it concerns the whole
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseError {
     pub line: Option<usize>,
@@ -20,7 +21,7 @@ pub struct CaseError {
     pub text: String,
 }
 
-/// The mistakes of a file. As an error they are at least one.
+/// The mistakes of a file. As an error, there is at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseErrors {
     /// The first of them.

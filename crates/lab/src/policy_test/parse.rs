@@ -153,7 +153,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes a mistake. The rest of the case is read, but its requests are counted no more.
+    /// Notes a mistake. The rest of the case is read, but its requests are no longer counted.
     fn spoil(&mut self, column: usize, error: String) {
         self.errors.add(self.number, column, error);
         self.open = None;
@@ -224,7 +224,7 @@ mod tests {
         );
     }
 
-    /// The mistake of a text in which ^ stands before its place.
+    /// The mistake of a text in which ^ marks its place.
     fn at(marked: &str) -> String {
         let (line, column) =
             marked.lines().zip(1..).find_map(|(line, number)| Some((number, line.find('^')? + 1))).unwrap();
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(Suite::parse(&b"\n?".repeat(1_000)).unwrap_err().count, 1_000);
     }
 
-    /// Sound statements. A request of a number stands behind its case, where that number is 1.
+    /// Sound statements. A request of a number comes after its case, where that number is 1.
     fn statements() -> impl Strategy<Value = String> {
         let step = prop_oneof![
             "[1-9]0 at once( cost=[0-9])? -> (pass|delay|deny 3s|1 pass, 8 deny 1d, delay 1ms\\.\\.2s)",

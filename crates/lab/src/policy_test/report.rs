@@ -69,7 +69,7 @@ pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     text + "\n"
 }
 
-/// One case: `ok` or the lines that do not hold, with both verdicts below each other.
+/// One case: `ok` or the lines that do not hold, with both verdicts, one below the other.
 fn write_case(text: &mut String, file: &str, case: &CaseOutcome) {
     let word = if case.holds() { "ok    " } else { "FAILED" };
     let _ = writeln!(text, "{word} {}:{}: {}", shown(file), case.line, shown(&case.title));

@@ -19,7 +19,7 @@ use slowlane_core::throttle::Throttle;
 /// The moment at which each case begins: 2026-01-01 00:00:00 UTC. There, a second, a day and a month begin.
 pub const BEGINS: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-/// The part of a config that verdicts depend on, beside the policy.
+/// The part of a config that verdicts depend on, besides the policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Lifetime of an entry after its last write.
@@ -185,7 +185,7 @@ impl<'c> Run<'c> {
         Some(Failure { line: step.line, step: step.text.clone(), expected, got })
     }
 
-    /// Asks, and gives the verdicts that were expected and those that came, if they differ.
+    /// Asks, and gives the expected verdicts and the actual ones, if they differ.
     fn ask(
         &mut self,
         count: u32,
@@ -211,7 +211,7 @@ impl<'c> Run<'c> {
         (!tally.fits(expected)).then(|| (written(&expected.0), written(&tally.verdicts())))
     }
 
-    /// Ends requests, and gives the expected number and the true one, if they differ.
+    /// Ends requests, and gives the expected number and the actual one, if they differ.
     fn finish(&mut self, count: Option<u32>) -> Option<(String, String)> {
         let policy = self.throttle.policy();
         let mut ended = 0;
@@ -228,7 +228,7 @@ impl<'c> Run<'c> {
     }
 }
 
-/// The verdicts that came: of each kind and amount the number, and which of them was the first.
+/// The actual verdicts: the number of each kind and amount, and which of them was the first.
 #[derive(Default)]
 struct Tally(BTreeMap<(usize, u64), (u32, usize)>);
 

@@ -104,7 +104,7 @@ impl<'t> Words<'t> {
         Ok(fields)
     }
 
-    /// The verdicts of so many requests. One of them may leave out its count, and gets the rest.
+    /// The verdicts of this many requests. One of them may leave out its count, and gets the rest.
     fn verdicts(&mut self, asked: u32) -> Result<Expected, CaseError> {
         let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
         loop {
@@ -220,7 +220,7 @@ impl<'t> Words<'t> {
         self.tokens = self.tokens.get(1..).unwrap_or_default();
     }
 
-    /// The next token is another one.
+    /// The next token is not the expected one.
     pub(super) fn expected(&self, wanted: &str) -> CaseError {
         match self.tokens.first() {
             Some(token) => expected(token.column, &token.text, wanted),
@@ -245,7 +245,7 @@ fn digits(word: &str) -> Option<u32> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// A word that has been read should be another one.
+/// A word that was read is not the expected one.
 fn expected(column: usize, word: &str, wanted: &str) -> CaseError {
     (column, format!("{}expected {wanted}", quoted(word)))
 }

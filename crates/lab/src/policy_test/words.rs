@@ -1,4 +1,4 @@
-//! The words of a line: blanks part them, and quotes keep them whole.
+//! The words of a line: blanks separate them, and quotes keep them together.
 
 /// A word or a mark. Columns are counted in characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ impl Token<'_> {
         self.column + self.typed.chars().count()
     }
 
-    /// Whether it parts words or steps. In quotes it would be a word.
+    /// Whether it separates words or steps. In quotes it would be a word.
     pub(super) fn is_mark(&self) -> bool {
         matches!(self.typed, "," | ";")
     }

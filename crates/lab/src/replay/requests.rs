@@ -59,7 +59,7 @@ impl Requests {
         mut each: impl FnMut(&Request<'_>, u64, Option<u64>),
     ) {
         let mut record = Record::default();
-        // Only the first requests of a log tell where it begins. Until all have begun, none is decided.
+        // Only the first requests of a log show where it begins. Until all have begun, none is decided.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
@@ -85,7 +85,7 @@ impl Requests {
         self.finish(&mut record, &mut each);
     }
 
-    /// Takes a record of one log, and decides all requests that no log can precede any more.
+    /// Takes a record of one log, and decides all requests that no log can still precede.
     fn take(&mut self, record: &mut Record, log: usize, others_ns: u64, each: &mut Each<'_>) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns.min(others_ns);

@@ -57,7 +57,7 @@ impl Series {
         &mut self.bins[place]
     }
 
-    /// Joins so many bins into each one.
+    /// Joins this many bins into each one.
     fn join(&mut self, count: usize) {
         let joined = |bins: &[Bin]| {
             let mut joined = Bin::default();

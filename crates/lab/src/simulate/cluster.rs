@@ -33,7 +33,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes with equal loads, 1 ms from a store without faults; each talks to it every 100 ms.
+    /// This many nodes with equal loads, 1 ms from a store without faults; each talks to it every 100 ms.
     pub fn new(nodes: u32) -> Cluster {
         Cluster {
             nodes,

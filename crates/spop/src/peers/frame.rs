@@ -40,7 +40,7 @@ impl<'a> Frame<'a> {
     /// ```
     ///
     /// # Errors
-    /// The body is longer than [`BODY_BYTES_MAX`], or its length is no number.
+    /// The body is longer than [`BODY_BYTES_MAX`], or its length is not a number.
     pub fn cut(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let (class, kind) = match *bytes {
             [class, kind, ..] if kind < WITH_BODY => {

@@ -75,7 +75,7 @@ impl<'a> Hello<'a> {
     /// ```
     ///
     /// # Errors
-    /// The status to answer with: it is no hello, or of another version than 2.0 and 2.1.
+    /// The status to answer with: it is not a hello, or its version is neither 2.0 nor 2.1.
     pub fn cut(bytes: &'a [u8]) -> Result<Option<(Hello<'a>, usize)>, Status> {
         let said = &bytes[..bytes.len().min(HELLO_BYTES_MAX)];
         let mut ends = said.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);

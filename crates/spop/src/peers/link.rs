@@ -15,10 +15,10 @@ use crate::peers::{Column, Control, Definition, Error, Frame, KeyType, Message, 
 /// The most tables of the other side.
 pub const TABLES_MAX: usize = 64;
 
-/// After so long without a message, a heartbeat is due. HAProxy wants one every 3 s, and gives up after 5 s.
+/// After this long without a message, a heartbeat is due. HAProxy wants one every 3 s, and gives up after 5 s.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// A peer that says nothing for so long is gone. HAProxy sends a heartbeat every 3 s.
+/// A peer that is silent for this long is gone. HAProxy sends a heartbeat every 3 s.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// What both sides of a connection have said. Each `now` is the time since a fixed moment, the same for all calls.

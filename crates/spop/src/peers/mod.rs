@@ -1,7 +1,7 @@
 //! HAProxy's peers protocol 2.1, as values: no socket, no clock.
 //!
-//! HAProxys exchange the entries of their stick tables by it, and slowlane takes part as one of them. Comments
-//! cite HAProxy's `doc/peers-v2.0.txt`; where it differs from what HAProxy 2.6 to 3.2 send, the code follows these.
+//! HAProxys use it to exchange the entries of their stick tables, and slowlane takes part as one of them. Comments cite
+//! HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
 //!
 //! ```text
 //!  HAProxy                                        slowlane

@@ -124,8 +124,8 @@ impl LookupMap {
         }
     }
 
-    /// The line that answers for every client, or for all of one kind, so that no later lookup is asked. It comes with
-    /// the word for them.
+    /// The line that answers for every client, or for every client of one kind, so that no later lookup is tried. It
+    /// comes with a noun for these clients.
     pub(in crate::policy) fn catch_all(&self) -> Option<(usize, &'static str)> {
         let (pattern, whom) = match &self.keys {
             Keys::Networks(networks) if self.places.len() == 1 => match networks.all_ipv6() {

@@ -9,7 +9,7 @@ pub(in crate::policy) struct Words {
     keys: Exact,
     /// The numbers of words that keys have, each once.
     counts: Vec<usize>,
-    /// The lengths of keys, modulo 64, as bits. Most pieces of a value have another one.
+    /// The lengths of keys, modulo 64, as bits. Most pieces of a value have a different length.
     lengths: u64,
 }
 
@@ -41,7 +41,7 @@ impl Words {
         found.min_by_key(|pattern| pattern.at())
     }
 
-    /// The first line among the keys with so many words.
+    /// The first line among the keys with this many words.
     fn find_of(&self, count: usize, value: &[u8], text: &[u8]) -> Option<Pattern> {
         let ends = || (0..value.len()).filter(|&at| is_delimiter(value[at])).chain([value.len()]);
         let starts = [0].into_iter().chain(ends().map(|end| end + 1));

@@ -7,7 +7,7 @@ use crate::policy::layout::is_base;
 use crate::policy::{Lookup, Method, is_host, map};
 
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
-/// filled up with blanks, so that all lines stay where they are.
+/// padded with blanks, so that all lines stay where they are.
 ///
 /// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead. Of a
 /// base, `str` and `beg` have the host in front, and the others may have only a path.
@@ -18,7 +18,7 @@ pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     if is_base && !matches!(lookup.method, Method::Str | Method::Ip | Method::Beg) {
         return;
     }
-    // What follows a host in the middle of a key would not close up with a shorter one.
+    // A shorter host in the middle of a key would leave a gap before what follows.
     let is_whole = (matches!(lookup.method, Method::Str | Method::Ip) || is_base) && host + 1 == fields;
     let range = |key: &[u8], at: usize| part(key, fields, host, at);
     let hosts: Vec<Range<usize>> =
@@ -47,8 +47,8 @@ fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize
     Some(start..start + parts.next()?.len())
 }
 
-/// Writes the one form of a host over its spelling, and the path of a base behind it. What is no host stays as it is:
-/// no request can match it.
+/// Replaces the spelling of a host by its one form, followed by the path of a base. Text that is not a host stays as it
+/// is: no request can match it.
 fn whole(text: &mut [u8], is_base: bool) {
     let path = if is_base { path_of_base(text) } else { text.len() };
     let (host, rest) = text.split_at(path);

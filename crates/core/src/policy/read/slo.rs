@@ -31,7 +31,7 @@ pub struct Slo {
     pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
-    /// The rate that a key has whatever the SLOs say to which `also` leads.
+    /// The rate that a key has, whatever the SLOs say that `also` leads to.
     pub assured: Option<Assured>,
     /// How the nodes of a cluster share it, and whether its line says so.
     pub sharing: Sharing,
@@ -40,7 +40,7 @@ pub struct Slo {
     pub share: Option<String>,
 }
 
-/// Whether a law refuses even the first request of a key, though its rate is more than none.
+/// Whether a law refuses even the first request of a key, though its rate is above 0.
 fn refuses_all(objective: &Objective, law: &Law) -> bool {
     let first = law.judge(&mut Entry::default(), None, &Arrival::at(Timestamp::from_millis(1 << 40)));
     !objective.rate.is_zero() && matches!(first.verdict, Verdict::Deny { .. })

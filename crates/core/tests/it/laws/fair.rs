@@ -6,8 +6,8 @@ use slowlane_core::law::{Arrival, AuxState};
 
 use super::oracle::{Admissions, SECOND_NS, Subject, arrivals, at_ms, at_ns, retry_after_s, schedule};
 
-/// Closed-loop sources, each with so many requests waiting for their answers at any time. Gives how many of each
-/// left from `from_s` to `until_s`.
+/// Closed-loop sources, each with this many requests waiting for their answers at any time. Gives how many of each left
+/// from `from_s` to `until_s`.
 fn closed_loop(
     subject: &mut Subject,
     waiting: &[usize],

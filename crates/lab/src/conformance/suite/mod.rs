@@ -19,7 +19,7 @@ pub(crate) fn exchanges(setting: &Setting) -> Vec<Exchange> {
     suite.0
 }
 
-/// A plain hello, then bytes that the agent answers with so many frames.
+/// A plain hello, then bytes that the agent answers with this many frames.
 pub(crate) fn greeted(bytes: Vec<u8>, answers: usize) -> Vec<Turn> {
     greeted_by(hello(HELLO), bytes, answers)
 }
