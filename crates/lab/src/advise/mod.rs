@@ -73,7 +73,9 @@ pub enum AdviseError {
     Layout(#[from] LayoutError),
     #[error(transparent)]
     Policy(#[from] PolicyErrors),
-    #[error("by {0}: no clients; use --field to name the item of a missing field, and try without --except-bots")]
+    #[error(
+        "by {0}: no clients; use --field to name the item of a missing field, and try without --except-bots"
+    )]
     NoClients(String),
     #[error("--field {0}: not used; --by {0} proposes a limit for it")]
     UselessField(String),
