@@ -382,7 +382,8 @@ fn the_text_has_each_finding_with_its_remedy_and_no_foreign_control_characters()
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(1), &b""[..]));
     assert!(
-        text.contains("\nWrong    haproxy  ") && text.contains("\n                  fix: `slowlane config"),
+        text.contains("\nWrong    haproxy  ")
+            && text.contains("\n                  fix: run `slowlane attach"),
         "{text}"
     );
     assert!(text.contains(r"engine slowlane`: \u{1b}[31m") && !text.contains('\x1b'), "{text}");
