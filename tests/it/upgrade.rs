@@ -190,7 +190,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         ("exit 3", "did not come up"),
         ("echo hello >&0; sleep 9", "did not come up"),
         // It says Hello, of another version.
-        (r"printf '\002\000\000\000\000\011' >&0; sleep 9", "no slowlane that can take over"),
+        (r"printf '\002\000\000\000\000\011' >&0; sleep 9", "not a slowlane that can take over"),
         // It says Hello, Built and Restored, and ends once the old one has stopped deciding.
         (
             r"printf '\002\000\000\000\000\003\001\000\000\000\003\001\000\000\000\005' >&0; exec sleep 0.2",

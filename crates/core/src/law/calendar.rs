@@ -133,8 +133,7 @@ const ALL: u64 = u64::MAX;
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Brings the calendar to `now`. A calendar of another plan starts again, from a bucket whose debt is paid at
-    /// `paid_at_ns`.
+    /// Brings the calendar to `now`. One of another plan starts again, from a bucket whose debt is paid at `paid_at_ns`.
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());

@@ -157,7 +157,10 @@ mod tests {
         assert_eq!(read(slos, 0, "acme 1001\n").unwrap().warnings().to_string(), "");
         let slos = slos.replace("rate=10/s", "rate=8/s");
         let reported = read(&slos, 0, "acme 1001\n").unwrap().warnings().to_string();
-        assert!(reported.starts_with("slo.map:2: 9/s are assured"), "one of them is enough: {reported}");
+        assert!(
+            reported.starts_with("slo.map:2: the keys with also=owner are assured 9/s"),
+            "one of them is enough: {reported}"
+        );
     }
 
     #[test]

@@ -121,7 +121,7 @@ mod tests {
             (&["website"], Method::Str, "*.example.com 2001", "str treats * as an ordinary character"),
             (&["website"], Method::End, "*.example.com 2001", "end treats * as an ordinary character"),
             (&["path"], Method::Beg, "/api/* 2001", "beg treats * as an ordinary character"),
-            (&["source", "website"], Method::Ip, "::/0+*.example.com 5001", "ip takes * for an ordinary"),
+            (&["source", "website"], Method::Ip, "::/0+*.example.com 5001", "ip treats * as an ordinary"),
             (&["owner"], Method::Str, "acme=1001", "put a blank before the SLO instead of ="),
             (&["owner"], Method::Str, "acme:1001", "put a blank before the SLO instead of :"),
             (&["owner"], Method::Str, "a=1001", "put a blank before the SLO instead of ="),
