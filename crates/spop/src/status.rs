@@ -77,3 +77,19 @@ impl fmt::Display for Status {
         write!(f, "{} ({})", self.description(), self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPOE.txt 3.5 has a text for each code up to 13, and for 99.
+    #[test]
+    fn each_assigned_code_has_a_text_of_its_own() {
+        let texts: Vec<&str> = (0..=13).chain([99]).map(|code| Status(code).description()).collect();
+        for (place, text) in texts.iter().enumerate() {
+            assert!(*text != "unassigned status" && !texts[..place].contains(text), "{text}");
+        }
+        assert_eq!([texts[1], texts[13]], ["I/O error", "resource allocation error"]);
+        assert_eq!(Status(14).description(), "unassigned status");
+    }
+}
