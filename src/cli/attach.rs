@@ -210,7 +210,7 @@ fn finish(
     notes.iter().for_each(|note| eprintln!("slowlane: note: {note}"));
     if action.write {
         folder.write(files, changes)?;
-        eprintln!("slowlane: after a reload of the proxy, slowlane is asked by {names}; --undo takes it out");
+        eprintln!("slowlane: reload the proxy: {names} then asks slowlane; --undo removes it");
     } else {
         eprintln!("slowlane: nothing was written; --write puts this in place");
     }

@@ -9,6 +9,7 @@ use crate::import::rule::{
     ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, rate, said,
 };
 use crate::import::{ImportError, RULES_MAX};
+use crate::proxy::haproxy_syntax::is_section;
 
 /// A line, and the section that it is in.
 struct Line {
@@ -414,15 +415,13 @@ fn milliseconds(text: &str) -> Option<u64> {
 
 /// The lines of all sections that limits may be in.
 fn lines(text: &str) -> Vec<Line> {
-    const SECTIONS: &str =
-        "global defaults frontend backend listen peers userlist resolvers program cache ring mailers";
     let mut section = String::new();
     let mut lines = Vec::new();
     for (number, text) in (1..).zip(text.lines()) {
         let words = words(text);
         match &words[..] {
             [] => {}
-            [keyword, rest @ ..] if SECTIONS.split(' ').any(|section| section == keyword) => {
+            [keyword, rest @ ..] if is_section(keyword) => {
                 section = rest.first().unwrap_or(keyword).clone();
             }
             _ => lines.push(Line { number, section: section.clone(), words, text: text.trim().to_owned() }),

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod haproxy;
+pub(crate) mod haproxy_syntax;
 pub(crate) mod installed;
 pub mod nginx;
 pub(crate) mod nginx_syntax;

@@ -22,7 +22,7 @@ const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
 
 const KEY: &str = "a block names fields, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that it refuses\n";
 
-const UNTOLD: &str = "the store is silent: the other nodes learn of it once it answers";
+const STORE_SILENT: &str = "the store is silent: the other nodes learn of it once it answers";
 
 const NO_ROOM: &str =
     "the store has no room for one more; end some with `slowlane block rm`, or block a network\n";
@@ -71,7 +71,7 @@ pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Cha
     match timeout(STORE_WAIT, reach).await.unwrap_or(Reach::Unknown) {
         Reach::All => Ok(change),
         Reach::Unknown => {
-            change.notes.push(UNTOLD.into());
+            change.notes.push(STORE_SILENT.into());
             Ok(change)
         }
         Reach::Here => Err(format!("{} is blocked on this node alone: {NO_ROOM}", change.blocks[0])),

@@ -146,7 +146,7 @@ fn a_frontend_is_named_where_there_are_several() {
     let several = [base, &frontend("shop", "http"), &frontend("api", "http"), app].concat();
     own.write("several.cfg", &several);
     let refused = own.refused("haproxy", "several.cfg", &[]);
-    assert!(refused.contains("Name it with --frontend, which may be repeated: shop and api"), "{refused}");
+    assert!(refused.contains("choose with --frontend, which may be repeated: shop and api"), "{refused}");
     let refused = own.refused("haproxy", "several.cfg", &["--frontend", "shopp"]);
     assert!(refused.contains("no frontend \"shopp\" here, only shop and api"), "{refused}");
     let said = own.said("haproxy", "several.cfg", &["--frontend", "api"]);
@@ -170,7 +170,10 @@ fn a_frontend_is_named_where_there_are_several() {
     );
     own.write("odd.cfg", &(base.to_owned() + &frontend("shop", "http") + "    no-such-word\n"));
     let refused = own.refused("haproxy", "odd.cfg", &[]);
-    assert!(refused.contains("HAProxy refuses it as it is") && refused.contains("no-such-word"), "{refused}");
+    assert!(
+        refused.contains("HAProxy refuses your configuration as it is") && refused.contains("no-such-word"),
+        "{refused}"
+    );
     let said = own.said("haproxy", "several.cfg.copy", &["--frontend", "api"]);
     assert!(said.contains("several.cfg.copy: No such file"), "{said}");
     let output = own.attach("haproxy", "tcp.cfg", &["--undo"]);
@@ -426,7 +429,7 @@ fn servers_of_nginx_are_named_by_name_or_place() {
     with_site(&own, "");
     let refused = own.refused("nginx", "nginx.conf", &[]);
     assert!(
-        refused.contains("Name it with --server, which may be repeated: api.example and shop.example"),
+        refused.contains("choose with --server, which may be repeated: api.example and shop.example"),
         "{refused}"
     );
     let refused = own.refused("nginx", "nginx.conf", &["--server", "shop"]);
@@ -497,7 +500,7 @@ fn what_would_defeat_slowlane_is_refused() {
     own.write("sites/api.conf", &site("api.example", "    no_such_word;\n"));
     let refused = own.refused("nginx", "nginx.conf", &["--server", "api.example"]);
     assert!(
-        refused.contains("nginx refuses it as it is") && refused.contains("sites/api.conf:4"),
+        refused.contains("nginx refuses your configuration as it is") && refused.contains("sites/api.conf:4"),
         "{refused}"
     );
     assert!(!own.path("slowlane").exists());

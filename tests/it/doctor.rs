@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -300,6 +301,30 @@ fn a_family_without_a_limit_is_wrong_where_clients_use_it() {
     }
     slowlane.replace("source.map", "0.0.0.0/0 3001\n::/0 3001\n");
     looked(":::80").lacks(part);
+}
+
+#[test]
+fn a_frontend_inherits_from_defaults_by_name() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let text = "defaults web\nmode \"http\"\ndefault_backend app\ndefaults raw\nmode tcp\nfrontend www from web\nbind :80\n\
+                filter spoe engine slowlane config x\nhttp-request send-spoe-group slowlane decide\nfrontend page from web\n\
+                mode tcp\nring logs\nserver a 127.0.0.1:1\n";
+    let report = doctor(&config(&slowlane, ""), &["--haproxy", &file(&slowlane, "haproxy.cfg", text)]);
+    report.has("ok", "slowlane is asked by www");
+    report.lacks("page");
+}
+
+/// Anybody who may connect can fill the queue of a daemon that hangs.
+#[test]
+fn a_listener_that_does_not_accept_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent");
+    let _listener = UnixListener::bind(&path).unwrap();
+    let queue: u32 = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+    let _waiting: Vec<UnixStream> = (0..=queue).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let config = folder.path().join("slowlane.toml");
+    fs::write(&config, format!("[spop]\nlisten = [\"unix:{}\"]\n", path.display())).unwrap();
+    doctor(&config, &[]).has("wrong", "/agent: timed out");
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut Report) -> Option<Seen> {
                 State::Unknown,
                 "agent",
                 error.to_string(),
-                "run as root, or name it with --token-file".into(),
+                "run as root, or name the token's file with --token-file".into(),
             );
         }
         Err(error) => report.wrong("agent", format!("no status: {error}"), "systemctl start slowlane"),

@@ -111,8 +111,10 @@ impl Proxy {
         let reaches = |agent: &Address| listen.addresses.iter().any(|own| own.collides(agent));
         if !read.agents.iter().filter_map(|agent| agent.parse().ok()).any(|agent| reaches(&agent)) {
             let own = listen.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
-            let text =
-                format!("{path}: seeks slowlane at {}, and it listens on {own}", read.agents.join(", "));
+            let text = match read.agents.join(", ") {
+                none if none.is_empty() => format!("{path}: no server of slowlane, which listens on {own}"),
+                agents => format!("{path}: seeks slowlane at {agents}, and it listens on {own}"),
+            };
             report.wrong(kind, text, format!("use the same address here and in [{}] listen", listen.section));
         }
         if let Some(number) = read.worker_connections.filter(|number| *number < WORKER_CONNECTIONS_MIN) {

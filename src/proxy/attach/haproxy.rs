@@ -3,21 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::proxy::attach::{Block, Refused, with_blocks};
+use crate::proxy::haproxy_syntax::{Config, Section};
 use crate::proxy::shipped::haproxy::Pieces;
-
-/// The words that begin a section.
-const SECTIONS: &str = "global defaults frontend backend listen acme aggregations cache crt-store dynamic-update \
-    fcgi-app http-client http-errors log-forward log-profile mailers namespace_list peers program \
-    resolvers ring traces userlist";
 
 /// The rules by which HAProxy itself answers a request or ends the rules, so that no later one is reached.
 const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit use-service";
 
 /// The words before which HAProxy wants all rules of requests.
 const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "default_backend"];
-
-/// The words by which a request reaches an application.
-const TO_APP: [&str; 4] = ["default_backend", "dispatch", "server", "use_backend"];
 
 /// A configuration with slowlane in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,26 +20,6 @@ pub struct Attached {
     pub frontends: Vec<String>,
     /// What the operator should know.
     pub notes: Vec<String>,
-}
-
-/// A section: its words, its first line and the line after its last.
-#[derive(Clone, Debug)]
-struct Section<'a> {
-    kind: &'a str,
-    name: &'a str,
-    first: usize,
-    end: usize,
-    /// The number of the section `defaults` that it inherits from.
-    defaults: Option<usize>,
-}
-
-/// A configuration, line by line. Lines count from 0.
-struct Config<'a> {
-    /// The byte at which each line begins, and the one at which the text ends.
-    begins: Vec<usize>,
-    lines: Vec<&'a str>,
-    words: Vec<Vec<&'a str>>,
-    sections: Vec<Section<'a>>,
 }
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP.
@@ -88,72 +61,7 @@ fn odd(line: usize, reason: &'static str) -> Refused {
     Refused::Odd { place: place(line), reason }
 }
 
-/// The words of a line, without its comment and without quotes around a whole word.
-fn words(line: &str) -> Vec<&str> {
-    let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
-    words.map(|word| word.trim_matches(['"', '\''])).collect()
-}
-
 impl<'a> Config<'a> {
-    fn read(text: &'a str) -> Config<'a> {
-        let lines: Vec<&str> = text.lines().collect();
-        let words: Vec<Vec<&str>> = lines.iter().map(|line| words(line)).collect();
-        let ends = text.split_inclusive('\n').scan(0, |end, line| {
-            *end += line.len();
-            Some(*end)
-        });
-        let begins = std::iter::once(0).chain(ends).collect();
-        let is_first = |line: &usize| {
-            words[*line].first().is_some_and(|word| SECTIONS.split(' ').any(|one| one == *word))
-        };
-        let firsts: Vec<usize> = (0..words.len()).filter(is_first).collect();
-        let ends = firsts.iter().skip(1).copied().chain([words.len()]);
-        let mut sections: Vec<Section<'_>> = Vec::new();
-        for (&first, end) in firsts.iter().zip(ends) {
-            let (kind, line) = (words[first][0], &words[first]);
-            let from = line.iter().position(|word| *word == "from").and_then(|at| line.get(at + 1));
-            let defaults = match from {
-                _ if kind == "global" => None,
-                None if kind == "defaults" => None,
-                None => sections.iter().rposition(|section| section.kind == "defaults"),
-                Some(name) => sections.iter().rposition(|of| of.kind == "defaults" && of.name == *name),
-            };
-            let name = line.get(1).copied().filter(|name| *name != "from").unwrap_or_default();
-            sections.push(Section { kind, name, first, end, defaults });
-        }
-        Config { begins, lines, words, sections }
-    }
-
-    /// The first line that begins with these words.
-    fn find(&self, wanted: &[&str]) -> Option<usize> {
-        self.words.iter().position(|words| words.starts_with(wanted))
-    }
-
-    /// A section and the defaults that it inherits from.
-    fn chain<'s>(&'s self, section: &'s Section<'a>) -> impl Iterator<Item = &'s Section<'a>> {
-        std::iter::successors(Some(section), |section| Some(&self.sections[section.defaults?]))
-    }
-
-    /// The lines of a section with their numbers, as words; without empty lines and comments.
-    fn body(&self, section: &Section<'_>) -> impl DoubleEndedIterator<Item = (usize, &[&'a str])> {
-        let lines = section.first + 1..section.end;
-        lines.map(|line| (line, &self.words[line][..])).filter(|(_, words)| !words.is_empty())
-    }
-
-    /// Whether a request of HTTP reaches an application through it.
-    fn serves(&self, section: &Section<'_>) -> bool {
-        let mode = self.chain(section).find_map(|section| {
-            self.body(section).rev().find_map(|(_, words)| (words[0] == "mode").then(|| words.get(1)))
-        });
-        let has = |wanted: &[&str]| {
-            self.chain(section).any(|section| self.body(section).any(|(_, words)| wanted.contains(&words[0])))
-        };
-        matches!(section.kind, "frontend" | "listen")
-            && mode.flatten() == Some(&"http")
-            && has(&TO_APP)
-            && !self.body(section).any(|(_, words)| words[0] == "disabled")
-    }
-
     /// The frontends to attach to, and the others that serve an application.
     fn chosen(&self, names: &[String]) -> Result<(Vec<&Section<'a>>, Vec<&Section<'a>>), Refused> {
         let fit: Vec<&Section<'_>> = self.sections.iter().filter(|section| self.serves(section)).collect();

@@ -20,13 +20,13 @@ const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 /// The configuration stays as it is, for this reason.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    #[error("{0}: slowlane is attached already; --undo takes it out")]
+    #[error("{0}: slowlane is attached already; --undo removes what attach has written")]
     Attached(String),
     #[error("no {kind} {name:?} here, only {}", joined(.found))]
     NoSuch { kind: &'static str, name: String, found: Vec<String> },
     #[error("there is no {0}")]
     None(&'static str),
-    #[error("which of them is to ask slowlane? Name it with {flag}, which may be repeated: {}", joined(.found))]
+    #[error("several fit: choose with {flag}, which may be repeated: {}", joined(.found))]
     Several { flag: &'static str, found: Vec<String> },
     #[error("{place}: {reason}")]
     Odd { place: String, reason: &'static str },
@@ -36,7 +36,9 @@ pub enum Refused {
     TooManyFiles(usize),
     #[error("line {0}: the marks of slowlane's lines do not match: remove its lines by hand")]
     Marks(usize),
-    #[error("{proxy} refuses it as it is (are you root?):\n{said}")]
+    #[error(
+        "{proxy} refuses your configuration as it is; if it cannot read a file, run this as root:\n{said}"
+    )]
     AsItIs { proxy: &'static str, said: String },
     #[error("{proxy} refuses the result:\n{said}")]
     Result { proxy: &'static str, said: String },

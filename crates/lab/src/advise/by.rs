@@ -6,6 +6,9 @@ use std::str::FromStr;
 use crate::advise::AdviseError;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
+/// The thousands digits of the types that an operator may declare.
+const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
+
 /// The fields that make up a key: `source`, `website`, `source+website`, or a field of your own in place of `website`.
 ///
 /// ```
@@ -71,6 +74,18 @@ impl By {
             true => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
             false => values.iter().map(|value| format!("{value} {id}\n")).collect(),
         }
+    }
+
+    /// The lines that declare a type of your own and its map.
+    pub(super) fn config(&self, digit: u8) -> String {
+        if !OWN_TYPES.contains(&digit) {
+            return String::new();
+        }
+        let (field, fields) = (self.looked_up(), self.fields().collect::<Vec<_>>());
+        format!(
+            "[policy.types]\n{digit} = {fields:?}\n\n# Lookups replace the built-in ones: repeat here those that you use.\n\
+             [[policy.lookups]]\nfields = [{field:?}]\nmap = \"{field}.map\"\nmatch = \"str\"\n"
+        )
     }
 
     /// A policy with one SLO of the type, for the requests that a line matches.

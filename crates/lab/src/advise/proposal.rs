@@ -34,6 +34,8 @@ pub struct Proposal {
     pub slo_line: String,
     pub map: String,
     pub map_lines: String,
+    /// The lines of the config that a type of your own needs; empty for the others.
+    pub config: String,
     /// The values that have no line in the map.
     pub values_left_out: usize,
     /// The clients that are to be spared, and how many of them never waited in the replay.
@@ -101,9 +103,10 @@ pub(super) fn propose(
     let (top, mut values) = (settings.reading.top, Vec::new());
     let mut values_left_out = 0;
     if !by.is("source") {
-        values = listed(&rows, by.looked_up());
-        values_left_out = values.len().saturating_sub(top);
+        let count;
+        (values, count) = listed(&rows, by.looked_up());
         values.truncate(top);
+        values_left_out = count - values.len();
         let listed: HashSet<&str> = values.iter().map(String::as_str).collect();
         rows.retain(|_, client| listed.contains(value(client, by.looked_up())));
     }
@@ -143,6 +146,7 @@ pub(super) fn propose(
         slo_line: format!("{slo} dry_run=yes"),
         map: format!("{}.map", by.looked_up()),
         map_lines,
+        config: by.config(id.kind()),
         values_left_out,
         to_spare: to_spare.len(),
         spared: to_spare.len().saturating_sub(not_spared),
@@ -223,18 +227,20 @@ fn value<'c>(client: &'c Client, field: &str) -> &'c str {
     word.strip_prefix(field).and_then(|rest| rest.strip_prefix('=')).unwrap_or_default()
 }
 
-/// The values of a field that a line of a map can have, those with the most requests first.
-fn listed(rows: &HashMap<Key, Client>, field: &str) -> Vec<String> {
+/// The values of a field that a line of a map can have, those with the most requests first, and how many there are in
+/// all.
+fn listed(rows: &HashMap<Key, Client>, field: &str) -> (Vec<String>, usize) {
     let mut requests: HashMap<&str, u64> = HashMap::new();
     for client in rows.values() {
         *requests.entry(value(client, field)).or_default() += client.requests;
     }
+    requests.remove("");
+    let count = requests.len();
     // A backslash or dots at the end may be escapes of other bytes, or a cut.
-    requests.retain(|value, _| !(value.is_empty() || value.starts_with('#') || value.contains('\\')));
-    requests.retain(|value, _| !value.ends_with("..."));
+    requests.retain(|value, _| !(value.starts_with('#') || value.contains('\\') || value.ends_with("...")));
     let mut values: Vec<(&str, u64)> = requests.into_iter().collect();
     values.sort_unstable_by_key(|&(value, requests)| (Reverse(requests), value));
-    values.into_iter().map(|(value, _)| value.to_owned()).collect()
+    (values.into_iter().map(|(value, _)| value.to_owned()).collect(), count)
 }
 
 fn busy(who: &str, figures: [u64; 3], bot: Option<&str>) -> Busy {

@@ -15,7 +15,7 @@ pub fn report(advice: &Advice) -> String {
 
 fn section(proposal: &Proposal) -> String {
     let Proposal { by, clients, bots, steady_bots, bot_requests, spared, to_spare, .. } = proposal;
-    let Proposal { slo_line, map, map_lines, values_left_out, .. } = proposal;
+    let Proposal { slo_line, map, map_lines, config, values_left_out, .. } = proposal;
     let noun = proposal.noun();
     let named = bots - steady_bots;
     let mut text = format!("\nby {by}: {clients} {noun}\n{}", rates(proposal));
@@ -33,6 +33,9 @@ fn section(proposal: &Proposal) -> String {
     text += &waiting(proposal);
     let left_out =
         if *values_left_out > 0 { format!("; {values_left_out} more have no line") } else { String::new() };
+    if !config.is_empty() {
+        text += &format!("\n# slowlane.toml; it takes a restart\n{config}");
+    }
     text += &format!("\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}{left_out}\n{map_lines}");
     text
 }

@@ -260,4 +260,21 @@ fn a_field_of_its_own_has_a_type_from_6_on() {
     settings.reading.mappings = vec!["key=$http_x_key".parse().unwrap()];
     let proposal = &advice(&log, &settings).unwrap().types[0];
     assert_eq!((&*proposal.map, &*proposal.map_lines), ("key.map", "k7 6001\n"));
+    assert!(
+        proposal.config.starts_with("[policy.types]\n6 = [\"source\", \"key\"]\n"),
+        "{}",
+        proposal.config
+    );
+}
+
+/// A client chooses its key, and must not leave the figures by it unseen.
+#[test]
+fn keys_that_no_line_can_have_are_counted() {
+    let format = "$remote_addr $msec \"$request\" $http_x_key";
+    let line = |key: &str| format!("192.0.2.1 {}.000 \"GET / HTTP/1.1\" {key}\n", BEGIN_MS / 1_000);
+    let log = ["k7", "#x", "a\\x5Cb", &"k".repeat(200)].map(line).concat();
+    let mut settings = settings("key", 99.9, format);
+    settings.reading.mappings = vec!["key=$http_x_key".parse().unwrap()];
+    let proposal = &advice(&log, &settings).unwrap().types[0];
+    assert_eq!((&*proposal.map_lines, proposal.values_left_out), ("k7 6001\n", 3));
 }
