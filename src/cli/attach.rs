@@ -169,7 +169,7 @@ fn found(config: &Path) -> anyhow::Result<(PathBuf, Folder)> {
 }
 
 /// Patterns match as those of nginx do.
-const AS_NGINX: MatchOptions =
+pub(super) const AS_NGINX: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// The files of an include, by their real paths. A path without a pattern is there, or reading it fails.

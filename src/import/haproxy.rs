@@ -233,6 +233,9 @@ impl<'l> Declared<'l> {
             let matches = conditions(words)?;
             if *is_not && matches.iter().all(|(_, is)| matches!(is, Match::Network(_))) {
                 networks.extend(matches.iter().filter_map(|(_, is)| is.value()).map(str::to_owned));
+                if networks.len() > RULES_MAX {
+                    return Err("too many networks".to_owned());
+                }
                 continue;
             }
             if *is_not {

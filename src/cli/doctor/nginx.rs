@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use crate::cli::attach::AS_NGINX;
 use crate::cli::doctor::proxies::{Read, Site};
 use crate::proxy::nginx_syntax::{Directive, line_of, parse};
 
@@ -63,7 +64,7 @@ impl Reader<'_> {
     /// The files of an include.
     fn list(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
         let pattern = self.main.parent().unwrap_or(Path::new("/")).join(pattern);
-        let paths = glob::glob(&pattern.to_string_lossy()).map_err(io::Error::other)?;
+        let paths = glob::glob_with(&pattern.to_string_lossy(), AS_NGINX).map_err(io::Error::other)?;
         paths.map(|path| path.map_err(io::Error::from)).collect()
     }
 

@@ -156,6 +156,23 @@ fn nested_blocks_long_files_and_many_limits_are_refused() {
     assert_eq!((written.files.len(), written.unsaid.len()), (0, 200), "only so many are listed");
 }
 
+/// A reason quotes names of the original, and is printed for each line.
+#[test]
+fn long_names_and_many_networks_are_cut() {
+    let head = "frontend www\n stick-table type ip size 1m expire 10s store http_req_rate(10s)\n \
+                http-request track-sc0 src\n";
+    let name = "x".repeat(100_000);
+    let rule = "http-request deny if { sc_http_req_rate(0) gt 9 } foo\n".repeat(200);
+    let written = import(&format!("{head} acl foo url_param(a) {name}\n{rule}"), None).unwrap();
+    assert!(!written.unsaid.is_empty());
+    assert!(written.unsaid.iter().all(|unsaid| unsaid.text.len() + unsaid.reason.len() < 1_000));
+
+    let networks: String = (0..40_000).map(|n| format!(" 10.{}.{}.1", n / 256, n % 256)).collect();
+    let rule = format!("http-request deny if {{ sc_http_req_rate(0) gt 9 }} !{{ src{networks} }}\n");
+    let written = import(&format!("{head}{rule}"), None).unwrap();
+    assert_eq!((written.files.len(), &*written.unsaid[0].reason), (0, "too many networks"));
+}
+
 /// Each of these makes more work than its bytes, unless something ends it.
 #[test]
 fn many_limits_of_one_place_end_soon() {
