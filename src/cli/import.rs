@@ -71,10 +71,12 @@ fn report(written: &Written) -> String {
         }
     };
     notes("Where the meaning differs", written.differences.clone());
-    let unsaid = written.unsaid.iter();
+    let omissions = written.omissions.iter();
     notes(
         "Not imported",
-        unsaid.map(|unsaid| format!("line {}: {}: {}", unsaid.line, unsaid.text, unsaid.reason)).collect(),
+        omissions
+            .map(|omission| format!("line {}: {}: {}", omission.line, omission.text, omission.reason))
+            .collect(),
     );
     for file in &written.files {
         report += &format!("\n# ---- {} ----\n{}", file.name, file.text);

@@ -1,7 +1,7 @@
 //! Envoy's rate limit service: descriptors of a domain.
 
 use crate::import::ImportError;
-use crate::import::rule::{ADDRESSES, Condition, Found, Limit, Match, Rule, said};
+use crate::import::rule::{ADDRESSES, Condition, Found, Limit, Match, Rule, quoted};
 use crate::import::yaml::{Node, documents};
 
 /// Periods that the service names, and their names in a rate.
@@ -73,7 +73,7 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
     let (unit, count) = (limit.text_of("unit"), limit.text_of("requests_per_unit"));
     let text = format!("{domain}: {path}: {count} per {unit}");
     if limit.get("replaces").is_some() {
-        found.unsaid.add(
+        found.omissions.add(
             line,
             &text,
             "`replaces` is not imported: the limit stands beside those that it replaces",
@@ -81,7 +81,7 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
     }
     let period = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
     let (Some((_, period)), Ok(count)) = (period, count.parse::<u64>()) else {
-        found.unsaid.add(line, &text, "expected a whole number per second, minute, hour, day or month");
+        found.omissions.add(line, &text, "expected a whole number per second, minute, hour, day or month");
         return Ok(());
     };
     if *period == "month" {
@@ -96,5 +96,5 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
     let mut key: Vec<String> = scope.iter().map(|(field, _)| field.clone()).collect();
     key.sort();
     let options = format!("burst=0 rate={count}/{period}{law}{dry}");
-    add(found, vec![Limit { counter: String::new(), key, options, line, said: said(&text) }])
+    add(found, vec![Limit { counter: String::new(), key, options, line, quoted: quoted(&text) }])
 }

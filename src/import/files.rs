@@ -10,8 +10,8 @@ use serde::Serialize;
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
-use crate::import::rule::{Condition, Found, Limit, Match, Rule, Unsaids, covers};
-use crate::import::{ImportError, Program, Unsaid};
+use crate::import::rule::{Condition, Found, Limit, Match, Omissions, Rule, covers};
+use crate::import::{ImportError, Omission, Program};
 
 /// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,7 +28,7 @@ pub struct Written {
     pub files: Vec<File>,
     pub differences: Vec<String>,
     #[serde(rename = "not_imported")]
-    pub unsaid: Vec<Unsaid>,
+    pub omissions: Vec<Omission>,
 }
 
 /// The most SLOs for one request.
@@ -44,7 +44,7 @@ const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
 
 /// Leaves out what the policy reader refuses or warns of.
 pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportError> {
-    let Found { mut rules, differences, mut unsaid } = found;
+    let Found { mut rules, differences, mut omissions } = found;
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
     // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
@@ -53,7 +53,7 @@ pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportErr
         let is_inside = || limited.iter().any(|outer| covers(outer, &rule.scope));
         !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
     });
-    let rules = [exceptions(&rules, &mut unsaid), rules].concat();
+    let rules = [exceptions(&rules, &mut omissions), rules].concat();
     let is_said = |rules: &[Rule]| rules.iter().any(|rule| !rule.limits.is_empty());
     let (mut kept, mut files) = (Vec::new(), Vec::new());
     match Plan::checked(&rules) {
@@ -66,7 +66,9 @@ pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportErr
                     Ok(all) => files = all,
                     Err(reason) => {
                         let rule = kept.pop().expect("it was pushed");
-                        rule.limits.iter().for_each(|limit| unsaid.add(limit.line, &limit.said, &reason));
+                        rule.limits
+                            .iter()
+                            .for_each(|limit| omissions.add(limit.line, &limit.quoted, &reason));
                     }
                 }
             }
@@ -76,12 +78,12 @@ pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportErr
         files.clear();
     }
     let differences = if files.is_empty() { Vec::new() } else { differences };
-    Ok(Written { from: program.name(), files, differences, unsaid: unsaid.0 })
+    Ok(Written { from: program.name(), files, differences, omissions: omissions.0 })
 }
 
 /// The networks that rules leave out, as rules without limits. A map asks for networks first. So an exception holds for
 /// all limits of its requests, or for none.
-fn exceptions(rules: &[Rule], unsaid: &mut Unsaids) -> Vec<Rule> {
+fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
     let mut limited: Vec<&Rule> = rules.iter().filter(|rule| !rule.networks.is_empty()).collect();
     limited.sort_by_key(|rule| rule.scope.len());
     let mut exceptions: Vec<Rule> = Vec::new();
@@ -97,7 +99,7 @@ fn exceptions(rules: &[Rule], unsaid: &mut Unsaids) -> Vec<Rule> {
             if inner.clone().all(|other| other.networks.contains(network)) && Place::of(&scope).is_ok() {
                 exceptions.push(Rule { line: rule.line, scope, ..Rule::default() });
             } else {
-                unsaid.add(rule.line, network, "an exception from only some limits, or below a path");
+                omissions.add(rule.line, network, "an exception from only some limits, or below a path");
             }
         }
     }
@@ -214,7 +216,7 @@ impl Plan {
             return Err(format!("type {kind} has more than {IDS_MAX} different limits"));
         }
         let id = u16::from(kind) * 1_000 + count + 1;
-        self.slos += &format!("# line {}: {}\n{id} {options}\n", limit.line, limit.said);
+        self.slos += &format!("# line {}: {}\n{id} {options}\n", limit.line, limit.quoted);
         self.ids.insert((kind, options), id);
         Ok(id)
     }

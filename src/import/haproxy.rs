@@ -6,7 +6,7 @@ use std::time::Duration;
 use slowlane_core::base::units;
 
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, rate, said,
+    ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, quoted, rate,
 };
 use crate::import::{ImportError, RULES_MAX};
 use crate::proxy::haproxy_syntax::is_section;
@@ -76,13 +76,13 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
             return Err(ImportError::TooMany);
         }
         if !["deny", "tarpit", "reject", "silent-drop", "return"].contains(&action) {
-            found.unsaid.add(line.number, &line.text, "only rules that refuse become limits");
+            found.omissions.add(line.number, &line.text, "only rules that refuse become limits");
             continue;
         }
         let terms = terms.ok_or("`or`, `unless` and long conditions need a line for each limit".to_owned());
         match terms.and_then(|terms| declared.refusal(line, &terms, &mut found)) {
             Ok(refusal) => refusals.push(refusal),
-            Err(reason) => found.unsaid.add(line.number, &line.text, reason),
+            Err(reason) => found.omissions.add(line.number, &line.text, reason),
         }
         if !line.words.windows(2).any(|pair| pair == ["deny_status", "429"]) {
             found.differs("HAProxy refuses with deny_status, 403 by default, or closes the connection. slowlane refuses with 429 and Retry-After.");
@@ -102,7 +102,7 @@ fn combine(refusals: &[Refusal], found: &mut Found) -> Result<(), ImportError> {
                     let reason = format!(
                         "{section} limits the same requests: slowlane does not see the section of a request"
                     );
-                    found.unsaid.add(refusal.limit.line, &refusal.limit.said, reason);
+                    found.omissions.add(refusal.limit.line, &refusal.limit.quoted, reason);
                 }
                 continue;
             }
@@ -123,7 +123,7 @@ fn combine(refusals: &[Refusal], found: &mut Found) -> Result<(), ImportError> {
             let has = |network: &&String| chain.iter().all(|own| own.networks.contains(network));
             let (networks, partial): (Vec<&String>, Vec<&String>) = refusal.networks.iter().partition(has);
             for network in partial {
-                found.unsaid.add(line, network, "an exception from only some limits, or below a path");
+                found.omissions.add(line, network, "an exception from only some limits, or below a path");
             }
             let networks = networks.into_iter().cloned().collect();
             let limits = chain.iter().map(|own| own.limit.clone()).collect();
@@ -324,7 +324,7 @@ impl<'l> Declared<'l> {
             found.differs(ADDRESSES);
         }
         let counter = format!("{table} {fetch}");
-        Ok((Limit { counter, key, options, line: line.number, said: said(&line.text) }, most, track))
+        Ok((Limit { counter, key, options, line: line.number, quoted: quoted(&line.text) }, most, track))
     }
 }
 

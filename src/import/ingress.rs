@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::import::ImportError;
-use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, said};
+use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, quoted};
 use crate::import::yaml::{Node, documents};
 
 /// limit-burst-multiplier, if it is not given.
@@ -78,7 +78,11 @@ fn scopes(object: &Node, found: &mut Found, given: &Annotations<'_>) -> Vec<Vec<
         let host = rule.text_of("host");
         if host.starts_with('*') {
             if !given.is_empty() {
-                found.unsaid.add(rule.line, host, "this host needs a map of websites with match = \"end\"");
+                found.omissions.add(
+                    rule.line,
+                    host,
+                    "this host needs a map of websites with match = \"end\"",
+                );
             }
             continue;
         }
@@ -139,8 +143,8 @@ fn limits(
             .take(if is_for_all { 1 } else { 2 })
             .collect();
         let (line, text) = given[kind];
-        let said = said(&format!("{name}: {kind}: {text}"));
-        limits.push(Limit { counter, key, options: options(count), line, said });
+        let quoted = quoted(&format!("{name}: {kind}: {text}"));
+        limits.push(Limit { counter, key, options: options(count), line, quoted });
         found.differs(REPLICAS);
         found.differs(STATUS);
         found.differs(ADDRESSES);
@@ -150,7 +154,7 @@ fn limits(
         let is_known = ["limit-burst-multiplier", "limit-whitelist", "limit-allowlist"].contains(kind)
             || kinds.iter().any(|(known, _)| known == kind && (count(kind).is_some() || *text == "0"));
         if !is_known {
-            found.unsaid.add(
+            found.omissions.add(
                 *line,
                 &format!("{name}: {kind}: {text}"),
                 "slowlane has no such limit, or the number is not one",

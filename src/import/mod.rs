@@ -1,7 +1,7 @@
 //! The rate limits of other programs, expressed as a slowlane policy.
 //!
 //! ```text
-//! text ─▶ nginx, haproxy, ingress, envoy ─▶ Found: rules, and what cannot be said ─▶ files ─▶ Written
+//! text ─▶ nginx, haproxy, ingress, envoy ─▶ Found: rules, and what is omitted ─▶ files ─▶ Written
 //! ```
 
 mod envoy;
@@ -15,7 +15,7 @@ mod yaml;
 use thiserror::Error;
 
 pub use files::{File, Written};
-pub use rule::Unsaid;
+pub use rule::Omission;
 
 /// The most bytes of a file that is imported.
 pub const BYTES_MAX: usize = 4 << 20;

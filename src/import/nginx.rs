@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slowlane_core::base::{HOLD_SHIPPED, units};
 
-use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, said};
+use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, quoted};
 use crate::import::{ImportError, RULES_MAX};
 use crate::proxy::nginx_syntax::{Directive, line_of, parse};
 
@@ -108,14 +108,15 @@ impl Reader<'_> {
         self.lines.partition_point(|&start| start <= directive.place.start) + 1
     }
 
-    fn said<'s>(&'s self, directive: &Directive) -> &'s str {
+    fn source_of<'s>(&'s self, directive: &Directive) -> &'s str {
         &self.text[directive.place.clone()]
     }
 
-    fn unsaid(&mut self, directive: &Directive, reason: impl AsRef<str>) {
+    fn omit(&mut self, directive: &Directive, reason: impl AsRef<str>) {
         // A note shows the beginning only, and a block may be long.
-        let (line, text) = (self.line(directive), self.said(directive).chars().take(200).collect::<String>());
-        self.found.unsaid.add(line, &text, reason);
+        let (line, text) =
+            (self.line(directive), self.source_of(directive).chars().take(200).collect::<String>());
+        self.found.omissions.add(line, &text, reason);
     }
 
     fn zone(&mut self, directive: &Directive) {
@@ -126,7 +127,7 @@ impl Reader<'_> {
         let is_req = directive.name() == "limit_req_zone";
         let rate = rate.filter(|&(count, seconds)| is_req && (1..=1_000_000 * seconds).contains(&count));
         match (directive.words.get(1).map(|key| key_fields(key)), name) {
-            (Some(Err(reason)), _) => self.unsaid(directive, reason),
+            (Some(Err(reason)), _) => self.omit(directive, reason),
             (Some(Ok(key)), Some(name)) if rate.is_some() || !is_req => {
                 if directive.words[1].contains("server_name") {
                     self.found.differs("nginx counts all names of a server together under $server_name; slowlane counts each host.");
@@ -138,7 +139,7 @@ impl Reader<'_> {
                 }
                 self.zones.insert(name.to_owned(), Zone { key, rate });
             }
-            _ => self.unsaid(directive, "the zone needs a name, and a rate from 1r/m to 1000000r/s"),
+            _ => self.omit(directive, "the zone needs a name, and a rate from 1r/m to 1000000r/s"),
         }
     }
 
@@ -152,7 +153,7 @@ impl Reader<'_> {
             if name.starts_with(['*', '.', '~']) || name.ends_with('*') {
                 let reason =
                     format!("the name {name} needs a map of websites with match = \"end\" or \"reg\"");
-                self.unsaid(server, reason);
+                self.omit(server, reason);
                 continue;
             }
             self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.to_string()))])?;
@@ -190,7 +191,7 @@ impl Reader<'_> {
                     if limits != own {
                         let end = directive.block.as_ref().map_or(directive.place.end, |block| block.start);
                         let begin = Directive { place: directive.place.start..end, ..directive.clone() };
-                        self.unsaid(
+                        self.omit(
                             &begin,
                             "only locations that are a path or its beginning become lines of a map",
                         );
@@ -235,7 +236,7 @@ impl Reader<'_> {
             key: self.zones[zone].key.clone(),
             options: options + dry,
             line: self.line(directive),
-            said: said(self.said(directive)),
+            quoted: quoted(self.source_of(directive)),
         }
     }
 
@@ -245,11 +246,11 @@ impl Reader<'_> {
             |name: &str| value(name).map_or(Some(0), |count| count.parse::<u32>().ok()).map(u64::from);
         let zone = value("zone=").unwrap_or_default().to_owned();
         let Some((count_per, seconds)) = self.zones.get(&zone).and_then(|zone| zone.rate) else {
-            self.unsaid(directive, format!("its zone {zone:?} is not imported"));
+            self.omit(directive, format!("its zone {zone:?} is not imported"));
             return None;
         };
         let (Some(burst), Some(delay)) = (count("burst="), count("delay=")) else {
-            self.unsaid(directive, "burst and delay are whole numbers");
+            self.omit(directive, "burst and delay are whole numbers");
             return None;
         };
         let is_nodelay = directive.words.iter().any(|word| word == "nodelay") || delay >= burst;
@@ -276,7 +277,7 @@ impl Reader<'_> {
         let count =
             directive.words.get(2).and_then(|count| count.parse::<u16>().ok()).filter(|&count| count > 0);
         let Some(count) = count.filter(|_| self.zones.contains_key(&zone)) else {
-            self.unsaid(directive, "its zone is not imported, or the number is not from 1 to 65535");
+            self.omit(directive, "its zone is not imported, or the number is not from 1 to 65535");
             return None;
         };
         self.found.differs(STATUS);

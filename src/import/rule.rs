@@ -10,7 +10,7 @@ use crate::import::{ImportError, RULES_MAX};
 const NOTES_MAX: usize = 200;
 
 /// The most characters of a line that are repeated.
-const SAID_CHARS_MAX: usize = 120;
+const QUOTED_CHARS_MAX: usize = 120;
 
 /// A reason may quote names and values of the original.
 const REASON_CHARS_MAX: usize = 400;
@@ -48,7 +48,7 @@ impl Match {
 /// A field and what it must be.
 pub(super) type Condition = (String, Match);
 
-/// A limit, said as the options of an SLO.
+/// A limit, as the options of an SLO.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Limit {
     /// The counter of the original. Limits share a bucket if they have the same counter and key.
@@ -59,7 +59,7 @@ pub(super) struct Limit {
     pub(super) options: String,
     pub(super) line: usize,
     /// The line of the original.
-    pub(super) said: String,
+    pub(super) quoted: String,
 }
 
 /// The limits of the requests that meet all conditions. Without limits, it is an exception.
@@ -72,9 +72,9 @@ pub(super) struct Rule {
     pub(super) networks: Vec<String>,
 }
 
-/// A line of the original that slowlane cannot say.
+/// A line of the original that is not imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unsaid {
+pub struct Omission {
     pub line: usize,
     pub text: String,
     pub reason: String,
@@ -86,25 +86,25 @@ pub(super) struct Found {
     pub(super) rules: Vec<Rule>,
     /// Where the meaning differs.
     pub(super) differences: Vec<String>,
-    pub(super) unsaid: Unsaids,
+    pub(super) omissions: Omissions,
 }
 
 /// The lines that slowlane cannot express, once for each reason.
 #[derive(Debug, Default)]
-pub(super) struct Unsaids(pub(super) Vec<Unsaid>);
+pub(super) struct Omissions(pub(super) Vec<Omission>);
 
-impl Unsaids {
+impl Omissions {
     pub(super) fn add(&mut self, line: usize, text: &str, reason: impl AsRef<str>) {
-        let unsaid = Unsaid { line, text: said(text), reason: cut(reason.as_ref(), REASON_CHARS_MAX) };
-        if self.0.len() < NOTES_MAX && !self.0.contains(&unsaid) {
-            self.0.push(unsaid);
+        let omission = Omission { line, text: quoted(text), reason: cut(reason.as_ref(), REASON_CHARS_MAX) };
+        if self.0.len() < NOTES_MAX && !self.0.contains(&omission) {
+            self.0.push(omission);
         }
     }
 }
 
 impl Found {
     pub(super) fn is_empty(&self) -> bool {
-        self.rules.iter().all(|rule| rule.limits.is_empty()) && self.unsaid.0.is_empty()
+        self.rules.iter().all(|rule| rule.limits.is_empty()) && self.omissions.0.is_empty()
     }
 
     pub(super) fn rule(&mut self, rule: Rule) -> Result<(), ImportError> {
@@ -126,8 +126,8 @@ impl Found {
 }
 
 /// A part of the original in one short line without control characters.
-pub(super) fn said(text: &str) -> String {
-    cut(text, SAID_CHARS_MAX)
+pub(super) fn quoted(text: &str) -> String {
+    cut(text, QUOTED_CHARS_MAX)
 }
 
 fn cut(text: &str, chars_max: usize) -> String {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_is_repeated_is_one_short_line() {
-        assert_eq!(said("a\n3001 x\r\u{85}b"), r"a\n3001 x\r\u{85}b");
-        assert_eq!(said(&"é".repeat(1_000)).chars().count(), SAID_CHARS_MAX + 1);
+        assert_eq!(quoted("a\n3001 x\r\u{85}b"), r"a\n3001 x\r\u{85}b");
+        assert_eq!(quoted(&"é".repeat(1_000)).chars().count(), QUOTED_CHARS_MAX + 1);
     }
 }

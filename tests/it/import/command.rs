@@ -101,10 +101,14 @@ fn json_has_the_files_and_the_notes() {
 
 #[test]
 fn a_file_that_cannot_be_said_is_code_1() {
-    let unsaid = piped("limit_req_zone $cookie_a zone=a:1m rate=1r/s;\n", &[]);
-    assert_eq!(unsaid.code, 1);
-    assert_eq!(unsaid.problems, ["-: none of its limits can be expressed in slowlane"]);
-    assert!(unsaid.out.contains("\n# Not imported:\n# - line 1: limit_req_zone $cookie_a"), "{}", unsaid.out);
+    let nothing = piped("limit_req_zone $cookie_a zone=a:1m rate=1r/s;\n", &[]);
+    assert_eq!(nothing.code, 1);
+    assert_eq!(nothing.problems, ["-: none of its limits can be expressed in slowlane"]);
+    assert!(
+        nothing.out.contains("\n# Not imported:\n# - line 1: limit_req_zone $cookie_a"),
+        "{}",
+        nothing.out
+    );
     for (text, problem) in [
         ("server {\n  listen 80;\n}\n", "-: it has no rate limits"),
         ("a text\n", "-: its program is not recognised: name it with --from"),

@@ -41,7 +41,7 @@ fn a_location_of_nginx_is_a_beginning_of_a_path() {
     assert!(toml.contains("fields = [\"path\"]\nmap = \"path-prefix.map\"\nmatch = \"beg\"\n"), "{toml}");
     has_note(&written, "burst=5 lets six in at once");
     has_note(&written, "503");
-    assert_eq!(written.unsaid, []);
+    assert_eq!(written.omissions, []);
 }
 
 /// The same page: `nodelay`, `delay=`, and two limits on one server.
@@ -133,7 +133,7 @@ fn of_two_servers_with_one_name_the_limited_one_counts() {
         ["3001 burst=1 rate=1/s law=token-bucket", "3002 burst=1 rate=1/s max_delay=9s"]
     );
     assert_eq!(file(&written, "website.map"), "a.example 3001\n");
-    assert_eq!(written.unsaid, []);
+    assert_eq!(written.omissions, []);
 }
 
 #[test]
@@ -155,10 +155,10 @@ fn what_nginx_alone_can_say_is_listed_with_its_line() {
          limit_req zone=a;\n limit_req zone=c;\n location ~ \\.php$ { limit_req zone=a burst=3; }\n}\nserver { server_name \
          *.example; limit_req zone=a; }\n",
     );
-    let unsaid: Vec<(usize, &str)> =
-        written.unsaid.iter().map(|unsaid| (unsaid.line, unsaid.reason.as_str())).collect();
+    let omissions: Vec<(usize, &str)> =
+        written.omissions.iter().map(|omission| (omission.line, omission.reason.as_str())).collect();
     assert_eq!(
-        unsaid,
+        omissions,
         [
             (1, "slowlane has no field for $cookie_user"),
             (5, "its zone \"c\" is not imported"),
@@ -181,7 +181,7 @@ fn a_rate_of_haproxy_is_a_sliding_window() {
         assert_eq!(slos(&written), ["3001 burst=0 rate=2/s law=sliding-window window=10s"]);
         assert_eq!(file(&written, "source.map"), ALL);
         has_note(&written, "counts refused requests, too");
-        assert_eq!(written.unsaid, []);
+        assert_eq!(written.omissions, []);
     }
 }
 
@@ -224,8 +224,8 @@ fn conditions_of_haproxy_are_maps() {
     assert_eq!(file(&written, "path-prefix-2.map"), "/api 6001\n/v1 6001\n");
     assert_eq!(file(&written, "source.map"), "192.0.2.0/24 0\n");
     assert_eq!(file(&written, "source-all.map"), "0.0.0.0/0 6001\n::/0 6001\n");
-    let unsaid: Vec<&str> = written.unsaid.iter().map(|unsaid| unsaid.text.as_str()).collect();
-    assert_eq!(unsaid, ["10.0.0.0/8"]);
+    let omissions: Vec<&str> = written.omissions.iter().map(|omission| omission.text.as_str()).collect();
+    assert_eq!(omissions, ["10.0.0.0/8"]);
 }
 
 /// As found in a public configuration: the lower limit refuses first, so the higher one never does.
@@ -252,10 +252,10 @@ fn what_haproxy_alone_can_say_is_listed_with_its_line() {
          tcp-request content track-sc1 src\n  tcp-request content reject if click_too_fast mark_as_abuser\n",
     );
     assert_eq!(written.files, []);
-    let unsaid: Vec<(usize, &str)> =
-        written.unsaid.iter().map(|unsaid| (unsaid.line, unsaid.reason.as_str())).collect();
+    let omissions: Vec<(usize, &str)> =
+        written.omissions.iter().map(|omission| (omission.line, omission.reason.as_str())).collect();
     assert_eq!(
-        unsaid,
+        omissions,
         [
             (4, "slowlane does not count sc0_get_gpc0"),
             (5, "only rules that refuse become limits"),
@@ -274,7 +274,7 @@ fn a_limit_of_haproxy_behind_alternatives_is_listed() {
             "frontend www\n  stick-table type ip size 1m expire 10s store http_req_rate(10s)\n  http-request track-sc0 src\n  \
              acl abuse sc_http_req_rate(0) gt 20\n  acl bad path_beg /x\n  {rule}\n"
         ));
-        assert_eq!((written.files.len(), written.unsaid.len()), (0, 1), "{rule}: {written:#?}");
+        assert_eq!((written.files.len(), written.omissions.len()), (0, 1), "{rule}: {written:#?}");
     }
 }
 
@@ -308,8 +308,8 @@ fn annotations_of_ingress_nginx_are_buckets_for_each_host() {
         "10.0.0.0/8+foo.example 0\n2001:db8::/32+foo.example 0\n"
     );
     has_note(&written, "three replicas admit three times the rate");
-    let unsaid: Vec<&str> = written.unsaid.iter().map(|unsaid| unsaid.text.as_str()).collect();
-    assert_eq!(unsaid, ["shop/web: limit-rate: 100"]);
+    let omissions: Vec<&str> = written.omissions.iter().map(|omission| omission.text.as_str()).collect();
+    assert_eq!(omissions, ["shop/web: limit-rate: 100"]);
 }
 
 /// `kubectl get -o yaml` gives a list. Two objects of one host count apart, and a third one is an exception.
@@ -412,8 +412,8 @@ fn replaces_of_envoy_is_listed() {
          replaces:\n            - name: specific_limit\n          requests_per_unit: 10\n          unit: second\n",
     );
     assert_eq!(slos(&written).len(), 2);
-    assert_eq!(written.unsaid.len(), 1);
-    assert!(written.unsaid[0].reason.contains("`replaces`"));
+    assert_eq!(written.omissions.len(), 1);
+    assert!(written.omissions[0].reason.contains("`replaces`"));
 }
 
 #[test]

@@ -41,8 +41,11 @@ fn assert_forms(written: &Written) {
         }
         assert!(!file.name.contains('/'), "{}", file.name);
     }
-    let notes =
-        written.unsaid.iter().flat_map(|unsaid| [&unsaid.text, &unsaid.reason]).chain(&written.differences);
+    let notes = written
+        .omissions
+        .iter()
+        .flat_map(|omission| [&omission.text, &omission.reason])
+        .chain(&written.differences);
     notes.for_each(|note| assert!(!note.chars().any(char::is_control), "{note:?}"));
 }
 
@@ -99,7 +102,7 @@ fn bytes_that_are_not_utf_8_become_no_key() {
     let bytes = [ZONE.as_bytes(), b"server { server_name caf\xe9.example; limit_req zone=a; }"].concat();
     let written = import(&String::from_utf8_lossy(&bytes), None).unwrap();
     assert_eq!(written.files, []);
-    assert!(written.unsaid[0].reason.contains("cannot be a part of a key"), "{written:#?}");
+    assert!(written.omissions[0].reason.contains("cannot be a part of a key"), "{written:#?}");
 }
 
 /// The policy reader has the last word, whatever the numbers are.
@@ -108,7 +111,7 @@ fn numbers_without_end_are_listed_and_not_written() {
     for burst in ["4294967295", "4294967296", "99999999999999999999", "-1", "1e9"] {
         let written =
             import(&format!("{ZONE}server {{ limit_req zone=a burst={burst} nodelay; }}"), None).unwrap();
-        assert_eq!((written.files.len(), written.unsaid.len()), (0, 1), "{burst}: {written:#?}");
+        assert_eq!((written.files.len(), written.omissions.len()), (0, 1), "{burst}: {written:#?}");
     }
     for (period, most) in [("10s", "99999999999"), ("1ms", "5"), ("400d", "5"), ("0", "5"), ("10s", "0")] {
         let text = format!(
@@ -116,7 +119,7 @@ fn numbers_without_end_are_listed_and_not_written() {
              {most} }}\n"
         );
         let written = import(&text, None).unwrap();
-        assert_eq!((written.files.len(), written.unsaid.len()), (0, 1), "{period} {most}: {written:#?}");
+        assert_eq!((written.files.len(), written.omissions.len()), (0, 1), "{period} {most}: {written:#?}");
     }
     let envoy =
         "descriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 18446744073709551615}}]";
@@ -153,7 +156,7 @@ fn nested_blocks_long_files_and_many_limits_are_refused() {
         .map(|n| format!("location \"/{n}\\\"\" {{ limit_req zone=a burst=4294967295 nodelay; }}\n"))
         .collect();
     let written = import(&format!("{ZONE}server {{ {odd} }}"), None).unwrap();
-    assert_eq!((written.files.len(), written.unsaid.len()), (0, 200), "only so many are listed");
+    assert_eq!((written.files.len(), written.omissions.len()), (0, 200), "only so many are listed");
 }
 
 /// A reason quotes names of the original, and is printed for each line.
@@ -164,13 +167,13 @@ fn long_names_and_many_networks_are_cut() {
     let name = "x".repeat(100_000);
     let rule = "http-request deny if { sc_http_req_rate(0) gt 9 } foo\n".repeat(200);
     let written = import(&format!("{head} acl foo url_param(a) {name}\n{rule}"), None).unwrap();
-    assert!(!written.unsaid.is_empty());
-    assert!(written.unsaid.iter().all(|unsaid| unsaid.text.len() + unsaid.reason.len() < 1_000));
+    assert!(!written.omissions.is_empty());
+    assert!(written.omissions.iter().all(|omission| omission.text.len() + omission.reason.len() < 1_000));
 
     let networks: String = (0..40_000).map(|n| format!(" 10.{}.{}.1", n / 256, n % 256)).collect();
     let rule = format!("http-request deny if {{ sc_http_req_rate(0) gt 9 }} !{{ src{networks} }}\n");
     let written = import(&format!("{head}{rule}"), None).unwrap();
-    assert_eq!((written.files.len(), &*written.unsaid[0].reason), (0, "too many networks"));
+    assert_eq!((written.files.len(), &*written.omissions[0].reason), (0, "too many networks"));
 }
 
 /// Each of these makes more work than its bytes, unless something ends it.
@@ -201,11 +204,11 @@ fn a_sixth_counter_of_one_key_finds_no_type() {
         (1..=6).map(|n| format!("limit_req_zone $remote_addr zone=z{n}:1m rate={n}r/s;\n")).collect();
     let locations: String = (1..=6).map(|n| format!("location /{n}/ {{ limit_req zone=z{n}; }}\n")).collect();
     let written = import(&format!("{zones}server {{\n{locations}}}\n"), None).unwrap();
-    let reasons: Vec<&str> = written.unsaid.iter().map(|unsaid| unsaid.reason.as_str()).collect();
+    let reasons: Vec<&str> = written.omissions.iter().map(|omission| omission.reason.as_str()).collect();
     assert_eq!(reasons, ["no type is free: only four counters can have a key of their own (types 6 to 9)"]);
     let chain: String = (1..=4).map(|n| format!("limit_req zone=z{n}; ")).collect();
     let written = import(&format!("{zones}server {{ {chain} }}"), None).unwrap();
-    assert_eq!((written.files.len(), written.unsaid.len()), (0, 4));
+    assert_eq!((written.files.len(), written.omissions.len()), (0, 4));
 }
 
 /// Pieces of the four syntaxes, and what breaks them.
@@ -274,7 +277,7 @@ proptest! {
         let written = import(&format!("{ZONE}server {{ server_name \"{name}\"; limit_req zone=a; }}"), None).unwrap();
         assert_forms(&written);
         let is_written = written.files.iter().any(|file| file.name == "website.map" || file.name == "source.map");
-        prop_assert!(is_written || !written.unsaid.is_empty(), "{:?}", written);
+        prop_assert!(is_written || !written.omissions.is_empty(), "{:?}", written);
         if is_written {
             assert_served(&written);
         }
