@@ -16,8 +16,9 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::observe::status::Snapshot;
+use crate::observe::status::{HistoryLines, Snapshot};
 use crate::server::Stream;
+use slowlane_core::base::units::written;
 use slowlane_core::base::{Address, Token, shown};
 
 /// The usual [`patience`](Question::patience).
@@ -28,6 +29,11 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The longest part of a refusal that is shown.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// The path of the history.
+pub(crate) fn history(span: Duration) -> String {
+    format!("/api/history?since={}", written(span))
+}
 
 /// The address of a daemon, its TLS, and its token.
 #[derive(Clone, Debug)]
@@ -103,6 +109,13 @@ impl AdminClient {
     /// The daemon's status.
     pub(crate) fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let body = self.get("/api/status")?;
+        serde_json::from_slice(&body)
+            .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
+    }
+
+    /// The keys throttled in the last `span`.
+    pub(crate) fn history(&self, span: Duration) -> anyhow::Result<HistoryLines> {
+        let body = self.get(&history(span))?;
         serde_json::from_slice(&body)
             .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
     }

@@ -1,8 +1,11 @@
 //! `slowlane top`: the status of a daemon in a terminal.
 
+use std::time::Duration;
+
 use clap::Args;
 
 use crate::cli::admin::Daemon;
+use crate::cli::views::span;
 use crate::top;
 
 pub(super) const EXAMPLES: &str = include_str!("help/top.txt");
@@ -14,9 +17,15 @@ pub(super) struct Arguments {
     /// Print one snapshot as text and exit; the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
+    /// Begin with the clients throttled in the last TIME, 24h at most; with --once, print only these
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    since: Option<Duration>,
 }
 
 pub(super) fn top(typed: Arguments) -> anyhow::Result<()> {
     let daemon = typed.daemon.client()?;
-    if typed.once || !top::has_screen() { top::once(&daemon) } else { top::watch(&daemon) }
+    match typed.once || !top::has_screen() {
+        true => top::once(&daemon, typed.since),
+        false => top::watch(&daemon, typed.since),
+    }
 }

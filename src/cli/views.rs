@@ -1,12 +1,17 @@
 //! Views of a running daemon: `slowlane status` and `quota`.
 
+use std::time::Duration;
+
+use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
 
-use crate::admin_client::Question;
+use crate::admin_client::{Question, history};
 use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
+use crate::observe::status::DAY;
 #[cfg(feature = "top")]
 use crate::top;
+use slowlane_core::base::units;
 
 pub(super) const STATUS: &str = include_str!("help/status.txt");
 
@@ -32,6 +37,9 @@ impl View {
 pub(super) struct StatusArguments {
     #[command(subcommand)]
     section: Option<Section>,
+    /// Print the clients throttled in the last TIME, 24h at most
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    since: Option<Duration>,
     #[command(flatten)]
     view: View,
 }
@@ -61,13 +69,26 @@ pub(super) fn print(view: View, path: impl Into<String>) -> anyhow::Result<()> {
 }
 
 pub(super) fn status(typed: StatusArguments) -> anyhow::Result<()> {
-    let StatusArguments { section, view } = typed;
-    match section {
-        Some(Section::Cluster) => print(view, "/api/cluster"),
-        Some(Section::Peers) => print(view, "/api/peers"),
+    let StatusArguments { section, since, view } = typed;
+    match (section, since) {
+        (Some(_), Some(_)) => clap::Error::raw(ErrorKind::ArgumentConflict, NO_SECTION).exit(),
+        (Some(Section::Cluster), _) => print(view, "/api/cluster"),
+        (Some(Section::Peers), _) => print(view, "/api/peers"),
         #[cfg(feature = "top")]
-        None if !view.json => top::once(&view.daemon.client()?),
-        None => print(view, "/api/status"),
+        (None, since) if !view.json => top::once(&view.daemon.client()?, since),
+        (None, Some(span)) => print(view, history(span)),
+        (None, None) => print(view, "/api/status"),
+    }
+}
+
+const NO_SECTION: &str = "--since lists throttled clients: give it without cluster or peers\n";
+
+/// A time span of the history.
+pub(super) fn span(text: &str) -> Result<Duration, String> {
+    match units::duration(text) {
+        Ok(span) if (Duration::from_secs(1)..=DAY).contains(&span) => Ok(span),
+        Ok(_) => Err("expected a time from 1s to 24h".into()),
+        Err(reason) => Err(reason.to_string()),
     }
 }
 

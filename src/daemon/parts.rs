@@ -72,8 +72,13 @@ pub(super) fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
 /// Starts to keep the state in a file.
 pub(super) fn snapshot_writer(config: &Config, agent: &Agent) -> anyhow::Result<Option<SnapshotWriter>> {
     let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
-    let snapshot_writer =
-        SnapshotWriter::start(file.clone(), agent.throttle.clone(), agent.clock, metrics.clone());
+    let snapshot_writer = SnapshotWriter::start(
+        file.clone(),
+        agent.throttle.clone(),
+        agent.status.clone(),
+        agent.clock,
+        metrics.clone(),
+    );
     Ok(Some(snapshot_writer.context("cannot start a thread")?))
 }
 

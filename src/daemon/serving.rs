@@ -58,7 +58,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     let earlier = found.as_ref().and_then(|found| found.head.key_secret());
     let mut serving = Serving::new(config, clock, earlier, Inherited::from_systemd())?;
     if let Some(found) = found {
-        found.restore(&serving.agent.throttle);
+        found.restore(&serving.agent.throttle, &serving.agent.status);
     }
     serving.open(config, Vec::new())?;
     Ok(serving)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::Builder;
 
 use crate::observe::groups::StateMetrics;
-use crate::observe::{Clock, revived};
+use crate::observe::{Clock, Status, revived};
 use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 
@@ -113,7 +113,7 @@ impl StateFile {
     }
 
     /// Writes a snapshot next to the old one, then replaces the old one.
-    fn write(&self, throttle: &Throttle, clock: Clock) -> io::Result<Saved> {
+    fn write(&self, throttle: &Throttle, status: &Status, clock: Clock) -> io::Result<Saved> {
         let policy = throttle.policy();
         let slos = policy.slos().map(|slo| (slo.id.number(), slo.law.describe(slo.objective))).collect();
         let head = Head::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
@@ -123,7 +123,7 @@ impl StateFile {
         // It can be read by its owner alone, and its name is new, so no link that somebody planted is followed.
         let mut new = Builder::new().prefix(&prefix).suffix(NEW).tempfile_in(folder)?;
         let mut to = BufWriter::with_capacity(BUFFER_BYTES, new.as_file_mut());
-        let saved = save(throttle, head, None, true, &mut to)?;
+        let saved = save(throttle, head, None, Some(&status.notes()), &mut to)?;
         to.flush()?;
         drop(to);
         new.as_file().sync_all()?;
@@ -142,7 +142,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 impl Found {
     /// Restores the state. Logs how much was restored, and how many SLOs have changed since then.
-    pub(crate) fn restore(self, throttle: &Throttle) {
+    pub(crate) fn restore(self, throttle: &Throttle, status: &Status) {
         let Found { path, head, clock } = self;
         let keys = head.key_secret() == Some(throttle.policy().key_secret());
         let read = File::open(&path).map_err(SnapshotError::from);
@@ -151,10 +151,13 @@ impl Found {
         let restored = read.and_then(|parts| restore(parts, keys, throttle, clock.now()));
         let age = clock.now().since(head.saved_at).as_secs_f64();
         match restored {
-            Ok(Restored { rows, blocks, over, left_out }) => tracing::info!(
-                "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} have expired",
-                over + left_out
-            ),
+            Ok(Restored { rows, blocks, over, left_out, notes }) => {
+                status.put_back(&notes, clock.now());
+                tracing::info!(
+                    "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} have expired",
+                    over + left_out
+                );
+            }
             Err(error) => tracing::warn!("{path}: {error}; only a part of the state was restored"),
         }
         if !keys {
@@ -199,6 +202,7 @@ impl SnapshotWriter {
     pub(crate) fn start(
         file: StateFile,
         throttle: Arc<Throttle>,
+        status: Arc<Status>,
         clock: Clock,
         metrics: StateMetrics,
     ) -> io::Result<SnapshotWriter> {
@@ -206,7 +210,7 @@ impl SnapshotWriter {
         let mut is_reported = false;
         let mut keep = move || {
             let begun = Instant::now();
-            match file.write(&throttle, clock) {
+            match file.write(&throttle, &status, clock) {
                 Ok(Saved { rows, bytes }) => {
                     if is_reported {
                         tracing::info!("{}: the state is written again", file.path.display());
@@ -230,7 +234,7 @@ impl SnapshotWriter {
                 Err(RecvTimeoutError::Timeout) => true,
                 Ok(Last::Leave) => false,
                 Ok(Last::Write) | Err(RecvTimeoutError::Disconnected) => {
-                    if let Err(error) = file.write(&throttle, clock) {
+                    if let Err(error) = file.write(&throttle, &status, clock) {
                         tracing::error!("{}: the last state cannot be written: {error}", file.path.display());
                     }
                     false

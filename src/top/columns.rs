@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::observe::status::{BlockedKey, KeyLine, SloLine};
+use crate::observe::status::{BlockedKey, FieldLine, KeyLine, PastKey, SloLine};
 use slowlane_core::base::{shown, units::left};
 
 /// A column of a table whose rows are `T`.
@@ -67,11 +67,29 @@ pub(super) fn keys() -> Vec<Column<KeyLine>> {
         number(5, "clients", |key| cell(some(key.clients), key.clients)),
         number(4, "delayed", |key| cell(would(key, short(key.delayed as f64)), key.delayed as f64)),
         number(2, "denied", |key| cell(would(key, short(key.denied as f64)), key.denied as f64)),
-        number(1, "last", |key| {
-            cell(format!("{} ago", time(key.seen_ms_ago / 1_000)), -(key.seen_ms_ago as f64))
-        }),
-        number(0, "SLO", |key| cell(slo(key), -f64::from(key.slo))),
+        number(1, "last", |key| ago(key.seen_ms_ago)),
+        number(6, "since", |key| ago(key.since_ms_ago)),
+        words(7, "line", |key| text(key.line.as_deref().map(shown).unwrap_or_else(|| "-".to_owned()))),
+        number(0, "SLO", |key| cell(numbered(key.slo, key.dry_run), -f64::from(key.slo))),
         words(0, "who", |key| text(who(key))),
+    ]
+}
+
+/// The keys of the history.
+pub(super) fn past_keys() -> Vec<Column<PastKey>> {
+    vec![
+        number(0, "delayed", |key| {
+            cell(bracketed(key.dry_run, short(key.delayed as f64)), key.delayed as f64)
+        }),
+        number(0, "denied", |key| cell(bracketed(key.dry_run, short(key.denied as f64)), key.denied as f64)),
+        number(2, "longest", |key| {
+            let shown = delay(Some(key.delay_ms).filter(|&ms| ms > 0));
+            cell(bracketed(key.dry_run, shown), key.delay_ms as f64)
+        }),
+        number(3, "first", |key| ago(key.first_ms_ago)),
+        number(1, "last", |key| ago(key.last_ms_ago)),
+        number(0, "SLO", |key| cell(numbered(key.slo, key.dry_run), -f64::from(key.slo))),
+        words(0, "who", |key| text(named(key.refused, &key.fields))),
     ]
 }
 
@@ -90,14 +108,22 @@ pub(super) fn slos() -> Vec<Column<SloLine>> {
     ]
 }
 
+fn ago(ms: u64) -> Cell {
+    cell(format!("{} ago", time(ms / 1_000)), -(ms as f64))
+}
+
 /// The SLO of a key, marked if it is a dry run.
-fn slo(key: &KeyLine) -> String {
-    if key.dry_run { format!("{} dry run", key.slo) } else { key.slo.to_string() }
+fn numbered(slo: u16, is_dry_run: bool) -> String {
+    if is_dry_run { format!("{slo} dry run") } else { slo.to_string() }
 }
 
 /// What a dry run would do is in brackets.
+fn bracketed(is_dry_run: bool, text: String) -> String {
+    if is_dry_run { format!("({text})") } else { text }
+}
+
 fn would(key: &KeyLine, text: String) -> String {
-    if key.dry_run { format!("({text})") } else { text }
+    bracketed(key.dry_run, text)
 }
 
 /// The rate that is let through, and in brackets the one that a dry run would let through.
@@ -147,9 +173,7 @@ pub(super) fn who(key: &KeyLine) -> String {
     if key.refused {
         return REFUSED.to_owned();
     }
-    let fields = key.fields.iter().map(|field| format!("{}={}", field.name, field.value));
-    let fields: Vec<String> = fields.collect();
-    let fields = if fields.is_empty() { "everybody".to_owned() } else { shown(fields.join(" ")) };
+    let fields = named(false, &key.fields);
     let paced = match key.proxies {
         0 => String::new(),
         1 => " (1 proxy enforces it)".to_owned(),
@@ -160,6 +184,16 @@ pub(super) fn who(key: &KeyLine) -> String {
         Some(BlockedKey { by, left_s }) => {
             format!("{fields} (blocked by {}, {} left){paced}", shown(by), left(u64::from(*left_s)))
         }
+    }
+}
+
+/// The fields of a key.
+fn named(is_refused: bool, fields: &[FieldLine]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| format!("{}={}", field.name, field.value)).collect();
+    match (is_refused, fields.is_empty()) {
+        (true, _) => REFUSED.to_owned(),
+        (false, true) => "everybody".to_owned(),
+        (false, false) => shown(fields.join(" ")),
     }
 }
 

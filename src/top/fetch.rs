@@ -1,7 +1,22 @@
-//! The explanation of a key, from the daemon.
+//! The answers of the daemon.
+
+use std::time::Duration;
 
 use crate::admin_client::{AdminClient, AskError};
-use crate::observe::status::KeyLine;
+use crate::observe::status::{HistoryLines, KeyLine, Snapshot};
+
+/// The status of a moment, and the history of a time span.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    pub(super) snapshot: Snapshot,
+    pub(super) history: HistoryLines,
+}
+
+pub(super) fn status(daemon: &AdminClient, span: Duration) -> Result<Fetched, String> {
+    let snapshot = daemon.snapshot().map_err(|error| error.to_string())?;
+    // An older daemon has no history.
+    Ok(Fetched { snapshot, history: daemon.history(span).unwrap_or_default() })
+}
 
 /// The reason why a key is throttled. If not all of its fields are known: its row in the table.
 pub(super) fn why(daemon: &AdminClient, key: &KeyLine) -> String {

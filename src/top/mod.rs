@@ -1,7 +1,7 @@
 //! `slowlane top`: the status page in a terminal.
 //!
 //! ```text
-//!  a thread: /api/status ─Snapshot─▶┐
+//!  a thread: /api/status ──Fetched──▶┐
 //!  keys, resizes ──────────Event───▶┤ View ─▶ a screen
 //!  signals ────────────────────────▶┘
 //! ```
@@ -27,14 +27,15 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::admin_client::AdminClient;
-use crate::observe::status::{KeyLine, Snapshot};
+use crate::observe::status::{DAY, KeyLine};
+use fetch::Fetched;
 use terminal::Screen;
-use view::{Action, View};
+use view::{Action, Tab, View};
 
 /// The daemon has new numbers once a second.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -42,11 +43,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The longest wait of a signal or an answer for the screen.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Prints one snapshot as text.
-pub(crate) fn once(daemon: &AdminClient) -> anyhow::Result<()> {
-    let snapshot = daemon.snapshot()?;
+/// Prints one snapshot as text; with a time span, the keys throttled in it.
+pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
+    let text = match since {
+        Some(span) => plain::history(&daemon.history(span)?),
+        None => plain::text(&daemon.snapshot()?),
+    };
     let mut out = io::stdout().lock();
-    out.write_all(plain::text(&snapshot).as_bytes())?;
+    out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
@@ -55,15 +59,20 @@ pub(crate) fn has_screen() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Shows the daemon's status until the user leaves. Fails if the first question gets no answer.
-pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
+/// Shows the daemon's status until the user leaves. With a time span, the history of it comes first. Fails if the first
+/// question gets no answer.
+pub(crate) fn watch(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, ended.clone())?;
     }
     let mut view = View::new(daemon.address.to_string());
-    view.update(Ok(daemon.snapshot()?));
-    let (answers, asks) = asker(daemon.clone());
+    let span = since.unwrap_or(DAY);
+    if since.is_some() {
+        view.tab = Tab::History;
+    }
+    view.update(fetch::status(daemon, span).map_err(|error| anyhow!(error)).map(Ok)?);
+    let (answers, asks) = asker(daemon.clone(), span);
 
     let mut screen = Screen::open()?;
     while !ended.load(Relaxed) {
@@ -81,7 +90,7 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
         }
         loop {
             match answers.try_recv() {
-                Ok(Answer::Status(status)) => view.update(status.map(|snapshot| *snapshot)),
+                Ok(Answer::Status(status)) => view.update(status.map(|status| *status)),
                 Ok(Answer::Why(text)) => view.explain(text),
                 Err(TryRecvError::Empty) => break,
                 // The thread has printed the reason. Old numbers must not look like new ones.
@@ -96,12 +105,12 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
 
 /// An answer from the daemon.
 enum Answer {
-    Status(Result<Box<Snapshot>, String>),
+    Status(Result<Box<Fetched>, String>),
     Why(String),
 }
 
 /// Asks in its own thread, so that the screen never waits for the daemon.
-fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
+fn asker(daemon: AdminClient, span: Duration) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     let (answer, answers) = mpsc::channel();
     let (asks, asked) = mpsc::channel::<Box<KeyLine>>();
     thread::spawn(move || {
@@ -111,7 +120,7 @@ fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
                 Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     next = Instant::now() + INTERVAL;
-                    Answer::Status(daemon.snapshot().map(Box::new).map_err(|error| error.to_string()))
+                    Answer::Status(fetch::status(&daemon, span).map(Box::new))
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             };

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::observe::status::{ClusterUse, KeyCount, PeersUse, Snapshot};
+use crate::observe::status::{ClusterUse, HistoryLines, KeyCount, PeersUse, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
 use slowlane_core::base::{aligned, shown};
 
@@ -31,6 +31,29 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
     text += "\nSLOs\n";
     table(&columns::slos(), &snapshot.slos, &mut text);
     text + "\n" + &connections(snapshot)
+}
+
+/// The keys of the history.
+pub(super) fn history(history: &HistoryLines) -> String {
+    let [delayed, denied] =
+        [&history.delayed, &history.denied].map(|counts| counts.iter().sum::<u64>() as f64);
+    let mut text =
+        format!("{}: {} requests delayed, {} denied\n", since(history), short(delayed), short(denied));
+    table(&columns::past_keys(), &history.keys, &mut text);
+    text
+}
+
+/// The time span of the history, and the number of keys if the list has not all of them.
+pub(super) fn since(history: &HistoryLines) -> String {
+    let span = time(history.at_ms.saturating_sub(history.from_ms) / 1_000);
+    let KeyCount { number, is_exact } = history.keys_total;
+    match (number > history.keys.len() as u64, is_exact) {
+        (false, true) => format!("throttled in the last {span}"),
+        (_, true) => format!("throttled in the last {span} (first {} of {number})", history.keys.len()),
+        (_, false) => {
+            format!("throttled in the last {span} (first {} of {number} or more)", history.keys.len())
+        }
+    }
 }
 
 /// The faults of the last policy, and whether it was refused for them. None: no faults.

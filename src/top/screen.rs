@@ -44,6 +44,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     frame.render_widget(self::tabs(view, width), tabs);
     match view.tab {
         Tab::Keys => rows(frame, table, view, &columns::keys(), &view.keys()),
+        Tab::History => rows(frame, table, view, &columns::past_keys(), &view.past_keys()),
         Tab::Slos => rows(frame, table, view, &columns::slos(), &view.slos()),
         Tab::Connections => {
             let text = plain::connections(&view.snapshot);
@@ -129,7 +130,11 @@ fn tabs(view: &View, width: usize) -> Line<'static> {
     let chosen = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
     let tab = |(number, tab): (usize, Tab)| {
         let style = if tab == view.tab { chosen } else { dim };
-        let name = if tab == Tab::Keys { plain::throttled(&view.snapshot) } else { tab.name().to_owned() };
+        let name = match tab {
+            Tab::Keys => plain::throttled(&view.snapshot),
+            Tab::History => plain::since(&view.history),
+            Tab::Slos | Tab::Connections => tab.name().to_owned(),
+        };
         [Span::styled(format!(" [{}] {name} ", number + 1), style), Span::raw(" ")]
     };
     packed(Tab::ALL.into_iter().enumerate().flat_map(tab), width)
@@ -238,6 +243,7 @@ mod tests {
 
     use super::*;
     use crate::observe::status::{Delay, FieldLine, KeyLine, ReloadLine, SloLine};
+    use crate::top::fetch::Fetched;
 
     fn drawn(view: &mut View, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -245,12 +251,17 @@ mod tests {
         terminal.backend().to_string()
     }
 
+    fn fetched(snapshot: Snapshot) -> Fetched {
+        Fetched { snapshot, ..Fetched::default() }
+    }
+
     fn view(value: &str) -> View {
         let field = FieldLine { name: "website".into(), value: value.into() };
         let keys =
             vec![KeyLine { fields: vec![field], throttled_per_s: 7.25, slo: 2001, ..KeyLine::default() }];
         let mut view = View::new("here".into());
-        view.update(Ok(Snapshot { version: "1.2.3".into(), keys, ..Snapshot::default() }));
+        let snapshot = Snapshot { version: "1.2.3".into(), keys, ..Snapshot::default() };
+        view.update(Ok(fetched(snapshot)));
         view
     }
 
@@ -353,7 +364,7 @@ mod tests {
             ..Snapshot::default()
         };
         let mut view = View::new("127.0.0.1:9002".into());
-        view.update(Ok(snapshot.clone()));
+        view.update(Ok(fetched(snapshot.clone())));
         for width in [110, 80, 70, 60, 40] {
             view.tab = Tab::Keys;
             let text = drawn(&mut view, width, 24);
@@ -382,7 +393,7 @@ mod tests {
         let reported = table(&text);
         assert!(reported[0].contains(&("last".to_owned(), "1 min 5 s ago".to_owned())), "{text}");
         assert!(text.contains("[1] throttled") && text.contains("[2] SLOs"), "{text}");
-        view.update(Ok(Snapshot::default()));
+        view.update(Ok(Fetched::default()));
         assert!(drawn(&mut view, 80, 24).contains("no client is throttled"));
     }
 

@@ -2,8 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use crate::observe::status::{KeyLine, SloLine, Snapshot};
+use crate::observe::status::{HistoryLines, KeyLine, PastKey, SloLine, Snapshot};
 use crate::top::columns::{self, Column};
+use crate::top::fetch::Fetched;
 
 /// The most characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
@@ -18,16 +19,18 @@ pub(super) enum Tab {
     Keys,
     Slos,
     Connections,
+    History,
 }
 
 impl Tab {
-    pub(super) const ALL: [Tab; 3] = [Tab::Keys, Tab::Slos, Tab::Connections];
+    pub(super) const ALL: [Tab; 4] = [Tab::Keys, Tab::Slos, Tab::Connections, Tab::History];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Tab::Keys => "throttled",
             Tab::Slos => "SLOs",
             Tab::Connections => "connections and reloads",
+            Tab::History => "throttled before",
         }
     }
 }
@@ -59,6 +62,7 @@ pub(super) enum Action {
 pub(super) struct View {
     pub(super) address: String,
     pub(super) snapshot: Snapshot,
+    pub(super) history: HistoryLines,
     /// The reason why there is no newer snapshot.
     pub(super) problem: Option<String>,
     pub(super) tab: Tab,
@@ -97,11 +101,11 @@ impl View {
         View { address, ..View::default() }
     }
 
-    /// Takes a new snapshot. With an error, the previous snapshot stays.
-    pub(super) fn update(&mut self, answer: Result<Snapshot, String>) {
+    /// Takes a new status. With an error, the previous one stays.
+    pub(super) fn update(&mut self, answer: Result<Fetched, String>) {
         self.problem = match answer {
-            Ok(snapshot) => {
-                self.snapshot = snapshot;
+            Ok(Fetched { snapshot, history }) => {
+                (self.snapshot, self.history) = (snapshot, history);
                 None
             }
             Err(problem) => Some(problem),
@@ -136,7 +140,7 @@ impl View {
             KeyCode::Char('q') => return Action::Leave,
             KeyCode::Enter => return self.wish_to_know(),
             KeyCode::Tab => self.open(self.tab as usize + 1),
-            KeyCode::Char(number @ '1'..='3') => self.open(number as usize - '1' as usize),
+            KeyCode::Char(number @ '1'..='4') => self.open(number as usize - '1' as usize),
             KeyCode::Char('/') => self.is_typing = self.tab != Tab::Connections,
             KeyCode::Esc => self.list_mut().filter.clear(),
             KeyCode::Char('<') | KeyCode::Left => self.sort_by(|column, count| (column + count - 1) % count),
@@ -177,6 +181,7 @@ impl View {
         let selected = self.selected;
         let key = match self.tab {
             Tab::Keys => self.keys().into_iter().nth(selected).cloned(),
+            Tab::History => self.past_keys().into_iter().nth(selected).map(PastKey::as_key),
             Tab::Slos | Tab::Connections => None,
         };
         match key {
@@ -201,10 +206,12 @@ impl View {
     pub(super) fn why_empty(&self) -> String {
         let all = match self.tab {
             Tab::Keys => self.snapshot.keys.len(),
+            Tab::History => self.history.keys.len(),
             Tab::Slos | Tab::Connections => self.snapshot.slos.len(),
         };
         match (all, self.tab) {
             (0, Tab::Keys) => "no client is throttled".to_owned(),
+            (0, Tab::History) => "no client was throttled".to_owned(),
             (0, _) => "no SLO".to_owned(),
             (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.list().filter),
         }
@@ -213,6 +220,7 @@ impl View {
     fn sort_by(&mut self, next: impl FnOnce(usize, usize) -> usize) {
         let count = match self.tab {
             Tab::Keys => columns::keys().len(),
+            Tab::History => columns::past_keys().len(),
             Tab::Slos | Tab::Connections => columns::slos().len(),
         };
         let sort = &mut self.list_mut().sort;
@@ -222,6 +230,7 @@ impl View {
     fn rows(&self) -> usize {
         match self.tab {
             Tab::Keys => self.keys().len(),
+            Tab::History => self.past_keys().len(),
             Tab::Slos => self.slos().len(),
             Tab::Connections => 0,
         }
@@ -230,6 +239,11 @@ impl View {
     /// The keys that pass the filter, in the chosen order.
     pub(super) fn keys(&self) -> Vec<&KeyLine> {
         found(&self.snapshot.keys, &columns::keys(), &self.lists[Tab::Keys as usize])
+    }
+
+    /// The same for the history.
+    pub(super) fn past_keys(&self) -> Vec<&PastKey> {
+        found(&self.history.keys, &columns::past_keys(), &self.lists[Tab::History as usize])
     }
 
     pub(super) fn slos(&self) -> Vec<&SloLine> {
@@ -262,7 +276,8 @@ mod tests {
     fn view() -> View {
         let keys = vec![key("a.example", 1.0, 30), key("b.example", 3.0, 10), key("c.test", 2.0, 20)];
         let mut view = View::new("here".into());
-        view.update(Ok(Snapshot { keys, ..Snapshot::default() }));
+        let snapshot = Snapshot { keys, ..Snapshot::default() };
+        view.update(Ok(Fetched { snapshot, ..Fetched::default() }));
         view
     }
 

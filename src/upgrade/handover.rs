@@ -144,13 +144,13 @@ impl Handover {
         let throttle = &self.agent.throttle;
         drop(throttle.table().track());
         let writer = state(channel, &Message::State)?;
-        save(throttle, self.head(), None, false, writer)?;
+        save(throttle, self.head(), None, None, writer)?;
         expect(channel, |message| matches!(message, Message::Restored))?;
         // Each round takes less time than the one before, so fewer keys change in it.
         for _ in 0..ROUNDS_MAX {
             let changed = throttle.table().track();
             let writer = state(channel, &Message::State)?;
-            save(throttle, self.head(), Some(&changed), false, writer)?;
+            save(throttle, self.head(), Some(&changed), None, writer)?;
             expect(channel, |message| matches!(message, Message::Restored))?;
             if changed.len() <= CHANGED_FEW {
                 break;
@@ -164,7 +164,7 @@ impl Handover {
         let throttle = &self.agent.throttle;
         let writer = state(channel, &Message::Changes)?;
         let changed = throttle.table().tracked();
-        save(throttle, self.head(), Some(&changed), true, writer)?;
+        save(throttle, self.head(), Some(&changed), Some(&self.agent.status.notes()), writer)?;
         for transfer in transfers {
             channel.send(&Message::Connection(transfer.state.clone()), Some(transfer.stream.as_fd()))?;
         }

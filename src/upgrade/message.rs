@@ -28,7 +28,7 @@ pub(super) enum Message {
     State,
     /// New: it has read the snapshot.
     Restored,
-    /// Old, with a stream: the keys that have changed since, and the blocks.
+    /// Old, with a stream: the keys that have changed since, the blocks, and the history.
     Changes,
     /// Old, with the socket: a connection.
     Connection(State),

@@ -18,7 +18,6 @@ use crate::upgrade::message::{Message, VERSION};
 use crate::upgrade::program::HANDOVER;
 use slowlane_core::base::KeySecret;
 use slowlane_core::snapshot::{Parts, restore};
-use slowlane_core::throttle::Throttle;
 
 /// The longest wait for the old process.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -77,7 +76,7 @@ impl OldProcess {
     /// The old process has ended or gone on alone.
     pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Vec<(OwnedFd, State)>> {
         self.channel.send(&Message::Built, None)?;
-        while self.restore(&agent.throttle)? {
+        while self.restore(agent)? {
             self.channel.send(&Message::Restored, None)?;
         }
         let mut connections = Vec::new();
@@ -92,7 +91,8 @@ impl OldProcess {
     }
 
     /// Puts a part of the state back. False: it was the last one.
-    fn restore(&self, throttle: &Throttle) -> anyhow::Result<bool> {
+    fn restore(&self, agent: &Agent) -> anyhow::Result<bool> {
+        let (throttle, now) = (&agent.throttle, self.clock.now());
         let (message, stream) = self.channel.receive()?;
         ensure!(matches!(message, Message::State | Message::Changes), "unexpected: {message:?}");
         let stream = UnixStream::from(stream.context("it comes without its stream")?);
@@ -104,7 +104,7 @@ impl OldProcess {
                 "this slowlane has another key secret than the one before it: its entries are dropped"
             );
         }
-        restore(parts, keys, throttle, self.clock.now())?;
+        agent.status.put_back(&restore(parts, keys, throttle, now)?.notes, now);
         Ok(matches!(message, Message::State))
     }
 

@@ -166,7 +166,9 @@ fn flags() -> Vec<(String, String)> {
                 Some("help") if in_commands => {}
                 Some(word) if in_commands && line.starts_with("  ") && !line.starts_with("   ") => {
                     open.push(format!("{command} {word}"));
-                    parents.push(command.trim().to_owned());
+                    if help.contains(" <COMMAND>\n") {
+                        parents.push(command.trim().to_owned());
+                    }
                 }
                 Some(first) if line.starts_with("  ") && first.starts_with('-') => {
                     let long = std::iter::once(first).chain(words).find(|word| word.starts_with("--"));

@@ -93,6 +93,7 @@ impl Workdir {
         let command = command.replace("cargo run --release --", "slowlane");
         let command = command.replace("target/release/slowlane", "slowlane");
         let command = command.replace("slowlane top", "slowlane top --admin 127.0.0.1:9002");
+        let command = command.replace("slowlane status", "slowlane status --admin 127.0.0.1:9002");
         let command = command.replace("slowlane why source", "slowlane why --admin 127.0.0.1:9002 source");
         addresses.iter().fold(command, |command, (shown, own)| command.replace(shown, &own.to_string()))
     }

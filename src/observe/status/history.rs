@@ -1,179 +1,549 @@
-//! Rates and delays of the last minutes, second by second.
+//! The keys throttled in the last day: minute by minute for an hour, hour by hour for a day.
+//!
+//! Each period keeps its most throttled keys, so the memory is bounded: 60 minutes of 50 keys and 24 hours of 100 take
+//! about 1 MB, and 20 MB if all names are as long as they may be.
 
-use std::array;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::mem;
 use std::time::Duration;
 
-use crate::observe::delays::DelayCounts;
-use slowlane_core::base::{SloId, Timestamp};
+use serde::{Deserialize, Serialize};
 
-/// The number of seconds kept: five minutes.
-const SECONDS_MAX: usize = 300;
+use crate::observe::status::heavy_hitters::Hitter;
+use crate::observe::status::{FieldLine, KeyCount, KeyLine, Throttled};
+use slowlane_core::base::{Key, SloId, Timestamp};
+use slowlane_core::policy::Policy;
+use slowlane_core::snapshot::NOTE_BYTES_MAX;
 
-/// The seconds that a current rate is averaged over.
-const NOW_S: usize = 10;
+/// The longest time that can be looked back.
+pub const DAY: Duration = Duration::from_secs(86_400);
 
-/// All counts at one moment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Totals {
-    pub(super) at: Timestamp,
-    pub(super) verdicts: Counts,
-    /// The same for dry runs.
-    pub(super) shadow: Counts,
-    pub(super) delays: DelayCounts,
+/// The longest time that is answered minute by minute.
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// The most keys of an open period. Of more, the lighter half is removed.
+const OPEN_KEYS_MAX: usize = 1_024;
+
+/// The most keys that are listed.
+const LISTED_MAX: usize = 100;
+
+/// The answer of `/api/history`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HistoryLines {
+    /// Milliseconds since 1970: now, and the begin of the first period.
+    pub at_ms: u64,
+    pub from_ms: u64,
+    /// The seconds of a period: a minute or an hour.
+    pub period_s: u64,
+    /// The delayed requests of each period, oldest first. The last period is not over.
+    pub delayed: Vec<u64>,
+    pub denied: Vec<u64>,
+    /// The most throttled keys, in descending order, also those that a dry run would have throttled.
+    pub keys: Vec<PastKey>,
+    /// The number of keys that are known. It is exact if no period had too many to keep.
+    pub keys_total: KeyCount,
 }
 
-/// Pass, delay and deny by SLO, sorted by id.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counts(pub(super) Vec<(SloId, [u64; 3])>);
+/// A key that was throttled. For a dry run, its numbers are those that it would have had.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PastKey {
+    pub key: String,
+    pub slo: u16,
+    pub dry_run: bool,
+    /// The key of all requests that cannot be looked up.
+    pub refused: bool,
+    pub fields: Vec<FieldLine>,
+    /// The query for `/api/why`; `None` if its fields were too long to keep.
+    pub why: Option<String>,
+    pub delayed: u64,
+    pub denied: u64,
+    /// The longest of its delays, read once a second.
+    pub delay_ms: u64,
+    pub first_ms_ago: u64,
+    pub last_ms_ago: u64,
+}
 
-impl Counts {
-    /// Of all SLOs.
-    pub(super) fn all(&self) -> [u64; 3] {
-        array::from_fn(|verdict| self.0.iter().map(|(_, counts)| counts[verdict]).sum())
+impl PastKey {
+    /// The same key without its numbers.
+    pub(crate) fn as_key(&self) -> KeyLine {
+        KeyLine { key: self.key.clone(), why: self.why.clone(), ..KeyLine::default() }
     }
-
-    pub(super) fn of(&self, slo: SloId) -> [u64; 3] {
-        self.0.binary_search_by_key(&slo, |(id, _)| *id).map_or([0; 3], |place| self.0[place].1)
-    }
 }
 
-/// The rates and delays of one second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Second {
-    /// Requests per second: pass, delay, deny.
-    pub(super) verdicts: [f64; 3],
-    /// Verdicts that dry runs would have given.
-    pub(super) shadow: [f64; 3],
-    pub(super) p50_ms: Option<u64>,
-    pub(super) p99_ms: Option<u64>,
-}
+/// A key, and whether only a dry run throttles it.
+type Noted = (Key, bool);
 
-/// The last seconds, and the last totals, needed to compute the next second.
-#[derive(Debug, Default)]
+/// Counts of delayed and denied requests.
+type Counts = [u64; 2];
+
+/// The minutes of an hour and the hours of a day.
+#[derive(Debug)]
 pub(super) struct History {
-    seconds: VecDeque<Second>,
-    /// The last `NOW_S` + 1 totals, newest last.
-    totals: VecDeque<Totals>,
+    minutes: Periods,
+    hours: Periods,
+    /// The counts of each key at the last reading, and the moment at which it got its place.
+    last: HashMap<Noted, (Timestamp, Counts)>,
+    last_totals: Counts,
+}
+
+/// The last periods of one length, oldest first. The newest is open.
+#[derive(Debug)]
+struct Periods {
+    length_s: u64,
+    /// The closed periods that are kept.
+    kept: usize,
+    /// The keys that a closed period keeps.
+    keys: usize,
+    list: VecDeque<Period>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Period {
+    /// Periods since 1970.
+    number: u64,
+    totals: Counts,
+    keys: HashMap<Noted, Tally>,
+    /// Keys were left out.
+    is_cut: bool,
+}
+
+/// What a period knows of a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Tally {
+    counts: Counts,
+    slo: SloId,
+    delay_ms: u64,
+    first: Timestamp,
+    last: Timestamp,
+    fields: Vec<FieldLine>,
+    why: Option<String>,
+}
+
+/// A period in a snapshot.
+#[derive(Debug, Serialize, Deserialize)]
+enum Note {
+    Minute(Period),
+    Hour(Period),
+}
+
+impl Default for History {
+    fn default() -> History {
+        let periods = |length_s, kept, keys| Periods { length_s, kept, keys, list: VecDeque::new() };
+        History {
+            minutes: periods(60, 60, 50),
+            hours: periods(3_600, 24, 100),
+            last: HashMap::new(),
+            last_totals: [0; 2],
+        }
+    }
 }
 
 impl History {
-    /// Adds the totals of this moment. Call it once a second.
-    pub(super) fn tick(&mut self, totals: Totals) {
-        if let Some(before) = self.totals.back() {
-            let between = Between { before, after: &totals };
-            let delays = between.delays();
-            keep(
-                &mut self.seconds,
-                SECONDS_MAX,
-                Second {
-                    verdicts: between.rates(|totals| totals.verdicts.all()),
-                    shadow: between.rates(|totals| totals.shadow.all()),
-                    p50_ms: delays.quantile_ms(0.5),
-                    p99_ms: delays.quantile_ms(0.99),
-                },
-            );
+    /// Adds what is new since the last call. Call it once a second. `totals` are the counts of all SLOs.
+    pub(super) fn tick(&mut self, now: Timestamp, totals: Counts, throttled: &Throttled) {
+        let last = mem::take(&mut self.last);
+        let (mut noted_totals, mut new_keys) = ([0; 2], Vec::new());
+        for (noted, hitter) in throttled.hitters() {
+            let counts = [hitter.delayed, hitter.denied];
+            // A key that has lost its place and got it again counts from zero.
+            let before = last.get(&noted).filter(|(since, _)| *since == hitter.since);
+            let new = difference(counts, before.map_or([0; 2], |(_, counts)| *counts));
+            self.last.insert(noted, (hitter.since, counts));
+            if new == [0; 2] {
+                continue;
+            }
+            if !noted.1 {
+                noted_totals = sum(noted_totals, new);
+            }
+            new_keys.push((noted, new, hitter));
         }
-        keep(&mut self.totals, NOW_S + 1, totals);
+        let given = difference(totals, mem::replace(&mut self.last_totals, totals));
+        // Proxies that enforce limits locally throttle more than the verdicts; of very many keys, not all are noted.
+        let totals = [0, 1].map(|place| given[place].max(noted_totals[place]));
+        for periods in [&mut self.minutes, &mut self.hours] {
+            let period = periods.open(now);
+            period.totals = sum(period.totals, totals);
+            for (noted, new, hitter) in &new_keys {
+                period.add(*noted, *new, hitter);
+            }
+        }
     }
 
-    /// The seconds, oldest first.
-    pub(super) fn seconds(&self) -> impl ExactSizeIterator<Item = &Second> {
-        self.seconds.iter()
+    /// The keys throttled in the last `span`, and in the rest of the period in which it begins.
+    pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
+        let periods = if span <= HOUR { &self.minutes } else { &self.hours };
+        let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));
+        let mut all = Period::default();
+        let mut totals = vec![[0; 2]; (newest - first + 1) as usize];
+        for period in periods.list.iter().filter(|period| (first..=newest).contains(&period.number)) {
+            totals[(period.number - first) as usize] = period.totals;
+            all.merge(period.clone());
+        }
+        let keys_total = KeyCount { number: all.keys.len() as u64, is_exact: !all.is_cut };
+        let listed = heaviest(all.keys, LISTED_MAX).into_iter();
+        HistoryLines {
+            at_ms: now.since_epoch().as_millis() as u64,
+            from_ms: first * periods.length_s * 1_000,
+            period_s: periods.length_s,
+            delayed: totals.iter().map(|counts| counts[0]).collect(),
+            denied: totals.iter().map(|counts| counts[1]).collect(),
+            keys: listed.map(|(noted, tally)| tally.line(noted, now, policy)).collect(),
+            keys_total,
+        }
     }
 
-    /// Counts per second over the last `NOW_S` seconds: pass, delay, deny. Zeros before the second tick.
-    pub(super) fn rates(&self, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
-        self.now().map(|between| between.rates(counts)).unwrap_or_default()
+    /// A note for each period.
+    pub(super) fn notes(&self) -> Vec<Vec<u8>> {
+        let minutes = self.minutes.closed().map(Note::Minute);
+        let notes = minutes.chain(self.hours.closed().map(Note::Hour));
+        let encoded = notes.filter_map(|note| postcard::to_extend(&note, Vec::new()).ok());
+        encoded.filter(|bytes| bytes.len() <= NOTE_BYTES_MAX).collect()
     }
 
-    /// The delays over the last `NOW_S` seconds.
-    pub(super) fn delays(&self) -> DelayCounts {
-        self.now().map(|between| between.delays()).unwrap_or_default()
-    }
-
-    /// The difference over the last `NOW_S` seconds; `None` before the second tick.
-    fn now(&self) -> Option<Between<'_>> {
-        let between = Between { before: self.totals.front()?, after: self.totals.back()? };
-        (self.totals.len() > 1).then_some(between)
+    /// Puts back what the notes of an earlier process hold. Notes that make no sense are left out.
+    pub(super) fn put_back(&mut self, notes: &[Vec<u8>], now: Timestamp) {
+        for note in notes.iter().filter_map(|note| postcard::from_bytes(note).ok()) {
+            match note {
+                Note::Minute(period) => self.minutes.put_back(period, now),
+                Note::Hour(period) => self.hours.put_back(period, now),
+            }
+        }
     }
 }
 
-fn keep<T>(queue: &mut VecDeque<T>, most: usize, newest: T) {
-    if queue.len() == most {
-        queue.pop_front();
+impl Periods {
+    fn number(&self, at: Timestamp) -> u64 {
+        at.since_epoch().as_secs() / self.length_s
     }
-    queue.push_back(newest);
+
+    /// The open period. Closes the one before it.
+    fn open(&mut self, now: Timestamp) -> &mut Period {
+        let number = self.number(now);
+        if self.list.back().is_none_or(|newest| newest.number < number) {
+            if let Some(newest) = self.list.back_mut() {
+                newest.keep(self.keys);
+            }
+            self.list.push_back(Period { number, ..Period::default() });
+            if self.list.len() > self.kept + 1 {
+                self.list.pop_front();
+            }
+        }
+        self.list.back_mut().expect("one was added if there was none")
+    }
+
+    /// All periods, as if each was over.
+    fn closed(&self) -> impl Iterator<Item = Period> {
+        self.list.iter().cloned().map(|mut period| {
+            period.keep(self.keys);
+            period
+        })
+    }
+
+    fn put_back(&mut self, mut period: Period, now: Timestamp) {
+        let newest = self.number(now);
+        if !(newest.saturating_sub(self.kept as u64)..=newest).contains(&period.number) {
+            return;
+        }
+        period.keep(self.keys);
+        match self.list.binary_search_by_key(&period.number, |kept| kept.number) {
+            Ok(place) => self.list[place].merge(period),
+            Err(place) => self.list.insert(place, period),
+        }
+    }
 }
 
-/// The difference between two moments.
-#[derive(Clone, Copy, Debug)]
-struct Between<'h> {
-    before: &'h Totals,
-    after: &'h Totals,
+impl Period {
+    fn add(&mut self, noted: Noted, new: Counts, hitter: &Hitter) {
+        if self.keys.len() >= OPEN_KEYS_MAX && !self.keys.contains_key(&noted) {
+            self.keep(OPEN_KEYS_MAX / 2);
+        }
+        let tally = self.keys.entry(noted).or_insert_with(|| Tally::of(hitter));
+        tally.counts = sum(tally.counts, new);
+        tally.slo = hitter.slo.unwrap_or(SloId::DEFAULT);
+        tally.delay_ms = tally.delay_ms.max(hitter.delay_ms);
+        tally.last = hitter.seen;
+    }
+
+    fn merge(&mut self, other: Period) {
+        self.totals = sum(self.totals, other.totals);
+        self.is_cut |= other.is_cut;
+        for (noted, tally) in other.keys {
+            match self.keys.get_mut(&noted) {
+                Some(known) => known.merge(tally),
+                None => drop(self.keys.insert(noted, tally)),
+            }
+        }
+    }
+
+    fn keep(&mut self, keys_max: usize) {
+        if self.keys.len() > keys_max {
+            self.is_cut = true;
+            self.keys = heaviest(mem::take(&mut self.keys), keys_max).into_iter().collect();
+        }
+    }
 }
 
-impl Between<'_> {
-    fn time(&self) -> Duration {
-        self.after.at.since(self.before.at)
+impl Tally {
+    /// A key that was not throttled yet.
+    fn of(hitter: &Hitter) -> Tally {
+        Tally {
+            counts: [0; 2],
+            slo: SloId::DEFAULT,
+            delay_ms: 0,
+            first: hitter.seen,
+            last: hitter.seen,
+            fields: hitter.label.in_key(),
+            why: hitter.label.query(),
+        }
     }
 
-    /// Counts per second: pass, delay, deny.
-    fn rates(&self, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
-        let (before, after) = (counts(self.before), counts(self.after));
-        let seconds = self.time().as_secs_f64();
-        let rate = |new: u64| if seconds > 0.0 { new as f64 / seconds } else { 0.0 };
-        array::from_fn(|verdict| rate(after[verdict].saturating_sub(before[verdict])))
+    fn merge(&mut self, other: Tally) {
+        let newest = if other.last > self.last { &other } else { &*self };
+        *self = Tally {
+            counts: sum(self.counts, other.counts),
+            delay_ms: self.delay_ms.max(other.delay_ms),
+            first: self.first.min(other.first),
+            ..newest.clone()
+        };
     }
 
-    fn delays(&self) -> DelayCounts {
-        self.after.delays.since(&self.before.delays)
+    fn weight(&self) -> u64 {
+        self.counts[0].saturating_add(self.counts[1])
     }
+
+    fn line(self, (key, dry_run): Noted, now: Timestamp, policy: &Policy) -> PastKey {
+        let ago = |moment| now.since(moment).as_millis() as u64;
+        PastKey {
+            key: key.to_string(),
+            slo: self.slo.number(),
+            dry_run,
+            refused: policy.is_refusal(key),
+            delayed: self.counts[0],
+            denied: self.counts[1],
+            delay_ms: self.delay_ms,
+            first_ms_ago: ago(self.first),
+            last_ms_ago: ago(self.last),
+            fields: self.fields,
+            why: self.why,
+        }
+    }
+}
+
+/// The most throttled keys, in descending order.
+fn heaviest(keys: HashMap<Noted, Tally>, keys_max: usize) -> Vec<(Noted, Tally)> {
+    let mut keys: Vec<_> = keys.into_iter().collect();
+    keys.sort_by_key(|(noted, tally)| (Reverse(tally.weight()), *noted));
+    keys.truncate(keys_max);
+    keys
+}
+
+fn before(now: Timestamp, span: Duration) -> Timestamp {
+    Timestamp::default() + now.since_epoch().saturating_sub(span)
+}
+
+fn sum(one: Counts, other: Counts) -> Counts {
+    [0, 1].map(|place| one[place].saturating_add(other[place]))
+}
+
+fn difference(now: Counts, before: Counts) -> Counts {
+    [0, 1].map(|place| now[place].saturating_sub(before[place]))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::observe::delays::Delays;
+    use proptest::prelude::*;
 
-    fn totals(second: u64, count: u64, delays: &Delays) -> Totals {
-        Totals {
-            at: Timestamp::from_millis(1_000 * second),
-            verdicts: Counts(vec![
-                (SloId::DEFAULT, [0, 0, 1]),
-                (SloId::new(2001).unwrap(), [count, count / 2, 0]),
-            ]),
-            shadow: Counts::default(),
-            delays: delays.counts(),
+    use super::*;
+    use slowlane_core::base::{Assurance, Decision, Judged, Value, Verdict};
+    use slowlane_core::policy::Fact;
+
+    const START_S: u64 = 1_700_000_000 / 3_600 * 3_600;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_millis((START_S + second) * 1_000)
+    }
+
+    /// A daemon's history with its throttled keys, second by second.
+    #[derive(Default)]
+    struct World {
+        history: History,
+        throttled: Throttled,
+        totals: Counts,
+    }
+
+    impl World {
+        fn note(&mut self, second: u64, key: u64, verdict: Verdict, is_dry_run: bool) {
+            let judged = Judged {
+                slo: SloId::new(3001).unwrap(),
+                key: Key::from_bits(key),
+                verdict,
+                remaining: 0,
+                is_dry_run,
+                counts_end: false,
+                assurance: Assurance::NONE,
+            };
+            let text = key.to_string();
+            self.throttled.note(&Decision::of(&[judged], 1, at(second)), 0, |_, label| {
+                let fact =
+                    Fact { name: "owner", value: Value::Text(text.as_bytes()), in_key: true, prefix: None };
+                label.push(fact);
+            });
+            let place = usize::from(matches!(verdict, Verdict::Deny { .. }));
+            self.totals[place] += u64::from(!is_dry_run && verdict != Verdict::Pass);
+        }
+
+        fn deny(&mut self, second: u64, key: u64, count: u64) {
+            (0..count).for_each(|_| self.note(second, key, Verdict::Deny { retry_after_s: 1 }, false));
+        }
+
+        fn tick(&mut self, second: u64) {
+            self.throttled.tick(at(second), 0.0);
+            self.history.tick(at(second), self.totals, &self.throttled);
+        }
+
+        fn since(&self, second: u64, span_s: u64) -> HistoryLines {
+            self.history.since(at(second), Duration::from_secs(span_s), &Policy::builtin())
         }
     }
 
-    #[test]
-    fn a_second_holds_the_difference_from_the_one_before() {
-        let (mut history, delays) = (History::default(), Delays::default());
-        history.tick(totals(10, 100, &delays));
-        assert!(history.now().is_none() && history.seconds().len() == 0);
-        delays.count(Duration::from_millis(20));
-        history.tick(totals(11, 150, &delays));
-        // After a late tick, rates use the real time between the ticks.
-        history.tick(totals(13, 170, &delays));
-        let seconds: Vec<_> = history.seconds().copied().collect();
-        let first =
-            Second { verdicts: [50.0, 25.0, 0.0], shadow: [0.0; 3], p50_ms: Some(20), p99_ms: Some(20) };
-        let second = Second { verdicts: [10.0, 5.0, 0.0], shadow: [0.0; 3], p50_ms: None, p99_ms: None };
-        assert_eq!(seconds, [first, second]);
-        assert_eq!(history.now().unwrap().time(), Duration::from_secs(3));
-        assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::DEFAULT)), [0.0; 3]);
-        assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::new(2001).unwrap()))[0], 70.0 / 3.0);
-        assert_eq!(history.rates(|totals| totals.shadow.of(SloId::DEFAULT)), [0.0; 3]);
+    /// The fields, delayed and denied of each key.
+    fn told(lines: &HistoryLines) -> Vec<(&str, u64, u64)> {
+        lines.keys.iter().map(|key| (&*key.fields[0].value, key.delayed, key.denied)).collect()
     }
 
     #[test]
-    fn it_remembers_five_minutes_and_no_more() {
-        let (mut history, delays) = (History::default(), Delays::default());
-        (0..1_000).for_each(|second| history.tick(totals(second, second * 10, &delays)));
-        assert_eq!(history.seconds().len(), 300);
-        assert_eq!(history.now().unwrap().time(), Duration::from_secs(10));
-        assert_eq!(history.rates(|totals| totals.verdicts.all()), [10.0, 5.0, 0.0]);
+    fn a_key_is_counted_in_its_minute_and_in_its_hour() {
+        let mut world = World::default();
+        for second in 0..150 {
+            if second < 90 {
+                world.deny(second, 1, 2);
+                world.note(second, 2, Verdict::Delay(Duration::from_millis(second)), false);
+            }
+            world.tick(second);
+        }
+        let lines = world.since(149, 60);
+        assert_eq!(told(&lines), [("1", 0, 60), ("2", 30, 0)], "the minute from 60 s on, and the open one");
+        assert_eq!((lines.delayed, lines.denied), (vec![30, 0], vec![60, 0]));
+        assert_eq!((lines.from_ms, lines.period_s), ((START_S + 60) * 1_000, 60));
+        let key = &lines.keys[1];
+        assert_eq!((key.slo, key.delay_ms, key.first_ms_ago, key.last_ms_ago), (3001, 89, 89_000, 60_000));
+        assert_eq!(key.why.as_deref(), Some("owner=2"));
+        assert_eq!(told(&world.since(149, 3_600)), [("1", 0, 180), ("2", 90, 0)]);
+        let day = world.since(149, 86_400);
+        assert_eq!((told(&day), day.period_s), (vec![("1", 0, 180), ("2", 90, 0)], 3_600));
+        assert_eq!((day.delayed.len(), day.denied.last()), (25, Some(&180)));
+        assert_eq!(day.keys_total, KeyCount { number: 2, is_exact: true });
+    }
+
+    #[test]
+    fn a_key_that_lost_its_place_counts_on() {
+        let mut world = World::default();
+        world.deny(0, 1, 5);
+        (0..200).for_each(|second| world.tick(second));
+        assert!(world.throttled.hitters().is_empty(), "it has faded");
+        world.deny(200, 1, 4);
+        world.tick(200);
+        world.tick(201);
+        assert_eq!(told(&world.since(201, 600)), [("1", 0, 9)]);
+    }
+
+    #[test]
+    fn dry_runs_are_told_apart_and_are_in_no_total() {
+        let mut world = World::default();
+        world.deny(0, 1, 3);
+        (0..9).for_each(|_| world.note(0, 1, Verdict::Deny { retry_after_s: 1 }, true));
+        world.tick(0);
+        let lines = world.since(0, 60);
+        assert_eq!(told(&lines), [("1", 0, 9), ("1", 0, 3)]);
+        assert_eq!([lines.keys[0].dry_run, lines.keys[1].dry_run], [true, false]);
+        assert_eq!(lines.denied, [0, 3]);
+    }
+
+    #[test]
+    fn it_keeps_an_hour_of_minutes_and_a_day_of_hours_of_the_most_throttled_keys() {
+        let mut world = World::default();
+        for minute in 0..26 * 60 {
+            let number = minute % 4 * 100;
+            (0..100).for_each(|key| world.deny(minute * 60, 1_000 + number + key, 1 + u64::from(key == 7)));
+            world.tick(minute * 60);
+            world.tick(minute * 60 + 59);
+        }
+        let History { minutes, hours, .. } = &world.history;
+        assert_eq!((minutes.list.len(), hours.list.len()), (61, 25));
+        assert!(minutes.list.iter().take(60).all(|minute| minute.keys.len() == 50 && minute.is_cut));
+        assert!(hours.list.iter().take(24).all(|hour| hour.keys.len() == 100));
+        let lines = world.since(26 * 3_600 - 1, 86_400);
+        assert_eq!((lines.keys.len(), lines.keys_total.is_exact), (100, false));
+        assert!(lines.keys[..4].iter().all(|key| key.fields[0].value.ends_with("07")));
+        assert!(lines.denied.iter().all(|&denied| denied == 60 * 101));
+        let notes = world.history.notes();
+        assert_eq!(notes.len(), 86);
+        assert!(notes.iter().map(Vec::len).sum::<usize>() < 1 << 20);
+    }
+
+    #[test]
+    fn an_open_period_takes_heavy_keys_however_many_light_ones_there_are() {
+        let mut world = World::default();
+        for second in 0..50 {
+            (0..100).for_each(|key| world.deny(second, 1_000 * (second + 1) + key, 1));
+            world.deny(second, 7, if second > 40 { 2 } else { 0 });
+            world.tick(second);
+        }
+        let open = &world.history.minutes.list[0];
+        assert!(open.keys.len() <= OPEN_KEYS_MAX);
+        assert_eq!(told(&world.since(50, 60))[0], ("7", 0, 18));
+    }
+
+    #[test]
+    fn a_restart_forgets_nothing_and_goes_on() {
+        let (mut old, mut new) = (World::default(), World::default());
+        old.deny(0, 1, 5);
+        old.tick(0);
+        new.history.put_back(&old.history.notes(), at(10));
+        new.deny(10, 1, 2);
+        new.tick(10);
+        assert_eq!(told(&new.since(10, 60)), [("1", 0, 7)]);
+        assert_eq!(new.since(10, 60).denied, [0, 7]);
+        // After an hour, its minutes are not put back.
+        let mut late = World::default();
+        late.history.put_back(&old.history.notes(), at(3_700));
+        assert_eq!(late.history.minutes.list.len(), 0);
+        assert_eq!(told(&late.since(3_700, 7_200)), [("1", 0, 5)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_note_is_taken_or_left_out(
+            notes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..9),
+            number in any::<u64>(),
+        ) {
+            let mut world = World::default();
+            let foreign = Period { number, totals: [u64::MAX; 2], ..Period::default() };
+            let encoded = postcard::to_extend(&Note::Hour(foreign), Vec::new()).unwrap();
+            world.history.put_back(&notes, at(0));
+            world.history.put_back(&[encoded], at(0));
+            world.deny(0, 1, 1);
+            world.tick(0);
+            world.since(0, 86_400);
+            prop_assert!(world.history.minutes.list.len() + world.history.hours.list.len() <= 2 * 10);
+        }
+
+        /// No count is lost and none is made up, however the requests fall.
+        #[test]
+        fn the_counts_of_all_keys_are_the_requests(asked in prop::collection::vec((0u64..40, 0u64..5), 1..200)) {
+            let mut world = World::default();
+            let mut second = 0;
+            for &(key, pause) in &asked {
+                world.deny(second, key, 1);
+                (0..=pause).for_each(|_| {
+                    world.tick(second);
+                    second += 1;
+                });
+            }
+            let lines = world.since(second, 86_400);
+            prop_assert_eq!(lines.keys.iter().map(|key| key.denied).sum::<u64>(), asked.len() as u64);
+            prop_assert_eq!(lines.denied.iter().sum::<u64>(), asked.len() as u64);
+        }
     }
 }

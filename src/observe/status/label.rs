@@ -4,7 +4,8 @@ use std::fmt::{Display, Write};
 
 use arrayvec::{ArrayString, ArrayVec};
 
-use slowlane_core::base::{Network, Value, in_one_form, shown};
+use crate::observe::status::FieldLine;
+use slowlane_core::base::{Network, Value, in_one_form, query, shown};
 use slowlane_core::policy::Fact;
 
 /// The most bytes kept of a request: enough for a source, two websites and some more.
@@ -88,9 +89,16 @@ impl Label {
         })
     }
 
-    /// Whether facts were left out for lack of room.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut
+    /// The facts of the key, to be shown.
+    pub(super) fn in_key(&self) -> Vec<FieldLine> {
+        let line = |fact: Kept<'_>| FieldLine { name: shown(fact.name), value: fact.shown() };
+        self.facts().filter(|fact| fact.in_key).map(line).collect()
+    }
+
+    /// All facts as the query of a request; `None` if a part of them was too long to keep.
+    pub(super) fn query(&self) -> Option<String> {
+        let is_whole = !self.is_cut && self.facts().all(|fact| !fact.is_cut);
+        is_whole.then(|| query::written(self.facts().map(|fact| (fact.name, fact.value))))
     }
 }
 
@@ -143,7 +151,7 @@ mod tests {
                 });
                 prop_assert!(came_from.is_some(), "{kept:?} was never told");
             }
-            prop_assert_eq!(label.facts().count() < facts.len(), label.is_cut());
+            prop_assert_eq!(label.facts().count() < facts.len(), label.is_cut);
         }
     }
 

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!  a throttled request ─▶ Throttled ─┐
-//!  once a second, totals ─▶ History ─┤
+//!  once a second, totals ─▶ Seconds ─┤
 //!  …, rates of those keys ─▶ Busy ───┤
 //!  a connection's HELLO ─▶ Engines ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
 //!  a reload ─▶ Reloads ──────────────┤
 //!  once a second, policy ─▶ Missing ─┤
 //!  throttle, metrics ────────────────┘
+//!
+//!  once a second, Throttled ─▶ History ─▶ /api/history, and the snapshot on disk
 //! ```
 //! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
 
@@ -20,10 +22,12 @@ mod heavy_hitters;
 mod history;
 mod label;
 mod missing;
+mod origins;
 mod peers;
 mod quota;
 mod reloads;
 mod row;
+mod seconds;
 mod snapshot;
 mod state;
 mod throttled;
@@ -35,6 +39,7 @@ use heavy_hitters::Ranked;
 pub use cluster::ClusterLine;
 pub use engines::{Connected, Engine, Engines};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
+pub use history::{DAY, HistoryLines, PastKey};
 pub use label::{Kept, Label};
 pub use missing::{Missing, MissingLine, REQUESTS_MIN};
 pub use peers::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};

@@ -5,12 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::observe::status::history::{History, Second};
+use crate::observe::status::origins::Origins;
+use crate::observe::status::seconds::{Second, Seconds};
 use crate::observe::status::{
-    Busy, Engine, Kept, KeyCount, MissingLine, PeersSeen, PeersUse, Ranked, ReloadLine, Status, Throttled,
+    Busy, Engine, KeyCount, MissingLine, PeersSeen, PeersUse, Ranked, ReloadLine, Status, Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
-use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp, query, shown};
+use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp};
 use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
@@ -168,6 +169,10 @@ pub struct SloLine {
 pub struct KeyLine {
     pub key: String,
     pub slo: u16,
+    /// The objective of the SLO, as its law describes it.
+    pub objective: String,
+    /// The file and the line that gave the key its SLO, like `source.map:8`; `None` until it is looked up.
+    pub line: Option<String>,
     /// The key passes, but a dry run would throttle it.
     pub dry_run: bool,
     /// The key of all requests that cannot be looked up: their website is no host, or a value is too long to be
@@ -188,6 +193,8 @@ pub struct KeyLine {
     /// The last delay, in milliseconds.
     pub delay_ms: u64,
     pub seen_ms_ago: u64,
+    /// The time since the key was noted.
+    pub since_ms_ago: u64,
     /// The rate of requests; `None` after the entry has expired.
     ///
     /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
@@ -224,13 +231,19 @@ impl Status {
 
     /// The snapshot of this moment.
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
-        let (throttled, history, busy) = (&self.throttled, self.history.lock(), self.busy.lock());
+        let (throttled, history, busy) = (&self.throttled, self.seconds.lock(), self.busy.lock());
         let &Sources { throttle, metrics, holds_max, uptime, now, peers } = sources;
         let (policy, peers) = (throttle.policy(), peers());
         let proxies = |key: &Key| peers.by_key.get(key).copied().unwrap_or(0);
-        let line = |ranked: &Ranked| key(ranked, throttled, &busy, sources, &policy, proxies(&ranked.key));
-        let mut keys: Vec<KeyLine> = throttled.keys.top(KEYS_MAX).iter().map(line).collect();
-        let dry_runs = throttled.dry_runs.top(KEYS_MAX);
+        let (top, dry_runs) = (throttled.keys.top(KEYS_MAX), throttled.dry_runs.top(KEYS_MAX));
+        let mut origins = self.origins.lock();
+        let listed = top.iter().chain(&dry_runs).map(|Ranked { key, hitter, .. }| {
+            ((*key, hitter.slo.unwrap_or(SloId::DEFAULT)), hitter.label.query())
+        });
+        origins.update(&policy, listed);
+        let line =
+            |ranked: &Ranked| key(ranked, throttled, &busy, &origins, sources, &policy, proxies(&ranked.key));
+        let mut keys: Vec<KeyLine> = top.iter().map(line).collect();
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
         let (keys_total, dry_run_keys_total) = (throttled.keys.counted(), throttled.dry_runs.counted());
         let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
@@ -310,7 +323,7 @@ impl BlockedKey {
     }
 }
 
-fn slos(policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
+fn slos(policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
     // Lines are made only for the listed SLOs: there may be thousands.
     let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
@@ -322,7 +335,7 @@ fn slos(policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: boo
     listed.iter().map(|(_, slo)| line(slo, policy, history, keys, keys_are_more)).collect()
 }
 
-fn line(slo: &Slo, policy: &Policy, history: &History, keys: &[KeyLine], keys_are_more: bool) -> SloLine {
+fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_are_more: bool) -> SloLine {
     let keys = || keys.iter().filter(|key| key.slo == slo.id.number());
     let busiest = keys().filter_map(|key| key.let_through_per_s).reduce(f64::max);
     let clients = keys().filter_map(|key| key.clients).reduce(f64::max);
@@ -364,6 +377,7 @@ fn key(
     ranked: &Ranked,
     throttled: &Throttled,
     busy: &Busy,
+    origins: &Origins,
     sources: &Sources<'_>,
     policy: &Policy,
     proxies: usize,
@@ -379,21 +393,23 @@ fn key(
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
     });
-    let is_whole = !hitter.label.is_cut() && hitter.label.facts().all(|fact| !fact.is_cut);
     KeyLine {
         key: key.to_string(),
         slo: slo.number(),
+        objective: policy.slo(slo).map(|slo| slo.law.describe(slo.objective)).unwrap_or_default(),
+        line: origins.of((*key, slo)),
         dry_run: false,
         refused: policy.is_refusal(*key),
         proxies,
         blocked: hitter.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
-        fields: hitter.label.facts().filter(|fact| fact.in_key).map(field).collect(),
-        why: is_whole.then(|| query::written(hitter.label.facts().map(|fact| (fact.name, fact.value)))),
+        fields: hitter.label.in_key(),
+        why: hitter.label.query(),
         throttled_per_s: round(throttled.per_second(ranked, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
+        since_ms_ago: now.since(hitter.since).as_millis() as u64,
         asked_per_s: rates.map(|[asked, _]| fine(asked)),
         let_through_per_s: rates.map(|[_, let_through]| fine(let_through)),
         would_let_through_per_s: None,
@@ -413,10 +429,6 @@ fn of_dry_run(line: KeyLine) -> KeyLine {
 
 // The rates of an entry cover one second, so they are requests per second.
 const _: () = assert!(PERIOD_MS == 1_000);
-
-fn field(fact: Kept<'_>) -> FieldLine {
-    FieldLine { name: shown(fact.name), value: fact.shown() }
-}
 
 fn rounded(rates: [f64; 3]) -> [f64; 3] {
     rates.map(round)

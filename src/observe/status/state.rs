@@ -1,17 +1,21 @@
-//! The status: rates, throttled keys and reloads of the last minutes.
+//! The status: rates, throttled keys and reloads of the last minutes, and the history of the last day.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::observe::metrics::Verdicts;
-use crate::observe::status::history::{Counts, History, Totals};
+use crate::observe::status::history::{History, HistoryLines};
+use crate::observe::status::origins::Origins;
+use crate::observe::status::seconds::{Counts, Seconds, Totals};
 use crate::observe::status::{Busy, ClusterLine, Engines, Missing, Reloads, Throttled};
 use slowlane_core::base::Timestamp;
+use slowlane_core::policy::Policy;
 use slowlane_core::table::Table;
 
-/// The status of the last minutes, for operators.
+/// The status of the last minutes, and the history of the last day, for operators.
 #[derive(Debug, Default)]
 pub struct Status {
     pub throttled: Throttled,
@@ -20,8 +24,10 @@ pub struct Status {
     pub missing: Missing,
     /// None: this slowlane is alone. The task that talks to the store writes it.
     pub cluster: Mutex<Option<ClusterLine>>,
-    pub(super) history: Mutex<History>,
+    pub(super) seconds: Mutex<Seconds>,
+    history: Mutex<History>,
     pub(super) busy: Mutex<Busy>,
+    pub(super) origins: Mutex<Origins>,
     /// The snapshot of this second, if there was a request for it.
     pub(super) json: Mutex<Option<Bytes>>,
 }
@@ -29,18 +35,32 @@ pub struct Status {
 impl Status {
     /// Adds the counts of this second. Call it once a second.
     pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
-        let mut history = self.history.lock();
-        history.tick(Totals {
-            at: now,
-            verdicts: Counts(verdicts.given().collect()),
-            shadow: Counts(verdicts.shadow().collect()),
-            delays: verdicts.delays.counts(),
-        });
-        let second = history.seconds().last().copied().unwrap_or_default();
-        drop(history);
+        let mut seconds = self.seconds.lock();
+        let shadow = Counts(verdicts.shadow().collect());
+        let (verdicts, delays) = (Counts(verdicts.given().collect()), verdicts.delays.counts());
+        let [_, delayed, denied] = verdicts.all();
+        seconds.tick(Totals { at: now, verdicts, shadow, delays });
+        let second = seconds.seconds().last().copied().unwrap_or_default();
+        drop(seconds);
         let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
         self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
+        self.history.lock().tick(now, [delayed, denied], &self.throttled);
         self.busy.lock().tick(now, self.throttled.keys(), table);
         *self.json.lock() = None;
+    }
+
+    /// The keys throttled in the last `span`, of a day at most.
+    pub fn history(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
+        self.history.lock().since(now, span, policy)
+    }
+
+    /// The history, as notes for a snapshot.
+    pub fn notes(&self) -> Vec<Vec<u8>> {
+        self.history.lock().notes()
+    }
+
+    /// Puts the history of an earlier process back.
+    pub fn put_back(&self, notes: &[Vec<u8>], now: Timestamp) {
+        self.history.lock().put_back(notes, now);
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observe::status::Label;
 use crate::observe::status::distinct::Distinct;
-use crate::observe::status::heavy_hitters::{HeavyHitters, Ranked};
+use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, Ranked};
 use slowlane_core::base::{Blocked, Decision, Judged, Key, SloId, Timestamp, Verdict};
 
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
@@ -81,6 +81,18 @@ impl Throttled {
             keys.extend(shard.0.lock().keys());
         }
         keys
+    }
+
+    /// All known keys with their facts, and whether only a dry run throttles them.
+    pub(super) fn hitters(&self) -> Vec<((Key, bool), Hitter)> {
+        let mut hitters = Vec::new();
+        for (sketch, is_dry_run) in [(&self.keys, false), (&self.dry_runs, true)] {
+            for shard in &sketch.shards {
+                hitters
+                    .extend(shard.0.lock().ranked().map(|ranked| ((ranked.key, is_dry_run), ranked.hitter)));
+            }
+        }
+        hitters
     }
 
     /// The requests per second that lead to the weight of a key, if its rate is constant since it got its place.

@@ -55,7 +55,7 @@ fn decide(throttle: &Throttle, entries: u32, time: Duration) -> Histogram {
 fn save_to(throttle: &Throttle, path: &Path) -> u64 {
     let head = Head::new(NOW, Duration::ZERO, throttle.policy().key_secret(), Vec::new());
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, File::create(path).expect("a file can be written"));
-    let saved = save(throttle, head, None, true, &mut to).expect("the disk has room");
+    let saved = save(throttle, head, None, Some(&[]), &mut to).expect("the disk has room");
     to.flush().expect("the disk has room");
     saved.bytes
 }

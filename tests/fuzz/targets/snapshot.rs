@@ -41,7 +41,7 @@ pub fn run(bytes: &[u8]) {
     // What was put back can be written again.
     let head = slowlane_core::snapshot::Head::new(NOW, Duration::ZERO, KeySecret::KNOWN, Vec::new());
     let mut again = Vec::new();
-    slowlane_core::snapshot::save(&throttle, head, None, true, &mut again)
+    slowlane_core::snapshot::save(&throttle, head, None, Some(&[]), &mut again)
         .expect("memory takes all that is written");
     Parts::new(&again[..]).and_then(Parts::check).expect("it was just written");
 }

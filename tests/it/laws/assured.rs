@@ -248,7 +248,7 @@ fn a_restart_and_a_reload_remember_what_was_assured() {
     assert_eq!(ask(&throttle, "site1", at_ms(0)).verdict, Verdict::Pass);
     let mut bytes = Vec::new();
     let head = Head::new(at_ms(0), Duration::ZERO, KeySecret::KNOWN, Vec::new());
-    save(&throttle, head, None, true, &mut bytes).unwrap();
+    save(&throttle, head, None, Some(&[]), &mut bytes).unwrap();
     let again = customer("burst=1 rate=100/s also=owner assured=1/s", "burst=1 rate=10/s max_delay=1s");
     restore(Parts::new(&bytes[..]).unwrap(), true, &again, at_ms(10)).unwrap();
     let site = "burst=1 rate=100/s also=owner assured=2/s";

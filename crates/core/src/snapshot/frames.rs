@@ -15,7 +15,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::snapshot::{Head, Part, SnapshotError};
 
 /// The version of the layout. It changes with every type that a part is made of, and with the meaning of a law's state.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
+
+/// The oldest layout that is still read: it has no notes.
+const OLDEST_READ: u16 = 3;
 
 /// The most bytes of a payload. The largest is an auxiliary state of 512 KiB, whose numbers take up to ten bytes of
 /// eight.
@@ -100,7 +103,7 @@ impl<R: Read> Parts<R> {
         }
         from.read_exact(&mut version)?;
         let version = u16::from_le_bytes(version);
-        if version != VERSION {
+        if !(OLDEST_READ..=VERSION).contains(&version) {
             return Err(SnapshotError::Version(version, VERSION));
         }
         let mut payload = Vec::new();

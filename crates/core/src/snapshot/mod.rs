@@ -21,4 +21,4 @@ pub use frames::{FRAME_BYTES_MAX, PartWriter, Parts, VERSION};
 pub use parts::Head;
 pub use restore::{Restored, restore};
 pub use resume::resumed;
-pub use save::{Saved, save};
+pub use save::{NOTE_BYTES_MAX, Saved, save};

@@ -22,6 +22,8 @@ pub(super) enum Part {
     End(u64),
     /// Keys that are to be forgotten, before parts with what they are now.
     Gone(Vec<Key>),
+    /// Bytes that the caller keeps beside the state.
+    Note(Vec<u8>),
 }
 
 /// What has to be known before the rest is put back.

@@ -7,7 +7,7 @@ use crate::snapshot::{Part, Parts, Row, SnapshotError};
 use crate::throttle::Throttle;
 
 /// What was put back, and what was not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub rows: u64,
     pub blocks: u64,
@@ -15,6 +15,8 @@ pub struct Restored {
     pub over: u64,
     /// Auxiliary states and blocks that had expired, or that found no room.
     pub left_out: u64,
+    /// The notes of the caller.
+    pub notes: Vec<Vec<u8>>,
 }
 
 /// Puts a snapshot back into a throttle. The time since then counts as time: what has expired is left out. `keys`: its
@@ -55,6 +57,7 @@ pub fn restore(
                 restored.blocks += in_time - without_room;
                 restored.left_out += count - in_time + without_room;
             }
+            Part::Note(note) => restored.notes.push(note),
             Part::Gone(gone) if keys => gone.into_iter().for_each(|key| throttle.forget(key, |_| true)),
             Part::Gone(_) | Part::Rows(_) | Part::AuxState(..) | Part::Head(_) | Part::End(_) => {}
         }

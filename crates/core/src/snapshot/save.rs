@@ -13,6 +13,9 @@ use crate::throttle::Throttle;
 /// it.
 const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
+/// The most bytes of a note.
+pub const NOTE_BYTES_MAX: usize = FRAME_BYTES_MAX - 16;
+
 /// What a snapshot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
@@ -24,15 +27,15 @@ pub struct Saved {
 /// longer than for `show table`.
 ///
 /// An upgrade writes it in steps: first all keys without the blocks, then the keys that have `changed` since, as they
-/// are now, and finally these with all blocks.
+/// are now, and finally these with the rest: all blocks, and notes that the caller keeps beside the state.
 ///
 /// # Errors
-/// Those of `to`.
+/// Those of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.
 pub fn save(
     throttle: &Throttle,
     head: Head,
     changed: Option<&[Key]>,
-    with_blocks: bool,
+    rest: Option<&[Vec<u8>]>,
     to: impl Write,
 ) -> io::Result<Saved> {
     let (now, mut parts) = (head.saved_at, PartWriter::new(to)?);
@@ -47,9 +50,12 @@ pub fn save(
             parts.write(&Part::AuxState(key, now + left, aux))?;
         }
     }
-    if with_blocks {
+    if let Some(notes) = rest {
         for blocks in throttle.blocks(usize::MAX, now).chunks(BLOCKS_PER_PART) {
             parts.write(&Part::Blocks(blocks.to_vec()))?;
+        }
+        for note in notes {
+            parts.write(&Part::Note(note.clone()))?;
         }
     }
     Ok(Saved { rows, bytes: parts.end()? })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slowlane_core::base::{Key, KeySecret, Request, Sample, Timestamp};
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Head, Parts, Restored, restore, save};
+use slowlane_core::snapshot::{Head, NOTE_BYTES_MAX, Parts, Restored, VERSION, restore, save};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -27,7 +27,7 @@ fn throttle() -> Throttle {
 fn saved(throttle: &Throttle, changed: Option<&[Key]>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let head = Head::new(at(0), Duration::ZERO, KeySecret::KNOWN, Vec::new());
-    save(throttle, head, changed, true, &mut bytes).unwrap();
+    save(throttle, head, changed, Some(&[]), &mut bytes).unwrap();
     bytes
 }
 
@@ -61,12 +61,30 @@ fn without_their_secret_keys_are_left_out_and_blocks_of_operators_are_not() {
     }
     let bytes = saved(&old, None);
     for (keys, expected) in [
-        (true, Restored { rows: 1, blocks: 2, over: 0, left_out: 1 }),
-        (false, Restored { rows: 0, blocks: 1, over: 0, left_out: 2 }),
+        (true, Restored { rows: 1, blocks: 2, left_out: 1, ..Restored::default() }),
+        (false, Restored { blocks: 1, left_out: 2, ..Restored::default() }),
     ] {
         let new = throttle();
         assert_eq!(restored(&bytes, keys, &new, 50), expected);
         assert_eq!(new.key_block(key, at(50)).is_some(), keys);
         assert_eq!(new.block_usage(at(50)).operators, 1);
+    }
+}
+
+#[test]
+fn notes_come_back_and_a_file_from_before_there_were_notes_is_read() {
+    let (throttle, notes) = (throttle(), vec![vec![1, 2, 3], Vec::new(), vec![7; NOTE_BYTES_MAX]]);
+    let (mut bytes, head) = (Vec::new(), || Head::new(at(0), Duration::ZERO, KeySecret::KNOWN, Vec::new()));
+    save(&throttle, head(), None, Some(&notes), &mut bytes).unwrap();
+    Parts::new(&bytes[..]).unwrap().check().unwrap();
+    assert_eq!(restored(&bytes, true, &throttle, 0).notes, notes);
+    let too_long = [vec![7; NOTE_BYTES_MAX + 16]];
+    assert!(save(&throttle, head(), None, Some(&too_long), &mut Vec::new()).is_err());
+
+    let mut before = saved(&throttle, None);
+    let version = b"slowlane state".len();
+    for (number, is_read) in [(VERSION - 1, true), (VERSION - 2, false), (VERSION + 1, false)] {
+        before[version..version + 2].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(Parts::new(&before[..]).is_ok(), is_read, "{number}");
     }
 }

@@ -1,0 +1,61 @@
+//! The lines of the policy that throttle the listed keys.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, Weak};
+
+use slowlane_core::base::{Key, Query, Shown, SloId};
+use slowlane_core::policy::{Origin, Policy};
+
+/// The most lines looked up for one snapshot: each counts the lines of a map, which takes milliseconds in a large one.
+const LOOKUPS_MAX: usize = 20;
+
+/// The known lines, as long as their keys are listed and their policy is in force.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    policy: Weak<Policy>,
+    known: HashMap<(Key, SloId), Option<String>>,
+}
+
+/// A listed key: its SLO, and the query of a request with it.
+pub(super) type Listed = ((Key, SloId), Option<String>);
+
+impl Origins {
+    /// Looks up the lines of further keys, and forgets those of keys that are no longer listed.
+    pub(super) fn update(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed>) {
+        let mut before = mem::take(&mut self.known);
+        let in_force = Arc::downgrade(policy);
+        if !self.policy.ptr_eq(&in_force) {
+            (self.policy, before) = (in_force, HashMap::new());
+        }
+        let mut lookups = 0;
+        for (key, query) in listed {
+            let line = match (before.remove(&key), query) {
+                (Some(known), _) => known,
+                (None, Some(query)) if lookups < LOOKUPS_MAX => {
+                    lookups += 1;
+                    line(policy, &query, key.1)
+                }
+                (None, _) => continue,
+            };
+            self.known.insert(key, line);
+        }
+    }
+
+    /// The file and the line, like `source.map:8`, that gave a key its SLO.
+    pub(super) fn of(&self, key: (Key, SloId)) -> Option<String> {
+        self.known.get(&key).cloned().flatten()
+    }
+}
+
+/// The line that gives a request this SLO: that of a map, or of `slo.map` if no map has one.
+fn line(policy: &Policy, query: &str, slo: SloId) -> Option<String> {
+    let query = Query::read(query);
+    let explanation = policy.explain(&query.request());
+    let explained = explanation.of.iter().find(|explained| explained.case.slo.id == slo)?;
+    let (path, line) = match explained.origin {
+        Some(Origin { path, line, .. }) => (path, line),
+        None => (policy.slo_map(), explained.line),
+    };
+    Some(format!("{}:{line}", Shown(path.file_name()?.as_encoded_bytes())))
+}
