@@ -204,7 +204,7 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
         let policy = folder.path().join("policy");
         fs::create_dir(&policy)?;
-        fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n")?;
+        fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n::/0 3001\n")?;
         write_slo_map(&policy, &format!("3001 {FREE}"))?;
 
         // Free ports of the loopback.

@@ -10,8 +10,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
-    ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName,
+    HeaderValue, ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,13 +22,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::observe::status::{Quotas, Row, Why};
+use crate::observe::status::{DAY, Quotas, Row, Why};
 use crate::server::runtime_api::{Answer as Reported, PIECE_BYTES, commands};
 use crate::server::{
     Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
     scrape,
 };
-use slowlane_core::base::{Key, Query, Request as Asked, Timestamp, Token};
+use slowlane_core::base::{Key, Query, Request as Asked, Timestamp, Token, units};
 use slowlane_core::throttle::Throttle;
 
 /// The longest wait for a whole request.
@@ -111,8 +111,9 @@ impl Admin {
         if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
             return unauthorized();
         }
-        // No web page needs to change anything.
-        if *method == Method::POST && is_from_page(&request) {
+        // The status page blocks clients. No other web page needs to change anything.
+        let is_for_page = matches!(path, "/api/block" | "/api/unblock") && is_from_own_page(&request);
+        if *method == Method::POST && is_from_page(&request) && !is_for_page {
             return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
         }
         match (path, method == Method::POST) {
@@ -140,6 +141,7 @@ impl Admin {
             "/metrics" => with_type(OPENMETRICS, scrape::metrics(agent)),
             "/" => page(),
             "/api/status" => with_type(JSON, page::status(agent)),
+            "/api/history" => history(&request, agent),
             "/api/why" => why(&request, agent),
             "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
@@ -183,13 +185,28 @@ impl Service for Admin {
 const MISDIRECTED: &str =
     "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
 fn page() -> Answer {
     let (html, policy) = page::page();
     let mut answer = with_type(HTML, html);
     answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     answer
+}
+
+/// Answers `/api/history`: the keys throttled since a while ago.
+fn history(request: &Request<Incoming>, agent: &Agent) -> Answer {
+    let span = match request.uri().query().unwrap_or_default().strip_prefix("since=").map(units::duration) {
+        Some(Ok(span)) if (Duration::from_secs(1)..=DAY).contains(&span) => span,
+        _ => {
+            return plain(
+                StatusCode::BAD_REQUEST,
+                "say since when: /api/history?since=10m; from 1s to 24h\n",
+            );
+        }
+    };
+    let lines = agent.status.history(agent.clock.now(), span, &agent.throttle.policy());
+    with_type(JSON, json(&lines))
 }
 
 /// Answers `/api/why`: the verdict that a request would get, and its reasons.
@@ -306,6 +323,14 @@ const FROM_A_PAGE: &str = "requests from web pages are refused\n";
 fn is_from_page(request: &Request<Incoming>) -> bool {
     let fetch_site = request.headers().get(SEC_FETCH_SITE);
     request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none")
+}
+
+/// Whether the web page is that of this listener: browsers do not let a page choose its Origin.
+fn is_from_own_page(request: &Request<Incoming>) -> bool {
+    let text = |name: &HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let (Some(origin), Some(host)) = (text(&ORIGIN), text(&HOST)) else { return false };
+    let page = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    page == Some(host) && text(&SEC_FETCH_SITE).is_none_or(|site| site == "same-origin")
 }
 
 /// The body of a request. None if it is too long or does not come.

@@ -229,13 +229,32 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
     }
     assert_eq!(said(&slowlane, &["block", "list"]), "nothing is blocked\n");
 
-    let post =
-        |path, headers: &[_], body| Client::connect(slowlane.admin).request("POST", path, headers, body);
+    let post = |path: &str, headers: &[(&str, &str)], body: &str| {
+        Client::connect(slowlane.admin).request("POST", path, headers, body)
+    };
     let path = "/api/block?source=192.0.2.66";
     assert_eq!(client::get(slowlane.admin, path, &[]).status, 405, "a link blocks nobody");
     for headers in [("Origin", "http://evil.example"), ("Sec-Fetch-Site", "cross-site")] {
         assert_eq!(post(path, &[headers], "for=1m").status, 403, "no web page blocks anybody");
         assert_eq!(post("/api/unblock?source=192.0.2.66", &[headers], "").status, 403);
+    }
+    // The status page does, and nothing that only looks like it.
+    let host = slowlane.admin.to_string();
+    let (page, other) = (format!("http://{host}"), format!("http://{host}.evil.example"));
+    let from = |origin: &str, site: &str| {
+        let headers = [("Host", &*host), ("Origin", origin), ("Sec-Fetch-Site", site)];
+        [post(path, &headers, "for=1m").status, post("/api/unblock?source=192.0.2.66", &headers, "").status]
+    };
+    assert_eq!(from(&page, "same-origin"), [200, 200]);
+    for (origin, site) in [
+        (&*page, "cross-site"),
+        (&*page, "same-site"),
+        (&*other, "same-origin"),
+        ("null", "same-origin"),
+        (&*host, "same-origin"),
+        ("http://localhost", "same-origin"),
+    ] {
+        assert_eq!(from(origin, site), [403, 403], "{origin} {site}");
     }
     for body in ["", "1m", "for=", "for=\u{e9}", "for=0s"] {
         assert_eq!(post(path, &[], body).status, 400, "{body:?}");

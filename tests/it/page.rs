@@ -75,6 +75,9 @@ fn status(slowlane: &Slowlane) -> Value {
     serde_json::from_str(&client::get(slowlane.admin, "/api/status", &[]).body).unwrap()
 }
 
+/// Whether the explanation of a key is open.
+const IS_OPEN: &str = "document.querySelector('#why').checkVisibility()";
+
 fn page(slowlane: &Slowlane) -> Chromium {
     Chromium::open(&format!("http://{}/", slowlane.admin), 1200, 900)
 }
@@ -158,7 +161,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
         assert!(why.contains(part), "{part} in\n{why}");
     }
     page.click("#why-close");
-    assert_eq!(page.value("document.querySelector('#why').hidden"), true);
+    assert_eq!(page.value(IS_OPEN), false);
     // The explanation of a harmful name has no effect on the page.
     page.value(
         "const hostile = document.querySelector('#keys-filter'); hostile.value = '<script>'; \
@@ -172,7 +175,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
     assert!(page.text("#why-text").contains(&format!("request   owner={SCRIPT} source=")));
     page.press("Tab");
     page.press("Escape");
-    assert_eq!(page.value("document.querySelector('#why').hidden"), true);
+    assert_eq!(page.value(IS_OPEN), false);
     assert_eq!(page.value("document.activeElement === document.querySelector('#keys tbody button')"), true);
     page.value("hostile.value = 'shop'; hostile.dispatchEvent(new Event('input'))");
     page.shows(first, "website=shop.example");
@@ -238,7 +241,7 @@ fn it_is_light_or_dark_wide_or_narrow_and_says_when_nobody_answers() {
         assert_eq!(page.value(sticks_out), serde_json::json!([]), "{width}");
     }
     for (table, columns) in [
-        ("keys", &["who", "throttled/s", "delay", "SLO"][..]),
+        ("keys", &["who", "limit", "throttled/s", "delay"][..]),
         ("slos", &["SLO", "objective", "busiest key", "delay/s", "deny/s"]),
     ] {
         let seen = format!(
@@ -298,12 +301,17 @@ fn one_second_that_towers_above_all_others_is_cut_and_no_label_is() {
     let zeros = "Array(300).fill(0)";
     let of = |one: u32| format!("[{zeros}.map((_, i) => i === 200 ? {one} : 50), {zeros}, {zeros}]");
     let towering = drawn(&mut page, 0, &of(1_200));
-    outcome(&towering, &["0", "50", "100", "cut: 1200"]);
+    // Below, denials have a scale of their own.
+    outcome(&towering, &["0", "50", "100", "cut: 1200", "0", "1"]);
     assert_eq!(towering["cut"], 1);
     // A slightly higher value is not cut off.
     let whole = drawn(&mut page, 0, &of(80));
-    outcome(&whole, &["0", "50", "100"]);
+    outcome(&whole, &["0", "50", "100", "0", "1"]);
     assert_eq!(whole["cut"], 0);
+    let denied = drawn(&mut page, 0, &format!("[Array(300).fill(80), {zeros}, Array(300).fill(9000)]"));
+    outcome(&denied, &["0", "50", "100", "0", "10k"]);
+    let alone = drawn(&mut page, 0, &format!("[Array(300).fill(80), {zeros}, {zeros}]"));
+    assert_eq!(denied["height"], alone["height"], "they flatten nothing else");
     for (low, high, texts) in [
         (40, 400, ["0 ms", "200 ms", "400 ms"]),
         (900, 5_000, ["0 s", "2.5 s", "5 s"]),
@@ -379,7 +387,7 @@ fn it_opens_with_a_token_and_finds_a_daemon_that_is_started_again() {
     assert_eq!(page.value(form), true);
     page.shows("#slos", "5000/s, burst 10000");
     // No key is throttled: an empty table can be sorted, too.
-    page.shows("#keys", "no client is throttled");
+    page.shows("#keys", "No proxy is connected. Next: slowlane attach haproxy, or slowlane attach nginx");
     page.click("#keys th:first-child button");
     assert_eq!(page.value("document.querySelector('#keys th').getAttribute('aria-sort')"), "ascending");
 
@@ -404,9 +412,16 @@ fn the_page_asks_nobody_else_for_anything() {
     );
     assert_ne!(csp, again.header("content-security-policy").unwrap(), "a nonce is used once");
     assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
-    for path in
-        ["/", "/api/status", "/api/why?website=%3Cb%3E", "/api/table/0", "/metrics", "/nowhere", "/readyz"]
-    {
+    for path in [
+        "/",
+        "/api/status",
+        "/api/history?since=1h",
+        "/api/why?website=%3Cb%3E",
+        "/api/table/0",
+        "/metrics",
+        "/nowhere",
+        "/readyz",
+    ] {
         let answer = client::get(slowlane.admin, path, &[]);
         for (name, value) in [
             ("x-content-type-options", "nosniff"),
@@ -506,7 +521,7 @@ fn a_key_of_a_dry_run_is_let_through_as_often_as_it_asks() {
     assert_eq!(slo["busiest_per_s"], key["asked_per_s"], "the SLO is exceeded: the dry run has no effect");
     let mut page = page(&slowlane);
     page.shows("#keys tbody tr:first-child", " (would be ");
-    page.shows("#keys tbody tr:first-child td:nth-child(2)", "(");
+    page.shows("#keys tbody tr:first-child td:nth-child(3)", "(");
 }
 
 #[test]
@@ -549,8 +564,8 @@ fn all_who_ask_within_a_second_get_the_same_numbers() {
     assert!(different.len() < bodies.len() / 2, "{} of {}", different.len(), bodies.len());
 }
 
-/// The picture is made from seconds of traffic, and thrown away. `SLOWLANE_PICTURE=1` makes `doc/book/page.png` from five
-/// minutes of it: `SLOWLANE_PICTURE=1 cargo test --test it the_picture_of_the_page`.
+/// The picture is made from seconds of traffic, and thrown away. `SLOWLANE_PICTURE=1` makes the pictures of the
+/// manual from five minutes of it: `SLOWLANE_PICTURE=1 cargo test --test it the_picture_of_the_page`.
 #[test]
 fn the_picture_of_the_page_shows_its_keys() {
     let is_kept = std::env::var_os("SLOWLANE_PICTURE").is_some();
@@ -609,16 +624,21 @@ fn the_picture_of_the_page_shows_its_keys() {
     }
     let _engines = [(); 3].map(|()| engine(&slowlane, "b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
     thread::sleep((270 * second).saturating_sub(started.elapsed()));
-    let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 820);
+    let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 1090);
     page.shows("#keys", "owner=acme");
     // The start of the browser affects the numbers, so wait until that is past.
     thread::sleep((300 * second).saturating_sub(started.elapsed()));
     let png = bytes_of(&page.screenshot());
+    assert!(png.len() <= 200_000, "{} bytes", png.len());
+    assert!(png.starts_with(b"\x89PNG"));
+    page.prefer("dark");
+    page.resize(390, 844);
+    page.shows("#say", "Throttled now: ");
+    let phone = bytes_of(&page.screenshot());
     ended.store(true, Relaxed);
     clients.into_iter().for_each(|client| client.join().unwrap());
-    assert!(png.len() <= 150_000, "{} bytes", png.len());
-    assert!(png.starts_with(b"\x89PNG"));
     if is_kept {
         fs::write(project("doc/book/page.png"), png).unwrap();
+        fs::write(project("doc/book/page-phone.png"), phone).unwrap();
     }
 }
