@@ -166,7 +166,7 @@ fn a_seed_gives_the_same_numbers_to_the_last_digit() {
 
 #[test]
 fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
-    let page = Page::read("doc/book/laws.md");
+    let page = Page::read("doc/book/laws-compared.md");
     let blocks = page.blocks("sh");
     let shown: Vec<(&str, &str)> = blocks
         .iter()
