@@ -3,7 +3,7 @@
 use crate::admin_client::{AdminClient, AskError};
 use crate::observe::status::KeyLine;
 
-/// The reason why a key is throttled. If not all of its fields are known: its row in the table.
+/// The reason why a key is throttled. If not all of its fields are known, its row in the table.
 pub(super) fn why(daemon: &AdminClient, key: &KeyLine) -> String {
     let text = match &key.why {
         Some(query) => daemon.get(&format!("/api/why?{query}")),

@@ -39,7 +39,7 @@ use view::{Action, View};
 /// The daemon has new numbers once a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest wait of a signal or an answer for the screen.
+/// The longest delay until a signal or an answer is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text.
@@ -55,7 +55,7 @@ pub(crate) fn has_screen() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Shows the daemon's status until the user leaves. Fails if the first question gets no answer.
+/// Shows the daemon's status until the user quits. Fails if the first query gets no answer.
 pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -68,7 +68,7 @@ pub(crate) fn watch(daemon: &AdminClient) -> anyhow::Result<()> {
     let mut screen = Screen::open()?;
     while !ended.load(Relaxed) {
         screen.draw(&mut view)?;
-        // The next draw finds out a new size by itself.
+        // The next draw detects a new size by itself.
         if event::poll(LOOK)?
             && let Event::Key(key) = event::read()?
         {
@@ -100,7 +100,7 @@ enum Answer {
     Why(String),
 }
 
-/// Asks in its own thread, so that the screen never waits for the daemon.
+/// Queries in its own thread, so that the screen never waits for the daemon.
 fn asker(daemon: AdminClient) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
     let (answer, answers) = mpsc::channel();
     let (asks, asked) = mpsc::channel::<Box<KeyLine>>();

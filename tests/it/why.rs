@@ -189,7 +189,7 @@ fn who_cannot_be_asked_is_told_with_a_remedy() {
         refused(&["why", "--admin", &nobody, "a=b"]),
         format!(
             "cannot ask slowlane at {nobody}: Connection refused (os error 111); \
-             is it running there? --admin names another"
+             is it running there? Use --admin for another address"
         )
     );
     let outcome = refused(&["table", "--admin", "unix:/nowhere/admin.sock", "show"]);

@@ -9,7 +9,7 @@
 //!  once a second, policy ─▶ Missing ─┤
 //!  throttle, metrics ────────────────┘
 //! ```
-//! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
+//! Requests that pass, even under dry runs, have no cost here. Readers never make a request wait.
 
 mod busy;
 mod cluster;
