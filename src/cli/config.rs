@@ -208,7 +208,7 @@ impl Used {
     }
 }
 
-/// The fields of each lookup that has a map, in order; those of the default SLO are none, and come last. A policy
+/// The fields of each lookup that has a map, in order; if SLO 0 has a rate, an empty list comes last. A policy
 /// without a limit counts as the shipped one.
 fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     let mut keys: Vec<Paced> = Vec::new();

@@ -241,7 +241,7 @@ fn odd(keys: &[&Paced]) -> String {
         return acls;
     }
     format!(
-        "\n    # Always ask slowlane about a website that is no plain name, and about keys that the tables cannot hold.\n\
+        "\n    # Always ask slowlane about a website that is not a plain name, and about keys that the tables cannot hold.\n\
          {acls}    http-request set-var(txn.limit.slot) int(0) if slowlane_odd\n    \
          http-request set-var(txn.limit.tau) int(2) if slowlane_odd\n"
     )
