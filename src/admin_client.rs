@@ -1,4 +1,4 @@
-//! A client of a running daemon: HTTP at its admin address.
+//! A client for a running daemon: HTTP at its admin address.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -58,7 +58,9 @@ pub(crate) struct Question {
 /// The reason for a missing answer, and the remedy.
 #[derive(Debug, Error)]
 pub(crate) enum AskError {
-    #[error("cannot ask slowlane at {address}: {reason}; is it running there? --admin names another")]
+    #[error(
+        "cannot ask slowlane at {address}: {reason}; is it running there? Use --admin for another address"
+    )]
     Unreachable { address: Address, reason: String },
     #[error("no TLS with slowlane at {address}: {reason}; --ca names its CA")]
     Insecure { address: Address, reason: String },
@@ -83,7 +85,7 @@ fn over_tls(address: &Address) -> String {
 }
 
 impl Question {
-    /// Asks for a path, as text.
+    /// Requests a path, as text.
     pub(crate) fn get(path: impl Into<String>) -> Question {
         Question {
             method: "GET",
@@ -99,7 +101,7 @@ impl Question {
         Question { method: "POST", ..Question::get(path) }
     }
 
-    /// Asks for JSON, if it is wanted.
+    /// Requests JSON, if wanted.
     pub(crate) fn with_json(self, is_wanted: bool) -> Question {
         Question { accept: if is_wanted { "application/json" } else { self.accept }, ..self }
     }
@@ -127,7 +129,7 @@ impl AdminClient {
         Ok(answer.0)
     }
 
-    /// Asks, and writes the answer out as it comes. Returns the number of bytes.
+    /// Sends a request, and writes the answer out as it arrives. Returns the number of bytes.
     pub(crate) fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
@@ -169,7 +171,7 @@ impl AdminClient {
         Err(AskError::Insecure { address: self.address.clone(), reason: shown(reason) })
     }
 
-    /// The head of the answer. Its body comes piece by piece.
+    /// The head of the answer. Its body follows piece by piece.
     async fn answer(&self, stream: Stream, question: Question) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);

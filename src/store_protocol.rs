@@ -22,36 +22,36 @@ use slowlane_core::cluster::{Due, Response};
 /// The greeting of each side: its last digits are the version. The first version was RESP, the protocol of Redis.
 pub const HELLO: &str = "slowlane-store 02\n";
 
-/// How the greeting of every version begins.
+/// The common prefix of the greetings of all versions.
 const NAME: &[u8] = b"slowlane-store ";
 
-/// A node asks this. It has no `Debug`: a token is never logged.
+/// A request from a node. It has no `Debug`: a token is never logged.
 #[derive(Serialize, Deserialize)]
 pub enum Question<D = Due> {
-    /// The first question, with the token of the server if the node has one.
+    /// The first request, with the token of the server if the node has one.
     Login(Option<String>),
     Exchange(D),
 }
 
-/// A token server answers this.
+/// An answer from a token server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The token is right, or neither side has one.
+    /// The token is correct, or neither side has one.
     Welcome,
     Response(Response),
     Refused(Refusal),
 }
 
-/// Why a token server does not answer.
+/// The reason why a token server does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Refusal {
-    #[error("it wants a token: write slowlane://:TOKEN@host:port")]
+    #[error("it requires a token: write slowlane://:TOKEN@host:port")]
     NoToken,
     #[error("its token differs from this node's")]
     WrongToken,
-    #[error("it has no token, and this node shows one: set [cluster] token_file there")]
+    #[error("it has no token, but this node presents one: set [cluster] token_file there")]
     NoneWanted,
-    #[error("it has as many nodes as it can take")]
+    #[error("it has the maximum number of nodes")]
     Full,
     #[error(
         "it does not accept these numbers; give all nodes and the token server the same version of slowlane"
@@ -59,7 +59,7 @@ pub enum Refusal {
     Numbers,
 }
 
-/// Why the other side is not understood.
+/// The reason why the other side is not understood.
 #[derive(Debug, Error)]
 pub enum ProtocolError {
     #[error(transparent)]
@@ -82,7 +82,7 @@ pub enum ProtocolError {
     Message(#[from] postcard::Error),
 }
 
-/// Tells the other side who this is.
+/// Sends the greeting of this side.
 ///
 /// # Errors
 /// Those of the stream.

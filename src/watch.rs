@@ -1,6 +1,6 @@
 //! The hot reload: an edited policy replaces the old one, unless it has an error.
 //!
-//! [`debounce`] decides when to read: half of a file must not go into force.
+//! [`debounce`] decides when to read: a half-written file must not come into force.
 
 mod debounce;
 mod directories;
@@ -29,10 +29,10 @@ use slowlane_core::policy::{Layout, Policy, PolicyErrors, Strays};
 use slowlane_core::throttle::Throttle;
 use writers::{Writers, matters};
 
-/// Events that arrive within this time cause one look.
+/// Events that arrive within this time cause one check.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// The most attempts, at the start and at SIGHUP, to read a policy that is edited meanwhile.
+/// The maximum number of attempts, at the start and at SIGHUP, to read a policy that is edited at the same time.
 const READINGS_MAX: u32 = 5;
 
 /// A policy directory and its layout.
@@ -42,10 +42,10 @@ pub(crate) struct Source {
     pub layout: Layout,
     /// Longer delays are cut to this, so they cause a warning.
     pub hold_max: Duration,
-    /// Every generation has the same keys.
+    /// Every policy has the same keys.
     pub key_secret: KeySecret,
     /// How often a node of a cluster talks to its store: SLOs that cannot be shared well cause warnings. None: this
-    /// slowlane is alone.
+    /// slowlane is not in a cluster.
     pub period: Option<Duration>,
 }
 
@@ -59,15 +59,15 @@ impl Source {
         Ok(policy)
     }
 
-    /// Reads the policy at the start, and gives the metadata that the files had before. If the files change all the
-    /// time, the last reading counts: there is no policy from before.
+    /// Reads the policy at the start, and returns the metadata that the files had before. If the files change all the
+    /// time, the last reading counts: there is no previous policy.
     pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, PolicyErrors>) {
         let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
         whole.unwrap_or_else(|| (self.fingerprint(), self.read()))
     }
 
-    /// Reads the policy, several times if its files change meanwhile: old and new ones may be mixed. `None`: they
-    /// changed each time.
+    /// Reads the policy, several times if its files change in the meantime: old and new ones may be mixed. `None`:
+    /// they changed each time.
     fn read_whole(
         &self,
         mut found: Fingerprint,
@@ -103,7 +103,7 @@ impl Source {
     }
 }
 
-/// A reason to look at the files.
+/// A reason to check the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Wake {
     /// An event in a watched directory.
@@ -124,7 +124,7 @@ impl Reload {
         let _ = self.0.send(Wake::Ask);
     }
 
-    /// Asks for a different key secret. All keys then start fresh.
+    /// Requests a different key secret. All keys then start fresh.
     pub(crate) fn rekey(&self, secret: KeySecret) {
         let _ = self.0.send(Wake::Rekey(secret));
     }
@@ -173,7 +173,7 @@ struct Reloader {
 
 impl Reloader {
     fn run(&mut self, wakes: &Receiver<Wake>, watch: &mut Watch) {
-        // The first look also finds an edit between the first reading and this watch.
+        // The first check also finds an edit between the first reading and this watch.
         loop {
             watch.look_at(self.source.watched());
             let found = self.source.fingerprint();
@@ -197,7 +197,7 @@ impl Reloader {
         }
     }
 
-    /// Takes the events that come together.
+    /// Collects the events that arrive together.
     fn gather(&mut self, first: Wake, wakes: &Receiver<Wake>) {
         if first != Wake::Ask {
             thread::sleep(GATHER);
@@ -214,7 +214,7 @@ impl Reloader {
         }
     }
 
-    /// Reads the policy, and puts it in force or refuses it. Files that change meanwhile are not taken.
+    /// Reads the policy, and puts it in force or rejects it. Files that change in the meantime are not used.
     fn read(&mut self, found: Fingerprint, force: bool) {
         let is_asked = self.debounce.is_asked;
         if is_asked {
@@ -236,13 +236,13 @@ impl Reloader {
         }
     }
 
-    /// Puts a policy in force, unless a map has lost more than half of its lines and nobody has looked twice.
+    /// Puts a policy in force, unless a map has lost more than half of its lines and this is the first reading.
     fn accept(&mut self, found: Fingerprint, policy: Policy, force: bool) {
         let shrunk = policy.shrunk_since(&self.throttle.policy());
         if !shrunk.is_empty() && !force {
             let seconds = SECOND_LOOK.as_secs();
             for map in shrunk {
-                tracing::warn!("{map}: in force in {seconds} s if it stays unchanged, or at once by SIGHUP");
+                tracing::warn!("{map}: in force in {seconds} s if it stays unchanged, or at once on SIGHUP");
             }
             return self.debounce.shrunk(self.clock.now());
         }

@@ -1,4 +1,4 @@
-//! The arguments that reach a running daemon, and the printing of its answer.
+//! The arguments for a running daemon, and the printing of its answer.
 
 use std::io;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ impl Daemon {
         Ok(AdminClient { address, tls, token })
     }
 
-    /// Prints the answer to a question as it comes.
+    /// Prints the answer to a query as it arrives.
     pub(super) fn print(self, question: Question) -> anyhow::Result<()> {
         print(&self.client()?, question).map(drop)
     }
@@ -72,7 +72,7 @@ impl Daemon {
 #[derive(Clone, Debug)]
 pub(super) struct AdminAddress {
     address: Address,
-    /// None: as the config says.
+    /// None: as in the config.
     is_https: Option<bool>,
 }
 
@@ -89,13 +89,13 @@ impl FromStr for AdminAddress {
     }
 }
 
-/// The trusted certificates: those of the named authority, the one that the config names, or the system's.
+/// The trusted certificates: those of the CA given, the one in the config, or the system's.
 fn trust(ca: Option<PathBuf>, listen: &Listen) -> Trust {
     let configured = listen.tls.as_ref().map(|files| Trust::Certificate(files.cert.clone()));
     ca.map(Trust::Authority).or(configured).unwrap_or(Trust::System)
 }
 
-/// Prints the answer as it comes. Returns false if the answer was empty.
+/// Prints the answer as it arrives. Returns false if the answer was empty.
 pub(super) fn print(daemon: &AdminClient, question: Question) -> anyhow::Result<bool> {
     Ok(daemon.ask(question, &mut io::stdout().lock())? > 0)
 }

@@ -59,7 +59,7 @@ fn percent(text: &str) -> Result<f64, &'static str> {
 pub(super) fn advise(typed: Arguments) -> anyhow::Result<()> {
     let bytes = size(&typed.logs);
     if bytes.is_none() {
-        bail!("not all logs are files: they are read several times, so standard input will not do");
+        bail!("a log is not a file: logs are read several times, so standard input cannot be used");
     }
     let settings = Settings {
         by: typed.by,

@@ -17,7 +17,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// With the config file of the service, if neither a config nor a policy is given and the file is there.
+    /// Uses the config file of the service if neither a config nor a policy is given and the file exists.
     pub(super) fn or_of_service(mut self) -> Files {
         let is_silent = self.config.is_none() && self.policy.is_none();
         if is_silent && Path::new(OF_SERVICE).is_file() {
@@ -40,7 +40,7 @@ pub(super) struct RunArguments {
 pub(super) const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
 
 impl RunArguments {
-    /// With the config file of the service, if neither a config nor a policy is given and the file is there.
+    /// Uses the config file of the service if neither a config nor a policy is given and the file exists.
     pub(super) fn or_of_service(mut self) -> RunArguments {
         let files = Files { config: self.config.take(), policy: self.flags.policy.clone() };
         self.config = files.or_of_service().config;

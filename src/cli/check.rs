@@ -1,4 +1,4 @@
-//! `slowlane check`: prints every mistake of the config and the policy.
+//! `slowlane check`: prints every error in the config and the policy.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// What was checked, and what was found. Its fields are those of `--json`.
+/// The files checked and the findings. Its fields are those of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     ok: bool,
@@ -81,7 +81,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let count = report.warnings_total;
     if lines.is_empty() && !report.ok {
         let noun = if count == 1 { "warning" } else { "warnings" };
-        lines.push(format!("{count} {noun}, which --strict takes for an error"));
+        lines.push(format!("{count} {noun}, which --strict treats as an error"));
     }
     if !lines.is_empty() {
         return Err(anyhow!(lines.join("\n")));

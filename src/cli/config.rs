@@ -94,7 +94,7 @@ pub(super) struct Asked {
     pub(super) run: RunArguments,
 }
 
-/// How the proxy speaks with slowlane.
+/// How the proxy connects to slowlane.
 #[derive(Debug, Args)]
 pub(super) struct Answers {
     /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
@@ -132,7 +132,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     put(&files, file.as_deref(), dir.as_deref())
 }
 
-/// The files for HAProxy, which binds an address, asks an application and has its files in a folder.
+/// The files for HAProxy, which binds an address, forwards to an application and has its files in a directory.
 pub(super) fn haproxy_files(
     way: &Way,
     asked: Asked,
@@ -150,7 +150,7 @@ pub(super) fn haproxy_files(
     let hold_max = delay_max.max(HOLD_SHIPPED);
     let (fields, paced, peer) = (&fields, &paced, &peer);
     let places = haproxy::Places { agent, bind, app, folder, tls, ratelimit, hold_max, fields, peer, paced };
-    let none_here = || anyhow!("no HAProxy from 2.6 on is installed here: give --version 2.6, 3.0 or 3.2");
+    let none_here = || anyhow!("HAProxy 2.6 or later is not installed here: give --version 2.6, 3.0 or 3.2");
     let (version, best) = match way.version {
         Some(version) => (version, Delivery::of(version)),
         None => {
@@ -167,7 +167,7 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
     put(&nginx_files(asked, &listen, &app)?, file.as_deref(), dir.as_deref())
 }
 
-/// The files for nginx, which listens on an address and asks an application.
+/// The files for nginx, which listens on an address and forwards to an application.
 pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
     let Asked { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
@@ -189,7 +189,7 @@ struct Used {
 }
 
 impl Used {
-    /// Of a policy with a mistake, only the fields of the config are known.
+    /// If a policy has an error, only the fields of the config are known.
     fn of(config: &Config) -> Used {
         let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
         let Some(source) = &config.policy else { return used };
@@ -208,8 +208,8 @@ impl Used {
     }
 }
 
-/// The fields of each lookup that has a map, in order; those of the default SLO are none, and come last. A policy
-/// without a limit has the shipped one.
+/// The fields of each lookup that has a map, in order; if SLO 0 has a rate, an empty list comes last. A policy
+/// without a limit counts as the shipped one.
 fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     let mut keys: Vec<Paced> = Vec::new();
     for fields in policy.looked_up() {
@@ -224,12 +224,12 @@ fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
     if keys.is_empty() { vec![Paced::source()] } else { keys }
 }
 
-/// The type whose keys are made of these fields; 0 if there is none, which has no prefixes of its own.
+/// The type whose keys have exactly these fields; 0 if there is none.
 fn kind(layout: &Layout, fields: &[String]) -> u8 {
     (1..=9).find(|&kind| layout.type_fields(kind) == fields).unwrap_or(0)
 }
 
-/// The TLS of the agent's address: as the config has it, or with the name that was typed.
+/// The TLS of the agent's address: as in the config, or with the name given.
 fn spoken<'a>(listen: &Listen, agent: &Address, typed: Option<&'a str>) -> anyhow::Result<Option<Tls<'a>>> {
     let is_tcp = matches!(agent, Address::Tcp(_));
     ensure!(
@@ -252,7 +252,7 @@ fn first<'a>(addresses: &'a [Address], section: &str) -> anyhow::Result<&'a Addr
     Ok(first)
 }
 
-/// Prints one file on standard output, or writes all into a folder.
+/// Prints one file to standard output, or writes all files into a directory.
 fn put(files: &[File], file: Option<&str>, dir: Option<&Path>) -> anyhow::Result<()> {
     match (dir, file) {
         (Some(dir), _) => write_all(files, dir),

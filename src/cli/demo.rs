@@ -36,19 +36,18 @@ pub(super) fn demo(typed: Arguments) -> anyhow::Result<()> {
     demo.run(&mut stdout(), stdout().is_terminal())
 }
 
-/// The HAProxy that was typed, else the one on the PATH; or why there is none.
+/// The HAProxy given, else the one on the PATH; or the reason why there is none.
 fn program(typed: Option<PathBuf>) -> anyhow::Result<Result<(PathBuf, Version), String>> {
     Ok(match typed {
         Some(file) if file.as_os_str() == "none" => Err("without HAProxy".to_owned()),
         Some(file) => {
             // HAProxy runs in another folder, so the path must be absolute.
             let file = std::path::absolute(file)?;
-            let problem = || format!("{}: is no HAProxy from {} on", file.display(), Version::OLDEST);
+            let problem = || format!("{}: not HAProxy {} or later", file.display(), Version::OLDEST);
             let version = installed::version(&file).with_context(problem)?;
             Ok((file, version))
         }
-        None => {
-            installed::haproxy().ok_or_else(|| format!("there is no HAProxy from {} on", Version::OLDEST))
-        }
+        None => installed::haproxy()
+            .ok_or_else(|| format!("HAProxy {} or later is not installed", Version::OLDEST)),
     })
 }

@@ -1,4 +1,4 @@
-//! Fields of a request, as they are typed.
+//! Fields of a request on the command line.
 
 use std::str::FromStr;
 
@@ -21,7 +21,7 @@ impl FromStr for Field {
     }
 }
 
-/// The path that asks the daemon about fields.
+/// The admin path for a query with fields.
 pub(super) fn path(action: &str, fields: &[Field]) -> String {
     let query = query::written(fields.iter().map(|Field { name, value }| (name, value)));
     format!("/api/{action}?{query}")

@@ -1,4 +1,4 @@
-//! `slowlane man`: the manual pages, made from the help texts.
+//! `slowlane man`: the manual pages, generated from the help texts.
 
 use std::fs;
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ fn write(dir: &Path, pages: &[Page]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page of slowlane, then the pages of all commands and subcommands.
+/// The page of slowlane, followed by the pages of all commands and subcommands.
 fn pages(command: Command) -> io::Result<Vec<Page>> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -81,7 +81,7 @@ fn source() -> String {
     format!("slowlane {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// A line `Examples:` begins a section of that name. Text before the first section is the notes. Lines stay lines.
+/// A line `Examples:` begins a section of that name. Text before the first section is the notes. Line breaks are kept.
 fn sections(after: &str) -> String {
     let mut roff = String::new();
     let mut is_open = false;
@@ -103,7 +103,7 @@ fn sections(after: &str) -> String {
     roff
 }
 
-/// Text that roff prints as it is: a backslash is an escape, a hyphen may be set as a dash, and a full stop or an
+/// Text that roff prints unchanged: a backslash is an escape, a hyphen may be set as a dash, and a full stop or an
 /// apostrophe at the beginning of a line is a request.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");

@@ -86,10 +86,10 @@ enum Command {
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
-    /// Attach slowlane to your own configuration of HAProxy or nginx: prints a diff, and writes it on demand.
+    /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write it.
     #[command(subcommand, after_help = attach::EXAMPLES)]
     Attach(attach::Proxy),
-    /// Demonstrate slowlane: after some seconds, it protects an application from a crawler.
+    /// Run a demonstration: slowlane protects an application from a crawler.
     ///
     /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
     #[cfg(feature = "lab")]
@@ -117,16 +117,16 @@ enum Command {
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
     Table(table::Arguments),
-    /// Look for faults: listeners, proxies, fields, limits, clock, files; name the remedy of each.
+    /// Find faults in listeners, proxies, fields, limits, clock and files, and name the remedy of each.
     ///
-    /// It reads, and changes nothing. As root it sees more.
-    /// Exit code 0: all is well. 1: something is wrong, or could not be looked at.
+    /// It changes nothing. Run as root, it can check more.
+    /// Exit code 0: all is well. 1: something is wrong, or could not be checked.
     #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Arguments),
     /// Refuse requests by their fields for a time; list and end these blocks.
     #[command(subcommand, after_help = block::EXAMPLES)]
     Block(block::Action),
-    /// Start the installed version of a running daemon, which takes over.
+    /// Replace a running daemon with the installed version.
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
     #[command(after_help = upgrade::EXAMPLES)]
@@ -137,8 +137,8 @@ enum Command {
     Replay(replay::Arguments),
     /// Propose limits from access logs: a burst and a rate with which most clients never wait.
     ///
-    /// It prints the rates of the clients, the bots among them, and lines for your maps. A replay of the logs shows
-    /// which clients would have waited.
+    /// It prints the rates of clients, marks bots, and prints lines for your maps. A replay of the logs shows which
+    /// clients would have waited.
     #[cfg(feature = "lab")]
     #[command(after_help = advise::EXAMPLES)]
     Advise(advise::Arguments),
@@ -154,7 +154,7 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = spoa_check::EXAMPLES)]
     SpoaCheck(spoa_check::Arguments),
-    /// Print the completions of a shell.
+    /// Print completions for a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
     /// Print the manual page, or write the pages of all commands.

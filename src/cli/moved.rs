@@ -15,7 +15,7 @@ pub(super) fn to(words: &[impl AsRef<OsStr>]) -> Option<&'static str> {
     }
 }
 
-/// Whether fields follow, and no action.
+/// Whether fields follow instead of an action.
 fn is_addition<'w>(mut words: impl Iterator<Item = &'w str> + Clone) -> bool {
     words.clone().any(|word| word.contains('='))
         && !words.any(|word| matches!(word, "add" | "rm" | "list" | "help"))

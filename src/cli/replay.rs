@@ -180,7 +180,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     }
 }
 
-/// The size of all logs in bytes. None: one of them has no size.
+/// The size of all logs in bytes. None: the size of one is unknown.
 pub(super) fn size(logs: &[PathBuf]) -> Option<u64> {
     let size = |path: &PathBuf| fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|file| file.len());
     logs.iter().map(size).sum()

@@ -8,12 +8,12 @@ use crate::config::{Config, ConfigError};
 
 const NAME: &str = "slowlane";
 
-/// Prints those of its arguments that are there and cannot be read.
+/// Prints those of its arguments that exist and cannot be read.
 const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; done"#;
 
 /// The files of the service's config that the user of the service cannot read.
 ///
-/// Only root can ask the system as another user. Others, and other configs, get none.
+/// Only root can check as another user. Other users, and other configs, get none.
 pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
     let folder = Path::new(OF_SERVICE).parent().expect("it is in a directory");
     let is_there = |path: &PathBuf| path.exists();

@@ -203,7 +203,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
     }
 }
 
-/// The nodes, if there are several.
+/// The nodes, if there is more than one.
 fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
     if typed.nodes == 1 {
         let flags = [

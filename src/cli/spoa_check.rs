@@ -1,4 +1,4 @@
-//! `slowlane spoa-check`: examines any SPOE agent.
+//! `slowlane spoa-check`: tests any SPOE agent.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     /// The address of the agent: host:port or unix:/path
     #[arg(value_name = "ADDR", required_unless_present = "list")]
     address: Option<Address>,
-    /// The message that the suite sends: one that the agent handles
+    /// Name of a message that the agent handles
     #[arg(long, value_name = "NAME", default_value = "request")]
     message: String,
     /// An argument of the message; may be repeated, up to 253 times

@@ -68,7 +68,7 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks the daemon to forget the keys of a request. Only the daemon knows the secret of its keys.
+/// Makes the daemon forget the keys of a request. Only the daemon knows the secret of its keys.
 fn of_fields(words: &[String]) -> anyhow::Result<Question> {
     let fields: Result<Vec<Field>, _> = words.iter().map(|word| word.parse()).collect();
     let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;
@@ -89,7 +89,7 @@ fn command(action: &Action) -> String {
     format!("{verb} table {TABLE}{words}")
 }
 
-/// Each word with a blank before it. Separators of the Runtime API are escaped.
+/// Each word, preceded by a space. Separators of the Runtime API are escaped.
 fn escaped(words: &[String]) -> String {
     let escape = |letter: char| match letter {
         '\\' | ';' | ' ' | '\t' => format!("\\{letter}"),

@@ -1,4 +1,4 @@
-//! `slowlane test`: the verdicts of a policy against those that files of cases expect.
+//! `slowlane test`: compares the verdicts of a policy with those in files of cases.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

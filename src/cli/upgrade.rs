@@ -9,7 +9,7 @@ use crate::cli::admin::Daemon;
 
 pub(super) const EXAMPLES: &str = include_str!("help/upgrade.txt");
 
-/// The daemon gives up earlier.
+/// The daemon times out earlier.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Args)]

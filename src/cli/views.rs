@@ -17,7 +17,7 @@ pub(super) const STATUS: &str = include_str!("help/status.txt");
 
 pub(super) const QUOTA: &str = include_str!("help/quota.txt");
 
-/// A daemon to ask, and the form of its answer.
+/// The daemon to query, and the format of its answer.
 #[derive(Debug, Args)]
 pub(super) struct View {
     #[command(flatten)]

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::server::{OpenListener, TlsError};
 
-/// All reasons not to use a configuration, one per line. As an error it is never empty.
+/// All reasons to reject a configuration, one per line. As an error, it is never empty.
 #[derive(Debug, Error)]
 pub(crate) struct ConfigErrors(pub(crate) Vec<ConfigError>);
 
@@ -24,7 +24,7 @@ impl From<ConfigError> for ConfigErrors {
     }
 }
 
-/// A reason not to use a configuration. The message is one line.
+/// A reason to reject a configuration. The message is one line.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
     #[error("{}: {source}: name a file that can be read with --config", .path.display())]
@@ -65,11 +65,11 @@ pub(crate) enum ConfigError {
     Unwritable(String),
 }
 
-/// Gets each mistake with the section and the key that have it.
+/// Collects each error with its section and its key.
 pub(super) type Report<'r> = &'r mut dyn FnMut(&str, &str, ConfigError);
 
 impl ConfigError {
-    /// The file and the line, as far as the error has them, and the rest of the message.
+    /// The file and the line, if the error has them, and the rest of the message.
     pub(crate) fn place(&self) -> (Option<&Path>, Option<usize>, String) {
         match self {
             ConfigError::Unreadable { path, .. } => {

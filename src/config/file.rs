@@ -20,7 +20,7 @@ use crate::sync::{Files, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
 
-/// The whole file. A key that is left out has the value of the shipped file.
+/// The whole file. A missing key has the value of the shipped file.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -220,8 +220,8 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// None without a store: this slowlane is alone. A token server is its own store by default. `identity` is the
-    /// node's certificate and the key.
+    /// None without a store: this slowlane is not in a cluster. A token server is its own store by default.
+    /// `identity` is the node's certificate and key.
     pub(super) fn settings(
         self,
         identity: Option<(PathBuf, PathBuf)>,

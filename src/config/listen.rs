@@ -37,7 +37,7 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// Reports TLS files that lack another.
+    /// Reports TLS keys that are missing although another one is set.
     pub(super) fn new(
         section: &'static str,
         addresses: Vec<Address>,
@@ -65,7 +65,7 @@ impl Listen {
         Listen { name, section, addresses, connections_max, allow, tls, handshake_max }
     }
 
-    /// The listener as TLS has to know it.
+    /// The listener's settings for its TLS.
     pub(crate) fn secured(&self) -> tls::Listener {
         let protocols: &[&[u8]] = if matches!(self.section, "http" | "admin") { &[b"http/1.1"] } else { &[] };
         let Listen { section, handshake_max, connections_max, .. } = *self;
@@ -78,7 +78,8 @@ impl Listen {
     }
 }
 
-/// Reports addresses that two listeners have: the kernel would give each connection to either of them, or to one alone.
+/// Reports addresses that two listeners share: the kernel would give each connection to either of them, or to one
+/// alone.
 pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, report: Report<'_>) {
     let mut before: Vec<(&'static str, &Address)> = Vec::new();
     for (section, address) in
@@ -92,7 +93,7 @@ pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, r
     }
 }
 
-/// A certificate and its key, which go together.
+/// A certificate and its key.
 pub(super) fn pair(
     section: &str,
     cert: Option<PathBuf>,

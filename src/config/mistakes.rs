@@ -1,4 +1,4 @@
-//! All mistakes of a config file, each with its line, and the settings without them.
+//! All errors of a config file, each with its line, and the settings without them.
 
 use std::mem;
 use std::sync::LazyLock;
@@ -10,11 +10,11 @@ use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 use crate::config::File;
 use slowlane_core::base::shown;
 
-/// The most mistakes that are reported. A hundred mistakes usually have one cause.
+/// The maximum number of errors that are reported. A hundred errors usually have one cause.
 const MISTAKES_MAX: usize = 100;
 
-/// The most passes through the settings; each leaves out one more. Equal mistakes on one line are reported once, and a
-/// line may have thousands.
+/// The maximum number of passes through the settings; each drops one more setting. Equal errors on one line are
+/// reported once, and a line may have thousands.
 const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 
 /// The shipped file: every key with its default and its comment, in order.
@@ -29,7 +29,7 @@ impl Default for File {
     }
 }
 
-/// The settings of a table. What it leaves out is as in the shipped file.
+/// The settings of a table. Missing keys are as in the shipped file.
 fn filled(table: &Spanned<DeTable<'_>>) -> Result<File, Error> {
     let mut table = table.clone();
     fill(table.get_mut(), SHIPPED.get_ref());
@@ -46,14 +46,14 @@ fn fill<'t>(table: &mut DeTable<'t>, shipped: &DeTable<'t>) {
     }
 }
 
-/// A mistake, and its line counted from 1.
+/// An error, and its line counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConfigMistake {
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-/// The settings of a text. A setting with a mistake has its default; after too many mistakes, all have.
+/// The settings of a text. A setting with an error has its default; after too many errors, all have.
 pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<ConfigMistake> = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
             Err(error) => {
                 let mistake = mistake(text, &error);
                 let at = error.span().map_or(0, |span| span.start);
-                // A key that was removed may be the one that is missing now.
+                // A key that was removed may be the one that is now missing.
                 let is_known = incomplete.contains(&at) && mistake.message.starts_with("missing field");
                 if !is_known && !broken.contains(&mistake.line) && !mistakes.contains(&mistake) {
                     mistakes.push(mistake);
@@ -105,7 +105,7 @@ pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
 
 fn mistake(text: &str, error: &Error) -> ConfigMistake {
     let message = error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]");
-    // The name of a type of ours is the name of its section.
+    // The name of one of our types is the name of its section.
     let message = match message.split_once("expected struct ") {
         Some((before, name)) => format!("{before}expected the section [{}]", name.to_ascii_lowercase()),
         None => message,
@@ -119,8 +119,8 @@ fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }
 
-/// Removes the smallest item that has the byte at `at`. `incomplete` gets the start of a table in a list that it was
-/// in.
+/// Removes the smallest item that contains the byte at `at`. `incomplete` gets the start of the list table that
+/// contained it.
 fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bool {
     if table.iter_mut().any(|(_, value)| remove_within(value, at, incomplete)) {
         return true;
@@ -132,7 +132,7 @@ fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bo
     };
     let found = table.iter().find(|(key, value)| is_here(key, value)).map(|(key, _)| key.clone());
     let Some(key) = found else { return false };
-    // A mistake of all lookups together does not hide the directory of the policy.
+    // An error in the lookups does not hide the directory of the policy.
     if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
         && inner.remove("lookups").is_some()
     {

@@ -36,10 +36,10 @@ use slowlane_core::base::{HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
-/// The settings and the mistakes of a text. The files that it names are not read.
+/// The settings and the errors of a text. The files that it names are not read.
 ///
 /// The settings are those of [`slowlane config show`](crate::cli), except that relative paths stay relative. Each
-/// mistake is one line, and has the line of the text that it is about.
+/// error is one line, with the number of the faulty line.
 ///
 /// ```
 /// let (shown, mistakes) = slowlane::config::examine("[table]\nsize = 0\n[hold]\nmax = 7\n");
@@ -59,7 +59,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     (shown, mistakes.chain(errors).collect())
 }
 
-/// All settings that need a restart or an upgrade to change. Of the policy, only its directory is here.
+/// All settings that need a restart or an upgrade to change. Of the policy, only the directory is included.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub spop: SpopConfig,
@@ -67,17 +67,17 @@ pub(crate) struct Config {
     pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// The memory limit for the side store: auxiliary states and open tickets, in bytes.
+    /// The memory limit for auxiliary states and open tickets, in bytes.
     pub annex_bytes_max: usize,
     /// `None`: the built-in policy.
     pub policy: Option<Source>,
-    /// The secret of the keys. `None`: each start draws one.
+    /// The secret of the keys. `None`: each start draws a random one.
     pub key_secret: Option<KeySecret>,
-    /// `None`: this slowlane is alone.
+    /// `None`: this slowlane is not in a cluster.
     pub cluster: Option<SyncConfig>,
-    /// `None`: a restart forgets everything.
+    /// `None`: a restart loses all state.
     pub state: Option<StateFile>,
-    /// `None`: this slowlane is the store of no others.
+    /// `None`: this slowlane is not a store for others.
     pub token_server: Option<TokenServerConfig>,
     /// `None`: no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
@@ -127,7 +127,7 @@ pub(crate) struct TokenServerConfig {
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
     text: String,
-    /// Flags override the file, so they decide whether an edit is valid.
+    /// Flags override the file, so they affect whether an edit is valid.
     flags: Flags,
 }
 
@@ -150,21 +150,21 @@ impl ConfigFile {
     }
 }
 
-/// The most connections of a token server. Each node needs one.
+/// The maximum number of connections of a token server. Each node needs one.
 const NODE_CONNECTIONS_MAX: usize = 2_000;
 
-/// The most admin connections: enough for operators and scrapers.
+/// The maximum number of admin connections: enough for operators and scrapers.
 const ADMIN_CONNECTIONS_MAX: usize = 1_000;
 
 impl Config {
     /// # Errors
-    /// All mistakes of the file and the flags.
+    /// All errors of the file and the flags.
     pub(crate) fn load(path: Option<&Path>, flags: Flags) -> Result<Config, ConfigErrors> {
         let (config, errors) = Config::examine(path, flags);
         if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
     }
 
-    /// Reads a configuration as far as possible. Settings with a mistake have their defaults.
+    /// Reads a configuration as far as possible. Settings with an error have their defaults.
     pub(crate) fn examine(path: Option<&Path>, flags: Flags) -> (Config, Vec<ConfigError>) {
         let (written, text, mut errors) = written(path, flags.clone());
         let file = path.zip(text).map(|(path, text)| ConfigFile { path: path.to_owned(), text, flags });
@@ -176,7 +176,7 @@ impl Config {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let proxies = [&self.spop.listen, &self.http.listen];
         let holds = proxies.iter().filter_map(|listen| warnings::of_holds(listen, &self.hold));
-        // Without its token such a listener is an error already.
+        // Without its token, such a listener is already an error.
         let has_token = |listen: &&Listen| match listen.section {
             "admin" => self.admin.token.is_some(),
             "cluster" => self.token_server.as_ref().is_some_and(|server| server.token.is_some()),
@@ -197,7 +197,7 @@ impl Config {
         proxies.chain(token_server).chain(peers)
     }
 
-    /// The paths of the files of TLS.
+    /// The paths of the TLS files.
     pub(crate) fn tls_files(&self) -> Vec<PathBuf> {
         let files = self.listens().filter_map(|listen| listen.tls.as_ref());
         files.flat_map(tls::Files::paths).map(Path::to_owned).collect()
@@ -214,7 +214,7 @@ impl Config {
         config.chain(policy).chain(secrets).chain(self.tls_files()).collect()
     }
 
-    /// Reads the files of TLS: those that cannot be used, and warnings about the others.
+    /// Reads the TLS files: returns those that cannot be used, and warnings about the others.
     pub(crate) fn check_tls(&self) -> (Vec<ConfigError>, Vec<String>) {
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         for listen in self.listens() {
@@ -248,7 +248,7 @@ impl Config {
         placed(self.file.as_ref(), &section.clone(), key, ConfigError::Tls { section, error })
     }
 
-    /// The policy, as a command reads it: its keys are the same at each run.
+    /// The policy for use by a command: its keys are the same at each run.
     ///
     /// # Errors
     /// The policy has an error.
@@ -342,7 +342,7 @@ impl Config {
     }
 }
 
-/// The error with the line of the file that has the key, if one has.
+/// The error with the line of the key in the file, if it has one.
 fn placed(file: Option<&ConfigFile>, section: &str, key: &str, error: ConfigError) -> ConfigError {
     let line = file.and_then(|file| mistakes::line_of(&file.text, section, key));
     match (file, line) {
@@ -393,7 +393,7 @@ impl TokenServerConfig {
 
 /// The token of a listener that needs one if other machines can reach it.
 fn guard(listen: &Listen, token: Option<Token>, file: Option<PathBuf>, report: Report<'_>) -> Option<Token> {
-    // A token that cannot be read is one mistake, and not a listener without a token as well.
+    // An unreadable token is one error; the listener does not also count as one without a token.
     let is_secret = token.is_some() || file.is_some();
     let open = listen.addresses.iter().find(|address| !address.is_local());
     let token = match (token, file) {
@@ -441,7 +441,7 @@ pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-/// The settings of the file, or the defaults, with the flags applied; the text of the file; its mistakes.
+/// The settings of the file, or the defaults, with the flags applied; the text of the file; its errors.
 fn written(path: Option<&Path>, flags: Flags) -> (file::File, Option<String>, Vec<ConfigError>) {
     let (file, text, errors) = path.map_or_else(Default::default, read);
     (file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text, errors)

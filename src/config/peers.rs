@@ -7,7 +7,7 @@ use crate::config::{ConfigError, HANDSHAKE_MAX, Listen, Report, Tls};
 use crate::server::peers::Settings;
 use slowlane_core::base::Address;
 
-/// The most connections of peers. Each proxy has one.
+/// The maximum number of peer connections. Each proxy has one.
 const CONNECTIONS_MAX: usize = 200;
 
 const NAME: &str = "a name of 1 to 64 bytes without spaces, like lb1";
@@ -28,7 +28,7 @@ pub(super) struct Peers {
     pub(super) tls: Tls,
 }
 
-/// The settings of the peers' side.
+/// The settings of the listener for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeersConfig {
     pub listen: Listen,
@@ -62,7 +62,7 @@ fn dialled(text: &str) -> Option<(String, Address)> {
     Some((name.to_owned(), address.parse().ok()?))
 }
 
-/// Whether it can stand in the handshake of the protocol: words are divided by spaces there.
+/// Whether it is valid in the handshake of the protocol, where spaces separate words.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

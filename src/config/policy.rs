@@ -1,4 +1,4 @@
-//! `[policy]` of a config file: where the maps are, the types and the lookups.
+//! `[policy]` of a config file: the directory of the maps, the types and the lookups.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -89,7 +89,7 @@ impl TryFrom<String> for Kind {
     }
 }
 
-/// The leading bits of an address of so many.
+/// The leading bits of an address with this many bits.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Bits<const MAX: i64>(u8);
 

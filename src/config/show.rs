@@ -66,7 +66,7 @@ fn name_of(block: &str) -> Option<&str> {
     block.strip_prefix('[')?.trim_start_matches('[').split(']').next()
 }
 
-/// A block of the template with the values in force. A key is a comment only if it has no value.
+/// A block of the template with the values in force. A key without a value becomes a comment.
 fn filled(block: &str, mut table: Table, mut default: Table) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in block.lines() {
@@ -109,7 +109,7 @@ fn quoted(key: &str) -> String {
     }
 }
 
-/// The line with another value. Its comment stays in its column if the value leaves room.
+/// The line with another value. Its comment keeps its column if the value leaves room.
 fn with_value(line: &str, key: &str, value: &Value) -> String {
     let setting = format!("{key} = {value}");
     match line.find(" # ") {

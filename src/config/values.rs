@@ -20,7 +20,7 @@ pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>
     test(&value).map(|()| value).map_err(D::Error::custom)
 }
 
-/// The test of a text. Its error quotes the text.
+/// The check of a text. Its error quotes the text.
 pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String> {
     if is_fit { Ok(()) } else { Err(format!("{text:?}: expected {expected}")) }
 }
@@ -52,7 +52,7 @@ pub(super) fn written<S: Serializer>(duration: &Duration, serializer: S) -> Resu
 
 pub(super) fn store<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StoreUrl>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    // The text may have a password.
+    // The text may contain a password.
     text.parse().map(Some).map_err(|error| D::Error::custom(format!("store: {error}")))
 }
 

@@ -1,9 +1,9 @@
-//! The look at the config file while the process serves: an edit waits for an upgrade.
+//! Checks whether the config file is edited while the process serves: an edit waits for an upgrade.
 
 use crate::config::ConfigFile;
 use crate::watch::FileState;
 
-/// Looks at the config file while the process serves.
+/// Checks the config file while the process serves.
 #[derive(Debug)]
 pub(super) struct Look {
     file: ConfigFile,
@@ -17,7 +17,7 @@ impl Look {
         Look { file: file.clone(), state, news: None }
     }
 
-    /// The news since the last look. The inner None: an edit was undone.
+    /// The change since the last check. The inner None: an edit was undone.
     pub(super) fn again(&mut self) -> Option<Option<String>> {
         if !self.state.has_settled() {
             return None;

@@ -26,10 +26,10 @@ use slowlane_core::base::Address;
 pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
     _threads: Vec<SideThread>,
-    /// `None`: this slowlane is no store of others.
+    /// `None`: this slowlane is not a store for others.
     pub(super) token_server: Option<Arc<TokenServer>>,
     pub(super) certificates: Certificates,
-    /// The files of the certificates, as they were before they were read.
+    /// The state of the certificate files before they were read.
     files: FileState,
     /// `None` without a config file.
     config: Option<ConfigFile>,
@@ -90,7 +90,7 @@ impl Listeners {
         })
     }
 
-    /// Starts to serve, also the connections of an earlier process.
+    /// Starts to serve, including the connections inherited from an earlier process.
     pub(super) fn open(&self, agent: &Arc<Agent>, shutdown: &Shutdown, mut earlier: Vec<Transfer>) {
         for acceptor in &self.acceptors {
             let is_ours = |transfer: &mut Transfer| transfer.state.acceptor() == acceptor.name;
@@ -134,8 +134,8 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// Binds the listeners of a service, for the runtime of the caller. Sockets from systemd replace the addresses in the
-    /// config. A socket that the process before an upgrade had for an address is used again.
+    /// Binds the listeners of a service, for the runtime of the caller. Sockets from systemd replace the addresses in
+    /// the config. After an upgrade, the sockets of the old process are used again.
     fn bind(
         &mut self,
         listen: &Listen,
@@ -204,7 +204,7 @@ impl Binder<'_> {
     }
 }
 
-/// A thread for a listener beside those of the proxies, so that its load does not slow decisions down.
+/// A thread for a listener that is not for proxies, so that its load does not slow decisions down.
 #[derive(Debug)]
 struct SideThread {
     handle: Handle,

@@ -28,7 +28,7 @@ pub(super) fn metrics(config: &Config) -> Metrics {
     metrics
 }
 
-/// Reads the first policy and starts the reloader, which reads the later ones.
+/// Reads the first policy and starts the reloader, which reads later ones.
 pub(super) fn throttle(
     config: &Config,
     key_secret: KeySecret,
@@ -69,7 +69,7 @@ pub(super) fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
     Some(Arc::new(Peers::new(config.settings.clone(), metrics)))
 }
 
-/// Starts to keep the state in a file.
+/// Starts the snapshot writer.
 pub(super) fn snapshot_writer(config: &Config, agent: &Agent) -> anyhow::Result<Option<SnapshotWriter>> {
     let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
     let snapshot_writer = SnapshotWriter::start(

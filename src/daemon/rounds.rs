@@ -13,13 +13,13 @@ use crate::server::{Agent, Shutdown, Tls};
 use crate::watch::FileState;
 use slowlane_core::throttle::KEY_BLOCKS_MAX;
 
-/// The time between two looks at the certificates.
+/// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
 
 /// The certificates of all listeners.
 pub(super) type Certificates = Arc<[Arc<Tls>]>;
 
-/// Begins all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
+/// Starts all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
     keep_status(agent.clone(), shutdown);
     watch_fields(agent.clone(), shutdown);
@@ -33,7 +33,7 @@ pub(super) fn watchdog(shutdown: &Shutdown) {
     systemd::watchdog().into_iter().for_each(|often| every(often, "the watchdog", shutdown, systemd::alive));
 }
 
-/// Reads certificates again when their files change. `files` are as they were before they were read.
+/// Reads certificates again when their files change. `files` is their state before they were read.
 pub(super) fn watch_certificates(certificates: Certificates, mut files: FileState, shutdown: &Shutdown) {
     every(CERTIFICATES, "the look at the certificates", shutdown, move || {
         if files.has_settled() {
@@ -46,7 +46,7 @@ fn each_second(name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Sen
     every(Duration::from_secs(1), name, shutdown, work);
 }
 
-/// Does the work at once, and then each time the period is over, until the shutdown begins.
+/// Does the work at once, and again after each period, until the shutdown begins.
 fn every(period: Duration, name: &'static str, shutdown: &Shutdown, work: impl FnMut() + Send + 'static) {
     let (shutdown, work) = (shutdown.clone(), Arc::new(Mutex::new(work)));
     let go_on = move || {
@@ -76,7 +76,7 @@ fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Removes what has expired, so that no request has to. Warns once when keys can no longer be blocked.
+/// Removes expired state, so that no request has to. Warns once when keys can no longer be blocked.
 fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     let (mut before, mut is_reported) = (0, false);
     each_second("the sweep", shutdown, move || {
@@ -86,7 +86,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_reported {
             tracing::warn!(
-                "{KEY_BLOCKS_MAX} keys are blocked, the most: block= blocks no more; a shorter block= helps"
+                "{KEY_BLOCKS_MAX} keys are blocked, the maximum: block= blocks no further keys; a shorter block= helps"
             );
         }
         is_reported = refused > before;
@@ -100,13 +100,13 @@ fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
         let Some(news) = look.again() else { return };
         match &news {
             Some(news) => tracing::warn!("{news}"),
-            None => tracing::info!("the config file is as it was at the start"),
+            None => tracing::info!("the config file has not changed since the start"),
         }
         agent.status.reloads.edit(agent.clock.now(), agent.throttle.policy().summary(), news);
     });
 }
 
-/// Warns of fields that the policy needs, and that no request carries.
+/// Warns about fields that the policy needs but no request carries.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the look for missing fields", shutdown, move || {
         let total = agent.metrics.verdicts.total();
@@ -114,7 +114,7 @@ fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
             match agent.status.reloads.edited() {
                 Some(edited) => tracing::warn!("{line}; {edited}"),
                 None => tracing::warn!(
-                    "{line}: let the proxy send it (`slowlane config` prints files that do), or take it out of the policy"
+                    "{line}: configure the proxy to send it (`slowlane config` prints files that do), or remove it from the policy"
                 ),
             }
         }

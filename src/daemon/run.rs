@@ -22,7 +22,7 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
 
 async fn serve(config: Config, program: Program, old_process: Option<OldProcess>) -> anyhow::Result<()> {
     tracing::info!("slowlane {} starts", env!("CARGO_PKG_VERSION"));
-    let mut signals = Signals::new().context("cannot listen to signals")?;
+    let mut signals = Signals::new().context("cannot wait for signals")?;
     let mut serving = match old_process {
         Some(old_process) => take_over(&config, old_process).await?,
         None => {
@@ -61,7 +61,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
     Ok(())
 }
 
-/// After an upgrade: sends the answers that are still held, each at its time, or all of them when a signal ends it.
+/// After an upgrade: sends the answers that are still held, each at its time, or all of them when a signal arrives.
 async fn answer_the_rest(serving: Serving, mut signals: Signals) {
     let ended = async { while signals.wait(None, &[], None).await != Order::End {} };
     let is_ended = tokio::select! {

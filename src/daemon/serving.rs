@@ -42,7 +42,7 @@ pub(crate) struct Serving {
     pub end: Arc<Trigger>,
     pub upgrades: mpsc::Receiver<UpgradeRequest>,
     agent: Arc<Agent>,
-    /// `None`: this slowlane is alone.
+    /// `None`: this slowlane is not in a cluster.
     cluster: Option<Arc<Cluster>>,
     listeners: Listeners,
     snapshot_writer: Option<SnapshotWriter>,
@@ -143,7 +143,7 @@ impl Serving {
         self.listeners.certificates.clone()
     }
 
-    /// What it serves, for the operator.
+    /// The policy in force, in words for the operator.
     pub(super) fn summary(&self) -> String {
         let policy = self.agent.throttle.policy().summary();
         match self.reload {
@@ -152,7 +152,7 @@ impl Serving {
         }
     }
 
-    /// Ends: pending answers are sent, connections closed, and the state is written.
+    /// Shuts down: pending answers are sent, connections are closed, and the state is written.
     pub(super) async fn shut_down(self) {
         if timeout(DRAIN, self.end.end()).await.is_err() {
             tracing::warn!("some connections did not close within {} s", DRAIN.as_secs());
@@ -165,7 +165,7 @@ impl Serving {
         }
     }
 
-    /// Hands over to a new process of the program. Returns the news for the operator, or the reason for a failure.
+    /// Hands over to a new process of the program. Returns a message for the operator, or the reason for a failure.
     /// After a failure, this process continues to serve.
     pub(super) async fn upgrade(&mut self, program: &Program) -> Result<String, String> {
         tracing::info!("upgrade: starting {}", program.path.display());
@@ -177,7 +177,7 @@ impl Serving {
         let successor = match given.map_err(|error| error.to_string())? {
             Ok(successor) => successor,
             Err(failure) => {
-                // The listeners are opened again, unless they have served all the time.
+                // The listeners are opened again, unless they were never closed.
                 self.end.go_on().into_iter().for_each(|stopped| self.listen(stopped));
                 return Err(failure.to_string());
             }
@@ -201,7 +201,7 @@ impl Serving {
         Ok(news)
     }
 
-    /// Waits for the last held answers, once another process has taken over.
+    /// Waits for the last held answers, after another process has taken over.
     pub(super) async fn drain(&self) {
         let _ = timeout(self.hold_max + DRAIN, self.end.served()).await;
     }

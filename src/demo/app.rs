@@ -25,7 +25,7 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Serves about `per_s` requests a second. Requests beyond that queue.
+    /// Serves about `per_s` requests per second. Further requests queue.
     pub(super) async fn start(per_s: f64) -> io::Result<App> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use crate::demo::http::{HttpClient, WEBSITE};
 use crate::demo::tally::{Tally, Who};
 
-/// All of 127.0.0.0/8 is loopback: two sources that need no network.
+/// All of 127.0.0.0/8 is loopback, so two sources need no network.
 const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const CUSTOMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
@@ -18,7 +18,7 @@ pub(super) const CUSTOMER_PER_S: u32 = 5;
 /// The pause after a missing or unexpected answer.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The way of a client to the application.
+/// The route of a client to the application.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target {
     Haproxy(SocketAddr),
@@ -47,13 +47,13 @@ impl Connection {
         })
     }
 
-    /// One request; the status of its answer.
+    /// Sends one request, and returns the status of its answer.
     async fn ask(&mut self) -> anyhow::Result<u16> {
         match self {
             Connection::Haproxy(haproxy) => haproxy.get("/", &[]).await,
             Connection::StandIn { check, app, source } => {
                 let fields = [("x-slowlane-source", source.as_str()), ("x-slowlane-website", WEBSITE)];
-                // The check holds its answer for the delay.
+                // The check delays its answer.
                 match check.get("/check?deny=429", &fields).await? {
                     204 => app.get("/", &[]).await,
                     status => Ok(status),
@@ -63,7 +63,7 @@ impl Connection {
     }
 }
 
-/// One connection of the crawler: asks again as soon as it is answered.
+/// One connection of the crawler: it sends the next request after each answer.
 pub(super) async fn crawl(target: Target, tally: Arc<Tally>) {
     let mut client = Client { target, source: CRAWLER, who: Who::Crawler, connection: None, tally };
     loop {
@@ -73,7 +73,7 @@ pub(super) async fn crawl(target: Target, tally: Arc<Tally>) {
     }
 }
 
-/// The customer: asks now and then.
+/// The customer: it sends a request from time to time.
 pub(super) async fn visit(target: Target, tally: Arc<Tally>) {
     let mut client = Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally };
     let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);

@@ -1,4 +1,4 @@
-//! A real HAProxy, with the files that are shipped for its version, as a child of the demonstration.
+//! A real HAProxy, with the files shipped for its version, as a child process of the demonstration.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::proxy::shipped::File;
 use crate::proxy::shipped::haproxy::{Delivery, Places, Version, files};
 use slowlane_core::base::{Address, HOLD_SHIPPED};
 
-/// The longest start of an HAProxy.
+/// The longest time that HAProxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// It runs until it is dropped.
@@ -27,7 +27,7 @@ pub(super) struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts it with the files that are shipped for its version.
+    /// Starts it with the files shipped for its version.
     pub(super) async fn start(
         binary: &Path,
         version: Version,
@@ -58,7 +58,7 @@ impl Haproxy {
         let mut command = Command::new(binary);
         command.arg("-db").arg("-f").arg(folder.join(files[0].name)).current_dir(&folder);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
-        // Ctrl-C is for slowlane, which then ends its child.
+        // Ctrl-C goes to slowlane, which then ends its child.
         let child = command.process_group(0).spawn();
         let child = child.map_err(|error| anyhow!("cannot start {}: {error}", binary.display()))?;
         let mut haproxy = Haproxy { address, child, errors };
@@ -66,11 +66,11 @@ impl Haproxy {
         Ok(haproxy)
     }
 
-    /// What runs where, in a line.
+    /// One line with the programs and their addresses.
     pub(super) fn note(&self, version: Version, agent: SocketAddr) -> String {
         let delays_by = match Delivery::of(version) {
-            Delivery::Hold => "slowlane: its answers come late",
-            _ => "HAProxy: it pauses",
+            Delivery::Hold => "slowlane, which answers late",
+            _ => "HAProxy, which pauses requests",
         };
         format!("HAProxy {version} on {}, slowlane on {agent}; delays by {delays_by}", self.address)
     }

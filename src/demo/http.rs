@@ -1,4 +1,4 @@
-//! A connection of a client to a server of HTTP.
+//! A client connection to an HTTP server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -27,7 +27,7 @@ impl HttpClient {
         Ok(HttpClient(sender))
     }
 
-    /// Asks for a path, with further headers. Returns the status of the answer.
+    /// Requests a path, with further headers. Returns the status of the answer.
     pub(super) async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<u16> {
         let mut request = Request::get(path).header(HOST, WEBSITE);
         for (name, value) in headers {

@@ -6,8 +6,8 @@
 //!  a customer  127.0.0.3  5 requests/s  ─┘      │
 //!                                            slowlane
 //! ```
-//! In the first seconds the SLO limits nothing, and the crawler takes all capacity of the application. Then `slo.map`
-//! is edited, as an operator would, and every source is held to the rate.
+//! In the first seconds, the SLO limits nothing, and the crawler takes all capacity of the application. Then
+//! `slo.map` is edited, as an operator would, and every source is limited to the rate.
 
 mod app;
 mod client;
@@ -47,15 +47,16 @@ pub(crate) struct Demo {
     pub rate: Rate,
     /// The number of seconds to print.
     pub seconds: u32,
-    /// Runs on after that, until a signal.
+    /// Whether it continues after that, until a signal.
     pub stays: bool,
-    /// The program to start, or why there is none: then the clients ask slowlane over HTTP themselves, as nginx would.
+    /// The program to start, or the reason why there is none: then the clients query slowlane over HTTP themselves,
+    /// as nginx would.
     pub haproxy: Result<(PathBuf, Version), String>,
 }
 
 pub(crate) const SECONDS_DEFAULT: u32 = 15;
 
-/// Some seconds without a limit, some for the law to settle, and some with a settled rate.
+/// Some seconds without a limit, some while the law settles, and some with a settled rate.
 pub(crate) const SECONDS_MIN: u32 = 8;
 
 /// Seconds in which the SLO limits nothing.
@@ -73,26 +74,26 @@ const FREE: &str = "burst=1000000 rate=1000000/s";
 /// Lower rates show too little in a second; higher rates are too much for a small machine.
 const RATES: std::ops::RangeInclusive<f64> = 5.0..=500.0;
 
-/// Longer delays meet the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
+/// Longer delays exceed the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
 const DELAY_MAX_S: f64 = 4.0;
 
 impl Demo {
-    /// Runs the demonstration to its end or to a signal. It leaves no process and no folder behind.
+    /// Runs the demonstration to its end or to a signal. It leaves no process and no directory behind.
     ///
     /// # Errors
-    /// Settings that show nothing, a daemon or a proxy that does not start, or an unwritable output.
+    /// Settings that show no effect, a daemon or a proxy that does not start, or an output that cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
         let rate = self.rate.per_second();
         ensure!(
             RATES.contains(&rate),
-            "--rate {}: expected {}/s to {}/s, or there is little to be seen",
+            "--rate {}: expected {}/s to {}/s, or there is little to see",
             self.rate,
             RATES.start(),
             RATES.end()
         );
         ensure!(
             f64::from(self.clients) <= DELAY_MAX_S * rate,
-            "--clients {} --rate {}: each would wait for {:.0} s: expected fewer clients or a higher rate, for {DELAY_MAX_S} s at most",
+            "--clients {} --rate {}: each would wait for {:.0} s: expected fewer clients or a higher rate, so that it is at most {DELAY_MAX_S} s",
             self.clients,
             self.rate,
             f64::from(self.clients) / rate,
@@ -131,7 +132,11 @@ impl Demo {
         }
         self.sum_up(&seconds, out)?;
         if self.stays {
-            writeln!(out, "\nIt goes on. The page is at http://{}/, Ctrl-C ends it all.", stage.page())?;
+            writeln!(
+                out,
+                "\nThe demo continues. The page is at http://{}/; Ctrl-C ends everything.",
+                stage.page()
+            )?;
             loop {
                 tick.tick().await;
                 tally.take();
@@ -165,12 +170,12 @@ impl Demo {
         let lost: u32 = seconds.iter().map(|second| second.lost).sum();
         writeln!(
             out,
-            "\nWithout an objective the crawler took {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
+            "\nWithout a limit, the crawler got {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
             before.crawler_per_s, before.customer_ms
         )?;
         writeln!(
             out,
-            "Held to {} it gets {:.1} requests/s (second {} to {}), answered after {:.0} ms, and the customer waits {:.0} ms.",
+            "Limited to {}, it gets {:.1} requests/s (seconds {} to {}) after {:.0} ms each, and the customer waits {:.0} ms.",
             self.rate,
             after.crawler_per_s,
             settled + 1,
@@ -183,7 +188,7 @@ impl Demo {
             refused => writeln!(out, "{refused} requests got a 429.")?,
         }
         if lost > 0 {
-            writeln!(out, "{lost} requests got no answer, or another one than they should.")?;
+            writeln!(out, "{lost} requests got no answer, or a wrong one.")?;
         }
         Ok(())
     }
@@ -207,7 +212,7 @@ impl Stage {
         fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n::/0 3001\n")?;
         write_slo_map(&policy, &format!("3001 {FREE}"))?;
 
-        // Free ports of the loopback.
+        // Free ports on the loopback interface.
         let any = || vec![Address::Tcp("127.0.0.1:0".into())];
         let flags =
             Flags { policy: Some(policy), spop: any(), http: any(), admin: any(), ..Flags::default() };
@@ -221,7 +226,7 @@ impl Stage {
                 let note = haproxy.note(*version, spop);
                 (Some(haproxy), note)
             }
-            Err(why) => (None, format!("{why}: slowlane plays its part, and asks itself over HTTP")),
+            Err(why) => (None, format!("{why}: slowlane takes its place, and queries itself over HTTP")),
         };
         let target = match &haproxy {
             Some(haproxy) => Target::Haproxy(haproxy.address),
@@ -230,7 +235,7 @@ impl Stage {
         Ok(Stage { target, haproxy, proxy_note, slowlane, _app: app, folder })
     }
 
-    /// Lets the clients begin. They end with the runtime.
+    /// Starts the clients. They end with the runtime.
     fn let_in(&self, clients: u32, tally: &Arc<Tally>) {
         for _ in 0..clients {
             tokio::spawn(client::crawl(self.target, tally.clone()));
@@ -257,7 +262,7 @@ impl Stage {
     }
 }
 
-/// Replaces the file in one step: a reader finds the old one or the new one.
+/// Replaces the file atomically: a reader finds the old one or the new one.
 fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
     let new = policy.join("slo.map.new");
     fs::write(&new, format!("0 {FREE}\n{line}\n"))?;
@@ -268,7 +273,7 @@ fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
 fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();
-    let mut signals = signals.map_err(|error| anyhow!("cannot listen to signals: {error}"))?;
+    let mut signals = signals.map_err(|error| anyhow!("cannot wait for signals: {error}"))?;
     Ok(async move {
         select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
     })

@@ -1,4 +1,4 @@
-//! The fates of the requests, second by second.
+//! The outcomes of the requests, second by second.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(super) enum Who {
     Customer,
 }
 
-/// Counts until it is taken.
+/// Counts since the last call of `take`.
 #[derive(Debug, Default)]
 pub(super) struct Tally(Mutex<Counts>);
 

@@ -9,7 +9,7 @@ use hyper::{StatusCode, Version};
 
 use slowlane_core::base::Timestamp;
 
-/// The header `date`, written anew each second.
+/// The header `date`, renewed each second.
 #[derive(Clone, Debug)]
 pub struct Date {
     second: u64,
@@ -31,7 +31,7 @@ impl Date {
     }
 }
 
-/// An answer that is being written. Names of headers are in lower case, as HTTP/2 has them.
+/// An answer that is being written. Header names are in lower case, as in HTTP/2.
 #[derive(Debug)]
 pub struct Answer<'o> {
     out: &'o mut Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Answer<'o> {
 }
 
 impl<'o> Answer<'o> {
-    /// Begins an answer to a request of a version. `keeps_alive`: the connection stays open after it.
+    /// Begins an answer to a request of a version. `keeps_alive`: whether the connection stays open afterwards.
     ///
     /// ```
     /// use slowlane_core::base::Timestamp;
@@ -95,7 +95,7 @@ impl<'o> Answer<'o> {
         self.text(name, itoa::Buffer::new().format(value))
     }
 
-    /// Ends it without a body.
+    /// Ends the answer without a body.
     pub fn end(self) {
         // An answer without content must not state its length (RFC 9110, section 8.6).
         let length: &[u8] =
@@ -104,7 +104,7 @@ impl<'o> Answer<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Ends it with a text. The answer to HEAD has no text, only its length.
+    /// Ends the answer with a text. The answer to HEAD has no text, only its length.
     pub fn end_with(self, text: &str, is_head: bool) {
         let answer = self.number("content-length", text.len() as u64);
         let shown = if is_head { "" } else { text };

@@ -9,8 +9,8 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// The length of the body at the beginning of `bytes`, with its framing. `None`: it is not there yet, or never will
-    /// be, so that nothing after it can be read.
+    /// The length of the body at the beginning of `bytes`, with its framing. `None`: it is incomplete or invalid, so
+    /// nothing after it can be read.
     ///
     /// ```
     /// use slowlane::http::Framing;
@@ -52,7 +52,7 @@ fn size_line(bytes: &[u8]) -> Option<(usize, u64)> {
         return None;
     };
     // httparse reads a size without digits as 0, and allows a line break in an extension, where other parsers see the
-    // chunk begin.
+    // beginning of the chunk.
     let is_plain = bytes[0].is_ascii_hexdigit() && memchr::memchr(b'\n', bytes) == Some(length - 1);
     is_plain.then_some((length, size))
 }

@@ -13,10 +13,10 @@ use crate::http::framing::Framing;
 /// The longest head. It exceeds the limits of proxies for their clients (nginx 32 KiB, HAProxy 16 KiB).
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The most headers of a request.
+/// The maximum number of headers of a request.
 pub const HEADERS_MAX: usize = 100;
 
-/// The reason that bytes are not a request. Nothing after them can be read.
+/// The reason why bytes are not a request. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("no HTTP request")]
@@ -29,14 +29,14 @@ pub enum Refusal {
     TooLarge,
 }
 
-/// A place in the bytes of a head, which are at most [`HEAD_BYTES_MAX`]. Small, because a head has many.
+/// A position in the bytes of a head, which are at most [`HEAD_BYTES_MAX`]. Small, because a head has many.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     begin: u16,
     length: u16,
 }
 
-/// Room for the places of a head's headers: names and values.
+/// Room for the positions of a head's headers: names and values.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderSlots(ArrayVec<(Span, Span), HEADERS_MAX>);
 
@@ -46,21 +46,21 @@ pub struct Head<'a> {
     bytes: &'a [u8],
     headers: &'a [(Span, Span)],
     pub method: &'a [u8],
-    /// The target as it is written.
+    /// The target as written.
     pub target: &'a [u8],
-    /// The path of the target, in whatever form it is written.
+    /// The path of the target, exactly as written.
     pub path: &'a [u8],
     /// The query of the target, without its `?`.
     pub query: Option<&'a [u8]>,
     pub version: Version,
     pub framing: Framing,
-    /// Whether the client asks on over the same connection.
+    /// Whether the client may send further requests on the same connection.
     pub keeps_alive: bool,
 }
 
 impl<'a> Head<'a> {
     /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its
-    /// headers are turned into lower case in place, and `room` holds their places.
+    /// headers are converted to lower case in place, and `room` holds their positions.
     ///
     /// ```
     /// use slowlane::http::{Head, HeaderSlots};
@@ -73,7 +73,7 @@ impl<'a> Head<'a> {
     /// ```
     ///
     /// # Errors
-    /// It is not a request, or it is not clear where its body ends, or it is too large.
+    /// It is not a request, the end of its body is ambiguous, or it is too large.
     pub fn cut(
         bytes: &'a mut [u8],
         room: &'a mut HeaderSlots,
@@ -124,8 +124,8 @@ impl<'a> Head<'a> {
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
-    /// Two lengths, a length and chunks, or another coding than chunks: others may see the end of the body elsewhere,
-    /// so that a client could hide a request of its own in it (RFC 9112, sections 6.3 and 11.2).
+    /// Two lengths, a length and chunks, or another coding than chunks: other programs may see the end of the body
+    /// elsewhere, so a client could hide a request in it (RFC 9112, sections 6.3 and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {
         let (mut has_close, mut has_keep_alive) = (false, false);
         let mut framing = Framing::None;
@@ -162,9 +162,9 @@ impl<'a> Head<'a> {
 }
 
 impl Span {
-    /// The place of a part within the whole that it is borrowed from. Parts end within [`HEAD_BYTES_MAX`].
+    /// The position of a part within the whole that it is borrowed from. Parts end within [`HEAD_BYTES_MAX`].
     fn of(part: &[u8], whole: &[u8]) -> Span {
-        // An empty value may be borrowed from nowhere.
+        // An empty value may be borrowed from anywhere.
         if part.is_empty() {
             return Span::default();
         }
@@ -200,7 +200,7 @@ fn after_authority(target: &[u8]) -> usize {
     length.map_or(target.len(), |length| begin + length)
 }
 
-/// What other programs begin with: HAProxy with a frame of less than 16 MiB, TLS with a handshake.
+/// The first bytes of other protocols: HAProxy sends a frame of less than 16 MiB, TLS a handshake.
 fn refusal(bytes: &[u8]) -> Refusal {
     match bytes {
         [0, ..] => Refusal::Foreign("SPOP"),

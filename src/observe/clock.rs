@@ -10,8 +10,8 @@ use slowlane_core::base::{EARLIEST, Timestamp};
 
 /// A monotonic clock that starts with the time of the wall clock.
 ///
-/// Later steps of the wall clock do not affect it. Its zero is 1970, so moments in the past, like a full burst ago, can
-/// be represented. Moments remain comparable after a restart. A wall clock before 1990 is not set yet, and counts as
+/// Later steps of the wall clock do not affect it. Its zero is 1970, so it can represent past moments, such as a full
+/// burst ago. Moments remain comparable after a restart. A wall clock before 1990 has not been set, and counts as
 /// 1990: a full burst may be ten years ago.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {

@@ -14,7 +14,7 @@ type OfFailure = [(&'static str, &'static str); 2];
 type Moment = Gauge<f64, AtomicU64>;
 
 /// Declares a group of metrics. Each line has the field, its type, the name after the prefix, an optional unit, and
-/// the help. A group may go without a prefix.
+/// the help. The prefix is optional.
 macro_rules! group {
     (
         $(#[$doc:meta])* $group:ident $($prefix:literal)?
@@ -35,7 +35,7 @@ macro_rules! group {
 }
 
 group! {
-    /// The metrics that every slowlane has, as far as they stand alone.
+    /// The metrics that every slowlane has, outside the groups of `Metrics`.
     PlainMetrics
     holds: Gauge = "holds", "Answers being held now";
     holds_refused: Counter = "holds_refused", "Answers not held because [hold] max was reached";
@@ -120,7 +120,7 @@ group! {
 }
 
 impl PeersMetrics {
-    /// Notes a change of the limits that a peer has not acknowledged.
+    /// Records a change of the limits that a peer has not acknowledged.
     pub fn behind(&self, before: u64, now: u64) {
         let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.acks_behind.inc_by(number(now) - number(before));
@@ -170,9 +170,9 @@ pub struct ListenerTlsMetrics {
 /// The reason that a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It was not finished in time.
+    /// The handshake was not finished in time.
     Timeout,
-    /// Too many others were unfinished, and it was the oldest.
+    /// Too many other handshakes were unfinished, and this was the oldest.
     Crowded,
     /// The connection ended.
     Closed,
@@ -180,9 +180,9 @@ pub enum Reason {
     Garbage,
     /// No common version, algorithm or protocol.
     Incompatible,
-    /// The client shows no certificate.
+    /// The client presents no certificate.
     NoCertificate,
-    /// The client's certificate is not good.
+    /// The client's certificate is not accepted.
     Certificate,
     /// The client refuses.
     Refused,

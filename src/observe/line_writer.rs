@@ -15,7 +15,7 @@ use crate::observe::revived;
 /// The longest wait of a shutdown for the queued lines. Lines that are still queued after this time are lost.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The interval between looks at the queue, and between attempts while a non-blocking output is full.
+/// The interval between checks of the queue, and between attempts while a non-blocking output is full.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Handle used by all threads. It never waits: a full queue drops the line and counts it.
@@ -28,10 +28,10 @@ pub(super) struct LineQueue {
 }
 
 impl LineQueue {
-    /// Starts the thread that writes. `write` gets the lines that have come together: all that were queued.
+    /// Starts the thread that writes. `write` gets all lines that were queued.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system starts no thread.
     pub(super) fn start(
         name: &'static str,
         lines_max: usize,

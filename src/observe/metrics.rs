@@ -40,7 +40,7 @@ pub struct Metrics {
     pub reloads_done: Counter,
     pub reloads_refused: Counter,
     pub decision_log: DecisionLogMetrics,
-    /// None: this slowlane is alone.
+    /// None: this slowlane is not in a cluster.
     pub cluster: Option<ClusterMetrics>,
     pub token_server: Option<TokenServerMetrics>,
     /// None: no state is kept in a file.
@@ -169,7 +169,8 @@ impl Metrics {
         }
     }
 
-    /// All metrics in the OpenMetrics text format, which Prometheus scrapes. `now` has those that are only looked up.
+    /// All metrics in the OpenMetrics text format, which Prometheus scrapes. `now` contains the values that are read
+    /// on demand.
     pub fn text(&self, now: &[Registry]) -> String {
         let mut text = String::new();
         iter::once(&self.registry)
@@ -187,7 +188,7 @@ impl Default for Metrics {
     }
 }
 
-/// The names of all metrics begin with it, but those that every program has.
+/// The prefix of all metrics, except those that every program has.
 pub const PREFIX: &str = "slowlane";
 
 /// Registers a new metric.

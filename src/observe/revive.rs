@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-/// The pause before work restarts: a panic that repeats itself must not fill the log.
+/// The pause before work restarts: a repeated panic must not fill the log.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Does the work of a thread until it returns.
@@ -25,7 +25,7 @@ pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: i
     }
 }
 
-/// The panic itself is on standard error already.
+/// The panic itself is already on standard error.
 fn report(name: &str) {
     tracing::error!("a bug has stopped {name}; it restarts in {} s", PAUSE.as_secs());
 }

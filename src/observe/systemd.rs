@@ -57,7 +57,7 @@ fn report(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The first line of a text: further lines, maybe from a file, would be messages of their own to systemd.
+/// The first line of a text: further lines, perhaps from a file, would be separate messages to systemd.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect()

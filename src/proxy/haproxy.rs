@@ -1,4 +1,4 @@
-//! HAProxy's SPOE messages as questions, and decisions as HAProxy's variables.
+//! HAProxy's SPOE messages as queries, and decisions as HAProxy's variables.
 //!
 //! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and
 //! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use slowlane_core::base::{Decision, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict, counted};
 use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
-/// The question of a NOTIFY.
+/// The query in a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question<'a> {
-    /// `request`: asks for a verdict. The arguments are the fields; `ratelimit` asks also for the client's quota.
+    /// `request`: requests a verdict. The arguments are the fields; `ratelimit` also requests the client's quota.
     Verdict { wants_quota: bool },
-    /// `hold`: asks for an answer after this delay.
+    /// `hold`: requests an answer after this delay.
     Hold(Duration),
-    /// `abandoned`: reports that HAProxy has given up the hold of this delay before its end.
+    /// `abandoned`: reports that HAProxy has abandoned the hold of this delay before its end.
     Abandoned(Duration),
-    /// `response`: reports that the request of this ticket has ended. The ticket is still sealed.
+    /// `response`: reports that the request with this ticket has ended. The ticket is still sealed.
     End(&'a str),
     /// Anything else. It needs an answer, too: HAProxy would wait.
     Nothing,
@@ -40,9 +40,9 @@ impl Id {
     }
 }
 
-/// Reads the question of a NOTIFY.
+/// Reads the query of a NOTIFY.
 ///
-/// The first of several questions counts. Messages and arguments with other names are ignored. `field` gets the fields
+/// The first of several queries counts. Messages and arguments with other names are ignored. `field` gets the fields
 /// of a request as they are read, even if an invalid part follows.
 ///
 /// # Errors
@@ -63,7 +63,7 @@ pub fn question<'a>(
                 message.each_argument(|name, data| {
                     wants_quota |= name == b"ratelimit" && data == Data::Bool(true);
                     match value(data) {
-                        // A truth says nothing about a cost. As a number, `false` would make a request free.
+                        // A BOOL is not a valid cost. As a number, `false` would make a request free.
                         Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {}
                         Some(value) => field(name, value),
                         None => {}
@@ -123,7 +123,7 @@ const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
 const UNKNOWN: Variable = Variable::new(Scope::Txn, b"unknown");
 
-/// Appends the answer to a `request`, with the client's quota if it was asked for.
+/// Appends the answer to a `request`, with the client's quota if requested.
 #[inline]
 pub fn answer_verdict(
     id: Id,
@@ -162,7 +162,7 @@ fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYT
 
 /// Appends the answer to a finished `hold`: `pass`, or the configured verdict if holding was impossible.
 ///
-/// HAProxy's `hold` group has another variable prefix, so the variables of the verdict stay.
+/// HAProxy's `hold` group has another variable prefix, so the variables of the verdict remain.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
     let mut ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);

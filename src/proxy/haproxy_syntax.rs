@@ -15,13 +15,13 @@ pub(crate) struct Section<'a> {
     pub(crate) name: &'a str,
     pub(crate) first: usize,
     pub(crate) end: usize,
-    /// The number of the section `defaults` that it inherits from.
+    /// The index of the `defaults` section that it inherits from.
     pub(crate) defaults: Option<usize>,
 }
 
 /// A configuration, line by line. Lines count from 0.
 pub(crate) struct Config<'a> {
-    /// The byte at which each line begins, and the one at which the text ends.
+    /// The byte at which each line begins, and the end of the text.
     pub(crate) begins: Vec<usize>,
     pub(crate) lines: Vec<&'a str>,
     pub(crate) words: Vec<Vec<&'a str>>,
@@ -83,7 +83,7 @@ impl<'a> Config<'a> {
         lines.map(|line| (line, &self.words[line][..])).filter(|(_, words)| !words.is_empty())
     }
 
-    /// Whether a request of HTTP reaches an application through it.
+    /// Whether an HTTP request reaches an application through this section.
     pub(crate) fn serves(&self, section: &Section<'_>) -> bool {
         let mode = self.chain(section).find_map(|section| {
             self.body(section).rev().find_map(|(_, words)| (words[0] == "mode").then(|| words.get(1)))

@@ -1,4 +1,4 @@
-//! HAProxy and nginx: their questions, their answers, and the files shipped for them.
+//! HAProxy and nginx: their queries, their answers, and the files shipped for them.
 
 pub mod attach;
 pub mod haproxy;

@@ -13,7 +13,7 @@ use slowlane_core::base::{
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
 
-/// nginx's `$request_id`. After an internal redirect, nginx asks again with the same id.
+/// nginx's `$request_id`. After an internal redirect, nginx queries again with the same id.
 const REQUEST_ID: &str = "x-request-id";
 
 const VERDICT: &str = "x-slowlane-verdict";
@@ -25,8 +25,8 @@ const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const TICKET: &str = "x-slowlane-ticket";
 const RETRY_AFTER: &str = "retry-after";
 
-/// Whether a header of answers has this name after its prefix. It is never a field: a proxy may copy it into its next
-/// check.
+/// Whether an answer has a header with this name after its prefix. Such a name is never a field: a proxy may copy the
+/// header into its next check.
 fn is_answer(name: &[u8]) -> bool {
     matches!(name, b"verdict" | b"slo" | b"delay" | b"remaining" | b"ticket")
 }
@@ -40,7 +40,7 @@ pub struct CheckOptions {
     pub deny: StatusCode,
     /// Whether to hold the answer for the delay. With `hold=off` the answer only contains the delay.
     pub hold: bool,
-    /// Longer delays are denied, with `max_delay=6s`. A proxy would let the request pass at its own timeout.
+    /// Longer delays are denied, with `max_delay=6s`. Otherwise the proxy would time out and let the request pass.
     pub max_delay: Duration,
     /// Whether to add headers with the client's quota, with `ratelimit=on`.
     pub ratelimit: bool,
@@ -57,7 +57,7 @@ pub struct QueryError {
 const KEYS: [&str; 4] = ["deny", "hold", "max_delay", "ratelimit"];
 
 impl Default for CheckOptions {
-    /// That of a question without a query.
+    /// The options of a check without a query string.
     fn default() -> CheckOptions {
         CheckOptions {
             pass: StatusCode::NO_CONTENT,
@@ -81,7 +81,7 @@ impl CheckOptions {
     /// Reads the query.
     ///
     /// # Errors
-    /// An unknown key, a key given twice, or a wrong value: a typo would otherwise silently change nothing.
+    /// An unknown key, a key given twice, or an invalid value: a typo would otherwise silently change nothing.
     pub fn of(query: Option<&str>) -> Result<CheckOptions, QueryError> {
         let mut options = CheckOptions::default();
         let mut given = [false; KEYS.len()];
@@ -98,7 +98,7 @@ impl CheckOptions {
         Ok(options)
     }
 
-    /// The error is what is expected for this key.
+    /// The error names the values expected for this key.
     fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         match (key, value) {
             ("deny", "403") => self.deny = StatusCode::FORBIDDEN,
@@ -115,7 +115,7 @@ impl CheckOptions {
         Ok(())
     }
 
-    /// The denial in place of a delay over `max_delay`; `None` for other verdicts.
+    /// The denial that replaces a delay over `max_delay`; `None` for other verdicts.
     pub fn refusal(&self, verdict: Verdict) -> Option<Verdict> {
         let over = verdict.wait().checked_sub(self.max_delay).filter(|over| !over.is_zero())?;
         let retry_after_s = u32::try_from(over.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
@@ -123,7 +123,7 @@ impl CheckOptions {
     }
 }
 
-/// The path of a question, and what it begins with if the proxy appends the path of its client.
+/// The path of a check, and its prefix if the proxy appends the path of its client.
 pub const CHECK: &[u8] = b"/check";
 
 const CHECK_200: &[u8] = b"/check/200";
@@ -164,7 +164,7 @@ fn forwarded<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> {
     })
 }
 
-/// The last address of the last `X-Forwarded-For`, which the asking proxy added. Clients can forge earlier ones.
+/// The last address of the last `X-Forwarded-For`, which the querying proxy added. Clients can forge earlier ones.
 fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     let last = head.all(FORWARDED_FOR).next_back()?;
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
@@ -182,7 +182,7 @@ pub fn repeatable<'a>(
     if !has_id || options.deny != StatusCode::FORBIDDEN || head.path != CHECK {
         return None;
     }
-    // A decision knows no other headers.
+    // A decision depends on no other headers.
     let asks = |name: &[u8]| name.starts_with(FIELD_PREFIX.as_bytes()) || name == REQUEST_ID.as_bytes();
     let headers = head.headers().filter(move |(name, _)| asks(name)).flat_map(|(name, value)| [name, value]);
     Some([head.method, head.target].into_iter().chain(headers))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Blocks within blocks: nginx itself has no more than a few.
 const DEPTH_MAX: usize = 32;
 
-/// A directive, with what is inside its `{ }` if it has one.
+/// A directive, with the content of its `{ }` if it has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directive {
     pub(crate) words: Vec<String>,
@@ -30,7 +30,8 @@ impl Directive {
     }
 }
 
-/// Reads the directives of a text. `include` gives the files of a pattern. The error is the byte that is not understood.
+/// Reads the directives of a text. `include` returns the files of a pattern. The error is the position that is not
+/// understood.
 pub(crate) fn parse(text: &str, include: &dyn Fn(&str) -> Vec<PathBuf>) -> Result<Vec<Directive>, usize> {
     let mut parser = Parser { text: text.as_bytes(), at: 0, include };
     match parser.directives(0) {

@@ -17,13 +17,13 @@ pub(crate) trait Service: Debug + Send + Sync {
     /// Serves a connection to its end.
     fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()>;
 
-    /// The lobby in which each connection begins, if clients have to authenticate.
+    /// The lobby in which each connection begins, if clients must authenticate.
     fn lobby(&self) -> Option<&Arc<Lobby>> {
         None
     }
 }
 
-/// A connection on its way to its service.
+/// A connection that is being passed to its service.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
@@ -35,7 +35,7 @@ pub(crate) struct Accepted {
     pub(crate) shutdown: Shutdown,
 }
 
-/// The listeners of a service, and the most connections that they may have together.
+/// The listeners of a service, and their common limit on connections.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     pub(crate) name: &'static str,
@@ -57,12 +57,12 @@ pub(crate) struct Lines {
     full: OncePerSecond,
 }
 
-/// The pause after `accept` failed for lack of a resource, mostly file descriptors.
+/// The pause after `accept` failed for lack of a resource, usually file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Serves every connection on every listener until the shutdown begins, and those of an earlier process. After a
-    /// handover that failed, it is opened again.
+    /// Serves every connection on every listener, and those of an earlier process, until the shutdown begins. After a
+    /// failed handover, it is opened again.
     pub(crate) fn open(self: &Arc<Self>, shutdown: &Shutdown, earlier: impl Iterator<Item = Transfer>) {
         for Transfer { stream, state } in earlier {
             let (open, place) = (Open::new(&self.metrics), self.places.clone().try_acquire_owned());
@@ -88,7 +88,7 @@ impl Acceptor {
     /// Serves the connections of a listener until the shutdown begins.
     ///
     /// At the limit, one more connection is accepted and waits. Later ones wait in the backlog of the system. Their
-    /// requests pass after the proxy's own timeout. In a lobby none waits.
+    /// requests pass after the proxy's own timeout. Nothing waits in a lobby.
     async fn accept(&self, listener: &Listener, shutdown: &Shutdown) {
         while let Some(stream) = self.next(listener, shutdown).await {
             let Some(lobby) = self.service.lobby() else {
@@ -130,7 +130,7 @@ impl Acceptor {
         }
     }
 
-    /// The next connection that may come in. None: the shutdown has begun.
+    /// The next connection to serve. None: the shutdown has begun.
     async fn next(&self, listener: &Listener, shutdown: &Shutdown) -> Option<Stream> {
         loop {
             let stream = match shutdown.signal.unless_begun(listener.accept()).await? {

@@ -7,7 +7,7 @@ use crate::observe::OncePerSecond;
 use crate::server::{Shutdown, Stream, Tls};
 use slowlane_core::base::{Network, Timestamp};
 
-/// Connections over TCP pass it before a byte of them is read. Unix sockets have their permissions instead.
+/// TCP connections are checked before a byte of them is read. Unix sockets have their permissions instead.
 #[derive(Debug, Default)]
 pub(crate) struct AccessList {
     /// The networks that may connect. Empty: all.
@@ -17,7 +17,7 @@ pub(crate) struct AccessList {
 }
 
 impl AccessList {
-    /// Whether everybody on the network may ask: there is neither TLS nor a list of networks.
+    /// Whether everybody on the network may connect: there is neither TLS nor a list of networks.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.is_none() && self.allow.is_empty()
     }
@@ -28,7 +28,7 @@ impl AccessList {
         if self.allow.is_empty() {
             return true;
         }
-        // A peer that is gone already has no address.
+        // A peer that has already disconnected has no address.
         let peer = stream.peer_addr().ok().map(|peer| peer.ip());
         let is_allowed = peer.is_some_and(|peer| self.allows(peer));
         if !is_allowed {

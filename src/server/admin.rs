@@ -34,13 +34,13 @@ use slowlane_core::throttle::Throttle;
 /// The longest wait for a whole request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The approximate limit for the head of a request: every connection may hold one in memory.
+/// The approximate limit for the head of a request: every connection may keep one in memory.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The longest wait for the body of a request: a command has few bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a browser's request comes from: `none` means its user.
+/// The origin of a browser's request: `none` means its user.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -59,7 +59,7 @@ pub(crate) struct Admin {
     upgrades: UpgradeRequests,
 }
 
-/// A request for an upgrade: it gets the news, or the reason for a failure.
+/// A request for an upgrade: it gets a message, or the reason for a failure.
 pub(crate) type UpgradeRequest = oneshot::Sender<Result<String, String>>;
 
 pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
@@ -71,8 +71,8 @@ impl Admin {
         Admin { token, hosts, upgrades }
     }
 
-    /// Serves until the client closes, sends no whole request or reads no answer for too long, or the shutdown begins. An
-    /// error ends only this connection.
+    /// Serves until the client closes, does not complete a request or read an answer in time, or the shutdown begins.
+    /// An error ends only this connection.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         // No browser opens a Unix socket.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
@@ -88,7 +88,7 @@ impl Admin {
         let mut stream = limited(stream, admin_socket::IDLE_TIMEOUT);
         let mut connection = http.serve_connection(TokioIo::new(&mut stream), service_fn(answer));
         let served = tokio::select! {
-            // Polled first, so that the connection has done all that it can before the shutdown is checked.
+            // Polled first, so that the connection has done everything it can before the shutdown is checked.
             biased;
             served = &mut connection => served,
             () = signal.begun() => {
@@ -154,10 +154,10 @@ impl Admin {
         }
     }
 
-    /// Answers `/api/upgrade`, once a new process has taken over or failed to.
+    /// Answers `/api/upgrade`, once a new process has taken over or failed to do so.
     async fn upgrade(&self) -> Answer {
         let (ask, reported) = oneshot::channel();
-        // One that is not taken is dropped, and so is its answer.
+        // A request that is not processed is dropped, and so is its answer.
         let _ = self.upgrades.try_send(ask);
         match reported.await {
             Ok(Ok(news)) => plain(StatusCode::OK, format!("{news}\n")),
@@ -220,7 +220,7 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
     shown(wants_json(request), &why, Why::json, ToString::to_string)
 }
 
-/// Answers `/api/quota`: what a client has used of its quotas.
+/// Answers `/api/quota`: the part of its quotas that a client has used.
 fn quota(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now());
@@ -295,7 +295,7 @@ fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
 }
 
 /// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: without it, the
-/// keys would be others.
+/// keys would be different.
 fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<String, String> {
     if request.fields().next().is_none() {
         return Err("expected the fields of a request, like website=shop.example\n".into());
@@ -359,7 +359,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal
 fn pieces(reported: Reported, agent: Arc<Agent>) -> UnsyncBoxBody<Bytes, Infallible> {
     let next = |unfinished: Option<(Reported, Arc<Agent>)>| async {
         let (mut reported, agent) = unfinished?;
-        // Yield before each piece, so that other clients are served meanwhile.
+        // Yield before each piece, so that other clients are served in the meantime.
         yield_now().await;
         let mut piece = String::with_capacity(PIECE_BYTES);
         let goes_on = reported.more(&agent.throttle, agent.clock.now(), &mut piece);

@@ -94,7 +94,7 @@ impl Console {
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
             self.stream.write_all(piece.as_bytes()).await?;
             piece.clear();
-            // Yield after each piece, so that other clients are served meanwhile.
+            // Yield after each piece, so that other clients are served in the meantime.
             tokio::task::yield_now().await;
         }
         piece.push_str(if is_last && self.prompt == Prompt::Prompting { "\n> " } else { "\n" });

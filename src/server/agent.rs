@@ -24,9 +24,9 @@ pub struct Agent {
     pub(super) secret: KeySecret,
     pub(crate) observer: Observer,
     pub(super) holds: Arc<Holds>,
-    /// In a box, so that its locks share no cache line with what every request reads.
+    /// In a box, so that its locks share no cache line with data that every request reads.
     pub(crate) dedup: Box<DedupCache>,
-    /// Where requests are taken back, if another process has the table.
+    /// The receiver of requests to take back, if another process has the table.
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
@@ -65,7 +65,7 @@ impl Agent {
         }
     }
 
-    /// Sends requests that are taken back to another process from now on.
+    /// From now on, passes requests to take back to another process.
     pub(crate) fn take_back_elsewhere(&self, to: Sender<Decision>) {
         *self.elsewhere.lock() = Some(to);
     }
@@ -75,10 +75,10 @@ impl Agent {
         *self.elsewhere.lock() = None;
     }
 
-    /// Takes back a delayed request whose client left, or whose delay cannot be held.
+    /// Takes back a delayed request whose client disconnected, or whose delay cannot be held.
     pub(crate) fn take_back(&self, decision: &Decision) {
         if let Some(elsewhere) = &*self.elsewhere.lock() {
-            // Without a receiver, both processes are at their end.
+            // Without a receiver, both processes are ending.
             let _ = elsewhere.send(*decision);
             return;
         }
@@ -98,7 +98,7 @@ impl Agent {
         true
     }
 
-    /// Counts a hold that HAProxy has given up before its end.
+    /// Counts a hold that HAProxy has abandoned before its end.
     pub(super) fn abandoned(&self, delay: Duration, now: Timestamp) {
         self.metrics.plain.holds_abandoned.inc();
         let text = || {

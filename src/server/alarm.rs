@@ -1,4 +1,4 @@
-//! An alarm for held answers, finer than the runtime's timers, which ring at whole milliseconds.
+//! An alarm for held answers, finer than the runtime's timers, which fire at whole milliseconds.
 
 #![expect(
     clippy::disallowed_methods,
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
-/// The runtime's timers may ring this much too late. The alarm's own thread waits for the rest of the time.
+/// The runtime's timers may fire this much too late. The alarm's own thread waits for the rest of the time.
 const COARSE: Duration = Duration::from_millis(3);
 
-/// It rings at multiples of this time, so that a great many waits do not wake it too often.
+/// It fires at multiples of this time, so that a great many waits do not wake it too often.
 const GRAIN: Duration = Duration::from_micros(500);
 
-/// More than the grains of the last milliseconds of a wait.
+/// More than the grains in the last milliseconds of a wait.
 const BELLS: usize = 16;
 
 /// A thread that wakes tasks. It sleeps while nobody waits.
 #[derive(Debug)]
 pub(super) struct Alarm {
     started: Instant,
-    /// Each grain has the next one, and it rings when the grain begins.
+    /// Each grain has a bell that rings when the grain begins.
     bells: [Notify; BELLS],
     waiting: AtomicUsize,
     thread: OnceLock<Thread>,
@@ -39,7 +39,7 @@ impl Alarm {
         Alarm { started: Instant::now(), bells, waiting, thread }
     }
 
-    /// Starts the thread. If the system gives none, the runtime's timers end the waits.
+    /// Starts the thread. If the system provides none, the runtime's timers end the waits.
     pub(super) fn start() -> Arc<Alarm> {
         let alarm = Arc::new(Alarm::new());
         let ringing = alarm.clone();
@@ -64,7 +64,7 @@ impl Alarm {
         }
         let _waiting = Waiting(self);
         loop {
-            // A ring from here on ends the wait. It may be late for another grain, and too early for this one.
+            // A ring from this grain on ends the wait. It may be late for another grain, and too early for this one.
             let ring = self.bells[grain as usize % BELLS].notified();
             if due <= Instant::now() {
                 return;
@@ -90,7 +90,7 @@ impl Alarm {
         }
     }
 
-    /// The first grain that begins at a moment or after it.
+    /// The first grain that begins at or after a moment.
     fn grain_from(&self, moment: Instant) -> u64 {
         moment.saturating_duration_since(self.started).as_nanos().div_ceil(GRAIN.as_nanos()) as u64
     }
@@ -100,7 +100,7 @@ impl Alarm {
     }
 }
 
-/// One that waits for a bell.
+/// A task that waits for a bell.
 struct Waiting<'a>(&'a Alarm);
 
 impl Drop for Waiting<'_> {

@@ -1,4 +1,4 @@
-//! The blocks as the admin listener sets, ends and lists them.
+//! The blocks that the admin listener sets, ends and lists.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use slowlane_core::cluster::Cluster;
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::{Block, BlockOrigin, Reach, Receipt};
 
-/// The most blocked keys that are listed.
+/// The maximum number of blocked keys that are listed.
 const KEYS_LISTED_MAX: usize = 1_000;
 
 const NO_TIME: &str = "say how long: --for 10m, or for=10m as the body of the POST; at most 366d\n";
@@ -31,7 +31,7 @@ const NO_ROOM: &str =
 #[derive(Debug, Serialize)]
 pub(super) struct Change {
     blocks: Vec<String>,
-    /// How long they hold, like `10m`; none if they have ended.
+    /// How long they last, like `10m`; none if they have ended.
     #[serde(rename = "for")]
     time: Option<String>,
     notes: Vec<String>,
@@ -78,7 +78,7 @@ pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Cha
     }
 }
 
-/// Blocks on this node. The receipt will name the others.
+/// Sets the block on this node. The receipt will name the others.
 fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option<Receipt>), String> {
     let (policy, now) = (agent.throttle.policy(), agent.clock.now());
     let typed = typed(query)?;
@@ -89,14 +89,15 @@ fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option
     let time = time(body)?;
     let receipt = agent.throttle.block(fields.clone(), now + time, now).map_err(line)?;
     let unknown: Vec<&str> = fields.iter().map(|(name, _)| name).filter(|name| !policy.knows(name)).collect();
-    let note = || format!("the policy does not use {}: see that the proxy sends it", unknown.join(", "));
+    let note =
+        || format!("the policy does not use {}: make sure that the proxy sends it", unknown.join(", "));
     let notes = if unknown.is_empty() { Vec::new() } else { vec![note()] };
     let target = Target::Fields(fields);
     tracing::info!("an operator blocks {target} for {}", written(time));
     Ok((Change { blocks: vec![target.to_string()], time: Some(written(time)), notes }, receipt))
 }
 
-/// Answers `/api/unblock`: ends the block of these fields, and those of the keys that they make up.
+/// Answers `/api/unblock`: ends the block of these fields, and those of the keys that they form.
 ///
 /// # Errors
 /// The reason, with its remedy.
@@ -127,7 +128,7 @@ fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-/// The keys that are made up of these fields alone. A key of other fields may be that of other clients.
+/// The keys that are formed by exactly these fields. A key with other fields may belong to other clients.
 fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> {
     let query = Query::of(typed);
     let is_given = |name: &str| fields.iter().any(|(given, _)| given == name.replace('-', "_"));
@@ -141,7 +142,7 @@ fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> 
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The fields of a query. One without a value would block more than was meant.
+/// The fields of a query. A field without a value would block more than intended.
 fn typed(query: &str) -> Result<Pairs, String> {
     let count = query.split('&').filter(|pair| !pair.is_empty()).count();
     let pairs = Query::read(query).into_pairs();

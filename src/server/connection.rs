@@ -1,4 +1,4 @@
-//! One connection: its socket, its buffers and its timers, whatever it speaks.
+//! One connection: its socket, its buffers and its timers, for any protocol.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ pub(super) trait Protocol {
     /// Whether the peer closes first after a goodbye, as HAProxy does after a DISCONNECT.
     const HAS_GOODBYE: bool;
 
-    /// Answers the whole questions at the beginning of `bytes`. Returns the number of bytes used.
+    /// Answers the complete queries at the beginning of `bytes`. Returns the number of bytes used.
     fn read(&mut self, bytes: &mut [u8], now: Timestamp) -> (usize, Next);
 
     /// The bytes that the socket has not taken yet. They may begin within an answer.
@@ -26,22 +26,24 @@ pub(super) trait Protocol {
     /// The moment at which the next held answer is due.
     fn due(&self) -> Option<Timestamp>;
 
-    /// Writes the held answers that are due. The only held answer may be released early.
+    /// Writes the held answers that are due. A single held answer may be released early.
     fn release(&mut self, now: Timestamp);
 
-    /// The moment since which the connection waits for the rest of a question. `None`: it may wait forever.
+    /// The moment since which the connection waits for the rest of a query. `None`: it may wait forever.
     fn waits_since(&self) -> Option<Timestamp>;
 
-    /// The connection has waited for too long.
+    /// The connection has waited too long.
     fn time_out(&mut self, now: Timestamp) -> Next;
 
-    /// The state for the next process, with the bytes read and not yet used. `None`: this process must answer first.
+    /// The state for the next process, with the bytes that were read but not used. `None`: this process must answer
+    /// first.
     fn state(&mut self, unread: &[u8]) -> Option<State>;
 
-    /// Begins the end of the connection. Returns the most further reads: an endless stream of questions is cut off.
+    /// Begins the end of the connection. Returns the maximum number of further reads: an endless stream of queries is
+    /// cut off.
     fn begin_end(&mut self, now: Timestamp) -> usize;
 
-    /// Answers everything and says goodbye, if the protocol has a word for it.
+    /// Answers everything and says goodbye, if the protocol has a message for it.
     fn say_goodbye(&mut self);
 }
 
@@ -50,7 +52,7 @@ pub(super) trait Protocol {
 pub(super) enum Next {
     /// Write the answers, and wait for more bytes or for the end of a hold.
     Wait,
-    /// Write the answers. Some questions are left.
+    /// Write the answers. Some queries are left.
     Write,
     /// Write the answers and close, after this pause.
     Close(Option<Duration>),
@@ -58,7 +60,7 @@ pub(super) enum Next {
     Drop,
 }
 
-/// The reason that a wait is over.
+/// The reason why a wait is over.
 enum Wake {
     Bytes,
     Closed,
@@ -72,7 +74,7 @@ pub(super) struct Connection<P> {
     pub(super) stream: Stream,
     pub(super) inbox: Inbox,
     pub(super) protocol: P,
-    /// The longest wait for the rest of a question, and for a peer that reads no answer.
+    /// The longest wait for the rest of a query, and for a peer that reads no answer.
     pub(super) patience: Duration,
     pub(super) agent: Arc<Agent>,
     pub(super) shutdown: Shutdown,
@@ -83,8 +85,8 @@ impl<P: Protocol> Connection<P> {
     pub(super) async fn run(mut self) -> io::Result<()> {
         let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
         let patience = self.agent.clock.instant(since + self.patience);
-        // Single futures for all waits: polling them again is cheaper than creating them. The end has a box of its own, so
-        // that no connection needs room for it before.
+        // Single futures for all waits: polling them again is cheaper than creating them. The end is boxed, so that
+        // no connection reserves room for it.
         let signal = self.shutdown.signal.clone();
         let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep_until(patience.into())));
         loop {
@@ -108,7 +110,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Writes the held answers that are due, and answers the questions in the read buffer.
+    /// Writes the held answers that are due, and answers the queries in the read buffer.
     fn read(&mut self) -> Next {
         let now = self.agent.clock.now();
         if self.protocol.due().is_some_and(|due| due <= now) {
@@ -119,7 +121,7 @@ impl<P: Protocol> Connection<P> {
         next
     }
 
-    /// Waits for bytes, for the end of a hold or of the patience, or for the shutdown.
+    /// Waits for bytes, for the end of a hold or of the timeout, or for the shutdown.
     async fn wait(
         &mut self,
         mut idle: Pin<&mut Sleep>,
@@ -128,7 +130,7 @@ impl<P: Protocol> Connection<P> {
         let Connection { stream, inbox, protocol, patience, agent, .. } = self;
         let (due, clock) = (protocol.due(), agent.clock);
         let impatient = protocol.waits_since().map(|since| since + *patience);
-        // Pinned where it is made: it is too large to be moved for each question.
+        // Pinned where it is made: it is too large to be moved for each query.
         let alarm = pin!(async {
             match (due, impatient) {
                 (Some(due), _) if impatient.is_none_or(|impatient| due < impatient) => {
@@ -140,7 +142,7 @@ impl<P: Protocol> Connection<P> {
                     if impatient <= clock.now() {
                         return Wake::TimedOut;
                     }
-                    // Set forward only when it rings: most questions come long before.
+                    // Reset only when it fires: most queries arrive long before.
                     idle.as_mut().reset(clock.instant(impatient).into());
                 },
                 (_, None) => std::future::pending().await,
@@ -150,7 +152,7 @@ impl<P: Protocol> Connection<P> {
         let has_room = !inbox.space().is_empty();
         tokio::select! {
             biased;
-            // First, because an endless stream of questions would delay the shutdown.
+            // First, because an endless stream of queries would delay the shutdown.
             () = ending => Ok(Wake::End),
             bytes = inbox.read(stream), if has_room => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
             wake = alarm => Ok(wake),
@@ -166,7 +168,7 @@ impl<P: Protocol> Connection<P> {
             handover.pass_on(Transfer { stream: self.stream, state });
             return Ok(());
         }
-        // Questions that are still unread are answered, too.
+        // Unread queries are answered, too.
         for _ in 0..self.protocol.begin_end(self.agent.clock.now()) {
             let bytes = self.inbox.read_at_once(&mut self.stream).await?;
             if let Next::Close(pause) = self.read() {
@@ -184,7 +186,7 @@ impl<P: Protocol> Connection<P> {
         self.close(None, !P::HAS_GOODBYE, signal).await
     }
 
-    /// Holds the last answer until it is due, or all connections are to be closed. False: the peer left before.
+    /// Holds the last answer until it is due, or all connections must close. False: the peer disconnected before.
     async fn hold_on(&mut self, signal: &Signal) -> io::Result<bool> {
         let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
         loop {
@@ -238,7 +240,7 @@ impl<P: Protocol> Connection<P> {
         }
     }
 
-    /// Writes all answers within the patience. If it is dropped, the bytes that are left are still there.
+    /// Writes all answers within the timeout. If it is dropped, the remaining bytes are kept.
     async fn flush(&mut self) -> io::Result<()> {
         let (stream, out) = (&mut self.stream, self.protocol.out());
         let flushed = async {
@@ -248,14 +250,14 @@ impl<P: Protocol> Connection<P> {
                     written => drop(out.drain(..written)),
                 }
             }
-            // Bytes that TLS has taken may not be sent yet.
+            // Bytes that TLS has accepted may not be sent yet.
             stream.flush().await
         };
         timeout(self.patience, flushed).await?
     }
 }
 
-/// The initial size: room for a few questions. Most of the many connections never need more.
+/// The initial size: room for a few queries. Most connections never need more.
 const READ_BYTES_MIN: usize = 2 * 1024;
 
 /// The size that a busy connection grows to. Only a longer frame needs more.
@@ -283,7 +285,7 @@ impl Inbox {
         Inbox { buffer: vec![0; READ_BYTES_MIN], bytes_max, ..Inbox::default() }
     }
 
-    /// A buffer that begins with bytes read before.
+    /// A buffer that begins with bytes that were read before.
     pub(super) fn with(frame_bytes_max: u32, unread: &[u8]) -> Inbox {
         let mut inbox = Inbox::new(frame_bytes_max);
         inbox.buffer.resize(inbox.buffer.len().max(unread.len()), 0);
@@ -313,7 +315,7 @@ impl Inbox {
         Ok(bytes)
     }
 
-    /// Reads what has come already, as far as there is room.
+    /// Reads the available bytes, as far as there is room.
     pub(super) async fn read_at_once(&mut self, stream: &mut Stream) -> io::Result<usize> {
         if self.space().is_empty() { Ok(0) } else { self.read(stream).now_or_never().unwrap_or(Ok(0)) }
     }

@@ -1,4 +1,4 @@
-//! Repeated requests: after an internal redirect, nginx asks again with the same request id.
+//! Repeated requests: after an internal redirect, nginx queries again with the same request id.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use slowlane_core::table::{BoundedMap, Expiring};
 /// The time for which an answer is remembered after its delay.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// The most times that an answer is repeated: nginx redirects a request ten times at most. Clients may choose the id
-/// if nginx is configured badly, and then this bounds what they gain.
+/// The maximum number of repeats of an answer: nginx redirects a request at most ten times. If nginx is
+/// misconfigured, clients may choose the id, and this limits their gain.
 const DEDUP_MAX: u8 = 10;
 
-/// The most answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are not remembered, so
-/// their redirected requests count twice.
+/// The maximum number of answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are not
+/// remembered, so their redirected requests count twice.
 const ANSWERS_MAX: usize = 100_000;
 
-/// A whole question: a hash of its lines.
+/// A complete query: a hash of its lines.
 ///
-/// Its secret is that of the keys, so no client can find two questions with the same fingerprint. After an upgrade the
+/// Its secret is that of the keys, so no client can find two queries with the same fingerprint. After an upgrade, the
 /// fingerprint is the same.
 pub(crate) type Fingerprint = Key;
 
@@ -41,7 +41,7 @@ impl Expiring for Answer {
     }
 }
 
-/// The answers whose delay has not ended, or has ended within the last second, by question.
+/// The answers whose delay has not ended, or has ended within the last second, by query.
 #[derive(Debug)]
 pub(crate) struct DedupCache {
     hasher: SipHasher13,
@@ -53,7 +53,7 @@ impl DedupCache {
         DedupCache { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
-    /// The fingerprint of a question: of all its lines in order, without their line breaks. `room` is for the lines.
+    /// The fingerprint of a query: of all its lines in order, without their line breaks. `room` is for the lines.
     pub(super) fn fingerprint<'a>(
         &self,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -68,7 +68,7 @@ impl DedupCache {
         Key::from_bits(self.hasher.hash(room))
     }
 
-    /// The answer to a repeated question: the rest of its delay, or the same denial.
+    /// The answer to a repeated query: the rest of its delay, or the same denial.
     pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
         let mut place = self.answers.at(fingerprint);
         let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;
@@ -91,7 +91,7 @@ impl DedupCache {
         self.answers.at(fingerprint).put(Answer { reply: reply.clone(), due, dedup: 0 }, now)
     }
 
-    /// Forgets the answers that count no longer.
+    /// Drops the answers that no longer count.
     pub(crate) fn sweep(&self, now: Timestamp) {
         self.answers.sweep(now);
     }
@@ -102,7 +102,7 @@ impl DedupCache {
             .pick(move |fingerprint, answer| (!answer.is_over(now)).then(|| (fingerprint, answer.clone())))
     }
 
-    /// Remembers what an earlier process did, as far as there is room.
+    /// Takes over the answers of an earlier process, as far as there is room.
     pub(crate) fn put_back(&self, answers: Vec<(Fingerprint, Answer)>, now: Timestamp) {
         for (fingerprint, answer) in answers {
             self.answers.at(fingerprint).put(answer, now);

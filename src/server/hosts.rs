@@ -9,8 +9,8 @@ use slowlane_core::base::{Host, is_loopback};
 
 /// Names and addresses besides `localhost` and the loopback addresses: those of reverse proxies.
 ///
-/// A web page of any site can have its name resolved to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
-/// that site, and lets the page read all answers. But the `Host` header still has the name of the site.
+/// A web page of any site can make its name resolve to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
+/// that site, and lets the page read all answers. But the `Host` header still contains the name of the site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hosts(Vec<String>);
 
@@ -28,8 +28,8 @@ impl Hosts {
         Ok(Hosts(hosts.iter().map(known).collect::<Result<_, _>>()?))
     }
 
-    /// Whether a request names such a host, in each place where it can name one. With HTTP/1.0 it may name none: health
-    /// checks do so, and no browser does.
+    /// Whether a request names such a host, wherever it can name one. With HTTP/1.0 it may name none: health checks
+    /// do so, and no browser does.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut named =
@@ -47,7 +47,7 @@ impl Hosts {
     }
 }
 
-/// The one spelling of a host: a name is in lower case, without a final dot.
+/// The canonical spelling of a host: lower case, without a final dot.
 fn canonical(text: &[u8]) -> Option<String> {
     Some(match Host::read(text)? {
         Host::Ipv6(address) => IpAddr::from(address).to_canonical().to_string(),
@@ -55,7 +55,7 @@ fn canonical(text: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether a host has a port behind it. An IPv6 address has colons, too.
+/// Whether a host is followed by a port. An IPv6 address contains colons, too.
 fn has_port(host: &str) -> bool {
     match host.rsplit_once(']') {
         Some((_, behind)) => !behind.is_empty(),

@@ -1,4 +1,4 @@
-//! The HTTP check: serves connections of nginx, and of other proxies that ask over HTTP.
+//! The HTTP check: serves connections of nginx, and of other proxies that query over HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,13 +31,13 @@ impl Check {
     /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
     ///
     /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
-    /// question over a connection that is just being closed.
+    /// query over a connection that is just being closed.
     pub fn new(idle_timeout: Duration) -> Check {
         let [query_line, foreign_line] = Default::default();
         Check { idle_timeout, query_line, foreign_line }
     }
 
-    /// Serves a connection. `unread` is what an earlier process read of it and did not use.
+    /// Serves a connection. `unread` contains bytes that an earlier process read but did not use.
     pub async fn serve(
         self: Arc<Self>,
         stream: Stream,
@@ -65,7 +65,7 @@ impl Service for Check {
     }
 }
 
-/// One connection's state: its answers to be written, and the one that is held.
+/// One connection's state: its answers to be written, and the held one.
 ///
 /// Answers come in the order of the requests, so the requests after a held one wait in the buffer.
 #[derive(Debug)]
@@ -73,11 +73,11 @@ struct Conversation {
     check: Arc<Check>,
     agent: Arc<Agent>,
     query: FirstQuery,
-    /// Room for the lines of a question that nginx may repeat.
+    /// Room for the lines of a query that nginx may repeat.
     question: Vec<u8>,
     out: Vec<u8>,
     held: Option<Held>,
-    /// The moment of the last request, or of the answer to one that was held.
+    /// The moment of the last request, or of the answer to a held one.
     quiet_since: Timestamp,
     date: Date,
     rng: Rng,
@@ -100,7 +100,7 @@ struct Held {
     _place: Place,
 }
 
-/// What the form of an answer depends on.
+/// The facts that determine the form of an answer.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     options: CheckOptions,
@@ -135,7 +135,7 @@ impl Protocol for Conversation {
             match Head::cut(unread, &mut room) {
                 Ok(Some((head, rest))) => {
                     let body = head.framing.skip(rest);
-                    // What follows an incomplete body cannot be told apart from it.
+                    // Bytes after an incomplete body cannot be separated from it.
                     used += length - rest.len() + body.unwrap_or(rest.len());
                     self.quiet_since = now;
                     let keeps_alive = head.keeps_alive && body.is_some() && !self.is_ending;
@@ -182,7 +182,7 @@ impl Protocol for Conversation {
     }
 
     /// The next answer is the last one, even if it is held. The process that takes over must know it, too: after an
-    /// internal redirect, nginx asks that process.
+    /// internal redirect, nginx queries that process.
     fn begin_end(&mut self, now: Timestamp) -> usize {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
@@ -214,12 +214,12 @@ impl Conversation {
         }
     }
 
-    /// Whether no answer is on its way.
+    /// Whether no answer is in progress.
     fn is_quiet(&self) -> bool {
         self.held.is_none() && self.out.is_empty()
     }
 
-    /// Whether a head may be complete. A head that comes byte by byte is not read again for each byte.
+    /// Whether a head may be complete. A head that arrives byte by byte is not parsed again for each byte.
     fn may_be_whole(&self, unread: &[u8]) -> bool {
         if self.seen == 0 || unread.len() >= HEAD_BYTES_MAX {
             return !unread.is_empty();
@@ -238,7 +238,7 @@ impl Conversation {
                 Ok(options) => self.check(head, asked(options), now),
                 Err(error) => self.refuse_query(&error, head, keeps_alive, now),
             },
-            // The proxy has appended what its client asked for, so the query is the client's and says nothing here.
+            // The proxy has appended its client's target, so the query string is the client's and is ignored.
             path if path.strip_prefix(CHECK).is_some_and(|rest| rest.starts_with(b"/")) => {
                 self.check(head, asked(CheckOptions::appended(path)), now);
             }
@@ -253,12 +253,12 @@ impl Conversation {
 
     /// Answers `/check`, after the delay if the proxy wants it held.
     ///
-    /// An answer is remembered when it is final: a hold may be refused, or its client may leave.
+    /// An answer is remembered when it is final: a hold may be refused, or its client may disconnect.
     fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
-        // Held by the previous process, and not answered yet: nginx does not ask again before.
+        // Held by the previous process, and not answered yet: nginx does not query again before that.
         let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
@@ -286,7 +286,7 @@ impl Conversation {
         self.report(&reply, asked, quota);
     }
 
-    /// Decides a request, and gives its quota if the proxy asked for it, both under one policy.
+    /// Decides a request, and returns its quota if the proxy requested it, both under one policy.
     fn decide(
         &mut self,
         head: &Head<'_>,
@@ -324,19 +324,22 @@ impl Conversation {
         nginx::answer(reply, options, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
 
-    /// Answers an invalid query. It is the operator's mistake, so it is logged as well.
+    /// Answers an invalid query string. It is the operator's mistake, so it is logged as well.
     fn refuse_query(&mut self, error: &QueryError, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
         if let Some(suppressed) = self.check.query_line.allow(now) {
-            tracing::error!(suppressed, "a proxy asks /check with a wrong query, and gets 400: {error}");
+            tracing::error!(
+                suppressed,
+                "a proxy queries /check with an invalid query string, and gets 400: {error}"
+            );
         }
         let answer = self.begin(StatusCode::BAD_REQUEST, head.version, keeps_alive);
         answer.end_with(&format!("{error}\n"), head.method == b"HEAD");
     }
 
-    /// Ends the conversation: the next request cannot be found.
+    /// Ends the conversation: the start of the next request cannot be found.
     fn refuse(&mut self, refusal: Refusal, now: Timestamp) {
         match refusal {
-            // A port in the wrong place is a mistake of the operator.
+            // A wrong port is a mistake of the operator.
             Refusal::Foreign(_) => {
                 self.check.foreign_line.warn(now, || format!("http connection refused: {refusal}"));
             }
@@ -350,14 +353,14 @@ impl Conversation {
         self.begin(status, Version::HTTP_11, false).end();
     }
 
-    /// Begins an answer. One that does not keep the connection alive is the last one.
+    /// Begins an answer. One that does not keep the connection alive is the last.
     fn begin(&mut self, status: StatusCode, version: Version, keeps_alive: bool) -> Answer<'_> {
         self.is_over |= !keeps_alive;
         Answer::begin(&mut self.out, version, status, &self.date, keeps_alive)
     }
 }
 
-/// The length of the empty lines before a request, which mean nothing (RFC 9112, section 2.2).
+/// The length of the empty lines before a request, which are ignored (RFC 9112, section 2.2).
 fn empty_lines(bytes: &[u8]) -> usize {
     let mut length = 0;
     loop {
@@ -369,7 +372,7 @@ fn empty_lines(bytes: &[u8]) -> usize {
     }
 }
 
-/// A client that leaves takes its held request with it.
+/// If a client disconnects, its held request ends.
 impl Drop for Conversation {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
@@ -383,10 +386,10 @@ fn quota(policy: &Policy, slo: SloId, remaining: u32, options: CheckOptions) -> 
     if options.ratelimit { policy.quota(slo, remaining) } else { None }
 }
 
-/// The longest query that a connection remembers. All keys of one have room.
+/// The longest query string that a connection remembers. All keys together fit.
 const QUERY_BYTES_MAX: usize = 128;
 
-/// The first query of a connection, and its meaning. A proxy sends the same one each time, so it is read once.
+/// The first query string of a connection, and its meaning. A proxy sends the same one each time, so it is parsed once.
 #[derive(Debug, Default)]
 struct FirstQuery(Option<(Option<Box<[u8]>>, CheckOptions)>);
 
@@ -398,7 +401,7 @@ impl FirstQuery {
             return Ok(*options);
         }
         let options = CheckOptions::of(query.map(String::from_utf8_lossy).as_deref())?;
-        // Only the first is kept: any other is read each time.
+        // Only the first is kept: any other is parsed each time.
         if self.0.is_none() && query.is_none_or(|query| query.len() <= QUERY_BYTES_MAX) {
             self.0 = Some((query.map(Into::into), options));
         }

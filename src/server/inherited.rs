@@ -1,4 +1,4 @@
-//! Listeners that another process has opened: systemd (socket activation), or the slowlane before an upgrade.
+//! Listeners opened by another process: systemd (socket activation), or the slowlane before an upgrade.
 
 use std::env;
 use std::io;
@@ -18,14 +18,14 @@ pub(crate) struct Inherited(Vec<Socket>);
 #[derive(Debug)]
 struct Socket {
     acceptor: String,
-    /// Its address in the config. None: it is one of systemd's, and replaces all addresses.
+    /// Its address in the config. None: it is from systemd, and replaces all addresses.
     address: Option<Address>,
     socket: OwnedFd,
 }
 
 impl Inherited {
-    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. It logs and skips those that are not
-    /// listeners. A socket of an unknown name serves SPOP.
+    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. It logs and skips sockets that are
+    /// not listeners. A socket with an unknown name serves SPOP.
     pub(crate) fn from_systemd() -> Inherited {
         let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut names = names.split(':');
@@ -47,7 +47,7 @@ impl Inherited {
         self.0.push(Socket { acceptor, address, socket });
     }
 
-    /// Takes the next socket of an address, for the runtime of the caller. Without an address, one of systemd's.
+    /// Takes the next socket of an address, for the runtime of the caller. Without an address, a socket from systemd.
     pub(crate) fn take(&mut self, acceptor: &str, address: Option<&Address>) -> Option<Listener> {
         let is_it = |socket: &Socket| socket.acceptor == acceptor && socket.address.as_ref() == address;
         iter::from_fn(|| Some(self.0.remove(self.0.iter().position(is_it)?))).find_map(

@@ -51,10 +51,10 @@ impl Listener {
         Ok(Listener::of(socket, Some(address.clone())))
     }
 
-    /// Takes a socket that is bound, for the runtime of the caller. Without an address it belongs to systemd.
+    /// Takes a bound socket, for the runtime of the caller. Without an address, it belongs to systemd.
     ///
     /// # Errors
-    /// The runtime does not take it.
+    /// The runtime does not accept it.
     pub(crate) fn taken(socket: OwnedFd, address: Option<Address>) -> io::Result<Listener> {
         let socket = if SockRef::from(&socket).domain()? == Domain::UNIX {
             let listener = os::unix::net::UnixListener::from(socket);
@@ -92,7 +92,7 @@ impl Listener {
         }
     }
 
-    /// Whether only this machine reaches it.
+    /// Whether only this machine can reach it.
     pub(crate) fn is_local(&self) -> bool {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),

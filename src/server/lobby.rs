@@ -1,4 +1,4 @@
-//! The few places for connections of clients that have not authenticated yet.
+//! The limited places for connections of clients that have not authenticated yet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The few places for connections of clients that have not authenticated yet. If all are taken, the oldest connection
-/// is closed. However many unauthenticated clients connect and stay, a client that authenticates at once gets in.
+/// The limited places for connections of clients that have not authenticated yet. If all are taken, the oldest
+/// connection is closed. However many unauthenticated clients connect and stay, a client that authenticates at once
+/// gets in.
 #[derive(Debug)]
 pub(crate) struct Lobby {
     most: usize,
@@ -37,7 +38,7 @@ impl Lobby {
         Arc::new(Lobby { most, waiting: Mutex::default(), gone })
     }
 
-    /// Adds a connection. Returns its place, and a receiver that ends when the connection has to make room.
+    /// Adds a connection. Returns its place, and a receiver that ends when the connection must make room.
     pub(super) fn enter(self: &Arc<Self>) -> (Place, Receiver<()>) {
         let (stay, go) = oneshot::channel();
         let mut waiting = self.waiting.lock();
@@ -53,7 +54,7 @@ impl Lobby {
 }
 
 impl Place {
-    /// Gives up the place. While the returned sender is held, the connection may stay. None: it has to close.
+    /// Leaves the lobby. While the returned sender is held, the connection may stay. None: it must close.
     fn leave(&self) -> Option<Sender<()>> {
         self.lobby.waiting.lock().guests.remove(&self.number)
     }
@@ -69,7 +70,7 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) struct Guest {
     place: Place,
-    /// The places of the clients that are known.
+    /// The places of the authenticated clients.
     known: Arc<Semaphore>,
     past: Option<(Sender<()>, OwnedSemaphorePermit)>,
 }
@@ -79,8 +80,8 @@ impl Guest {
         Guest { place, known, past: None }
     }
 
-    /// Leaves the lobby: its client is known. False if all places of known clients are taken, or if the connection has
-    /// to close.
+    /// Leaves the lobby after authentication. False if all places of authenticated clients are taken, or if the
+    /// connection must close.
     pub(crate) fn is_known(&mut self) -> bool {
         if self.past.is_none()
             && let Ok(permit) = self.known.clone().try_acquire_owned()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the process uses at a moment. None: the system does not report it.
+/// The resources that the process uses at a moment. None: the system does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessUse {
     /// CPU time of all threads, in user and system mode.
@@ -14,7 +14,7 @@ pub(super) struct ProcessUse {
     pub(super) resident_bytes: Option<u64>,
     /// Open files and sockets.
     pub(super) open_fds: Option<u64>,
-    /// The most of them. None: any number.
+    /// The maximum number of them. None: no limit.
     pub(super) max_fds: Option<u64>,
 }
 

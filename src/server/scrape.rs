@@ -1,4 +1,4 @@
-//! The answer of `/metrics`: what is counted all the time, and what is looked up now, off the path of a request.
+//! The answer of `/metrics`: running counters, and values that are read on demand, outside the request path.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     }
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {
-        // The library writes the value of a label as it is.
+        // The library does not escape label values.
         let field = field.replace('\\', r"\\").replace('"', r#"\""#);
         missing.get_or_create(&[("field", field)]).set(is_missing.into());
     }

@@ -16,13 +16,13 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::server::Transfer;
 
-/// What the tasks that serve are to do.
+/// The task for everything that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serve,
-    /// Pass each connection on to the next process, as soon as it has no answer to wait for.
+    /// Pass each connection on to the next process, as soon as it has no pending answer.
     HandOver,
-    /// Answer what has been asked, and close.
+    /// Answer pending requests, and close.
     End,
 }
 
@@ -42,12 +42,12 @@ pub struct Shutdown {
     /// Signals that the task must stop, whatever becomes of its connection.
     pub(crate) signal: Signal,
     _serving: TaskTrackerToken,
-    /// None: the task decides nothing any more.
+    /// None: the task no longer decides anything.
     deciding: Option<TaskTrackerToken>,
     transfer: mpsc::UnboundedSender<Transfer>,
 }
 
-/// Tells of the shutdown, and keeps nobody waiting.
+/// Notifies of the shutdown, without delaying it.
 #[derive(Clone, Debug)]
 pub struct Signal(watch::Receiver<Phase>);
 
@@ -56,7 +56,7 @@ pub fn channel() -> (Trigger, Shutdown) {
     let (phase, _) = watch::channel(Phase::Serve);
     let (transfer, transfers) = mpsc::unbounded_channel();
     let (serving, deciding) = (TaskTracker::new(), TaskTracker::new());
-    // A tracker that is not closed is waited for even if it has no task.
+    // A tracker that is not closed is waited for, even without tasks.
     for tasks in [&serving, &deciding] {
         tasks.close();
     }
@@ -66,7 +66,7 @@ pub fn channel() -> (Trigger, Shutdown) {
 }
 
 impl Trigger {
-    /// For one more task.
+    /// Another one, for one more task.
     pub(crate) fn shutdown(&self) -> Shutdown {
         Shutdown {
             signal: Signal(self.phase.subscribe()),
@@ -93,7 +93,7 @@ impl Trigger {
         timeout(within, self.deciding.wait()).await.is_ok()
     }
 
-    /// The connections that can go on in another process.
+    /// Connections that may continue in another process.
     pub(crate) fn passed_on(&self) -> Vec<Transfer> {
         let mut transfers = self.transfers.lock();
         iter::from_fn(|| transfers.try_recv().ok()).collect()
@@ -106,16 +106,17 @@ impl Trigger {
         }
     }
 
-    /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no task has stopped.
+    /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no task has
+    /// stopped.
     pub(crate) fn go_on(&self) -> Option<Vec<Transfer>> {
         let has_begun = self.phase.send_if_modified(|phase| replace(phase, Phase::Serve) != Phase::Serve);
-        // From here on no task passes anything on.
+        // From here on, no task passes anything on.
         has_begun.then(|| self.passed_on())
     }
 }
 
 impl Shutdown {
-    /// The handover, if there is one.
+    /// The handover, if one is in progress.
     pub(crate) fn handover(&self) -> Option<Handover<'_>> {
         let phase = self.signal.0.borrow();
         (*phase == Phase::HandOver).then_some(Handover { _phase: phase, transfer: &self.transfer })
@@ -127,7 +128,7 @@ impl Shutdown {
     }
 }
 
-/// A handover that cannot end before this is dropped, or a connection would be passed on to nobody.
+/// The handover cannot end before this is dropped; otherwise a connection could be lost.
 #[derive(Debug)]
 pub(crate) struct Handover<'s> {
     _phase: watch::Ref<'s, Phase>,
@@ -137,21 +138,21 @@ pub(crate) struct Handover<'s> {
 impl Handover<'_> {
     /// Passes a connection on to the next process.
     pub(crate) fn pass_on(self, transfer: Transfer) {
-        // Without a receiver the process is at its end, and so is the connection.
+        // Without a receiver, the process is ending, and so is the connection.
         let _ = self.transfer.send(transfer);
     }
 }
 
 impl Signal {
-    /// Returns once tasks are to stop, whatever becomes of their connections.
+    /// Returns once tasks must stop, whatever becomes of their connections.
     pub async fn begun(&self) {
         let mut phases = self.0.clone();
-        // Unconstrained, because a wait that is put off by the runtime is not noted.
+        // Unconstrained, because a wait that the runtime postpones is not registered.
         let mut wait = pin!(unconstrained(phases.wait_for(|phase| *phase != Phase::Serve)));
         let mut noted: Option<Waker> = None;
         poll_fn(|context| {
             let is_noted = noted.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
-            // Every question polls this, so it is cheap if nothing has changed and this task is told of changes anyway.
+            // Every query polls this, so it is cheap if nothing has changed and this task is already registered.
             if is_noted && self.0.has_changed().is_ok_and(|has_changed| !has_changed) {
                 return Poll::Pending;
             }
@@ -162,7 +163,7 @@ impl Signal {
         .await;
     }
 
-    /// The result of the work. None: tasks are to stop, and the work is dropped.
+    /// The result of the work. None: tasks must stop, and the work is dropped.
     pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             result = work => Some(result),
@@ -170,7 +171,7 @@ impl Signal {
         }
     }
 
-    /// Returns once all connections are to be closed.
+    /// Returns once all connections must close.
     pub async fn ended(&self) {
         let _ = self.0.clone().wait_for(|phase| *phase == Phase::End).await;
     }

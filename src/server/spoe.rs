@@ -23,7 +23,7 @@ use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 /// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
-/// The most further reads before a DISCONNECT.
+/// The maximum number of further reads before a DISCONNECT.
 const LAST_READS_MAX: usize = 16;
 
 /// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
@@ -52,7 +52,7 @@ impl Spoe {
         agent: Arc<Agent>,
         shutdown: Shutdown,
     ) {
-        // What an earlier process has agreed may be more than this one's limit.
+        // An earlier process may have agreed to more than this one's limit.
         let agreed = spop_state.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
         let inbox = Inbox::with(self.frame_bytes_max.max(agreed), &spop_state.unread);
         let protocol = Conversation::new(agent.clone(), self.frame_bytes_max, stream.peer())
@@ -76,14 +76,14 @@ impl Service for Spoe {
     }
 }
 
-/// What an SPOP connection has agreed, and what is still to be done on it. The default is a new connection.
+/// The agreed values of an SPOP connection, and its pending work. The default is a new connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpopState {
     /// None: HAProxy has not said hello yet.
     agreed: Option<Agreed>,
     /// The beginning of a frame.
     unread: Vec<u8>,
-    /// Answers that the socket has not taken yet. They may begin within a frame.
+    /// Answers that the socket has not accepted yet. They may begin within a frame.
     unwritten: Vec<u8>,
     /// Held answers, each with the moment at which it is due.
     held: Vec<(Timestamp, haproxy::Id)>,
@@ -114,7 +114,7 @@ pub struct Conversation {
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
-    /// A seeded one lets a run be repeated.
+    /// A seeded one makes a run repeatable.
     pub rng: Rng,
     /// The connected SPOE engine, after its hello.
     connected: Option<Connected>,
@@ -134,7 +134,7 @@ pub struct Used {
     pub close: Option<Close>,
 }
 
-/// A batch of questions from one read, at most [`BATCH_MAX`].
+/// A batch of queries from one read, at most [`BATCH_MAX`].
 struct Questions<'p, 'a> {
     batch: Batch<'p, 'a>,
     /// For each request: the NOTIFY to answer, and whether the answer includes the quota.
@@ -153,7 +153,7 @@ impl<'p, 'a> Questions<'p, 'a> {
     }
 }
 
-/// The reason that a batch is complete.
+/// The reason why a batch is complete.
 enum End {
     /// It is full. More frames may follow.
     Full,
@@ -247,7 +247,7 @@ impl Conversation {
         }
     }
 
-    /// Continues the conversation of an earlier process where it stood.
+    /// Continues the conversation of an earlier process.
     fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
         if let Some(Agreed { frame_bytes_max, engine_id }) = spop_state.agreed {
             self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));
@@ -261,7 +261,7 @@ impl Conversation {
         self
     }
 
-    /// Answers every whole frame of `bytes`, batch by batch: decode, decide, observe, answer.
+    /// Answers every complete frame of `bytes`, batch by batch: decode, decide, observe, answer.
     pub fn answer(&mut self, bytes: &[u8], now: Timestamp) -> Used {
         let agent = self.agent.clone();
         let policy = agent.throttle.policy();
@@ -423,7 +423,7 @@ impl Conversation {
         self.out.extend(goodbye);
     }
 
-    /// Reports why the connection closes.
+    /// Logs why the connection closes.
     fn close(&self, close: &Close, now: Timestamp) -> Next {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         if close.status != Status::NORMAL {
@@ -441,7 +441,7 @@ impl Conversation {
     }
 }
 
-/// Nobody gets the answers that a lost connection still holds.
+/// The held answers of a lost connection are dropped.
 impl Drop for Conversation {
     fn drop(&mut self) {
         self.agent.metrics.plain.holds_abandoned.inc_by(self.held.len() as u64);

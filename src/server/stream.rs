@@ -16,20 +16,20 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use slowlane_core::base::Address;
 
-/// Detects within minutes that the machine of a proxy has vanished, which would send nothing more.
+/// Detects within minutes that the machine of a proxy has disappeared without closing.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
 
 /// The longest wait for the peer to close.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// The most bytes that are read meanwhile.
+/// The maximum number of bytes that are read in the meantime.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// A connection of any kind.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
-    /// After its handshake. Bytes that it has taken may need a flush.
+    /// After its handshake. Bytes that it has accepted may need a flush.
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
@@ -45,7 +45,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Makes the handshake of a client over TCP, and verifies that the server has the name of the host.
+    /// Performs the client's handshake over TCP, and verifies that the server has the name of the host.
     pub(crate) async fn secured(self, host: &str, tls: Arc<ClientConfig>) -> io::Result<Stream> {
         let Stream::Tcp(stream) = self else { return Ok(self) };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -93,7 +93,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            // Many peers close without a close_notify. A frame or a request that was cut off is noticed all the same.
+            // Many peers close without a close_notify. A truncated frame or request is detected anyway.
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf).map(|read| match read {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
                 read => read,
@@ -128,12 +128,12 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Reads and drops bytes until the peer closes, for a second at most.
+/// Reads and drops bytes until the peer closes, for at most a second.
 ///
-/// A close with unread bytes resets the connection, and the peer may lose the last answer. To a proxy that is no
+/// A close with unread bytes resets the connection, and the peer may lose the last answer. The proxy then has no
 /// answer, and the request passes.
 pub(crate) async fn drain(stream: impl AsyncRead + Unpin) {
     let (mut rest, mut nowhere) = (stream.take(BYTES_MAX), sink());
-    // A peer that is gone, or that goes on sending, has had its answer.
+    // A peer that has disconnected, or that keeps sending, has had its answer.
     let _ = timeout(DRAIN, copy(&mut rest, &mut nowhere)).await;
 }

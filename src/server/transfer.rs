@@ -1,4 +1,4 @@
-//! Connections on their way from one process to the next.
+//! Connections that are passed from one process to the next.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::server::Stream;
 use crate::server::spoe::SpopState;
 
-/// A connection that goes on in another process.
+/// A connection that continues in another process.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) stream: Stream,
@@ -22,7 +22,7 @@ pub(crate) struct Transfer {
 pub(crate) enum State {
     /// A connection of HAProxy.
     Spop(SpopState),
-    /// A connection of nginx or another proxy: what was read of it and not yet used.
+    /// A connection of nginx or another proxy: the bytes that were read but not used.
     Http(Vec<u8>),
 }
 
@@ -37,10 +37,10 @@ impl State {
 }
 
 impl Transfer {
-    /// Makes a stream of a socket from another process, for the runtime of the caller.
+    /// Converts a socket from another process to a stream, for the runtime of the caller.
     ///
     /// # Errors
-    /// The runtime does not take the socket.
+    /// The runtime does not accept the socket.
     pub(crate) fn open(socket: OwnedFd, state: State) -> io::Result<Transfer> {
         let stream = match SockRef::from(&socket).domain()? == Domain::UNIX {
             false => Stream::Tcp(TcpStream::from_std(socket.into())?),

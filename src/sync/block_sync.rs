@@ -1,4 +1,4 @@
-//! Carries blocks between this node and the store.
+//! Synchronizes blocks between this node and the store.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -7,27 +7,27 @@ use slowlane_core::base::{Target, Timestamp};
 use slowlane_core::cluster::{BlockChange, BlockNews, BlockUpdate, Extent};
 use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
 
-/// An exchange carries this many changes at most. The rest goes with the next one.
+/// An exchange carries at most this many changes. The rest follow in the next one.
 const CHANGES_MAX: usize = 500;
 
-/// More changes than this wait for the store as the whole list of blocks.
+/// If more changes than this are pending, the whole list of blocks is sent instead.
 const WAITING_MAX: usize = 10_000;
 
 /// How often blocks without room in the store are offered to it again.
 const OFFER: Duration = Duration::from_secs(2);
 
-/// Carries blocks between this node and the store.
+/// Synchronizes blocks between this node and the store.
 #[derive(Debug, Default)]
 pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
-    /// Changes of this node that the store has not taken up yet, and blocks that it may have forgotten.
+    /// Changes of this node that the store has not applied yet, and blocks that it may have forgotten.
     waiting: VecDeque<Waiting>,
     teaching: VecDeque<Waiting>,
-    /// How many of both are on their way.
+    /// The number of both that are in flight.
     sent: (usize, usize),
-    /// Blocks for which the store has no room, with their ends. They hold on this node alone. At most all of its
-    /// blocks.
+    /// Blocks for which the store has no room, with their ends. They are in force on this node only. At most all of
+    /// its blocks.
     pub(super) alone: BTreeMap<Target, Timestamp>,
     offered: Timestamp,
 }
@@ -53,7 +53,7 @@ impl Waiting {
 }
 
 impl BlockSync {
-    /// Takes up the changes of this node. True if there are any to report.
+    /// Collects the changes of this node. True if there are any to report.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
         let new = |change, receipt| Waiting { change, is_restored: false, receipt };
@@ -78,14 +78,14 @@ impl BlockSync {
         BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
-    /// Takes up the answer of the store. Returns the number of its blocks for which this node has no room.
+    /// Applies the answer of the store. Returns the number of its blocks for which this node has no room.
     pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
         let mut own: Vec<Waiting> = self.waiting.drain(..self.sent.0).collect();
         own.extend(self.teaching.drain(..self.sent.1));
         self.sent = (0, 0);
         self.settle(&own, &news, now);
         let of_store: HashSet<&Target> = news.list.iter().map(|(target, _)| target).collect();
-        // Of one target, the store takes the change of this node after that of another.
+        // For the same target, the store applies the change of this node after that of another.
         let mine: Vec<Change> = own
             .iter()
             .filter(|own| !own.is_restored && of_store.contains(&own.change.target))
@@ -114,7 +114,7 @@ impl BlockSync {
         if changes.is_empty() { 0 } else { throttle.apply(changes, now) }
     }
 
-    /// Notes which of its own changes the store has taken up.
+    /// Records which of its own changes the store has applied.
     fn settle(&mut self, own: &[Waiting], news: &BlockNews, now: Timestamp) {
         for (target, _) in &news.list {
             self.alone.remove(target);
@@ -132,17 +132,17 @@ impl BlockSync {
         self.alone.retain(|_, until| *until > now);
     }
 
-    /// The report did not reach the store, or that is unknown. It is sent again.
+    /// The report was lost, or may be lost. It is sent again.
     pub(super) fn lost(&mut self) {
         self.sent = (0, 0);
     }
 
-    /// Restores in the store these blocks.
+    /// Restores these blocks in the store.
     fn restores(&mut self, blocks: impl IntoIterator<Item = Block>) {
         self.teaching = blocks.into_iter().map(|block| Waiting::restore(block.target, block.until)).collect();
     }
 
-    /// Restores in the store every block of this node, instead of the changes that wait. A block that an operator has
+    /// Restores every block of this node in the store, instead of the pending changes. A block that an operator has
     /// ended stays ended.
     fn restore_all(&mut self, throttle: &Throttle, now: Timestamp) {
         let is_end =

@@ -1,4 +1,4 @@
-//! Why the store of a cluster gives no answer.
+//! Why the store of a cluster does not answer.
 
 use std::io;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use crate::store_protocol::{ProtocolError, Refusal};
 
-/// A connection is given up if it takes longer.
+/// The longest time to connect.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
-/// Why the store gives no answer.
+/// The reason why the store does not answer.
 #[derive(Debug, Error)]
 pub(super) enum StoreError {
     #[error("no answer for {} ms", .0.as_millis())]

@@ -1,4 +1,4 @@
-//! The edge of cluster and snapshot: the one task that talks to the store, the token server, and the state file.
+//! The edge of cluster and snapshot: the task that talks to the store, the token server, and the state file.
 //!
 //! ```text
 //! Cluster::collect ─▶ Store::exchange ─▶ Cluster::reply      one exchange at a time
@@ -7,9 +7,9 @@
 //!                       blocks.lua: blocks, by the BlockSync
 //! no answer ─▶ Cluster::lost; a new connection, after a pause
 //! ```
-//! It runs in a thread of its own, as the snapshot writer of the state file does. No request waits for either.
+//! It runs in its own thread, as does the snapshot writer. No request waits for either.
 //!
-//! The store may be a slowlane, too, the token server: `cluster::StoreServer` answers the same questions.
+//! The store may also be a slowlane, the token server: `cluster::StoreServer` answers the same requests.
 //!
 //! ```text
 //! TokenLink ─frames─▶ TokenServer ─Due─▶ StoreServer ─▶ Records: keys; NodeList: nodes; BlockLog: blocks ─Response─▶

@@ -5,10 +5,10 @@ use std::time::Duration;
 /// The first pause. A store that restarts is back within a second.
 const FIRST: Duration = Duration::from_millis(50);
 
-/// The longest pause: nodes notice a store that is back within this time, all together.
+/// The longest pause: all nodes notice within this time that a store is back.
 const LONGEST: Duration = Duration::from_millis(250);
 
-/// Pauses that double, each shortened by up to a half at random, so that nodes do not come back all at once.
+/// Pauses that double, each shortened by up to a half at random, so that nodes do not all reconnect at once.
 #[derive(Debug, Default)]
 pub(super) struct Pauses(u32);
 

@@ -19,13 +19,13 @@ use slowlane_core::cluster::{
     PRESENT, Response, SECRET_KEPT,
 };
 
-/// A message has this many keys at most, so that the store is never busy for longer than about 2 ms.
+/// The maximum number of keys in a message, so that the store is never busy for longer than about 2 ms.
 const KEYS_MAX: usize = 200;
 
-/// Keys are spread over this many hash tags, so that a Redis Cluster can spread them over its servers.
+/// Keys are spread over this many hash tags, so that a Redis Cluster can distribute them over its servers.
 const TAGS: u64 = 16;
 
-/// A call of the store, which a script answers.
+/// A call of a script in the store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Call {
     Rate,
@@ -45,7 +45,7 @@ const SCRIPTS: [&str; 5] = [
 ];
 
 impl Call {
-    /// Arguments of one mode have one call.
+    /// Arguments of the same mode use the same call.
     const fn of(arguments: &Arguments) -> Call {
         match arguments {
             Arguments::Rate(_) => Call::Rate,
@@ -102,7 +102,7 @@ impl Redis {
         Redis { link, prefix: prefix.to_owned(), scripts }
     }
 
-    /// Sends the store everything that is due, all at once. The answers have the order of the key updates.
+    /// Sends everything that is due to the store at once. The answers have the order of the key updates.
     pub(super) async fn exchange(&self, due: &Due) -> Result<Response, StoreError> {
         let (answers, membership, blocks) = try_join3(
             self.send(&due.updates),
@@ -131,7 +131,7 @@ impl Redis {
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
-    /// Tells of keys whose words have one script.
+    /// Sends updates of keys that use the same script.
     async fn send_some(&self, updates: &[KeyUpdate], places: &[usize]) -> Result<Vec<Answer>, StoreError> {
         let some = || places.iter().map(|&place| &updates[place]);
         let keys = some().map(|KeyUpdate { key, .. }| self.name(tag(*key), &key.to_string())).collect();
@@ -179,7 +179,7 @@ impl Redis {
         let keys = self.common(&["state", "blocks", "keys", "changes"]);
         let (epoch, seq, kind, list, refused): Answer = self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
-            // A foreign text is no block.
+            // A text from another program is not a block.
             Some((Target::parse(&pair[0]).ok()?, rest(&pair[1])?))
         });
         let extent = Extent::from_word(&kind).ok_or(StoreError::Garbage)?;
@@ -203,7 +203,7 @@ impl Redis {
     }
 }
 
-/// Reads the files of TLS. They may have changed since the last connection.
+/// Reads the TLS files. They may have changed since the last connection.
 fn certificates(Files { ca, identity }: &Files) -> io::Result<TlsCertificates> {
     let root_cert = ca.as_ref().map(fs::read).transpose()?;
     let client_tls = match identity {
@@ -250,7 +250,7 @@ fn written(arguments: &Arguments) -> String {
     written.expect("it is plain data")
 }
 
-/// Reads the answer to these arguments. None if a number is missing.
+/// Parses the answer to these arguments. None if a number is missing.
 fn answer(arguments: &Arguments, text: &[u8]) -> Option<Answer> {
     let answer = match arguments {
         Arguments::Rate(_) => serde_json::from_slice(text).map(Answer::Rate),

@@ -1,4 +1,4 @@
-//! The settings of the edge of a cluster.
+//! The settings for the connection to the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ pub(crate) struct SyncConfig {
     pub store: StoreUrl,
     /// The name of this node, for operators.
     pub node: String,
-    /// The beginning of all keys in the store.
+    /// The prefix of all keys in the store.
     pub prefix: String,
     pub files: Files,
     pub settings: Settings,
-    /// The key secret is that of a file: one from the store is not taken.
+    /// The key secret comes from a file: the one in the store is not used.
     pub is_secret_fixed: bool,
 }
 
-/// The files of TLS, in PEM.
+/// The TLS files, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// The certificate authority of the store. None: those of the system.
+    /// The CA of the store. None: those of the system.
     pub ca: Option<PathBuf>,
-    /// The node's own certificate and its key, for a store that wants one.
+    /// The node's own certificate and key, for a store that requires one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -43,7 +43,7 @@ impl Files {
         client(&trust, identity)
     }
 
-    /// Whether they can be used, if there are any.
+    /// Checks whether they can be used, if there are any.
     ///
     /// # Errors
     /// The first file that cannot be used.

@@ -1,4 +1,4 @@
-//! The state in a file: found at the start, and written every few seconds and at the end.
+//! The state file: it is read at the start, and written every few seconds and at the end.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
@@ -16,16 +16,16 @@ use crate::observe::{Clock, Status, revived};
 use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 
-/// Bytes that are written, or read, at once.
+/// The number of bytes written or read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The most bytes of a row: three numbers of the law's state, eight columns, the key and the lifetime.
+/// The maximum size of a row: three numbers of the law's state, eight columns, the key and the lifetime.
 const ROW_BYTES_MAX: u64 = 100;
 
 /// Auxiliary states take up to ten bytes for a number of eight, or five for one of four.
 const AUX_GROWTH_MAX: u64 = 2;
 
-/// Room for the blocks, the list of SLOs, and the checksums of what is small.
+/// Room for the blocks, the list of SLOs, and the checksums of small parts.
 const REST_BYTES_MAX: u64 = 64 << 20;
 
 /// The state file of a slowlane.
@@ -36,7 +36,7 @@ pub(crate) struct StateFile {
     pub every: Duration,
 }
 
-/// A whole snapshot that an earlier process left.
+/// A complete snapshot from an earlier process.
 #[derive(Debug)]
 pub(crate) struct Found {
     path: PathBuf,
@@ -69,7 +69,7 @@ impl StateFile {
     }
 
     fn look(&self, bytes_max: u64) -> Result<Option<Found>, SnapshotError> {
-        // Not opened before it is known to be a file: a pipe would keep the start waiting.
+        // Not opened before it is known to be a regular file: a pipe would block the start.
         let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             metadata => metadata?,
@@ -82,7 +82,7 @@ impl StateFile {
         }
         if metadata.permissions().mode() & 0o077 != 0 {
             tracing::warn!(
-                "{}: others may read it, and it holds the secret of the keys: chmod 600",
+                "{}: other users can read it, and it contains the key secret: chmod 600",
                 self.path.display()
             );
         }
@@ -96,7 +96,7 @@ impl StateFile {
         Ok(Some(Found { path: self.path.clone(), head, clock }))
     }
 
-    /// Removes what was left by a process that died while writing.
+    /// Removes the remains of a process that died while writing.
     fn sweep(&self) {
         let (Some(folder), Some(prefix)) = (self.path.parent(), self.prefix()) else { return };
         let Ok(entries) = fs::read_dir(folder) else { return };
@@ -120,7 +120,7 @@ impl StateFile {
         drop(policy);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let prefix = self.prefix().ok_or(io::ErrorKind::InvalidFilename)?;
-        // It can be read by its owner alone, and its name is new, so no link that somebody planted is followed.
+        // Only its owner can read it, and its name is new, so no planted link is followed.
         let mut new = Builder::new().prefix(&prefix).suffix(NEW).tempfile_in(folder)?;
         let mut to = BufWriter::with_capacity(BUFFER_BYTES, new.as_file_mut());
         let saved = save(throttle, head, None, Some(&status.notes()), &mut to)?;
@@ -154,25 +154,23 @@ impl Found {
             Ok(Restored { rows, blocks, over, left_out, notes }) => {
                 status.put_back(&notes, clock.now());
                 tracing::info!(
-                    "{path}: {rows} entries and {blocks} blocks of {age:.0} s ago are back; {} have expired",
+                    "{path}: restored {rows} entries and {blocks} blocks, {age:.0} s old; {} have expired",
                     over + left_out
                 );
             }
             Err(error) => tracing::warn!("{path}: {error}; only a part of the state was restored"),
         }
         if !keys {
-            tracing::warn!("{path}: it has another key secret than this slowlane, so no entry is back");
+            tracing::warn!("{path}: its key secret is not that of this slowlane, so no entry was restored");
         }
         let changed = changed(&head, throttle);
         if changed > 0 {
-            tracing::info!(
-                "{path}: {changed} SLOs have changed since then; what their keys have used still counts"
-            );
+            tracing::info!("{path}: {changed} SLOs have changed since then; their keys keep their counters");
         }
     }
 }
 
-/// SLOs that have another objective or law than at the time of the snapshot, or that are gone.
+/// SLOs that have another rate, burst or law than at the time of the snapshot, or no longer exist.
 fn changed(head: &Head, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
     let is_same = |(id, describe): &&(u16, String)| {
@@ -181,7 +179,7 @@ fn changed(head: &Head, throttle: &Throttle) -> usize {
     head.slos.len() - head.slos.iter().filter(is_same).count()
 }
 
-/// What is to be done at the end.
+/// The task at the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Last {
     Write,
@@ -213,7 +211,7 @@ impl SnapshotWriter {
             match file.write(&throttle, &status, clock) {
                 Ok(Saved { rows, bytes }) => {
                     if is_reported {
-                        tracing::info!("{}: the state is written again", file.path.display());
+                        tracing::info!("{}: the state can be written again", file.path.display());
                     }
                     metrics.saved(rows, bytes, Clock::wall(), begun.elapsed());
                     is_reported = false;
@@ -222,8 +220,8 @@ impl SnapshotWriter {
                     metrics.failures.inc();
                     if !is_reported {
                         tracing::error!(
-                            "{}: the state cannot be written: {error}; requests are answered all the same, and a \
-                             restart forgets what is newer than the file",
+                            "{}: the state cannot be written: {error}; requests are still answered, but a restart \
+                             loses all changes newer than the file",
                             file.path.display()
                         );
                     }
@@ -246,7 +244,7 @@ impl SnapshotWriter {
         Ok(SnapshotWriter { end, thread })
     }
 
-    /// Ends, and waits for a write that is under way.
+    /// Ends, and waits for a write in progress.
     pub(crate) fn end(self, last: Last) {
         let _ = self.end.send(last);
         let _ = self.thread.join();

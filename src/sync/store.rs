@@ -16,7 +16,7 @@ use slowlane_core::cluster::{Cluster, Due, Presence, Response};
 pub(super) struct Own {
     pub(super) server: Arc<TokenServer>,
     pub(super) cluster: Arc<Cluster>,
-    /// The key secret is that of a file.
+    /// Whether the key secret is from a file.
     pub(super) is_secret_fixed: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Connects. Sentinels are asked again each time: the master may have changed.
+    /// Connects. Sentinels are queried again each time: the master may have changed.
     pub(super) async fn open(config: &SyncConfig, own: Option<&Own>) -> Result<Store, StoreError> {
         let SyncConfig { store, files, prefix, .. } = config;
         Ok(match &store.place {
@@ -56,7 +56,7 @@ impl Store {
         })
     }
 
-    /// Tells the store everything that is due.
+    /// Sends everything that is due to the store.
     pub(super) async fn exchange(&mut self, due: &Due) -> Result<Response, StoreError> {
         let response = match self {
             Store::Redis(redis) => redis.exchange(due).await?,

@@ -1,4 +1,4 @@
-//! The task that talks to the store, and what it makes of the answers.
+//! The task that talks to the store and applies its answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::watch::Reload;
 use slowlane_core::base::{KeySecret, Shown, Timestamp};
 use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Response};
 
-/// How often the task looks for messages that are due. A change waits for this long at most.
+/// How often the task checks for messages that are due. A change waits for at most this long.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// The most keys of one exchange.
+/// The maximum number of keys in one exchange.
 const KEYS_MAX: usize = 4_000;
 
 /// This node: everything that the task needs.
@@ -45,7 +45,7 @@ impl Node {
     /// Starts the thread of the task. It ends when the returned value is dropped.
     ///
     /// # Errors
-    /// A file of TLS cannot be used, or the system starts no thread.
+    /// A TLS file cannot be used, or the system starts no thread.
     pub(crate) fn start(self) -> io::Result<RunningNode> {
         self.config.files.check().map_err(io::Error::other)?;
         let (cluster, is_secret_fixed) = (self.cluster.clone(), self.config.is_secret_fixed);
@@ -78,22 +78,22 @@ struct Task<'n> {
     run: String,
     rng: Rng,
     pauses: Pauses,
-    /// Since when the store answers, or not.
+    /// Since when the store has answered, or been silent.
     since: Timestamp,
     silent: Option<String>,
-    /// When the last heartbeat that was answered was sent, and the last question about blocks.
+    /// When the last answered heartbeat was sent, and the last exchange of blocks.
     beaten: Option<Instant>,
     asked: Option<Instant>,
     block_sync: BlockSync,
-    /// Blocks that hold on this node alone, as last reported.
+    /// Blocks in force on this node only, as last reported.
     alone: usize,
-    /// Whether this node had had a request under a shared SLO at its last exchange.
+    /// Whether this node had received a request under a shared SLO by its last exchange.
     was_used: bool,
     without_room_line: OncePerSecond,
     membership: Membership,
     /// The nodes with other SLOs, as last reported.
     others: Vec<String>,
-    /// The key secret in the store, while it is another than this node's.
+    /// The key secret in the store, while it differs from this node's.
     other_secret: Option<String>,
     clock_ms: i64,
     round_trip: Duration,
@@ -186,7 +186,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Takes up the answers of the store.
+    /// Applies the answers of the store.
     fn answered(
         &mut self,
         Due { updates, .. }: &Due,
@@ -222,7 +222,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Reports blocks that not all nodes have, when they begin and when they end, and those without room here.
+    /// Reports blocks that not all nodes have, when they appear and when they end, and those without room here.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
         let alone = self.block_sync.alone.len();
         match (self.alone, alone) {
@@ -240,7 +240,7 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Takes up the answer to a heartbeat.
+    /// Applies the answer to a heartbeat.
     fn counted(&mut self, membership: Membership, now: Timestamp) {
         let Node { cluster, .. } = self.node;
         let half_trip_us = self.round_trip.as_micros() as i64 / 2;
@@ -253,7 +253,7 @@ impl<'n> Task<'n> {
         self.show(now);
     }
 
-    /// The nodes to reckon with. After a silence, the others come back one after the other.
+    /// The number of nodes to assume. After a silence, the others come back one after the other.
     fn nodes(&self, members: usize, now: Timestamp) -> u32 {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let known = if now.since(self.since) < PRESENT { self.node.cluster.nodes() } else { 0 };
@@ -277,8 +277,8 @@ impl<'n> Task<'n> {
                 tracing::error!("cluster: the key secret in the store is damaged; remove it there");
             }
             (Some(_), _) if self.node.config.is_secret_fixed => tracing::error!(
-                "cluster: the key secret in the store is another than that of [policy] key_secret_file: this node shares \
-                 no key with the others; give all nodes the same file, or none"
+                "cluster: the key secret in the store differs from [policy] key_secret_file: this node shares no key with \
+                 the others; give all nodes the same file, or none"
             ),
             (Some(theirs), Some(reload)) => {
                 tracing::info!(
@@ -329,7 +329,7 @@ impl<'n> Task<'n> {
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);
-        // The store's own words, which may be foreign.
+        // The store's own words, which may come from another program.
         let reason = Shown(error.to_string().as_bytes()).to_string();
         let now = self.node.agent.clock.now();
         match &self.silent {
@@ -347,7 +347,7 @@ impl<'n> Task<'n> {
         self.show(now);
     }
 
-    /// Waits for something while there is no store. Messages that are due get lost, so that every view knows it.
+    /// Waits while there is no store. Messages that are due are marked as lost in their views.
     async fn meanwhile_alone<T>(&mut self, waited_for: impl Future<Output = T>) -> T {
         let mut waited_for = std::pin::pin!(waited_for);
         let mut look = interval(LOOK);

@@ -17,7 +17,7 @@ const ANSWER_BYTES_MAX: usize = 128 << 20;
 pub(super) struct TokenLink(Stream);
 
 impl TokenLink {
-    /// Connects, and shows the token.
+    /// Connects, and presents the token.
     pub(super) async fn open(server: &ConnectionInfo, files: &Files) -> Result<TokenLink, StoreError> {
         let mut link = TokenLink(stream(server.addr(), files).await?);
         greet(&mut link.0).await?;

@@ -1,4 +1,4 @@
-//! The connections of a token server: a slowlane that is the store of others.
+//! The connections of a token server: a slowlane that is the store of other nodes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,24 +17,24 @@ use slowlane_core::cluster::{Due, Presence, Response, StoreServer};
 /// Nodes send a heartbeat each second. A connection without a message for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// A client that has not shown the token by then is disconnected: the number of connections is limited.
+/// A client that has not presented the token by then is disconnected: the number of connections is limited.
 const LOGIN_MAX: Duration = Duration::from_secs(5);
 
-/// The longest message: the most changes of blocks, each with the longest target.
+/// The longest message: the maximum number of block changes, each with the longest target.
 const MESSAGE_BYTES_MAX: usize = 5 << 20;
 
-/// The longest message of a client that has not shown the token.
+/// The longest message of a client that has not presented the token.
 const UNAUTHENTICATED_BYTES_MAX: usize = 512;
 
-/// The most connections that have not shown the token. A node shows it at once: while its bytes are on their way,
-/// hundreds of unauthenticated clients would have to come.
+/// The maximum number of connections that have not presented the token. A node presents it at once: to displace it,
+/// hundreds of clients would have to connect while its bytes are in flight.
 const UNAUTHENTICATED_MAX: usize = 200;
 
 /// The answer to a node of an older version, in its own protocol, RESP.
 const TO_RESP: &[u8] =
     b"-ERR this token server is of another version; give all nodes and the token server the same version of slowlane\r\n";
 
-/// A slowlane that is the store of others. All connections share what it keeps.
+/// A slowlane that is the store of other nodes. All connections share its state.
 #[derive(Debug)]
 pub(crate) struct TokenServer {
     store: Mutex<StoreServer>,
@@ -66,7 +66,7 @@ impl TokenServer {
         }
     }
 
-    /// Talks with a node. A client that has not shown the token, if there is one, has one short message.
+    /// Talks with a node. A client that has not presented the token, if there is one, may send one short message.
     async fn talk(&self, stream: &mut WriteTimeout, guest: &mut Guest) -> Result<(), ProtocolError> {
         let login_ends = Instant::now() + LOGIN_MAX;
         let Ok(greeting) = timeout_at(login_ends, greeted(stream)).await else { return Ok(()) };
@@ -76,7 +76,7 @@ impl TokenServer {
                 stream.flush().await?;
                 drain(&mut *stream).await;
             }
-            // The node tells its operator by this one's version.
+            // The node reports this one's version to its operator.
             Ok(()) | Err(ProtocolError::Version(_)) => greet(stream).await?,
             Err(_) => {}
         }
@@ -116,7 +116,7 @@ impl TokenServer {
         }
     }
 
-    /// Answers a node. None: one of its numbers is out of all bounds.
+    /// Answers a node. None: one of its numbers is out of bounds.
     pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let response = store.exchange(due, presence, self.clock.now());

@@ -10,7 +10,7 @@ use thiserror::Error;
 /// `Display` leaves the password out.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
-    /// As it was written, with its password.
+    /// As written, with its password.
     written: String,
     /// Without its password.
     text: String,
@@ -58,7 +58,7 @@ pub(super) enum StorePlace {
     Own,
 }
 
-/// Why a text is no address of a store.
+/// The reason why a text is not the address of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(

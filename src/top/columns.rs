@@ -11,22 +11,22 @@ pub(super) struct Column<T> {
     pub(super) cell: fn(&T) -> Cell,
     /// Numbers are aligned to the right and shown whole.
     pub(super) is_number: bool,
-    /// On a narrow screen the column with the highest rank goes first. Columns of rank 0 stay.
+    /// On a narrow screen, the column with the highest rank is dropped first. Columns of rank 0 stay.
     pub(super) rank: u8,
 }
 
 /// A cell of a column.
 pub(super) struct Cell {
     pub(super) text: String,
-    /// Sorts the rows in a column of numbers. A column of words is sorted by its texts.
+    /// The number by which the rows are sorted. A column of words is sorted by its text.
     number: f64,
 }
 
-/// The least lengths of a shortened name. The next one applies once no other column can go.
+/// The minimum lengths of a shortened name. The next one applies once no other column can be dropped.
 pub(super) const NAME_CHARS: [usize; 3] = [40, 24, 10];
 
 impl<T> Column<T> {
-    /// The least width of a column, by the width of its longest text.
+    /// The minimum width of a column, by the width of its longest text.
     pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
         if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
     }
@@ -117,7 +117,7 @@ fn numbered(slo: u16, is_dry_run: bool) -> String {
     if is_dry_run { format!("{slo} dry run") } else { slo.to_string() }
 }
 
-/// What a dry run would do is in brackets.
+/// The result of a dry run is in brackets.
 fn bracketed(is_dry_run: bool, text: String) -> String {
     if is_dry_run { format!("({text})") } else { text }
 }
@@ -126,7 +126,7 @@ fn would(key: &KeyLine, text: String) -> String {
     bracketed(key.dry_run, text)
 }
 
-/// The rate that is let through, and in brackets the one that a dry run would let through.
+/// The admitted rate, and in brackets the rate that a dry run would admit.
 fn through(key: &KeyLine) -> String {
     let let_through = some(key.let_through_per_s);
     match key.would_let_through_per_s {
@@ -165,10 +165,10 @@ fn per(slo: &SloLine) -> String {
     if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
 }
 
-/// In place of the fields of the key of all requests that cannot be looked up.
-const REFUSED: &str = "refused: the website is no host, or a value is too long to search";
+/// Replaces the fields of the key of all requests that cannot be looked up.
+const REFUSED: &str = "refused: the website is not a host, or a value is too long to search";
 
-/// The fields that a key is made of, and its block.
+/// The fields of a key, and its block.
 pub(super) fn who(key: &KeyLine) -> String {
     if key.refused {
         return REFUSED.to_owned();

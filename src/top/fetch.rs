@@ -18,7 +18,7 @@ pub(super) fn status(daemon: &AdminClient, span: Duration) -> Result<Fetched, St
     Ok(Fetched { snapshot, history: daemon.history(span).unwrap_or_default() })
 }
 
-/// The reason why a key is throttled. If not all of its fields are known: its row in the table.
+/// The reason why a key is throttled. If not all of its fields are known, its row in the table.
 pub(super) fn why(daemon: &AdminClient, key: &KeyLine) -> String {
     let text = match &key.why {
         Some(query) => daemon.get(&format!("/api/why?{query}")),

@@ -1,22 +1,22 @@
-//! Fitting columns into a screen: a number is shown whole or not at all.
+//! Fits columns into a screen: a number is shown completely or not at all.
 
 use ratatui::text::{Line, Span};
 
-/// The blanks between two columns.
+/// The number of spaces between two columns.
 pub(super) const GAP: usize = 2;
 
 /// The width that a column asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// The width that shows every cell whole.
+    /// The width that shows every cell completely.
     pub(super) width: usize,
-    /// The least width. A narrower column is left out.
+    /// The minimum width. A narrower column is dropped.
     pub(super) least: usize,
-    /// The column with the highest rank goes first. Columns of rank 0 always stay.
+    /// The column with the highest rank is dropped first. Columns of rank 0 always stay.
     pub(super) rank: u8,
 }
 
-/// The width of each column. None: it is left out.
+/// The width of each column. None: it is dropped.
 ///
 /// # Errors
 /// The width of the columns that always stay, if it exceeds `width`.
@@ -75,7 +75,7 @@ fn taken(letters: impl Iterator<Item = char>, columns: usize) -> String {
 pub(super) fn packed(pieces: impl IntoIterator<Item = Span<'static>>, columns: usize) -> Line<'static> {
     let mut used = 0;
     let fits = |piece: &Span<'static>| {
-        // A line needs no blanks at its end.
+        // A line needs no trailing spaces.
         let fits = used + width(piece.content.trim_end()) <= columns;
         used += piece.width();
         fits

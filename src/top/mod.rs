@@ -40,7 +40,7 @@ use view::{Action, Tab, View};
 /// The daemon has new numbers once a second.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest wait of a signal or an answer for the screen.
+/// The longest delay until a signal or an answer is noticed.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Prints one snapshot as text; with a time span, the keys throttled in it.
@@ -77,7 +77,7 @@ pub(crate) fn watch(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Re
     let mut screen = Screen::open()?;
     while !ended.load(Relaxed) {
         screen.draw(&mut view)?;
-        // The next draw finds out a new size by itself.
+        // The next draw detects a new size by itself.
         if event::poll(LOOK)?
             && let Event::Key(key) = event::read()?
         {

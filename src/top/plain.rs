@@ -56,7 +56,7 @@ pub(super) fn since(history: &HistoryLines) -> String {
     }
 }
 
-/// The faults of the last policy, and whether it was refused for them. None: no faults.
+/// The errors of the last policy, and whether it was rejected because of them. None: no errors.
 pub(super) fn warning(snapshot: &Snapshot) -> Option<(bool, String)> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();
@@ -86,7 +86,7 @@ pub(super) fn throttled(snapshot: &Snapshot) -> String {
     if reported.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", reported.join(", ")) }
 }
 
-/// A line for each field that the policy needs, and that no request carries.
+/// A line for each field that the policy needs but no request carries.
 pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
 }

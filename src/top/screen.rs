@@ -75,7 +75,7 @@ fn head(view: &View, width: usize) -> Line<'static> {
     line
 }
 
-/// The most lines shown about a refused policy, and the most about missing fields.
+/// The maximum number of lines about a rejected policy, and about missing fields.
 const WARNING_LINES_MAX: usize = 3;
 
 fn warning(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
@@ -147,7 +147,7 @@ fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>]
     let wanted = |name_chars: usize| -> Vec<Wanted> {
         let wanted = |(place, column): (usize, &Column<T>)| {
             let longest = texts.iter().map(|row| layout::width(&row[place])).max().unwrap_or(0);
-            // The mark of the order needs room.
+            // The mark of the order needs a column.
             let width = longest.max(column.name.len() + 1);
             // The heading shows the order of the rows.
             let rank = if place == sort.column { column.rank.min(1) } else { column.rank };

@@ -1,4 +1,4 @@
-//! Takes over the terminal, and restores it on every way out.
+//! Takes over the terminal, and always restores it.
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;

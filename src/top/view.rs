@@ -6,7 +6,7 @@ use crate::observe::status::{HistoryLines, KeyLine, PastKey, SloLine, Snapshot};
 use crate::top::columns::{self, Column};
 use crate::top::fetch::Fetched;
 
-/// The most characters of a filter.
+/// The maximum number of characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
 
 /// The number of lines in a page of an explanation.
@@ -49,7 +49,7 @@ pub(super) struct List {
     pub(super) filter: String,
 }
 
-/// The effect of a key beyond the view.
+/// The effect of a key outside the view.
 #[derive(Debug, PartialEq)]
 pub(super) enum Action {
     Nothing,

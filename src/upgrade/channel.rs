@@ -1,4 +1,4 @@
-//! The socket between two processes: messages, each with a descriptor or without.
+//! The socket between two processes: messages, each with or without a descriptor.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use rustix::net::{
 use crate::store_protocol::frame;
 use crate::upgrade::message::Message;
 
-/// The longest message: what was read and written of one connection.
+/// The longest message: the buffers of one connection.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// One end of the socket.
@@ -49,7 +49,7 @@ impl Channel {
     }
 
     /// # Errors
-    /// The other process has ended, waits for too long, or sends something other than a message.
+    /// The other process has ended, takes too long, or sends something other than a message.
     pub(super) fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! The old process of an upgrade: it starts the new one and gives it everything.
+//! The old process of an upgrade: it starts the new one and hands everything over.
 
 use std::io::{self, BufWriter};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,23 +26,23 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// The longest wait for this process's own tasks to stop deciding.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest wait for the new process once this one decides nothing: requests wait meanwhile.
+/// The longest wait for the new process once this one has stopped deciding: requests wait during that time.
 const TAKE_MAX: Duration = Duration::from_secs(2);
 
-/// The most rounds of sending the keys that have changed meanwhile, before this process stops deciding.
+/// The maximum number of rounds of sending changed keys before this process stops deciding.
 const ROUNDS_MAX: usize = 5;
 
-/// So few changed keys take no more than some milliseconds.
+/// This few changed keys take no more than some milliseconds.
 const CHANGED_FEW: usize = 1_000;
 
-/// Bytes of a snapshot that are written at once.
+/// The number of bytes of a snapshot that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The parts of a daemon that it hands over.
 #[derive(Debug)]
 pub(crate) struct Handover {
     pub(crate) agent: Arc<Agent>,
-    /// Each listener with the name of its listener.
+    /// Each listener with its name.
     pub(crate) listeners: Vec<(&'static str, Arc<Listener>)>,
     pub(crate) end: Arc<Trigger>,
     pub(crate) runtime: Handle,
@@ -54,7 +54,7 @@ pub(crate) struct Successor {
     channel: Channel,
     pub(crate) process: Child,
     taken_back: Receiver<Decision>,
-    /// The time in which nobody decided.
+    /// The time in which neither process decided.
     pub(crate) paused: Duration,
 }
 
@@ -72,11 +72,11 @@ pub(crate) enum Failure {
 }
 
 impl Handover {
-    /// Starts the program and hands over to it. It waits, so it needs a thread of its own.
+    /// Starts the program and hands over to it. It blocks, so it needs its own thread.
     ///
     /// # Errors
-    /// The new process has not taken over, and is ended. This one has everything that it had, and its trigger the
-    /// connections that have stopped.
+    /// The new process has not taken over, and is terminated. This process keeps all its state, and its trigger holds
+    /// the connections that have stopped.
     pub(crate) fn hand_over(&self, program: &Program) -> Result<Successor, Failure> {
         let cannot_start = |error| Failure::Start(program.path.display().to_string(), error);
         let (ours, theirs) = UnixStream::pair().map_err(cannot_start)?;
@@ -85,7 +85,7 @@ impl Handover {
         match self.give(&channel) {
             Ok((paused, taken_back)) => Ok(Successor { channel, process, taken_back, paused }),
             Err(failure) => {
-                // It must have ended before this process goes on: two would serve the same connections.
+                // The new process must have ended before this one continues: two would serve the same connections.
                 let _ = process.kill();
                 let _ = process.wait();
                 drop(self.agent.throttle.table().tracked());
@@ -110,7 +110,7 @@ impl Handover {
         Ok((begun.elapsed(), taken_back))
     }
 
-    /// Stops all tasks from deciding, and gives the rest.
+    /// Stops all tasks from deciding, and sends the rest.
     fn stop(&self, channel: &Channel) -> Result<(), Failure> {
         if !self.runtime.block_on(self.end.hand_over(STOP_MAX)) {
             return Err(Failure::Busy);
@@ -122,7 +122,7 @@ impl Handover {
         })
     }
 
-    /// Gives the listeners, the time and the secret, and waits until the new process has read its files.
+    /// Sends the listeners, the time and the secret, and waits until the new process has read its files.
     fn introduce(&self, channel: &Channel) -> Result<(), Failure> {
         channel.wait_at_most(Some(START_MAX))?;
         match channel.receive()? {
@@ -139,14 +139,14 @@ impl Handover {
         Ok(expect(channel, |message| matches!(message, Message::Built))?)
     }
 
-    /// Sends all keys while this process continues to decide. It notes which keys it changes meanwhile.
+    /// Sends all keys while this process continues to decide. Keys that change in the meantime are recorded.
     fn give_keys(&self, channel: &Channel) -> io::Result<()> {
         let throttle = &self.agent.throttle;
         drop(throttle.table().track());
         let writer = state(channel, &Message::State)?;
         save(throttle, self.head(), None, None, writer)?;
         expect(channel, |message| matches!(message, Message::Restored))?;
-        // Each round takes less time than the one before, so fewer keys change in it.
+        // Each round takes less time than the previous one, so fewer keys change in it.
         for _ in 0..ROUNDS_MAX {
             let changed = throttle.table().track();
             let writer = state(channel, &Message::State)?;
@@ -159,7 +159,7 @@ impl Handover {
         Ok(())
     }
 
-    /// Gives what has changed since, the connections, and the answers that nginx may ask for again.
+    /// Sends the latest changes, the connections, and the answers that nginx may request again.
     fn give_rest(&self, channel: &Channel, transfers: &[Transfer]) -> io::Result<()> {
         let throttle = &self.agent.throttle;
         let writer = state(channel, &Message::Changes)?;
@@ -198,7 +198,7 @@ fn expect(channel: &Channel, is_expected: impl Fn(&Message) -> bool) -> io::Resu
 }
 
 impl Successor {
-    /// Tells the new process that systemd knows it, and from then on reports each request that is taken back. It ends
+    /// Reports to the new process that systemd knows it, and from then on each request that is taken back. It ends
     /// with the process.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;

@@ -15,12 +15,12 @@ pub(super) const VERSION: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// New: it is a slowlane that takes over.
+    /// New: this process is a slowlane that takes over.
     Hello(u32),
     /// Old, with the socket: a socket of this listener, with its address in the config.
     Listener(String, Option<Address>),
-    /// Old: its listeners are told. This is a moment of its clock, the same moment of the monotonic clock of the system,
-    /// and its secret.
+    /// Old: all listeners are sent. A moment of its clock, the same moment of the system's monotonic clock, and its
+    /// secret.
     Offer { moment: Timestamp, monotonic: Duration, key_secret: String },
     /// New: config and policy are read, and all addresses are bound.
     Built,
@@ -32,14 +32,14 @@ pub(super) enum Message {
     Changes,
     /// Old, with the socket: a connection.
     Connection(State),
-    /// Old: answers that nginx may ask for again.
+    /// Old: answers that nginx may request again.
     Answers(Vec<(Fingerprint, Answer)>),
-    /// Old: that was all. It decides nothing any more.
+    /// Old: everything is sent, and this process has stopped deciding.
     Yours,
     /// New: it has everything, and serves from now on.
     Taken,
     /// Old: systemd knows the new main process.
     Main,
-    /// Old: a client left, or its delay cannot be held.
+    /// Old: a client disconnected, or its delay cannot be held.
     TakenBack(Box<Decision>),
 }

@@ -14,7 +14,8 @@
 //!  ◀─────────────────────────────────────── Taken    serves
 //!  Main; TakenBack…, until its last hold is over ──▶
 //! ```
-//! Until `Taken` the old process can go on as if nothing had happened: it still has every socket and its whole state.
+//! Until `Taken`, the old process can continue as if nothing had happened: it still has every socket and its whole
+//! state.
 
 #![expect(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! The new process of an upgrade: it takes everything from the old one.
+//! The new process of an upgrade: it takes over everything from the old one.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -22,7 +22,7 @@ use slowlane_core::snapshot::{Parts, restore};
 /// The longest wait for the old process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes of a snapshot that are read at once.
+/// The number of bytes of a snapshot that are read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The process that hands over to this one.
@@ -38,14 +38,14 @@ impl OldProcess {
     /// The process that started this one to take over. None: this one was started by an operator.
     ///
     /// # Errors
-    /// It says nothing that makes sense.
+    /// The old process sends something unexpected.
     pub(crate) fn find() -> anyhow::Result<Option<OldProcess>> {
         if env::var_os(HANDOVER).is_none() {
             return Ok(None);
         }
         let meet = || -> anyhow::Result<OldProcess> {
             let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-            // Else the socket would stay open for as long as this process.
+            // Otherwise the socket would stay open for as long as this process.
             dup2_stdin(File::open("/dev/null")?)?;
             let channel = Channel(socket);
             channel.wait_at_most(Some(PATIENCE))?;
@@ -65,15 +65,15 @@ impl OldProcess {
                 }
             }
         };
-        let cannot = || format!("{HANDOVER} is set, but no slowlane hands over on the standard input");
+        let cannot = || format!("{HANDOVER} is set, but standard input is no handover from a slowlane");
         meet().map(Some).with_context(cannot)
     }
 
-    /// Takes the state and the connections. The old process decides nothing once this returns. It waits, so it needs a
-    /// thread of its own.
+    /// Takes the state and the connections. The old process has stopped deciding once this returns. It blocks, so it
+    /// needs its own thread.
     ///
     /// # Errors
-    /// The old process has ended or gone on alone.
+    /// The old process has ended or continues to serve.
     pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Vec<(OwnedFd, State)>> {
         self.channel.send(&Message::Built, None)?;
         while self.restore(agent)? {
@@ -101,17 +101,17 @@ impl OldProcess {
         let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
         if !keys && matches!(message, Message::Changes) {
             tracing::warn!(
-                "this slowlane has another key secret than the one before it: its entries are dropped"
+                "this slowlane and the previous one have different key secrets: its entries are dropped"
             );
         }
         agent.status.put_back(&restore(parts, keys, throttle, now)?.notes, now);
         Ok(matches!(message, Message::State))
     }
 
-    /// Tells the old process that this one serves. A thread listens to what it still says.
+    /// Reports to the old process that this one serves. A thread receives its remaining messages.
     ///
     /// # Errors
-    /// The old process has gone on alone: this one must end.
+    /// The old process continues to serve: this one must end.
     pub(crate) fn taken(self, agent: Arc<Agent>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let OldProcess { channel, .. } = self;
         let taken = Channel(channel.0.try_clone()?);
@@ -125,7 +125,7 @@ impl OldProcess {
                     _ => break,
                 }
             }
-            // The old process may have ended before it could say so.
+            // The old process may have ended before it could report this.
             main.take().into_iter().for_each(|main| main());
         };
         thread::Builder::new().name("predecessor".into()).spawn(listen)?;

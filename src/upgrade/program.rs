@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, io, path};
 
-/// Tells a process that its standard input is the socket of one that hands over to it.
+/// Marks a process whose standard input is the socket of a process that hands over to it.
 pub(super) const HANDOVER: &str = "SLOWLANE_HANDOVER";
 
 /// The path and the arguments with which this process was started. A new program at the same path is the new version.
@@ -29,11 +29,11 @@ impl Program {
         Ok(Program { path, arguments: arguments.collect() })
     }
 
-    /// Starts the program once more. `socket` becomes its standard input.
+    /// Starts the program again. `socket` becomes its standard input.
     pub(super) fn start(&self, socket: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).stdin(Stdio::from(socket)).env(HANDOVER, "1");
-        // They name this process.
+        // These variables name this process.
         for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(name);
         }

@@ -6,7 +6,7 @@
 //!                │     └───────────────────────────┤ a map has lost more than half of its lines
 //!                └ changed ─ wait for a second look ◀┘
 //! ```
-//! A writer that pauses leaves half of a file, and a truncated file is empty for a moment. Neither may go into force.
+//! A writer that pauses leaves half of a file, and a truncated file is empty for a moment. Neither may come into force.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use slowlane_core::base::Timestamp;
 /// The time without changes before an edit is read: `cp`, for example, writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The same for a file that is written in place, maybe by a loop that opens it for each line.
+/// The same for a file that is written in place, perhaps by a loop that opens it for each line.
 const SETTLE_IN_PLACE: Duration = Duration::from_secs(1);
 
 /// The same while a writer has a file open. The end of a writer closes its files.
@@ -28,7 +28,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// The longest of all waits for a writer, or for a smaller map.
 const WAIT_FOR_WRITER_MAX: Duration = Duration::from_secs(60);
 
-/// The wait before a map with less than half of its lines goes into force.
+/// The wait before a map with less than half of its lines comes into force.
 pub(super) const SECOND_LOOK: Duration = Duration::from_secs(3);
 
 /// The next step of the thread that reads policies.
@@ -36,7 +36,7 @@ pub(super) const SECOND_LOOK: Duration = Duration::from_secs(3);
 pub(super) enum Step {
     /// Nothing has changed.
     Rest,
-    /// Look again after this time, or at the next event.
+    /// Check again after this time, or at the next event.
     Wait(Duration),
     /// Read all files. `force`: even if a map has lost more than half of its lines.
     Read { force: bool },
@@ -44,13 +44,13 @@ pub(super) enum Step {
 
 #[derive(Debug)]
 pub(super) struct Debounce {
-    /// The files of the last generation that was put in force or refused.
+    /// The files of the last policy that was put in force or rejected.
     taken: Fingerprint,
     /// The last look.
     last: Fingerprint,
-    /// The edit that was not read yet.
+    /// The edit that has not been read yet.
     edit: Option<Edit>,
-    /// SIGHUP: read at the next look, whatever it finds.
+    /// SIGHUP: read at the next check, whatever it finds.
     pub(super) is_asked: bool,
 }
 
@@ -61,7 +61,7 @@ struct Edit {
     /// The last change.
     changed: Timestamp,
     is_in_place: bool,
-    /// The time of the second look, once a map turned out to be smaller.
+    /// The time of the second check, after a map turned out to be smaller.
     second_look: Option<Timestamp>,
 }
 
@@ -70,7 +70,7 @@ impl Debounce {
         Debounce { last: taken.clone(), taken, edit: None, is_asked: false }
     }
 
-    /// Takes a look. `is_open`: a writer has one of the files open.
+    /// Checks the files. `is_open`: a writer has one of the files open.
     pub(super) fn look(&mut self, now: Timestamp, found: &Fingerprint, is_open: bool) -> Step {
         if *found != self.last {
             let is_in_place = found.is_written_in_place_since(&self.last);
@@ -93,7 +93,7 @@ impl Debounce {
         self.edit = Some(Edit { since: before.since, is_in_place, ..new });
     }
 
-    /// The files of this look were read, and put in force or refused.
+    /// The files of this check were read, and put in force or rejected.
     pub(super) fn taken(&mut self, found: Fingerprint) {
         *self = Debounce::new(found);
     }

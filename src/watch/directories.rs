@@ -38,7 +38,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The system limits the number of watchers. Without one, edits are found at the next look ([`LOOK`]).
+    /// The system limits the number of watchers. Without one, edits are found at the next check ([`LOOK`]).
     ///
     /// `noticed` gets each event.
     pub(super) fn new(noticed: impl Fn(Event) + Send + 'static) -> Watch {
@@ -53,7 +53,7 @@ impl Watch {
         Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
     }
 
-    /// Watches these directories and no others. One that was replaced under the same name is watched anew.
+    /// Watches exactly these directories. One that was replaced under the same name is watched again.
     pub(super) fn look_at(&mut self, paths: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         let identify = |path: PathBuf| {
@@ -64,7 +64,7 @@ impl Watch {
         for (path, _) in self.dirs.iter().filter(|(path, dir)| dirs.get(*path) != Some(dir)) {
             let _ = watcher.unwatch(path);
         }
-        // All directories, each time: the watcher drops paths that seem renamed or removed.
+        // Renews all watches each time, because the watcher drops paths that seem to be renamed or removed.
         for path in dirs.keys() {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
                 tracing::debug!("cannot watch {}, edits take effect up to 5 s late: {error}", path.display());

@@ -1,27 +1,27 @@
-//! The metadata of single files, to notice that they have changed and are whole.
+//! The metadata of single files, to detect that they have changed and are complete.
 
 use std::path::PathBuf;
 
 use crate::watch::fingerprint::Seen;
 
-/// The most looks at files that change all the time: then they are read all the same.
+/// The maximum number of checks of files that change all the time: then they are read anyway.
 const LOOKS_MAX: u32 = 15;
 
-/// Files, as they were when they were last read.
+/// The metadata of files when they were last read.
 ///
-/// Files that belong together, like a certificate and its key, are written one after the other. They are read once two
-/// looks find the same.
+/// Files that belong together, like a certificate and its key, are written one after the other. They are read once
+/// two checks find the same metadata.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileState {
     files: Vec<PathBuf>,
     taken: Vec<Option<Seen>>,
     last: Vec<Option<Seen>>,
-    /// Looks since the files were whole.
+    /// Checks since the files were complete.
     looks: u32,
 }
 
 impl FileState {
-    /// Files that nobody has read.
+    /// Files that have not been read.
     pub(crate) fn new(files: Vec<PathBuf>) -> FileState {
         FileState { files, ..FileState::default() }
     }
@@ -33,7 +33,7 @@ impl FileState {
         state
     }
 
-    /// Takes a look. True: the files have changed and are to be read now.
+    /// Checks the files. True: they have changed and must be read now.
     pub(crate) fn has_settled(&mut self) -> bool {
         let found = self.look();
         let is_whole = found == self.last || self.looks == LOOKS_MAX;

@@ -37,7 +37,7 @@ impl Seen {
 }
 
 impl Fingerprint {
-    /// Whether a file was made, or has another size under the same inode. Its writer may not be done.
+    /// Whether a file was created, or has another size under the same inode. Its writer may not have finished.
     ///
     /// A file that was renamed into place is whole.
     pub(super) fn is_written_in_place_since(&self, before: &Fingerprint) -> bool {

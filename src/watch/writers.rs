@@ -1,4 +1,4 @@
-//! The files that a writer has open, as far as the system tells.
+//! The files that a writer has open, as far as the system reports.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use notify::event::{AccessKind, AccessMode, Event, EventKind, ModifyKind, Rename
 
 use crate::watch::fingerprint::{Fingerprint, Seen};
 
-/// Whether an event may have an effect on files. A reader that opens one has none.
+/// Whether an event may affect files. Opening a file for reading does not.
 pub(super) fn matters(event: &Event) -> bool {
     let is_close = event.kind == EventKind::Access(AccessKind::Close(AccessMode::Write));
     is_close || !event.kind.is_access() || event.need_rescan()

@@ -85,7 +85,7 @@ fn it_says_what_it_cannot_do() {
     let folder = folder();
     fs::write(folder.path().join("empty.log"), "").unwrap();
     for (args, problem) in [
-        (&["-"][..], "not all logs are files: they are read several times, so standard input will not do"),
+        (&["-"][..], "a log is not a file: logs are read several times, so standard input cannot be used"),
         (&["empty.log"], "no advice: no log has a request that could be read"),
         (
             &["--by", "api_key", "access.log"],

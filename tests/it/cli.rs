@@ -518,7 +518,7 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "website.map:2: \"*.shop.example\": str treats * as an ordinary character: ",
         "website.map:3: \"192.0.2.0/24\" is a network, ",
         "website.map:4: \"a.example#ours\": the # is part of the key: ",
-        "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a blank before the SLO instead of =",
+        "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a space before the SLO instead of =",
         "owner.map:2: \"ann\" has no value, which names SLO 0: ",
         "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
         "slo.map:3: no map names SLO 1001, so it has no effect: name it in owner.map",
@@ -564,7 +564,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
         ),
         (
             &[("slo.map", SLOS), ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"), ("owner.map", "acme 1001\n")],
-            "owner.map: source.map:2 answers for every client first, so this map is never asked",
+            "owner.map: source.map:2 answers for every client first, so this map is never used",
         ),
         (&[("slo.map", "0 rate=unlimited\n3001 burst=20 rate=10/s\n")], "slo.map:2: no map names SLO 3001"),
         (
@@ -572,7 +572,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
                 ("slo.map", "0 rate=unlimited\n2001 burst=20 rate=10/s block=1h\n"),
                 ("website.map", "a.example 2001\n"),
             ],
-            "slo.map:2: block= shuts out all clients that share a key of website",
+            "slo.map:2: block= refuses all clients that share a key of website",
         ),
     ] {
         let folder = policy(files);
@@ -741,9 +741,8 @@ fn an_error_names_what_was_probably_meant() {
         format!("{slo_map}:3: law \"token_bucket\": did you mean token-bucket?"),
     ];
     assert_eq!(ran(&["check", "--policy", dir]).problems, expected);
-    let no_directory = format!(
-        "{slo_map}/slo.map: the policy is the directory of slo.map and the other maps, and this names a file"
-    );
+    let no_directory =
+        format!("{slo_map}/slo.map: this is a file: name the directory of slo.map and the other maps");
     assert_eq!(ran(&["check", "--policy", &slo_map]).problems[0], no_directory);
 }
 
@@ -756,7 +755,7 @@ fn with_strict_a_warning_is_an_error() {
     assert_eq!((lenient.code, lenient.problems.len()), (0, 1));
     assert_eq!((strict.code, strict.out.as_str()), (1, ""));
     assert_eq!(strict.problems[0], lenient.problems[0]);
-    assert_eq!(strict.problems[1], "1 warning, which --strict takes for an error");
+    assert_eq!(strict.problems[1], "1 warning, which --strict treats as an error");
     fs::write(folder.path().join("website.map"), "shop.example 2001\n").unwrap();
     assert_eq!(ran(&["check", "--policy", dir, "--strict"]).code, 0);
 }
@@ -812,7 +811,7 @@ fn check_warns_of_limits_as_the_start_does() {
     let strict = ran(&["check", "--config", config, "--strict"]);
     assert_eq!(strict.code, 1);
     assert!(
-        strict.problems[1].contains("1 warning, which --strict takes for an error"),
+        strict.problems[1].contains("1 warning, which --strict treats as an error"),
         "{:?}",
         strict.problems
     );

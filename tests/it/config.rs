@@ -165,7 +165,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"slo.map\"\nmatch = \"str\"",
-            ":1: slo.map: another lookup or slo.map already has this file: name a file of its own",
+            ":1: slo.map: another lookup or slo.map already uses this file: name a different file",
         ),
         // No TOML at all.
         ("\n[spop\n", ":2: unclosed table, expected `]`"),

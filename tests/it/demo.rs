@@ -111,7 +111,7 @@ fn a_crawler_settles_behind_haproxy() {
 
 #[test]
 fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
-    let outcome = "without HAProxy: slowlane plays its part, and asks itself over HTTP";
+    let outcome = "without HAProxy: slowlane takes its place, and queries itself over HTTP";
     tells_its_story(&["--haproxy", "none"], outcome);
 }
 
@@ -162,12 +162,9 @@ fn what_cannot_be_demonstrated_is_told() {
     };
     assert_eq!(
         problem(&["--clients", "500"]),
-        "--clients 500 --rate 50/s: each would wait for 10 s: expected fewer clients or a higher rate, for 4 s at most"
+        "--clients 500 --rate 50/s: each would wait for 10 s: expected fewer clients or a higher rate, so that it is at most 4 s"
     );
-    assert_eq!(
-        problem(&["--rate", "1/m"]),
-        "--rate 1/m: expected 5/s to 500/s, or there is little to be seen"
-    );
-    assert_eq!(problem(&["--haproxy", "/bin/true"]), "/bin/true: is no HAProxy from 2.6 on");
-    assert_eq!(problem(&["--haproxy", "/nowhere"]), "/nowhere: is no HAProxy from 2.6 on");
+    assert_eq!(problem(&["--rate", "1/m"]), "--rate 1/m: expected 5/s to 500/s, or there is little to see");
+    assert_eq!(problem(&["--haproxy", "/bin/true"]), "/bin/true: not HAProxy 2.6 or later");
+    assert_eq!(problem(&["--haproxy", "/nowhere"]), "/nowhere: not HAProxy 2.6 or later");
 }

@@ -114,7 +114,7 @@ fn a_full_disk_is_told_once_and_everything_is_written_again_once_there_is_room()
 
     disk.give_room();
     ask(&slowlane, "192.0.2.77");
-    slowlane.process.logged("the state is written again");
+    slowlane.process.logged("the state can be written again");
     slowlane.process.logged("the decision log is written again");
     let lines = fs::read_to_string(&decisions).unwrap();
     let is_json = |line: &&str| serde_json::from_str::<serde_json::Value>(line).is_ok();
@@ -122,7 +122,7 @@ fn a_full_disk_is_told_once_and_everything_is_written_again_once_there_is_room()
     assert!(torn <= 1, "a line that was cut off spoils no other one");
     assert!(lines.lines().next_back().is_some_and(|line| is_json(&line) && line.contains("192.0.2.77")));
 
-    slowlane.killed_and_restarted().process.logged(" entries and 0 blocks of ");
+    slowlane.killed_and_restarted().process.logged(" entries and 0 blocks, ");
 }
 
 /// Standard error is a file there, so not even the log has room.
@@ -170,7 +170,7 @@ fn a_log_on_a_full_disk_tells_how_many_lines_are_missing() {
     });
     assert_eq!(outcome, metric("slowlane_log_dropped_total"));
     let log = eventually("the state is written", || {
-        Some(written()).filter(|log| log.contains("the state is written again\n"))
+        Some(written()).filter(|log| log.contains("the state can be written again\n"))
     });
     let after = &log[torn.len()..];
     assert!(after.starts_with('\n'), "the line that was cut off spoils the next one: {after}");

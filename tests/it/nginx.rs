@@ -468,9 +468,9 @@ fn any_proxy_may_ask_over_http() {
     let unknown = crate::support::client::get(slowlane.http, "/elsewhere", &[]);
     assert_eq!(unknown.status, 404);
     assert_eq!(slowlane.metric("slowlane_verdicts_total", ""), 7.0, "which is no question");
-    slowlane
-        .process
-        .logged("a proxy asks /check with a wrong query, and gets 400: \"deny=503\": expected deny=");
+    slowlane.process.logged(
+        "a proxy queries /check with an invalid query string, and gets 400: \"deny=503\": expected deny=",
+    );
 }
 
 #[test]

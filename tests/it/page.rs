@@ -531,12 +531,12 @@ fn the_key_of_refused_requests_is_not_everybody() {
     let mut page = page(&slowlane);
     page.shows(
         "#keys tbody tr:first-child",
-        "refused: the website is no host, or a value is too long to search",
+        "refused: the website is not a host, or a value is too long to search",
     );
     assert!(!page.text("#keys").contains("everybody"));
     assert_eq!(status(&slowlane)["keys"][0]["refused"], true);
     let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
-    assert!(top.contains("refused: the website is no host") && !top.contains("everybody"), "{top}");
+    assert!(top.contains("refused: the website is not a host") && !top.contains("everybody"), "{top}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn a_seed_gives_the_same_numbers_to_the_last_digit() {
 
 #[test]
 fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
-    let page = Page::read("doc/book/laws.md");
+    let page = Page::read("doc/book/laws-compared.md");
     let blocks = page.blocks("sh");
     let shown: Vec<(&str, &str)> = blocks
         .iter()
@@ -240,15 +240,15 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--clients", "0"][..], "no load: expected clients, greedy connections or an attacker"),
         (
             &["--clients", "6000", "--greedy", "6000"],
-            "12000 clients and greedy connections: expected 10000 at most",
+            "12000 clients and greedy connections: expected at most 10000",
         ),
         (
             &["--think", "1us"],
-            "a pause of 1µs: expected at least 100µs, or a refused client would ask for ever",
+            "a pause of 1µs: expected at least 100µs, or a refused client would retry forever",
         ),
         (
             &["--rate", "1/d", "--burst", "3661"],
-            "pace: burst 3661 at 1/d takes longer than 10 years to come back: expected less",
+            "pace: burst 3661 at 1/d takes longer than 10 years to refill: expected less",
         ),
         (&["--option", "window=1s"], "pace: unknown option \"window\": pace takes max_delay"),
         (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),

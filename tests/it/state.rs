@@ -68,7 +68,7 @@ fn a_restart_forgets_nothing() {
     let before = key(&slowlane);
 
     let mut slowlane = stopped_and_restarted(slowlane);
-    slowlane.process.logged(" entries and 1 blocks of ");
+    slowlane.process.logged(" entries and 1 blocks, ");
     assert_eq!(key(&slowlane), before, "the secret of the keys is the same");
     assert_eq!(passed(&slowlane, QUOTA), 0, "the quota of the day is used up");
     assert_eq!(slowlane.check("", &[("X-Slowlane-Source", "192.0.2.66")]).status, 403);
@@ -108,12 +108,12 @@ fn a_file_that_cannot_be_used_is_set_aside() {
     let last = whole.len() - 1;
     whole[last] ^= 1;
     let broken: [(&[u8], &str); 6] = [
-        (b"", "it was cut off"),
+        (b"", "it is truncated"),
         (b"an evening in the life of", "it is not a slowlane snapshot"),
         (&version, "it has the layout 99, and this slowlane reads 4"),
-        (&whole[..last], "it was cut off"),
+        (&whole[..last], "it is truncated"),
         (&whole, "it is damaged: part "),
-        (&whole[..16], "it was cut off"),
+        (&whole[..16], "it is truncated"),
     ];
     for (bytes, said) in broken {
         slowlane.kill();
@@ -171,7 +171,7 @@ fn a_disk_that_is_full_costs_one_line_and_no_verdict() {
     fs::remove_file(slowlane.own_program()).unwrap();
     slowlane.restart();
     eventually("it has read the file", || {
-        slowlane.process.log().iter().any(|line| line.contains(" entries and 0 blocks of ")).then_some(())
+        slowlane.process.log().iter().any(|line| line.contains(" entries and 0 blocks, ")).then_some(())
     });
 }
 
@@ -197,7 +197,7 @@ fn a_folder_that_is_not_there_costs_one_line() {
     assert_eq!(passed(&slowlane, QUOTA), 3, "verdicts are as ever");
     fs::create_dir(slowlane.folder().join("away")).unwrap();
     written(&slowlane);
-    assert!(slowlane.process.log().iter().any(|line| line.contains("the state is written again")));
+    assert!(slowlane.process.log().iter().any(|line| line.contains("the state can be written again")));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn only_its_owner_can_read_it() {
     assert_eq!(mode(&slowlane), 0o600);
     fs::set_permissions(file(&slowlane), fs::Permissions::from_mode(0o644)).unwrap();
     let slowlane = slowlane.killed_and_restarted();
-    assert!(slowlane.process.log().iter().any(|line| line.contains("others may read it")));
+    assert!(slowlane.process.log().iter().any(|line| line.contains("other users can read it")));
 }
 
 /// The clock of the machine is set back by an hour, or forward, while slowlane is away.

@@ -252,7 +252,7 @@ fn who_is_no_daemon_is_told_from_one() {
     let nobody = own_address().to_string();
     let outcome = ran(&["top", "--admin", &nobody]);
     assert_eq!(outcome.code, 1);
-    let remedy = "is it running there? --admin names another";
+    let remedy = "is it running there? Use --admin for another address";
     assert!(
         outcome.problems[0].starts_with(&format!("cannot ask slowlane at {nobody}: "))
             && outcome.problems[0].ends_with(remedy),

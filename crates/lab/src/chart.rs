@@ -13,10 +13,10 @@
 
 use std::fmt::Write;
 
-/// The most lines that a reader can tell apart.
+/// The maximum number of lines that a reader can distinguish.
 pub const LINES_MAX: usize = 12;
 
-/// The most points of a line. With all lines the file stays below 60 kB.
+/// The maximum number of points of a line. With all lines, the file stays below 60 kB.
 pub(crate) const POINTS_MAX: usize = 120;
 
 const WIDTH: f64 = 860.0;
@@ -38,7 +38,7 @@ const LEGEND_LINE: f64 = 20.0;
 /// The approximate width of a letter.
 const LETTER: f64 = 7.2;
 
-/// The width of `50 clients`. With less room only the number is shown.
+/// The width of `50 clients`. With less room, only the number is shown.
 const PHASE_LABEL: f64 = 80.0;
 
 /// Each colour serves two lines: one solid, one dashed.
@@ -54,7 +54,7 @@ pub(crate) struct Chart<'c> {
     pub lines: Vec<String>,
     /// The name of the dashed line.
     pub dashed: Option<String>,
-    /// The numbers of clients in equal parts of the time. Empty: there are no parts.
+    /// The numbers of clients in equal parts of the time. Empty: there is only one part.
     pub phases: &'c [u32],
     pub panels: Vec<Panel>,
     pub seconds: f64,
@@ -178,7 +178,7 @@ impl Chart<'_> {
                 match value {
                     Some(value) => {
                         let _ = write!(path, "{command}{:.1} {:.1}", self.x(seconds), y(value));
-                        // A single point is a line of length 0: only its round caps are drawn.
+                        // A single point is a line of length 0: only its round caps are visible.
                         path += if command == 'M' { "h0" } else { "" };
                         command = 'L';
                     }

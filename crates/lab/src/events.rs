@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Events by time; events of one moment in the order in which they were entered.
+/// Events by time; simultaneous events in the order in which they were entered.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
-    /// Events that were entered in order, as most are: they take no search.
+    /// Events that were entered in order, as most are: they need no search.
     in_order: VecDeque<Place>,
     /// All others.
     heap: BinaryHeap<Reverse<Place>>,
@@ -15,7 +15,7 @@ pub(crate) struct EventQueue<E> {
     entered: u64,
 }
 
-/// Time, number, and place in `events`, which need not move with every other event.
+/// Time, number, and index in `events`, which need not move with every other event.
 type Place = (u64, u64, usize);
 
 impl<E> Default for EventQueue<E> {

@@ -1,4 +1,5 @@
-//! What works on files or in virtual time: access logs, their replay and advice on limits, simulations, policy tests, spoa-check, charts.
+//! Commands that work on files or in virtual time: access logs, their replay and advice on limits, simulations,
+//! policy tests, spoa-check, charts.
 
 #![cfg_attr(
     test,

@@ -20,7 +20,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Each at the place of its number.
+    /// Each variant has the value of its number.
     const ALL: [Scope; 5] = [Scope::Proc, Scope::Sess, Scope::Txn, Scope::Req, Scope::Res];
 
     fn decode(cursor: &mut Cursor<'_>) -> Result<Scope, Error> {
@@ -35,7 +35,7 @@ impl Scope {
 /// `txn.slowlane.verdict`. The whole name may have up to 63 characters.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
-    /// All 16 bytes are copied, in one instruction; the surplus is then cut off.
+    /// All 16 bytes are copied in one instruction; the surplus is then cut off.
     opening: [u8; OPENING_BYTES],
     length: usize,
 }
@@ -62,7 +62,7 @@ impl Variable {
     }
 }
 
-/// A change of a variable of HAProxy, as the other side of an agent reads it.
+/// A change of a variable of HAProxy, as a reader of ACKs sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<'a> {
     /// The value `Null` unsets the variable.

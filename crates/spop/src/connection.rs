@@ -56,7 +56,7 @@ enum State {
 /// The next step. In any case, the caller sends the bytes in `out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Go on to the next frame.
+    /// Continue with the next frame.
     Continue,
     /// Answer with exactly one ACK, now or later.
     Notify(Notify<'a>),
@@ -71,9 +71,9 @@ pub struct Close {
     pub status: Status,
     /// The handshake failed: send `out`, and close after about a second.
     ///
-    /// While a request waits, HAProxy up to 3.0 tries again at once, thousands of times a second.
+    /// While a request waits, HAProxy up to 3.0 retries at once, thousands of times a second.
     pub late: bool,
-    /// The error of HAProxy's side. `None` if HAProxy closes, or its health check is over.
+    /// The error of HAProxy's side. `None` if HAProxy closes normally, or its health check is over.
     pub error: Option<Error>,
 }
 
@@ -94,7 +94,7 @@ impl Connection {
         Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None }
     }
 
-    /// A connection after its handshake, with what was agreed.
+    /// A connection after its handshake, with the agreed values.
     pub fn established(frame_bytes_max: u32, engine_id: Option<Box<str>>) -> Connection {
         let greeting = Some(Greeting { engine_id, healthcheck: false });
         Connection { state: State::Established, frame_bytes_max, greeting }
@@ -140,13 +140,13 @@ impl Connection {
         match (self.state, frame.head.kind) {
             (_, Kind::HAPROXY_DISCONNECT) => self.goodbye(frame, out),
 
-            // A side that has sent its DISCONNECT ignores all frames but that of the other side (3.2.8).
+            // A side that has sent its DISCONNECT ignores all frames except the other side's DISCONNECT (3.2.8).
             (State::Closing, _) => Ok(Step::Continue),
 
             // Only agents send these (3.2.2).
             (_, Kind::AGENT_HELLO | Kind::AGENT_DISCONNECT | Kind::ACK) => Err(Error::AgentFrame),
 
-            // There is one HELLO, the first frame (3.2.4).
+            // There is only one HELLO, the first frame (3.2.4).
             (State::AwaitingHello, Kind::HAPROXY_HELLO) => self.greet(frame, out),
             (State::AwaitingHello, Kind::NOTIFY | Kind::UNSET) => Err(Error::BeforeHello),
             (State::Established, Kind::HAPROXY_HELLO) => Err(Error::SecondHello),

@@ -27,7 +27,7 @@ impl<'a> Frame<'a> {
     /// The first frame of `bytes`, and its length in bytes with the length field; `None` if it is incomplete.
     ///
     /// A length over `frame_bytes_max`, or shorter than a head, is an error as soon as it is known. The caller never
-    /// has to store a frame that is too big.
+    /// has to store a frame that is too large.
     ///
     /// ```
     /// use spop::{Frame, Kind};
@@ -73,7 +73,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The name of another protocol that begins with these bytes, for a better error. As a length they are too big anyway.
+/// The name of another protocol that begins with these bytes, for a better error. As a length, they are too large
+/// anyway.
 fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     match first {
         b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {

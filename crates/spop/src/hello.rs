@@ -146,7 +146,7 @@ fn announces_2_0(versions: &[u8]) -> bool {
     })
 }
 
-/// Accepts any integer type. A number over 32 bits becomes the largest one.
+/// Accepts any integer type. A number over 32 bits becomes the largest 32-bit number.
 fn frame_bytes_max(value: Option<Data<'_>>) -> Result<u32, Error> {
     let bytes = value.ok_or(Error::NoFrameSize)?.to_i64().ok_or(Error::BadFrameSize)?;
     match u32::try_from(bytes.min(u32::MAX.into())) {

@@ -1,4 +1,4 @@
-//! NOTIFY, the question of HAProxy: messages with named arguments (SPOE.txt 3.2.6).
+//! NOTIFY, HAProxy's query: messages with named arguments (SPOE.txt 3.2.6).
 //!
 //! ```text
 //!  payload:   message …
@@ -10,7 +10,7 @@ use std::iter;
 
 use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, pair, string};
 
-/// A question of HAProxy. It needs exactly one ACK with the same stream-id and frame-id.
+/// A query from HAProxy. It needs exactly one ACK with the same stream-id and frame-id.
 ///
 /// ```
 /// use spop::{Data, Error, Frame, Notify};

@@ -1,4 +1,4 @@
-//! Strings with their length in front: `STRING: <LENGTH:varint><BYTES>` (SPOE.txt 3.1).
+//! Length-prefixed strings: `STRING: <LENGTH:varint><BYTES>` (SPOE.txt 3.1).
 
 use crate::{Cursor, ReadError, varint};
 
@@ -8,7 +8,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads a string. It may hold any bytes, and may be empty.
+/// Reads a string. It may contain any bytes, and may be empty.
 #[inline]
 pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ReadError> {
     let length = cursor.varint()?;

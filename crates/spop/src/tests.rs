@@ -11,7 +11,7 @@ const FRAME_BYTES_MAX: u32 = 16_380;
 
 const ARGUMENTS: Variable = Variable::new(Scope::Txn, b"arguments");
 
-/// The messages that an agent received and sent, and how it ended.
+/// The messages that an agent received and sent, and how the conversation ended.
 #[derive(Debug, Default, PartialEq)]
 struct Transcript {
     /// Stream-id, and number of arguments, of each NOTIFY.
@@ -128,7 +128,7 @@ proptest! {
         prop_assert!(transcript.received.len() <= bytes.len() / 11);
     }
 
-    /// Frames of any kind with any payload: more of them are valid than of random bytes.
+    /// Frames of any kind with any payload: more of them are valid than among random bytes.
     #[test]
     fn any_frames_come_to_an_end(
         frames in prop::collection::vec((0_u8..5, 0_u32..4, prop::collection::vec(any::<u8>(), 0..40)), 0..20),

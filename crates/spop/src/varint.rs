@@ -13,7 +13,7 @@
 
 use crate::ReadError;
 
-/// The most bytes that a `u64` takes.
+/// The maximum number of bytes of a `u64`.
 pub const BYTES_MAX: usize = 10;
 
 /// Numbers below this are a single byte.

@@ -1,4 +1,4 @@
-//! The file of the decision log. After a rotation, which renames it, a new one is begun.
+//! The file of the decision log. After a rotation, which renames it, a new one is created.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -24,7 +24,7 @@ use line::write_line;
 pub(crate) use settings::{Place, Sample, Settings};
 use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
 
-/// The most queued lines, about 300 bytes each.
+/// The maximum number of queued lines, about 300 bytes each.
 const LINES_MAX: usize = 4096;
 
 /// Handle used by request threads.
@@ -96,7 +96,7 @@ impl DecisionLog {
     }
 }
 
-/// Starts the thread that writes the lines to `out`. The log reports when lines are lost, and when that has ended.
+/// Starts the thread that writes the lines to `out`. The log reports when lines are lost, and when they no longer are.
 fn queue(
     out: impl Write + Send + 'static,
     metrics: &DecisionLogMetrics,

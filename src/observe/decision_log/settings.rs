@@ -9,7 +9,7 @@ use slowlane_core::base::Kind;
 pub(crate) struct Settings {
     pub place: Place,
     pub sample: Sample,
-    /// The most lines per second.
+    /// The maximum number of lines per second.
     pub per_second: u32,
     pub kinds: Vec<Kind>,
 }

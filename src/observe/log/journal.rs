@@ -12,7 +12,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Whether a file is the stream that `JOURNAL_STREAM` names as `device:inode`.
 ///
-/// systemd sets the variable. A process of the service may still have its standard error elsewhere.
+/// systemd sets the variable. A process of the service may still have another standard error.
 pub(super) fn is_journal(file: &impl AsFd, stream: Option<&str>) -> bool {
     let found = file.as_fd().try_clone_to_owned().map(|fd: OwnedFd| File::from(fd).metadata());
     let Ok(Ok(found)) = found else { return false };
@@ -37,7 +37,7 @@ where
         let mut text = String::new();
         self.0.format_event(context, Writer::new(&mut text), event)?;
         let priority = priority(*event.metadata().level());
-        // Each line is a message of its own to the journal.
+        // The journal treats each line as a separate message.
         text.lines().try_for_each(|line| writeln!(writer, "<{priority}>{line}"))
     }
 }

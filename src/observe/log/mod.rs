@@ -77,7 +77,7 @@ struct Started {
     queue: LineQueue,
 }
 
-/// The most queued lines, about 150 bytes each.
+/// The maximum number of queued lines, about 150 bytes each.
 const LINES_MAX: usize = 1024;
 
 /// The lines that were dropped because standard error was not read fast enough.
@@ -125,7 +125,7 @@ fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Filtered> + Send + S
     }
 }
 
-/// Standard error without the lock of the standard library, which a write that hangs would hold.
+/// Standard error without the lock of the standard library, which a blocked write would hold.
 fn standard_error() -> Box<dyn Write + Send> {
     match stderr().as_fd().try_clone_to_owned() {
         Ok(fd) => Box::new(File::from(fd)),
@@ -140,7 +140,7 @@ fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQ
     LineQueue::start("log", LINES_MAX, dropped, move |lines| {
         let is_written = output.write(lines).is_ok();
         let dropped = all.get();
-        // A line that is lost itself comes again.
+        // A line that is lost itself is logged again.
         if is_written && dropped > reported && output.write(&line_about(dropped - reported)).is_ok() {
             reported = dropped;
         }
@@ -148,7 +148,7 @@ fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQ
 }
 
 thread_local! {
-    /// The line of the thread that writes: it does not pass through the queue.
+    /// Logs from the writer thread itself, past the queue.
     static OWN: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -158,7 +158,7 @@ fn line_about(dropped: u64) -> Vec<u8> {
     OWN.take().unwrap_or_default()
 }
 
-/// Takes one line with each call.
+/// Writes one line per call.
 struct Lines(LineQueue);
 
 impl Write for Lines {

@@ -1,4 +1,4 @@
-//! Panics as lines of the log: the hook of the standard library would write to standard error itself, and wait.
+//! Panics as lines of the log: the hook of the standard library would write to standard error itself, and block.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

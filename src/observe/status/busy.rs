@@ -1,4 +1,4 @@
-//! Request rates of the noted keys over the last seconds: requested and let through.
+//! Request rates of the noted keys over the last seconds: requested and admitted.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -28,7 +28,7 @@ impl Busy {
         }
     }
 
-    /// Requests per second, requested and let through, over the last `over` or the known part of it.
+    /// Requests per second, requested and admitted, over the last `over` or the known part of it.
     ///
     /// `None` if less than a second is known.
     pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {
@@ -43,7 +43,7 @@ impl Busy {
 /// The tolerance for late ticks.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The rates of one key as totals, requested and let through.
+/// The totals of one key, requested and admitted, from which its rates follow.
 #[derive(Debug)]
 struct Meters {
     last: [FreqCtr; 2],

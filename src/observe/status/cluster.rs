@@ -11,18 +11,18 @@ use slowlane_core::cluster::Member;
 pub struct ClusterLine {
     /// The store's address, without its password.
     pub store: String,
-    /// The run of this node.
+    /// The id of this node's process.
     pub run: String,
     /// Why the store does not answer; none while it does.
     pub silent: Option<String>,
     /// How long the store has been silent, or has been answering, in seconds.
     pub since_s: u64,
     pub round_trip_ms: f64,
-    /// Keys shared now, and requests that the store does not know of yet.
+    /// Keys shared now, and requests not yet reported to the store.
     pub keys: usize,
     #[serde(rename = "owed")]
     pub debt: f64,
-    /// All nodes, this one among them.
+    /// All nodes, including this one.
     pub nodes: Vec<Member>,
 }
 

@@ -17,7 +17,7 @@ const TICKS: u32 = 30;
 
 type Registers = [AtomicU8; REGISTERS];
 
-/// The keys of the last half-minute, and of the one before.
+/// The keys of the last half-minute, and of the previous one.
 #[derive(Debug)]
 pub(super) struct Distinct {
     now: Registers,
@@ -33,7 +33,7 @@ impl Default for Distinct {
 }
 
 impl Distinct {
-    /// Notes a key. Mostly that is a read: a register changes when a rarer key comes.
+    /// Notes a key. Usually that is only a read: a register changes when a rarer key arrives.
     #[inline]
     pub(super) fn note(&self, key: Key) {
         let register = &self.now[key.bits() as usize % REGISTERS];

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::shown;
 
-/// The most engines listed one by one. Later ones are counted together.
+/// The maximum number of engines listed individually. Later ones are counted together.
 const ENGINES_MAX: usize = 64;
 
-/// The most characters of an id that are kept. HAProxy's ids have 36.
+/// The maximum number of characters of an id that are kept. HAProxy's ids have 36.
 const ID_CHARS_MAX: usize = 64;
 
 /// The name of an engine without an id, as in old versions.

@@ -7,7 +7,7 @@ use thiserror::Error;
 use slowlane_core::base::Timestamp;
 use slowlane_core::table::{Entry, FreqCtr};
 
-/// The most conditions, the same as HAProxy's.
+/// The maximum number of conditions, as in HAProxy.
 pub const FILTER_MAX: usize = 4;
 
 /// A column with a name.

@@ -41,7 +41,7 @@ pub struct Ranked {
     pub hitter: Hitter,
 }
 
-/// The sketch: its places, all made room for at the start.
+/// The sketch: its places, allocated at the start.
 #[derive(Debug)]
 pub(super) struct HeavyHitters(Vec<Place>);
 

@@ -8,10 +8,10 @@ use crate::observe::status::FieldLine;
 use slowlane_core::base::{Network, Value, in_one_form, query, shown};
 use slowlane_core::policy::Fact;
 
-/// The most bytes kept of a request: enough for a source, two websites and some more.
+/// The maximum number of bytes kept of a request: enough for a source, two websites and some more.
 const LABEL_BYTES_MAX: usize = 320;
 
-/// The most bytes kept of a name and of a value. Longer ones are cut.
+/// The maximum number of bytes kept of a name and of a value. Longer ones are cut.
 const NAME_BYTES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 128;
 
@@ -111,7 +111,7 @@ fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -
 }
 
 impl Kept<'_> {
-    /// The value in a form that is safe to show, with invisible and control characters escaped.
+    /// The value in a form that is safe to display, with invisible and control characters escaped.
     ///
     /// An address becomes a network if the key has only its network.
     pub fn shown(&self) -> String {

@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 use slowlane_core::base::shown;
 use slowlane_core::policy::Policy;
 
-/// A field is called missing after this many requests without it. Then a field that one request in a hundred carries
-/// is seen with a probability of 99 %.
+/// A field is reported as missing after this many requests without it. A field that one request in a hundred carries
+/// is seen by then with a probability of 99 %.
 pub const REQUESTS_MIN: u64 = 500;
 
-/// The look for missing fields, once a second and off the path of a request.
+/// The check for missing fields, once a second and outside the request path.
 #[derive(Debug, Default)]
 pub struct Missing(Mutex<Look>);
 
 #[derive(Debug, Default)]
 struct Look {
-    /// The policy that was looked at. The reference keeps its address from being used again.
+    /// The policy that was checked. The reference keeps its address from being reused.
     policy: Weak<Policy>,
-    /// All requests at the first look at this policy.
+    /// All requests at the first check of this policy.
     before: u64,
     /// Requests that this policy has decided.
     requests: u64,
-    /// The missing fields that the log has.
+    /// The missing fields that were logged.
     reported: BTreeSet<String>,
 }
 
@@ -41,8 +41,8 @@ pub struct MissingLine {
 }
 
 impl Missing {
-    /// Looks at the policy in force, and gives the missing fields that were not given before, for the log. `total` is
-    /// the number of all requests so far. Call it once a second.
+    /// Checks the policy in force, and returns the missing fields that were not returned before, for the log. `total`
+    /// is the number of all requests so far. Call it once a second.
     pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> Vec<MissingLine> {
         let mut look = self.0.lock();
         if !look.is_at(policy) {

@@ -11,7 +11,7 @@
 //!
 //!  once a second, Throttled ─▶ History ─▶ /api/history, and the snapshot on disk
 //! ```
-//! Requests that pass, also under dry runs, have no cost here. Readers never make a request wait.
+//! Requests that pass, even under dry runs, have no cost here. Readers never make a request wait.
 
 mod busy;
 mod cluster;

@@ -37,7 +37,7 @@ pub struct PeerConnection {
     pub is_dialled: bool,
     /// Whether it has sent all its entries.
     pub is_synced: bool,
-    /// Counts that came from it, and limits that were sent to it.
+    /// Counts received from it, and limits pushed to it.
     pub updates: u64,
     pub pushes: u64,
     /// Limits that it has not acknowledged.
@@ -53,11 +53,11 @@ pub struct PeersSeen {
     pub by_key: HashMap<Key, usize>,
 }
 
-/// The numbers of the proxies that enforce limits locally.
+/// Counters of the proxies that enforce limits locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeersUse {
     pub connected: usize,
-    /// Those that have been connected, and are not.
+    /// Those that were connected before, but are not now.
     pub lost: usize,
     pub keys: usize,
     /// Limits that they have not acknowledged.
@@ -77,7 +77,7 @@ impl PeersUse {
     }
 }
 
-/// What a proxy has counted under a key, and what was pushed to it.
+/// A proxy's counts for a key, and the limit pushed to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerCount {
     pub peer: String,
@@ -85,7 +85,7 @@ pub struct PeerCount {
     pub key: String,
     pub admitted: u32,
     pub denied: u32,
-    /// Milliseconds since it counted last.
+    /// Milliseconds since its last count.
     pub seen_ms: u64,
     /// The columns of its table of limits: slot, tau, the most, X. None: no limit was pushed.
     #[serde(rename = "taught")]
@@ -93,7 +93,7 @@ pub struct PeerCount {
     /// In words.
     #[serde(rename = "lesson")]
     pub update: String,
-    /// Milliseconds since that was pushed.
+    /// Milliseconds since the push.
     #[serde(rename = "taught_ms")]
     pub pushed_ms: Option<u64>,
 }

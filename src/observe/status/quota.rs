@@ -1,4 +1,4 @@
-//! What a client has used of its quotas.
+//! The part of its quotas that a client has used.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub struct QuotaLine {
     /// None: the SLO has no quota, but a rate.
     pub used: Option<u32>,
     pub left: Option<u32>,
-    /// When nothing counts any longer, in UTC. None: nothing counts now.
+    /// When the used requests no longer count, in UTC. None: nothing counts now.
     pub resets_at: Option<String>,
     /// Seconds until then.
     pub resets_in: Option<u64>,

@@ -1,4 +1,4 @@
-//! The last reloads of the policy, with the problems of refused ones.
+//! The last reloads of the policy, with the errors of rejected ones.
 
 use std::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::{Timestamp, shown};
 
-/// The most reloads kept.
+/// The maximum number of reloads kept.
 const RELOADS_MAX: usize = 10;
 
-/// The most problems kept per reload.
+/// The maximum number of errors kept per reload.
 const ERRORS_MAX: usize = 8;
 
-/// The most characters kept per problem.
+/// The maximum number of characters kept per error.
 const ERROR_CHARS_MAX: usize = 300;
 
 /// A reload of the policy, successful or refused.
@@ -29,7 +29,7 @@ pub struct ReloadLine {
     pub problems_total: usize,
 }
 
-/// The last reloads, and what stands until the process ends.
+/// The last reloads, and facts that stay until the process ends.
 #[derive(Debug, Default)]
 pub struct Reloads {
     list: Mutex<VecDeque<ReloadLine>>,
@@ -50,7 +50,7 @@ impl Reloads {
         self.done(at, summary, "");
     }
 
-    /// What is reported of an edited config file.
+    /// The report about an edited config file.
     pub fn edited(&self) -> Option<String> {
         self.edited.lock().clone()
     }

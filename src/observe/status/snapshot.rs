@@ -16,10 +16,10 @@ use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
 
-/// The most throttled keys listed, and the most keys of dry runs.
+/// The maximum number of throttled keys listed, and of keys of dry runs.
 const KEYS_MAX: usize = 100;
 
-/// The most SLOs listed. If there are more, the busiest are listed.
+/// The maximum number of SLOs listed. If there are more, the busiest are listed.
 const SLOS_MAX: usize = 200;
 
 /// The sources of a snapshot beside the status itself.
@@ -31,7 +31,7 @@ pub struct Sources<'s> {
     pub holds_max: usize,
     pub uptime: Duration,
     pub now: Timestamp,
-    /// Asked once for a snapshot.
+    /// Requested once for a snapshot.
     pub peers: &'s dyn Fn() -> PeersSeen,
 }
 
@@ -51,7 +51,7 @@ pub struct Snapshot {
     pub minutes: Minutes,
     pub table: TableUse,
     pub blocks: BlockUsage,
-    /// None: this slowlane is alone.
+    /// None: this slowlane is not in a cluster.
     pub cluster: Option<ClusterUse>,
     /// None: no proxy enforces limits locally.
     pub peers: Option<PeersUse>,
@@ -151,9 +151,9 @@ pub struct SloLine {
     pub rates: [f64; 3],
     /// The verdicts that it would have given, if it is a dry run.
     pub shadow: [f64; 3],
-    /// Requests per second of its busiest known key that are let through, as a mean of the last seconds.
+    /// Admitted requests per second of its busiest known key, as a mean of the last seconds.
     ///
-    /// Of an SLO with a single key these are all requests.
+    /// If an SLO has a single key, these are all of its requests.
     pub busiest_per_s: Option<f64>,
     /// The most requests in flight of one key, if its law counts them.
     pub in_flight: Option<f64>,
@@ -164,7 +164,7 @@ pub struct SloLine {
     pub keys_are_more: bool,
 }
 
-/// A throttled key. For a dry run, its numbers are those that it would have, except for the requests let through.
+/// A throttled key. For a dry run, its numbers are those that it would have, except for the admitted requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyLine {
     pub key: String,
@@ -175,8 +175,8 @@ pub struct KeyLine {
     pub line: Option<String>,
     /// The key passes, but a dry run would throttle it.
     pub dry_run: bool,
-    /// The key of all requests that cannot be looked up: their website is no host, or a value is too long to be
-    /// searched.
+    /// The key of all requests that cannot be looked up: their website is not a host, or a value is too long to
+    /// search.
     pub refused: bool,
     /// The block that refuses it.
     pub blocked: Option<BlockedKey>,
@@ -199,9 +199,9 @@ pub struct KeyLine {
     ///
     /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
-    /// A dry run lets all of its requests through. Another SLO of such a request may still throttle it.
+    /// A dry run admits all of its requests. Another SLO of such a request may still throttle it.
     pub let_through_per_s: Option<f64>,
-    /// The rate that a dry run would let through.
+    /// The rate that a dry run would admit.
     pub would_let_through_per_s: Option<f64>,
     pub clients: Option<f64>,
 }
@@ -324,7 +324,7 @@ impl BlockedKey {
 }
 
 fn slos(policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
-    // Lines are made only for the listed SLOs: there may be thousands.
+    // Only listed SLOs get a line: there may be thousands.
     let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
     if listed.len() > SLOS_MAX {
@@ -417,7 +417,7 @@ fn key(
     }
 }
 
-/// A dry run lets everything through. Its row counts the requests that it would let through.
+/// A dry run admits everything. Its row counts the requests that it would admit.
 fn of_dry_run(line: KeyLine) -> KeyLine {
     KeyLine {
         dry_run: true,
@@ -439,7 +439,7 @@ fn fine(rate: f64) -> f64 {
     (rate * 1e6).round() / 1e6
 }
 
-/// Rounds to a hundredth, the precision that is shown.
+/// Rounds to a hundredth, the displayed precision.
 fn round(rate: f64) -> f64 {
     (rate * 100.0).round() / 100.0
 }

@@ -22,7 +22,7 @@ pub struct Status {
     pub engines: Arc<Engines>,
     pub reloads: Reloads,
     pub missing: Missing,
-    /// None: this slowlane is alone. The task that talks to the store writes it.
+    /// None: this slowlane is not in a cluster. The task that talks to the store writes it.
     pub cluster: Mutex<Option<ClusterLine>>,
     pub(super) seconds: Mutex<Seconds>,
     history: Mutex<History>,

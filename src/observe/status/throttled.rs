@@ -13,7 +13,7 @@ use slowlane_core::base::{Blocked, Decision, Judged, Key, SloId, Timestamp, Verd
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
 
-/// The most notes per second, about 0.1 % of a core. Of more requests, a sample is noted.
+/// The maximum number of notes per second, about 0.1 % of a core. If there are more requests, a sample is noted.
 const NOTES_PER_S_MAX: f64 = 10_000.0;
 
 /// The half-life of a note, in seconds.
@@ -112,7 +112,7 @@ fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
 
-/// A number of keys. If they are too many to be listed, it is an estimate to 3 % of those in the last minute.
+/// A number of keys. If there are too many to list, it is an estimate, to 3 %, of those in the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCount {
     pub number: u64,

@@ -17,7 +17,7 @@ use slowlane_core::throttle::{Throttle, View};
 
 /// The decision that [`Throttle::decide`] would make on a request, with its reasons. It changes no counter.
 ///
-/// All text from clients is made safe to show.
+/// All text from clients is made safe to display.
 #[derive(Clone, Debug, Serialize)]
 pub struct Why {
     pub fields: Vec<Named>,
@@ -72,7 +72,7 @@ pub struct RefusingSlo {
     pub also_of: Option<u16>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// Sixteen hex digits. None: they differ from start to start.
+    /// Sixteen hex digits. None: the key differs at each start.
     pub key: Option<String>,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
@@ -82,7 +82,7 @@ pub struct RefusingSlo {
     /// The formula of its assured rate, if it has one and an SLO is above it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assured: Option<String>,
-    /// Its assured rate carries the request past the SLOs above.
+    /// By its assured rate, the request bypasses the SLOs above.
     pub carries: bool,
     /// The SLO whose assured rate overrules this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub struct RefusingSlo {
 }
 
 impl Why {
-    /// Explains a request. Jitter is left out.
+    /// Explains a request, without jitter.
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
@@ -124,7 +124,7 @@ fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
 }
 
 impl Why {
-    /// Leaves out the keys. They hold for one start only, unless the config names their secret.
+    /// Drops the keys. They apply to one start only, unless the config names their secret.
     pub fn leave_out_keys(&mut self) {
         self.slos.iter_mut().for_each(|slo| slo.key = None);
     }
@@ -178,7 +178,7 @@ impl RefusingSlo {
     fn of(policy: &Policy, explained: &Explained<'_>, view: &View, decision: &Decision) -> RefusingSlo {
         let slo = explained.case.slo;
         let guarantee = decision.judged().iter().find(|judged| judged.assurance.carries);
-        // An SLO that a first stage leaves out has no part in the decision.
+        // An SLO that a first stage excludes has no part in the decision.
         let own = |judged: &&Judged| (judged.slo, judged.key) == (slo.id, explained.case.key);
         let own = decision.judged().iter().find(own);
         let Assurance { carries, is_carried } = own.map(|judged| judged.assurance).unwrap_or_default();

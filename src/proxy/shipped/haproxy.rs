@@ -52,7 +52,7 @@ impl Version {
     /// The first version with `tune.stick-counters`.
     const WITH_COUNTERS: Version = Version { major: 2, minor: 8 };
 
-    /// Whether a hold may outlive its agent there: 2.6.12 loses the timeout of the second SPOE engine. Lua is better.
+    /// Whether a hold may outlive its agent: 2.6.12 loses the timeout of the second SPOE engine. Lua is then better.
     pub fn loses_holds(self) -> bool {
         self == Version::OLDEST
     }
@@ -104,7 +104,7 @@ impl Delivery {
     }
 }
 
-/// The configuration cannot be printed.
+/// The reason why the configuration cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unprintable {
     #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
@@ -128,7 +128,7 @@ pub struct Places<'a> {
     pub app: &'a str,
     /// The folder of HAProxy's files.
     pub folder: &'a str,
-    /// How to speak TLS with slowlane. None: not at all.
+    /// The TLS settings for slowlane. None: no TLS.
     pub tls: Option<Tls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
@@ -165,7 +165,7 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// ```
 ///
 /// # Errors
-/// This version cannot deliver delays this way, or a word cannot be written into its files.
+/// This version does not support the delivery, or a word cannot be written into its files.
 pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));
@@ -187,7 +187,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let app = in_its_words(places.app)?;
     let ssl = places.tls.map_or(Ok(String::new()), ssl)?;
     let checked = format!("{agent}{ssl} check");
-    // A line `peer` takes no words of TLS.
+    // A `peer` line accepts no TLS options.
     let line = if ssl.is_empty() { "peer" } else { "server" };
     let peer_line = format!("    {line} slowlane {peer}{ssl}\n");
     let places = [
@@ -238,7 +238,7 @@ const COUNTERS: &str = "    # One for each key of a request.\n    tune.stick-cou
 /// The line of slowlane among the peers.
 const PEER_LINE: &str = "    peer slowlane 127.0.0.1:9003\n";
 
-/// The words of a server that speaks TLS.
+/// The options of a server that uses TLS.
 fn ssl(tls: Tls<'_>) -> Result<String, WordError> {
     let own = if tls.has_certificate { " crt /etc/slowlane/tls/haproxy.pem" } else { "" };
     let name = word(tls.name)?;
@@ -263,7 +263,7 @@ pub fn maps() -> Vec<File> {
 const RATELIMIT_COMMENT: &str = "# http-after-response add-header RateLimit";
 const RATELIMIT: &str = "http-after-response add-header RateLimit";
 
-/// The last of the rules that refuse what could be read in two ways.
+/// The last of the rules that refuse ambiguous requests.
 const LAST_GUARD: &str =
     "    http-request deny deny_status 400 if !slowlane_has_host !{ url_beg / } !{ url * }\n";
 
@@ -291,7 +291,7 @@ const PROCESSING: &str = "timeout processing 21s";
 const IDLE: &str = "timeout idle       2m";
 const SERVER: &str = "timeout server  3m";
 
-/// The lines of the timeouts: a second more than the hold for the answer; a silent connection must last longer still.
+/// The lines of the timeouts: for the answer, a second more than the hold; for a silent connection, even longer.
 fn timeouts(hold_max: Duration) -> [String; 3] {
     const MINUTE: Duration = Duration::from_secs(60);
     [
@@ -304,7 +304,7 @@ fn timeouts(hold_max: Duration) -> [String; 3] {
 /// The first words of the lines in the section `global` that slowlane needs.
 const GLOBAL: [&str; 5] = ["localpeer ", "tune.", ".if ", ".endif", "lua-load-per-thread "];
 
-/// What the operator's own limits must allow.
+/// The limits that the operator must raise.
 const ROOM: &str = "# Leave room for slowlane's connections: the frontends together take three eighths of the global maxconn at most.\n";
 
 /// The lines of a configuration that belong in the operator's own, by their section.

@@ -21,7 +21,7 @@ pub struct Places<'a> {
     pub listen: &'a str,
     /// The address of the application.
     pub app: &'a str,
-    /// How to speak TLS with slowlane. None: not at all.
+    /// The TLS settings for slowlane. None: no TLS.
     pub tls: Option<Tls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
@@ -92,7 +92,7 @@ pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
     Ok(FILES.iter().map(|&(name, text)| File { name, text: fill(text, &filled) }).collect())
 }
 
-/// Replacements that enable quotas for clients: commented lines, and the query that asks for the quota.
+/// Replacements that enable quotas for clients: commented lines, and the parameter that requests the quota.
 const RATELIMIT: [(&str, &str); 3] = [
     ("# auth_request_set $slowlane_ratelimit", "auth_request_set $slowlane_ratelimit"),
     ("# auth_request_set $slowlane_policy", "auth_request_set $slowlane_policy"),
@@ -108,7 +108,7 @@ const SSL: [(&str, &str); 3] = [
     ("# proxy_ssl_trusted", "proxy_ssl_trusted"),
 ];
 
-/// A replacement that lets nginx show its own certificate.
+/// A replacement that makes nginx present its own certificate.
 const SSL_OWN: (&str, &str) = ("# proxy_ssl_certificate", "proxy_ssl_certificate");
 
 const ASKS: &str = "/check?max_delay=11s;";
@@ -120,7 +120,7 @@ const UNFIT: &str = "map \"$slowlane_odd|$slowlane_owner\" $slowlane_unfit {";
 /// A field that only this policy uses, and its variable. None: no header can have its name.
 type Own<'f> = (&'f str, Option<String>);
 
-/// The fields that have a variable, each with it.
+/// The fields that have a variable, each with its variable.
 fn variables<'o>(own: &'o [Own<'_>]) -> impl Iterator<Item = (&'o str, &'o str)> {
     own.iter().filter_map(|(name, variable)| Some((*name, variable.as_deref()?)))
 }
@@ -138,7 +138,7 @@ fn unfit(own: &[Own<'_>], has_method: bool) -> String {
 
 const METHOD_MAP: &str = "    default $request_method;\n}\n";
 
-/// The end of the map of the method, and the maps of what the policy uses beside it.
+/// The end of the map of the method, and the maps of the other fields of the policy.
 fn maps(own: &[Own<'_>], has_method: bool) -> String {
     let mut maps = METHOD_MAP.to_owned();
     if has_method {
@@ -190,7 +190,7 @@ map $uri $slowlane_path {
 
 const ATTACH: &str = "auth_request     /slowlane-check;\n";
 
-/// The line that attaches slowlane, with the one that fixes the path above it.
+/// The line that attaches slowlane, preceded by the one that sets the path.
 fn attach(own: &[Own<'_>]) -> String {
     let fixed = if uses(own, PATH) { "set $slowlane_fixed $slowlane_path;\n" } else { "" };
     format!("{fixed}{ATTACH}")
@@ -198,7 +198,7 @@ fn attach(own: &[Own<'_>]) -> String {
 
 const HOST: &str = "            proxy_set_header Host              $http_host;\n";
 
-/// The headers that the application gets: of one that is sent twice, only the value that slowlane counts.
+/// The headers for the application: if a client sends one twice, it gets only the value that slowlane counts.
 fn passed(own: &[Own<'_>]) -> String {
     let headers =
         variables(own).filter_map(|(_, variable)| Some((variable.strip_prefix("$http_")?, variable)));

@@ -1,4 +1,4 @@
-//! The rules and tables by which HAProxy enforces the limits of some keys itself, as slowlane pushes them.
+//! The rules and tables by which HAProxy enforces pushed limits itself.
 //!
 //! ```text
 //! slowlane_pace.., a table of HAProxy's own    gpt(0) the clock of a key; gpc(0) admitted, gpc(1) refused requests
@@ -24,14 +24,14 @@ use slowlane_core::base::shown;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced {
-    /// In the order of the lookup. None for the one bucket of all requests.
+    /// In the order of the lookup. None for the single bucket of all requests.
     pub fields: Vec<String>,
     /// The leading bits of a source in the key, for IPv4 and IPv6.
     pub prefixes: (u8, u8),
 }
 
 impl Paced {
-    /// The key of the shipped files: the source alone.
+    /// The key of the shipped files: only the source.
     pub fn source() -> Paced {
         Paced { fields: vec![SOURCE.to_owned()], prefixes: (32, 64) }
     }
@@ -45,7 +45,7 @@ impl Paced {
         }
     }
 
-    /// Whether HAProxy can have its tables: a name with other characters cannot be that of a table.
+    /// Whether HAProxy can have its tables: a name with other characters is not a valid table name.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]
@@ -71,7 +71,8 @@ impl Paced {
         self.fields.iter().any(|name| name == field)
     }
 
-    /// The variables of the parts, all but the last, that may contain the joint: `a|b` and `c` would be `a` and `b|c`.
+    /// The variables of the parts, except the last, that may contain the separator: `a|b` and `c` would equal `a` and
+    /// `b|c`.
     fn splits(&self) -> impl Iterator<Item = String> {
         let parts = self.fields.split_last().map_or(&[][..], |(_, parts)| parts);
         let is_free = |name: &&String| !matches!(name.as_str(), SOURCE | WEBSITE | METHOD);
@@ -88,18 +89,18 @@ const SOURCE: &str = "source";
 const WEBSITE: &str = "website";
 const OWNER: &str = "owner";
 const METHOD: &str = "method";
-/// The key and the name of the one bucket of all requests.
+/// The key and the name of the single bucket of all requests.
 const ALL: &str = "all";
-/// What the names of variables with a part of a key begin with.
+/// The prefix of variables with a part of a key.
 const KEY: &str = "txn.key.";
-/// What joins the parts of a key.
+/// The separator between the parts of a key.
 const JOINT: char = '|';
-/// The bytes of a key in the tables.
+/// The maximum size of a key in the tables, in bytes.
 const KEY_BYTES: usize = 128;
 /// The number of counters that every HAProxy has: a request can have this many keys.
 const COUNTERS: usize = 3;
 
-/// The variable with a field. The operator's own rule sets that of the owner.
+/// The variable with a field. The operator's own rule sets the owner.
 fn variable(field: &str) -> String {
     if field == OWNER { "txn.owner".to_owned() } else { format!("{KEY}{}", suffix(field)) }
 }
@@ -130,7 +131,7 @@ pub(super) fn parts(keys: &[Paced]) -> [String; 5] {
     [rules(&keys, &impossible), clock(&keys), left(&keys), counts(keys.len()), tables]
 }
 
-/// The counters that HAProxy needs for these keys, if they are more than it has without `tune.stick-counters`.
+/// The number of counters that HAProxy needs for these keys, if it exceeds the default of `tune.stick-counters`.
 pub(super) fn counters(keys: &[Paced]) -> Option<usize> {
     Some(keys.iter().filter(|key| key.is_possible()).count()).filter(|keys| *keys > COUNTERS)
 }
@@ -159,7 +160,8 @@ fn rules(keys: &[&Paced], impossible: &[&Paced]) -> String {
     text + &odd(keys)
 }
 
-/// The rules that set the fields, each once. The source is set for each key that has it: their prefixes may differ.
+/// The rules that set the fields, each once. The source is set for each key that contains it: their prefixes may
+/// differ.
 fn fields(keys: &[&Paced]) -> String {
     let mut text = String::new();
     let mut names: Vec<&String> = Vec::new();
@@ -179,7 +181,7 @@ fn fields(keys: &[&Paced]) -> String {
     text
 }
 
-/// The rule that joins several fields. A request without one of them has no such key.
+/// The rule that joins several fields. A request without one of them does not have the key.
 fn joined(key: &Paced) -> String {
     let [first, rest @ ..] = key.fields.as_slice() else { return String::new() };
     if rest.is_empty() {
@@ -206,7 +208,7 @@ fn limit(key: &Paced, place: usize, keys: usize) -> String {
         let limited = format!(" if slowlane_limited{and}");
         text += &(read("max", 2, &limited) + &read("x", 3, &limited));
     }
-    // A counter tracks the first key that it is given, and no other after that.
+    // A counter tracks only the first key that it is given.
     if is_last {
         text += &format!("    http-request track-sc0 {key} table {pace}\n");
     } else {
@@ -230,7 +232,7 @@ fn odd(keys: &[&Paced]) -> String {
     for key in keys.iter().filter(|key| key.is_long()) {
         acls += &format!("    acl slowlane_odd {} -m len ge {KEY_BYTES}\n", key.key());
     }
-    // Each once, also where several keys have it.
+    // Each field once, even if several keys contain it.
     let splits: BTreeSet<String> = keys.iter().flat_map(|key| key.splits()).collect();
     for variable in splits {
         acls += &format!("    acl slowlane_odd var({variable}) -m sub {JOINT}\n");
@@ -239,13 +241,13 @@ fn odd(keys: &[&Paced]) -> String {
         return acls;
     }
     format!(
-        "\n    # Always ask slowlane about a website that is no plain name, and about keys that the tables cannot hold.\n\
+        "\n    # Always ask slowlane about a website that is not a plain name, and about keys that the tables cannot hold.\n\
          {acls}    http-request set-var(txn.limit.slot) int(0) if slowlane_odd\n    \
          http-request set-var(txn.limit.tau) int(2) if slowlane_odd\n"
     )
 }
 
-/// The columns of the only table of limits are read where they are needed, those of several where its key is known.
+/// With a single table of limits, its columns are read where they are needed; with several, where the key is known.
 fn column(keys: &[&Paced], number: u8, variable: &str) -> String {
     match keys {
         [key] => format!("{},table_gpt({number},{})", key.key(), key.table("limits")),

@@ -2,13 +2,13 @@
 
 use crate::proxy::shipped::words::is_usual;
 
-/// The bytes of all copies of a URL in one question, and of all headers and variables of the operator beside them, so
-/// that it fits HAProxy's frame of 16,380 bytes. A request itself has at most 15,360 bytes of headers: sent once each,
-/// they fit anyhow. A variable may have any of them once more.
+/// The maximum size of all copies of a URL in one query, besides all headers and variables of the operator, so that
+/// the query fits HAProxy's frame of 16,380 bytes. A request has at most 15,360 bytes of headers: sent once each,
+/// they fit anyway. A variable may contain any of them once more.
 const URL_BYTES: usize = 8_192;
 const HEADER_BYTES: usize = 7_168;
 
-/// The fields of a URL, each with the copies of it that it adds beside the others.
+/// The fields of a URL, each with the additional copies of the URL that it needs.
 const PATH: &str = "path";
 const QUERY: &str = "query";
 const URL: &str = "url";
@@ -24,7 +24,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
         return None;
     }
     Some(match header(name) {
-        // All of the header: `req.hdr` takes the part after its last comma, which is not what an application reads.
+        // The whole header: `req.hdr` takes the part after its last comma, which is not what an application reads.
         Some(header) => format!("req.fhdr({header})"),
         None => match name.to_ascii_lowercase().as_str() {
             QUERY => QUERY.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
     })
 }
 
-/// The header of clients that a field is.
+/// The client header of a field.
 fn header(name: &str) -> Option<String> {
     let header = name.to_ascii_lowercase().replace('_', "-");
     (HEADERS.contains(&header.as_str()) || header.starts_with("x-")).then_some(header)
@@ -49,7 +49,7 @@ fn variable(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// The rules below the shipped ones that refuse what two programs read as two things, and set the variables of a URL.
+/// The rules below the shipped ones that refuse ambiguous requests, and set the variables of a URL.
 pub(super) fn rules(fields: &[String]) -> String {
     let has = |name: &str| fields.iter().any(|field| field.eq_ignore_ascii_case(name));
     let mut rules = String::new();
@@ -103,7 +103,7 @@ pub(super) fn rules(fields: &[String]) -> String {
     rules
 }
 
-/// The rule that removes a header's other spellings: for each dash, those whose first underscore stands there.
+/// The rule that removes a header's other spellings: for each dash, those whose first underscore is there.
 fn without_underscores(header: &str) -> String {
     let spelling =
         |(at, _): (usize, &str)| format!("{}_{}", &header[..at], header[at + 1..].replace('-', "[-_]"));
@@ -114,7 +114,7 @@ fn without_underscores(header: &str) -> String {
     }
 }
 
-/// Comments that name the variables that the operator has to set.
+/// Comments that name the variables that the operator must set.
 pub(super) fn variables(fields: &[String]) -> String {
     let comment = |name: &String| {
         let variable = variable(name);
@@ -126,7 +126,7 @@ pub(super) fn variables(fields: &[String]) -> String {
     own(fields).map(comment).collect()
 }
 
-/// The fields that the operator has to set.
+/// The fields that the operator must set.
 fn own(fields: &[String]) -> impl Iterator<Item = &String> {
     let is_url = |name: &str| [PATH, QUERY, URL, BASE].iter().any(|part| part.eq_ignore_ascii_case(name));
     let is_own =
@@ -134,7 +134,7 @@ fn own(fields: &[String]) -> impl Iterator<Item = &String> {
     fields.iter().filter(is_own)
 }
 
-/// Methods that programs know. Made-up ones would each have a bucket of its own.
+/// Methods that programs know. Each invented one would otherwise get its own bucket.
 const METHODS: &str = "    # The policy uses the method, and a client can make up as many as it likes.\n    \
     http-request return status 405 hdr Allow \"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\" unless { method GET HEAD POST PUT PATCH DELETE OPTIONS }\n";
 

@@ -1,4 +1,4 @@
-//! Filling texts into the files of a proxy, each as one word.
+//! Inserts texts into the files of a proxy, each as one word.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! Connections that slowlane opens itself: HAProxy takes some seconds to dial again, slowlane one.
+//! Connections that slowlane opens itself: HAProxy takes some seconds to reconnect, slowlane one.
 
 use std::io;
 use std::process;
@@ -19,7 +19,7 @@ use spop::peers::{Hello, Status};
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Connects to the proxies that the config names for dialling, in tasks of the runtime of the caller.
+/// Connects to the proxies listed in `[peers] dial`, in tasks of the caller's runtime.
 pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
     let Some(peers) = &agent.peers else { return };
     for (name, address) in peers.settings.dial.clone() {
@@ -27,7 +27,8 @@ pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
     }
 }
 
-/// Keeps a connection to a proxy, unless it has connected by itself. Two that dial each other at once would part again.
+/// Keeps a connection to a proxy, unless the proxy has connected by itself. Two that dial each other at once would
+/// both disconnect.
 async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agent>, shutdown: Shutdown) {
     let Ok(peer) = peers.peer(&name) else { return };
     let (line, mut is_reported) = (OncePerSecond::default(), false);
@@ -45,7 +46,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
                 }
                 Err(error) if !is_reported && line.allow(agent.clock.now()).is_some() => {
                     is_reported = true;
-                    tracing::warn!("peer {name} at {address} cannot be reached: {error}; it is tried again");
+                    tracing::warn!("peer {name} at {address} cannot be reached: {error}; retrying");
                 }
                 Err(_) => {}
             }
@@ -56,7 +57,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
     }
 }
 
-/// A connection after its handshake, and what was read beyond it.
+/// A connection after its handshake, and the bytes read beyond it.
 async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
     let (mut stream, mut out) = (Stream::connect(address).await?, Vec::new());
     Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);

@@ -4,8 +4,8 @@
 //! listener, or dial ─▶ handshake ─▶ session: Link ─updates─▶ Proxy ─▶ Throttle
 //!                                                ◀─updates─
 //! ```
-//! The protocol knows names and no secrets, so a listener that others can reach needs TLS with client certificates.
-//! What a proxy has counted outlives its connection: a new one of the same name goes on with it.
+//! The protocol has names but no secrets, so a listener that others can reach needs TLS with client certificates. A
+//! proxy's counts outlive its connection: a new connection with the same name continues them.
 
 mod dial;
 pub(crate) mod registry;

@@ -1,4 +1,4 @@
-//! The proxies that are peers, by their names, with the state of their connections.
+//! The connected proxies by name, with the state of their connections.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
 use spop::peers::Status;
 
-/// The most names. Without `allow`, a client chooses its name.
+/// The maximum number of names. Without `allow`, a client chooses its name.
 const PROXIES_MAX: usize = 64;
 
-/// The most keys of one proxy that are shown for a key of this slowlane: a network has many addresses.
+/// The maximum number of a proxy's keys that are shown for a key of this slowlane: a network has many addresses.
 const COUNTS_MAX: usize = 10;
 
-/// The settings of the peers' side.
+/// The settings of the listener for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The name of this slowlane among the peers.
@@ -38,7 +38,7 @@ pub struct Peers {
     pub settings: Settings,
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
-    /// Those of peers that the config does not name: any number of them may come and go.
+    /// The unlisted peers: any number of them may come and go.
     unlisted: Arc<Lines>,
     peers: Mutex<BTreeMap<String, Arc<Peer>>>,
 }
@@ -64,9 +64,9 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) struct Connection {
     since: Timestamp,
-    /// Its state for operators, but for the time.
+    /// Its state for operators, without the time.
     pub(super) status: Mutex<PeerConnection>,
-    /// Another connection of the same proxy has begun.
+    /// Notified when another connection of the same proxy begins.
     pub(super) is_replaced: Notify,
 }
 
@@ -92,8 +92,8 @@ impl Peers {
             return Ok(peer.clone());
         }
         if peers.len() >= PROXIES_MAX {
-            // Of the names that came and went, the one with the fewest keys makes room. A session holds its peer, and
-            // so does the task that dials.
+            // Of the unlisted names, the one with the fewest keys makes room. A session holds its peer, and so does
+            // the dialling task.
             let gone = peers.iter().filter(|(_, peer)| Arc::strong_count(peer) == 1);
             let gone = gone.min_by_key(|(_, peer)| peer.proxy().keys()).map(|(name, _)| name.clone());
             peers.remove(&gone.ok_or(Status::TRY_AGAIN)?);
@@ -107,7 +107,7 @@ impl Peers {
         Ok(peer)
     }
 
-    /// All proxies as operators see them, by their names.
+    /// All proxies, for operators, sorted by name.
     pub fn status(&self, now: Timestamp) -> PeersStatus {
         let proxies = self.all().into_iter().map(|(name, peer)| {
             let connection = peer.connection.lock().as_ref().map(|connection| connection.status(now));
@@ -122,7 +122,7 @@ impl Peers {
         PeersStatus { name: self.settings.name.clone(), proxies: proxies.collect() }
     }
 
-    /// The proxies of this moment, for a snapshot.
+    /// The current state of the proxies, for a snapshot.
     pub fn seen(&self, now: Timestamp) -> PeersSeen {
         let mut by_key = HashMap::new();
         for (_, peer) in self.all() {
@@ -132,7 +132,7 @@ impl Peers {
         PeersSeen { usage: Some(PeersUse::of(&self.status(now))), by_key }
     }
 
-    /// What each proxy has counted under a key, and what was pushed to it.
+    /// Each proxy's counts for a key, and the limits pushed to it.
     pub fn counts(&self, of: Key, now: Timestamp) -> Vec<PeerCount> {
         let mut counts = Vec::new();
         for (name, peer) in self.all() {
@@ -167,7 +167,7 @@ impl Peer {
         self.connection.lock().is_some()
     }
 
-    /// Begins a connection. The one before ends.
+    /// Begins a connection. The previous one ends.
     pub(super) fn connect(&self, connection: &Arc<Connection>) {
         if let Some(before) = self.connection.lock().replace(connection.clone()) {
             before.is_replaced.notify_one();

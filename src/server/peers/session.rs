@@ -20,10 +20,10 @@ use spop::peers::{Column, Error, Hello, Link, News, Status};
 /// The longest handshake, and the longest wait for a peer that does not read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often limit updates are looked through, and heartbeats. A map edit is in force after this time.
+/// The interval for checking limit updates and heartbeats. A map edit is in force after this time.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Bytes that are read at once. A message is shorter.
+/// The number of bytes read at once. A message is shorter.
 const READ_BYTES: usize = 64 << 10;
 
 impl Service for Peers {
@@ -50,7 +50,7 @@ async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdow
     }
 }
 
-/// Reads the hello, and answers it. None: it is refused.
+/// Reads the hello, and answers it. None: the peer is refused.
 async fn greet(
     peers: &Peers,
     stream: &mut Stream,
@@ -127,7 +127,7 @@ impl Session {
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
-        // A peer that comes and goes many times a second is reported once.
+        // A peer that reconnects many times a second is reported once.
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// Takes up what was read, and appends the answers and the limit updates.
+    /// Processes the bytes read, and appends the answers and the limit updates.
     fn receive(
         &self,
         link: &mut Link,
@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    /// Appends what is due now.
+    /// Appends the messages that are due now.
     fn tick(&self, link: &mut Link, out: &mut Vec<u8>) -> Result<(), Duration> {
         let moment = self.moment();
         link.tick(moment.now.since_epoch(), out)?;
@@ -279,7 +279,7 @@ impl Session {
     }
 }
 
-/// Sends what is to be written, unless the peer does not read it in time.
+/// Sends the pending bytes, unless the peer does not read them in time.
 pub(super) async fn send(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
     timeout(PATIENCE, async {
         stream.write_all(out).await?;

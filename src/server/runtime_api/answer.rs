@@ -13,10 +13,10 @@ use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{Cursor, Page};
 use slowlane_core::throttle::Throttle;
 
-/// The most pages that one piece scans, even if the filter matches no row.
+/// The maximum number of pages that one piece scans, even if the filter matches no row.
 const PAGES_MAX: usize = 16;
 
-/// The most words of a command, as in HAProxy.
+/// The maximum number of words in a command, as in HAProxy.
 const WORDS_MAX: usize = 64;
 
 /// An answer in progress.
@@ -24,10 +24,10 @@ const WORDS_MAX: usize = 64;
 pub struct Answer {
     /// The start of the answer.
     text: String,
-    /// None: the start is all.
+    /// None: the start is the whole answer.
     rest: Option<Rest>,
     pub is_refusal: bool,
-    /// What the command asks of the connection.
+    /// The effect of the command on the connection.
     pub control: Option<Control>,
 }
 
@@ -41,8 +41,8 @@ pub enum Control {
     Prompt(Prompt),
 }
 
-/// Carries out a command, or starts to, or returns its error as the answer. An error is HAProxy's own if HAProxy has it.
-/// `info` makes the text of `show info`.
+/// Executes a command, or starts to, or returns its error as the answer. Errors are worded as in HAProxy if it has
+/// them. `info` creates the text of `show info`.
 ///
 /// ```
 /// # use {slowlane_core::{base::Timestamp, policy::Policy, table::Sizing, throttle::Throttle}, std::time::Duration};

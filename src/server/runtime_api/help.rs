@@ -29,7 +29,7 @@ pub(super) fn help(words: &[String]) -> String {
     lines.map(|(usage, what)| format!("  {usage:<40}: {what}\n")).collect()
 }
 
-/// The most characters of an unknown word that an error repeats.
+/// The maximum number of characters of an unknown word that an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// The error for an unknown command.

@@ -1,4 +1,4 @@
-//! TLS of a client: of a node to its store, and of the commands to an admin listener.
+//! TLS of a client: of a node to its store, and of commands to an admin listener.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use tokio_rustls::rustls::{
 
 use crate::server::tls::files::{TlsError, authorities, chain, pair};
 
-/// The certificates of servers that a client trusts.
+/// The server certificates that a client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Those of the system's authorities.
+    /// Those of the system's CAs.
     System,
-    /// Those of the authorities in a file.
+    /// Those of the CAs in a file.
     Authority(PathBuf),
-    /// The first one in a file, whatever its name and its authority.
+    /// The first certificate in a file, whatever its name and its CA.
     Certificate(PathBuf),
 }
 
-/// The TLS of a client. `identity` is its own certificate and the key.
+/// The TLS of a client. `identity` is its own certificate and key.
 ///
 /// # Errors
 /// The first file that cannot be used.
@@ -37,7 +37,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     let builder = match trust {
         Trust::System => {
             let mut system = RootCertStore::empty();
-            // Some systems have certificates that cannot be read beside the others.
+            // Some systems have unreadable certificates among the others.
             system.add_parsable_certificates(load_native_certs().certs);
             builder.with_root_certificates(system)
         }
@@ -57,7 +57,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     }))
 }
 
-/// Trusts one certificate alone, if the server has its key.
+/// Trusts only one certificate, if the server has its key.
 #[derive(Debug)]
 struct Pinned {
     certificate: CertificateDer<'static>,

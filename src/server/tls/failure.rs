@@ -1,4 +1,4 @@
-//! Why a handshake failed, as metrics and the log name it.
+//! Why a handshake failed, for metrics and the log.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use tokio_rustls::rustls::Error;
 use crate::observe::groups::Reason;
 use slowlane_core::base::shown;
 
-/// The longest text of an error: parts of it may be the peer's words.
+/// The longest text of an error: parts of it may come from the peer.
 const TEXT_BYTES_MAX: usize = 200;
 
-/// The reason of a handshake that failed, and what happened, in words that are safe to show.
+/// The reason for a failed handshake, and a description that is safe to display.
 pub(super) fn failure(error: &io::Error) -> (Reason, String) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let mut text = shown(error.to_string());

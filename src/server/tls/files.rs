@@ -1,4 +1,4 @@
-//! The files of a listener's TLS: a certificate, its key, and the authority of the clients.
+//! The files of a listener's TLS: a certificate, its key, and the CA of the clients.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,17 +16,17 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use crate::server::tls::validity::not_after;
 use slowlane_core::base::{Timestamp, date::written, shown};
 
-/// The longest file: hundreds of authorities have room.
+/// The largest file: it has room for hundreds of CAs.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The paths of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Files {
-    /// The certificate in PEM, then those of its intermediate authorities.
+    /// The certificate in PEM, then its intermediate CAs.
     pub cert: PathBuf,
     /// Its private key in PEM.
     pub key: PathBuf,
-    /// The authorities of the clients in PEM. With it, every client must show a certificate of theirs.
+    /// The CAs of the clients in PEM. With it, every client must present a certificate signed by one of them.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Files {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) config: Arc<ServerConfig>,
-    /// When the certificate is no longer valid, since 1970, if it can be told.
+    /// The expiry of the certificate, since 1970, if known.
     pub(super) expires: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ enum FileError {
     Unreadable(io::Error),
     #[error("expected a file of at most {} KiB", FILE_BYTES_MAX >> 10)]
     NoFile,
-    #[error("expected PEM; a line of it is damaged")]
+    #[error("expected PEM, but a line is damaged")]
     NoPem,
     #[error("no certificate in it; expected PEM that begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate,
@@ -73,7 +73,7 @@ enum FileError {
 }
 
 impl TlsError {
-    /// The fault of a certificate and a key that a library refuses.
+    /// The fault of a certificate and a key that the TLS library rejects.
     pub(super) fn of_pair(error: rustls::Error, cert: &Path, key: &Path) -> TlsError {
         match error {
             rustls::Error::InconsistentKeys(_) => at(key, FileError::Mismatch(cert.to_owned())),
@@ -90,7 +90,7 @@ impl Files {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }
 
-    /// Whether the files can be used. If so: the end of the certificate's validity, since 1970, if it can be told.
+    /// Checks whether the files can be used. Returns the expiry of the certificate, since 1970, if known.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -98,16 +98,16 @@ impl Files {
         self.read(&[]).map(|loaded| loaded.expires)
     }
 
-    /// A warning about a certificate that is no longer valid. `expires` and `wall` are times since 1970.
+    /// A warning about a certificate that has expired. `expires` and `wall` are times since 1970.
     pub(crate) fn warning(&self, expires: Option<Duration>, wall: Duration) -> Option<String> {
         let expires = expires.filter(|&expires| expires < wall)?;
         let (path, day) = (self.cert.display(), written(Timestamp::default() + expires));
         Some(format!(
-            "{path}: the certificate has expired on {day} UTC, so proxies refuse it: put a new one there"
+            "{path}: the certificate has expired on {day} UTC, so proxies refuse it: replace the file"
         ))
     }
 
-    /// Reads the files. `protocols` are those of ALPN that the listener speaks.
+    /// Reads the files. `protocols` are the listener's ALPN protocols.
     pub(super) fn read(&self, protocols: &[&[u8]]) -> Result<Loaded, TlsError> {
         let (chain, key) = pair(&self.cert, &self.key)?;
         let expires = chain.first().and_then(|first| not_after(first));
@@ -131,7 +131,7 @@ impl Files {
     }
 }
 
-/// Reads a certificate with its intermediate authorities, and its key.
+/// Reads a certificate with its intermediate CAs, and its key.
 pub(super) fn pair(
     cert: &Path,
     key: &Path,
@@ -158,10 +158,10 @@ fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     Err(at(path, error))
 }
 
-/// The mark of an encrypted key in PEM, in both notations.
+/// The PEM markers of an encrypted key, in both notations.
 const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
-/// The certificates of a file as authorities.
+/// The certificates of a file as CAs.
 pub(super) fn authorities(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -177,7 +177,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     all.map_err(|_| at(path, FileError::NoPem))
 }
 
-/// Reads a file. A pipe would keep the start waiting, so only a plain file is opened.
+/// Reads a file. A pipe would block the start, so only a regular file is opened.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |error| at(path, FileError::Unreadable(error));
     let metadata = fs::metadata(path).map_err(unreadable)?;

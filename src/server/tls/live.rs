@@ -17,16 +17,16 @@ use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Files, Loaded, TlsError};
 use slowlane_core::base::{Timestamp, date::written};
 
-/// The most unfinished handshakes of a listener. A proxy finishes its own within two round trips, and a client that
-/// only occupies places does not. So the oldest one gives way.
+/// The maximum number of unfinished handshakes of a listener. A proxy finishes within two round trips; a client that
+/// only occupies places does not. So the oldest one is dropped.
 const UNFINISHED_MAX: usize = 1_000;
 
-/// What TLS has to know of a listener.
+/// The settings of a listener for TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     /// Its section in the config, which is also its name in metrics.
     pub section: &'static str,
-    /// The protocols of ALPN. Empty: clients need not name one.
+    /// The ALPN protocols. Empty: clients need not name one.
     pub protocols: &'static [&'static [u8]],
     /// The longest handshake.
     pub handshake_max: Duration,
@@ -59,7 +59,7 @@ impl Tls {
         let Loaded { config, expires } = files.read(listener.protocols)?;
         metrics.loaded(Clock::wall(), expires);
         warn_of_expiry(&files, expires);
-        // Half of the places stay for connections that have finished their handshake.
+        // Half of the places are reserved for connections that have finished their handshake.
         let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
         Ok(Tls {
             listener,
@@ -74,7 +74,7 @@ impl Tls {
 
     /// Reads the files again, all together. If one cannot be used, the previous ones stay in force.
     ///
-    /// Open connections keep the certificate that they were opened with.
+    /// Open connections keep their certificate.
     pub(crate) fn reload(&self) {
         let section = self.listener.section;
         match self.files.read(self.listener.protocols) {
@@ -93,7 +93,7 @@ impl Tls {
         }
     }
 
-    /// Makes the handshake of a connection. None: it failed, which is counted and logged.
+    /// Performs the handshake of a connection. None: it failed, which is counted and logged.
     pub(crate) async fn handshake(&self, stream: TcpStream) -> Option<Box<TlsStream<TcpStream>>> {
         let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
         let (_place, lost) = self.unfinished.enter();

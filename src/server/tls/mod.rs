@@ -1,4 +1,4 @@
-//! TLS on TCP connections: certificates from files, and handshakes that are bounded in time and number.
+//! TLS on TCP connections: certificates from files, and handshakes limited in time and number.
 //!
 //! ```text
 //! Files::read ─▶ Loaded ─▶ Tls, swapped whole when a file changes

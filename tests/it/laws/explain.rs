@@ -91,7 +91,7 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             10,
             1_000,
             "sum 0 of 2 sub-windows + cost 1 = 1 <= N 10 (10/s in 1s); \
-             with 10 of the one before = 11 <= N + N / 2 = 15",
+             with 10 of the previous one = 11 <= N + N / 2 = 15",
         ),
         (
             "burst=0 rate=2/s law=sliding-log",

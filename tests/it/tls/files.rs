@@ -178,7 +178,7 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
         (&missing, &good.key, None, 2, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".to_owned()),
         (&empty, &good.key, None, 2, format!("empty.pem: no certificate in it; {pem}")),
         (&good.key, &good.key, None, 2, format!("{}: no certificate in it; {pem}", good.key.display())),
-        (&damaged, &good.key, None, 2, "damaged.pem: expected PEM; a line of it is damaged".into()),
+        (&damaged, &good.key, None, 2, "damaged.pem: expected PEM, but a line is damaged".into()),
         (&no_der, &good.key, None, 2, "no-der.pem: the certificate cannot be used: ".into()),
         (&long, &good.key, None, 2, "long.pem: expected a file of at most 1024 KiB".into()),
         (&folder.path().to_owned(), &good.key, None, 2, ": expected a file of at most 1024 KiB".into()),

@@ -43,7 +43,7 @@ impl Address {
 }
 
 impl Address {
-    /// Whether a listener on one leaves nothing to a listener on the other, judged by the text alone. Port 0 is any
+    /// Whether a listener on one address prevents a listener on the other, judged by the text alone. Port 0 is any
     /// free one.
     ///
     /// ```

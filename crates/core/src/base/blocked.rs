@@ -4,18 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Key, Timestamp};
 
-/// A block in force for a request, and its end.
+/// A block in force for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocked {
     pub by: BlockedBy,
-    /// The first moment outside the block.
+    /// The end of the block: the first moment at which it no longer applies.
     pub until: Timestamp,
 }
 
 /// The origin of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockedBy {
-    /// An operator, with the number of the block. It holds under every SLO.
+    /// An operator, with the number of the block. It applies under every SLO.
     Operator(u32),
     /// The option `block` of an SLO, with the blocked key.
     Slo(Key),

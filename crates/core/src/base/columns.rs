@@ -2,8 +2,8 @@
 
 /// Aligns rows in columns, separated by `gap`. The first row holds the headings.
 ///
-/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right.
-/// Every row must have as many cells as the first; a longer row panics.
+/// `is_text` takes the number and heading of a column. Text columns are aligned left, all others right. Panics on a
+/// row with more cells than the first.
 ///
 /// ```
 /// use slowlane_core::base::aligned;

@@ -10,7 +10,7 @@ use crate::base::{Period, Timestamp};
 
 const DAY_S: u64 = 86_400;
 
-/// The second, minute, hour, day or month of the calendar around a moment, in UTC.
+/// The second, minute, hour, day or month of the calendar that contains a moment, in UTC.
 ///
 /// ```
 /// use slowlane_core::base::{Period, Timestamp, date::around, date::written};
@@ -58,7 +58,7 @@ pub fn written(at: Timestamp) -> String {
     format!("{} {hour:02}:{minute:02}:{second:02}", at.date())
 }
 
-/// The second of the calendar around a moment.
+/// The calendar second that contains a moment.
 fn utc(at: Timestamp) -> UtcDateTime {
     let second = UtcDateTime::from_unix_timestamp(at.since_epoch().as_secs() as i64);
     second.expect("a timestamp ends in the year 2554, and the calendar in 9999")

@@ -1,7 +1,7 @@
 //! The bins of a histogram of whole numbers: equally many for each power of two.
 
-/// The bin of a number. There are `each` bins per power of two, itself a power of two; below twice that, each number
-/// has a bin of its own.
+/// The bin of a number. There are `each` bins per power of two; `each` is a power of two itself. Below twice `each`,
+/// every number has its own bin.
 ///
 /// ```
 /// use slowlane_core::base::histogram::{bin, bounds};
@@ -13,7 +13,7 @@ pub fn bin(number: u64, each: u64) -> usize {
     (doublings * each + (number >> doublings)) as usize
 }
 
-/// The first number of a bin, and the first after it.
+/// The first number of a bin, and the first number after the bin.
 pub fn bounds(bin: usize, each: u64) -> (u64, u64) {
     let bin = bin as u64;
     let doublings = (bin / each).saturating_sub(1);

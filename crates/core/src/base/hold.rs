@@ -28,7 +28,7 @@ impl WhenFull {
     }
 }
 
-/// The longest hold that the shipped files for HAProxy allow: their `timeout processing` minus a second.
+/// The longest hold that the shipped HAProxy files allow: their `timeout processing` minus a second.
 pub const HOLD_SHIPPED: Duration = Duration::from_secs(20);
 
 /// The number of answers that may be held at once, and their longest hold.

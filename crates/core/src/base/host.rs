@@ -1,11 +1,11 @@
-//! A host in its one form, whatever the spelling of the client.
+//! A host in canonical form, whatever spelling the client used.
 
 use std::net::Ipv6Addr;
 
 /// The longest name of a host, in bytes without a final dot (RFC 1035, section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
-/// A host without its port. Names of one host compare equal in lower case.
+/// A host without its port. Names of the same host compare equal in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host<'a> {
     /// A name or an IPv4 address, as the client wrote it.
@@ -19,11 +19,11 @@ pub enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads the value of a `Host` header: a name or a bracketed IPv6 address, then perhaps a final dot and a
+    /// Reads the value of a `Host` header: a name or a bracketed IPv6 address, then optionally a final dot and a
     /// port. None for anything else, such as a list.
     ///
-    /// A name has labels of letters, digits, `-`, `_` and bytes beyond ASCII, with one dot between two of them.
-    /// RFC 3986 allows more in a `reg-name`, but no name in DNS has it, and every server reads it differently.
+    /// A name has labels of letters, digits, `-`, `_` and non-ASCII bytes, separated by single dots. RFC 3986 allows
+    /// more in a `reg-name`, but no DNS name uses it, and servers interpret it differently.
     ///
     /// ```
     /// use slowlane_core::base::Host;
@@ -35,7 +35,7 @@ impl<'a> Host<'a> {
     /// ```
     #[inline]
     pub fn read(text: &'a [u8]) -> Option<Host<'a>> {
-        // Nearly always the text is the name, in lower case. One pass without a branch finds that out.
+        // Nearly always the text is a name in lower case. One pass without a branch detects that.
         let (mut all, mut twins, mut before) = (0, 0, Byte::DOT);
         for &byte in text {
             let class = CLASSES[usize::from(byte)];
@@ -49,7 +49,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Reads what is more than a name, from the first byte that cannot be part of a name.
+    /// Reads a text that is more than a name, from the first byte that cannot be part of a name.
     #[cold]
     fn read_rest(text: &'a [u8]) -> Option<Host<'a>> {
         let (mut all, mut before) = (0, Byte::DOT);
@@ -85,7 +85,7 @@ pub fn path_of_base(text: &[u8]) -> usize {
     text.iter().position(|byte| matches!(byte, b'/' | b'*')).unwrap_or(text.len())
 }
 
-/// A host in its one form, and what follows it. None if it is not a host.
+/// A host in canonical form, and the text after it. None if it is not a host.
 ///
 /// ```
 /// use slowlane_core::base::in_one_form;
@@ -101,12 +101,12 @@ pub fn in_one_form(host: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     Some([&form, rest].concat())
 }
 
-/// An address without brackets is not a valid `Host` header, but HAProxy can send an address as such.
+/// An address without brackets is not a valid `Host` header, but HAProxy can send a bare address.
 fn ipv6(text: &[u8]) -> Option<Host<'static>> {
     Some(Host::Ipv6(std::str::from_utf8(text).ok()?.parse().ok()?))
 }
 
-/// Whether this is nothing, or a colon and digits. A port may be empty (RFC 3986, section 3.2.3).
+/// Whether the text is empty, or a colon and digits. A port may be empty (RFC 3986, section 3.2.3).
 fn is_port(text: &[u8]) -> bool {
     match text {
         [] => true,

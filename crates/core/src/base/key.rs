@@ -48,8 +48,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The secret of the keyed hash, in 16 bytes. Without it nobody can compute the key of a request, or find two
-/// requests with one key.
+/// The secret of the keyed hash, in 16 bytes. Without it, nobody can compute the key of a request, or find two
+/// requests with the same key.
 ///
 /// ```
 /// use slowlane_core::base::KeySecret;
@@ -62,7 +62,7 @@ impl fmt::Debug for Key {
 pub struct KeySecret([u64; 2]);
 
 impl KeySecret {
-    /// A secret that everybody knows, for requests that nobody sends: simulations and tests.
+    /// A publicly known secret for simulations and tests, where no client sends requests.
     pub const KNOWN: KeySecret = KeySecret([0; 2]);
 
     pub fn from_bytes(bytes: [u8; 16]) -> KeySecret {
@@ -87,7 +87,7 @@ impl KeySecret {
         bits.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The seal of a text that leaves the process and comes back: SipHash-2-4, unlike the key of a request.
+    /// The seal of a text that a proxy keeps and returns: SipHash-2-4, unlike the key of a request.
     pub fn seal(self, text: &[u8]) -> Key {
         let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
         hasher.write(b"seal");
@@ -95,7 +95,7 @@ impl KeySecret {
         Key(hasher.finish())
     }
 
-    /// The keyed hash itself. The input of a key begins with a digit, so that of anything else must not.
+    /// The keyed hash itself. The input of a key begins with a digit, so the input of anything else must not.
     #[inline]
     pub fn hasher(self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0[0], self.0[1])

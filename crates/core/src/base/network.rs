@@ -24,7 +24,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of an address. `prefix` is in bits; one longer than the address takes all of it.
+    /// The network of an address. `prefix` is in bits; a longer one than the address has means the whole address.
     pub fn of(address: IpAddr, prefix: u8) -> Network {
         let address = match address {
             IpAddr::V4(v4) => IpAddr::V4(v4 & v4_mask(prefix)),
@@ -38,7 +38,7 @@ impl Network {
         self.address
     }
 
-    /// Whether an address is in it. IPv4-mapped IPv6 counts as IPv4.
+    /// Whether an address is in this network. IPv4-mapped IPv6 counts as IPv4.
     ///
     /// ```
     /// use slowlane_core::base::Network;

@@ -23,7 +23,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// The quota of a bucket: the fewest whole periods of the rate that allow at least `burst` requests.
+    /// The quota of a bucket: the smallest number of whole rate periods that allow at least `burst` requests.
     ///
     /// `q` / `w` is exactly the rate, and the requests left never exceed `q`.
     ///

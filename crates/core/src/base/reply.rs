@@ -1,10 +1,10 @@
-//! The reply: what a proxy learns of a decision.
+//! The reply: the part of a decision that a proxy gets.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Decision, SloId, Ticket, Verdict};
 
-/// The part of a decision that a proxy is told. It is much smaller than a decision, because replies are remembered.
+/// The part of a decision that a proxy gets. It is much smaller than a decision, because replies are remembered.
 ///
 /// ```
 /// # use slowlane_core::base::{Assurance, Judged, Key, SloId, Timestamp};

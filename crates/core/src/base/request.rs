@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
-/// The most fields one request may carry; later ones are ignored. The built-in types use three.
+/// The maximum number of fields that one request may carry; later ones are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
 /// The value of a field. A field without a value is left out of the request.
@@ -13,14 +13,14 @@ pub const FIELDS_MAX: usize = 32;
 pub enum Value<'a> {
     /// An address. IPv4-mapped IPv6 becomes IPv4.
     Address(IpAddr),
-    /// Any bytes, compared as they are, UTF-8 or not.
+    /// Any bytes, compared unchanged, whether UTF-8 or not.
     Text(&'a [u8]),
     Number(i64),
     /// A host name with upper-case letters, equal to the name in lower case.
     Name(&'a [u8]),
-    /// The text of a host field that is no [`Host`](crate::base::Host).
+    /// The text of a host field that is not a [`Host`](crate::base::Host).
     NoHost(&'a [u8]),
-    /// A host in another spelling than its one form, and a path behind it. Equal to that form and the path.
+    /// A host that is not in canonical form, and a path behind it. Equal to the canonical form and the path.
     Base {
         text: &'a [u8],
         /// Where the path begins.
@@ -79,7 +79,7 @@ impl<'a> Request<'a> {
         self.fields.iter().find(|field| is_same_name(field.name, name)).map(|field| field.value)
     }
 
-    /// The fields, in the order of arrival.
+    /// The fields, in order of arrival.
     pub fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
         self.fields.iter()
     }

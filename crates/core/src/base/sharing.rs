@@ -5,13 +5,13 @@
 pub enum Sharing {
     /// One theoretical arrival time for all nodes, charged in arrears.
     Rate,
-    /// The counts of a window, added up; all nodes together may let through a little too much.
+    /// The counts of a window, added up; all nodes together may admit slightly too much.
     Count,
-    /// Parts of a window's quota, handed out ahead; never too much.
+    /// Leases: parts of a window's quota, granted in advance; never too much.
     Lease,
-    /// An equal part of the rate for each node, and no messages.
+    /// An equal part of the rate for each node, without messages.
     Split,
-    /// Each node by itself.
+    /// Each node counts for itself.
     Local,
 }
 

@@ -1,11 +1,11 @@
-//! Text from clients, made safe to show by escaping control characters.
+//! Text from clients, with control characters escaped so that it is safe to display.
 
 use std::fmt::{self, Write};
 
 /// Bytes from any source, in one line.
 ///
-/// Letters of any script stay as they are. Control characters, invisible characters, direction marks and invalid
-/// UTF-8 become escapes. A backslash stays: the text is for people, not for parsers.
+/// Letters of any script stay unchanged. Control characters, invisible characters, direction marks and invalid UTF-8
+/// become escapes. A backslash stays: the text is for people, not for parsers.
 ///
 /// ```
 /// use slowlane_core::base::Shown;

@@ -20,7 +20,7 @@ impl SloId {
     /// The SLO of a request that no map names.
     pub const DEFAULT: SloId = SloId(0);
 
-    /// The largest number plus one.
+    /// One more than the largest number.
     pub const END: usize = 10_000;
 
     /// `None` for a number over 9999.

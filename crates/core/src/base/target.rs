@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::base::{Key, shown};
 
-/// The most fields of a target.
+/// The maximum number of fields in a target.
 pub const TARGET_FIELDS_MAX: usize = 8;
 
 /// The longest name of a field, in bytes.
@@ -32,7 +32,7 @@ const KEY: &str = "key";
 pub enum Target {
     /// Requests with all of these values.
     Fields(Fields),
-    /// Requests that are counted under a key.
+    /// Requests that are counted under this key.
     Key(Key),
 }
 
@@ -114,7 +114,7 @@ impl Target {
     /// ```
     ///
     /// # Errors
-    /// Text that names no target.
+    /// Text that is not a target.
     pub fn parse(text: &[u8]) -> Result<Target, TargetError> {
         let kind = || TargetError::Text(shown(&text[..text.len().min(NAME_BYTES_MAX)]));
         if text.len() > TEXT_BYTES_MAX {

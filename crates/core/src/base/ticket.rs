@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::base::{Key, KeySecret, SloId, Timestamp};
 
-/// The most SLOs that one ticket names.
+/// The maximum number of SLOs in one ticket.
 pub const COUNTED_MAX: usize = 3;
 
 /// The SLOs that count a request until its end, its cost, and the moment it began.
@@ -41,7 +41,7 @@ pub struct Ticket {
 pub struct Counted {
     pub slo: SloId,
     pub key: Key,
-    /// The number of the request among those of its key. 0: there was no memory to remember it.
+    /// The request's serial among those of its key. 0: there was no memory to remember it.
     pub serial: u32,
 }
 
@@ -51,8 +51,8 @@ pub struct Counted {
 pub struct NoTicket;
 
 impl Ticket {
-    /// The most bytes of its text: two numbers of ten digits with a dot, and a seal of sixteen digits with its dash.
-    /// Each SLO adds four, sixteen and ten digits with their marks.
+    /// The maximum size of its text: two numbers of ten digits with a dot, and a seal of sixteen digits with its
+    /// dash. Each SLO adds four, sixteen and ten digits with their marks.
     pub const TEXT_BYTES_MAX: usize = 21 + COUNTED_MAX * 33 + 17;
 
     /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// 1990 in the time of the wall clock. One that shows an earlier time is not set yet.
+/// 1990 on the wall clock. A clock that shows an earlier time has not been set.
 pub const EARLIEST: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// A moment in nanoseconds since the Unix epoch, on a clock that never steps.

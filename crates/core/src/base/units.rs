@@ -22,7 +22,7 @@ pub enum UnitError {
 /// The highest rate. Its slot is 1 µs, so rounding to 1 ns is an error of at most 0.1 %.
 pub const RATE_MAX_PER_S: u64 = 1_000_000;
 
-/// The longest duration: more than a year is most likely a mistake.
+/// The longest duration: more than a year is probably a mistake.
 pub const DURATION_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// The units of a duration, in microseconds.
@@ -68,7 +68,7 @@ impl Period {
     }
 }
 
-/// How [`Rate::UNLIMITED`] is written.
+/// The text of [`Rate::UNLIMITED`].
 pub const UNLIMITED: &str = "unlimited";
 
 /// A number of requests per period: 0, or from 1 per month to 1,000,000 per second.
@@ -86,7 +86,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many requests in a period.
+    /// This many requests in a period.
     ///
     /// # Errors
     /// [`UnitError::RateRange`]: above [`RATE_MAX_PER_S`].
@@ -210,7 +210,7 @@ pub fn written(duration: Duration) -> String {
     }
 }
 
-/// The text of the time that is left, in two units at most.
+/// The text of the time that is left, in at most two units.
 ///
 /// ```
 /// use slowlane_core::base::units::left;

@@ -69,7 +69,7 @@ impl Verdict {
 /// The `remaining` of an SLO that did not count the request: any number would pass at once.
 pub const UNCOUNTED: u32 = u32::MAX;
 
-/// The number of remaining requests to show. None without a limit.
+/// The number of remaining requests to display. None without a limit.
 ///
 /// ```
 /// use slowlane_core::base::{UNCOUNTED, counted};
@@ -110,12 +110,12 @@ impl Assurance {
 }
 
 impl Judged {
-    /// Whether the entry counts the request. If another SLO refuses it, it has to be taken back.
+    /// Whether the entry counts the request. If another SLO refuses the request, it must be taken back.
     pub const fn is_counted(&self) -> bool {
         self.verdict.is_let_through() || self.assurance.is_carried
     }
 
-    /// The verdict without what an assured rate overrules.
+    /// The verdict, without those that an assured rate overrules.
     pub const fn in_force(&self) -> Verdict {
         if self.assurance.is_carried { Verdict::Pass } else { self.verdict }
     }
@@ -125,13 +125,13 @@ impl Judged {
         self.counts_end && self.is_counted()
     }
 
-    /// The moment at which a request of the moment `at` leaves under this verdict.
+    /// The moment at which a request that arrived at `at` leaves under this verdict.
     pub fn due(&self, at: Timestamp) -> Timestamp {
         at + self.verdict.wait()
     }
 }
 
-/// The most SLOs that one request falls under: its own, and two that `also=` names.
+/// The maximum number of SLOs for one request: its own, and two that `also=` adds.
 pub const JUDGED_MAX: usize = COUNTED_MAX;
 
 /// The answer to the proxy: the strictest verdict, and the SLO that gave it.
@@ -140,9 +140,9 @@ pub struct Decision {
     pub verdict: Verdict,
     pub slo: SloId,
     pub key: Key,
-    /// The number of further requests that would pass at once: the fewest of all SLOs, or [`UNCOUNTED`].
+    /// The number of further requests that would pass at once: the minimum over all SLOs, or [`UNCOUNTED`].
     pub remaining: u32,
-    /// The number of requests that it counted for.
+    /// The number of requests that this one counts for.
     pub cost: u32,
     /// The moment of the decision.
     pub at: Timestamp,

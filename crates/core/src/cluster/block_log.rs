@@ -1,4 +1,4 @@
-//! Blocks, as nodes and store exchange them, and the store's side: the list of them all.
+//! Blocks as nodes and store exchange them, and the store's list of all blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Target, Timestamp};
 
-/// The most blocks that operators can set, as on each node.
+/// The maximum number of blocks that operators can set, as on each node.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
-/// The most blocked keys. They have a limit of their own, because clients can cause as many as they like.
+/// The maximum number of blocked keys. It is a separate limit, because clients can cause any number of them.
 const KEY_BLOCKS_MAX: usize = 20_000;
 
 /// Nodes that have missed more changes than this read the whole list.
@@ -19,10 +19,10 @@ const CHANGES_MAX: usize = 1_000;
 /// The longest block.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A restored end counts as later only if it is later by at least this much: the way to the store takes a little time.
+/// A restored end counts as later only if it is later by at least this much, because the message takes some time.
 const LATER: Duration = Duration::from_secs(1);
 
-/// What a node reports to the store about blocks, and what it knows of the store's list.
+/// The blocks that a node reports to the store, and the node's position in the store's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockUpdate {
     pub epoch: String,
@@ -34,9 +34,9 @@ pub struct BlockUpdate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockChange {
     pub target: Target,
-    /// None: it is no longer blocked.
+    /// None: the key or the fields are no longer blocked.
     pub rest: Option<Duration>,
-    /// The node only fears that the store has forgotten it.
+    /// The node reports the block again in case the store has lost it.
     pub is_restored: bool,
 }
 
@@ -47,11 +47,11 @@ pub struct BlockNews {
     pub seq: u64,
     pub extent: Extent,
     pub list: Vec<(Target, Option<Duration>)>,
-    /// The places of the node's changes for which there was no room. No other node learns of them.
+    /// The positions of the node's changes for which there was no room. Other nodes do not learn of them.
     pub refused: Vec<usize>,
 }
 
-/// What a list of the store has.
+/// The content of a list from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Extent {
     /// The changes since the last answer.
@@ -63,7 +63,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Reads its word in an answer of Redis.
+    /// Parses its name in an answer from Redis.
     pub fn from_word(word: &str) -> Option<Extent> {
         match word {
             "news" => Some(Extent::News),
@@ -74,16 +74,16 @@ impl Extent {
     }
 }
 
-/// The blocks of all nodes, with the last changes. Each node reads the changes that it does not know yet.
+/// The blocks of all nodes, with the last changes. Each node reads the changes that it has not seen yet.
 #[derive(Debug)]
 pub struct BlockLog {
-    /// Tells this list from one before a restart.
+    /// Distinguishes this list from the one before a restart.
     epoch: String,
     /// The number of the last change.
     seq: u64,
     of_operators: Room,
     of_keys: Room,
-    /// The last changes, each with the end of the block, or none if it is no longer blocked.
+    /// The last changes, each with the end of the block; none if the block has ended.
     changes: VecDeque<(Target, Option<Timestamp>)>,
 }
 
@@ -93,7 +93,7 @@ impl BlockLog {
         BlockLog { epoch, seq: 0, of_operators, of_keys, changes: VecDeque::new() }
     }
 
-    /// Takes up the changes of a node, and answers with those of the others.
+    /// Applies the changes of a node, and answers with those of the others.
     pub fn send(&mut self, arguments: &BlockUpdate, now: Timestamp) -> BlockNews {
         let (extent, list) = self.news(arguments, now);
         let has_no_room = |(place, word)| (!self.change(word, now)).then_some(place);
@@ -101,7 +101,7 @@ impl BlockLog {
         BlockNews { epoch: self.epoch.clone(), seq: self.seq, extent, list, refused }
     }
 
-    /// What the node does not know yet.
+    /// The changes that the node has not seen yet.
     fn news(&self, arguments: &BlockUpdate, now: Timestamp) -> (Extent, Vec<(Target, Option<Duration>)>) {
         let rest = |ends: Timestamp| (ends > now).then(|| ends.since(now));
         let has_lost = arguments.epoch != self.epoch || arguments.seq > self.seq;
@@ -117,7 +117,7 @@ impl BlockLog {
         (if has_lost { Extent::Lost } else { Extent::All }, in_force.collect())
     }
 
-    /// Takes up a change. False if there is no room for it.
+    /// Applies a change. False if there is no room for it.
     fn change(&mut self, word: &BlockChange, now: Timestamp) -> bool {
         let room = match word.target {
             Target::Fields(_) => &mut self.of_operators,

@@ -1,11 +1,11 @@
-//! The bounds of what nodes and store exchange: numbers outside them come from an unauthenticated client.
+//! Bounds of the values that nodes and store exchange. Values outside them come from an unauthenticated client.
 
 use crate::cluster::{Answer, Arguments, CountReply, LeaseMessage, Message};
 
-/// The most requests, or seconds, of a number: sums and products of them stay finite and exact to a thousandth.
+/// The largest number of requests or seconds: sums and products stay finite and exact to a thousandth.
 const MOST: f64 = 1e12;
 
-/// The shortest memory, window or life of a record: what is divided by it stays finite.
+/// The shortest memory, window or lifetime of a record: quotients stay finite.
 const LEAST: f64 = 1e-3;
 
 fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
@@ -40,7 +40,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can calculate with all of these numbers, after these arguments.
+    /// Whether a node can calculate with all of these numbers, given these arguments.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(_)) => {
@@ -52,7 +52,7 @@ impl Answer {
                     && are_within(0.0, message.limit, &[reply.over])
                     && are_within(0.0, message.window_s, &[reply.age_s])
             }
-            // No more than was wanted, no more than there is, and nothing later than the window.
+            // No more than was requested, no more than there is, and nothing after the window.
             (Answer::Lease(reply), Arguments::Lease(message)) => {
                 are_within(-MOST, message.want.max(0.0), &[reply.granted])
                     && are_within(0.0, message.limit, &[reply.given])

@@ -8,8 +8,8 @@
 //! estimate + cost > limit: refused             else unsent += cost
 //! ```
 //! Windows begin at multiples of their length, on the store's clock. The method is Adobe's ("Distributed Rate
-//! Limiting"): messages come each period, faster near the limit. What all nodes let through over the limit is taken
-//! from the next window.
+//! Limiting"): messages are sent once per period, and more often near the limit. Requests admitted by all nodes over
+//! the limit are deducted from the next window.
 
 use std::time::Duration;
 
@@ -28,43 +28,43 @@ const NEAR: f64 = 0.8;
 /// %.
 const PAUSE_S: f64 = 0.01;
 
-/// What a node knows of the counts of one key. Times are seconds since its first request.
+/// A node's view of the counts of one key. Times are seconds since its first request.
 #[derive(Clone, Debug)]
 pub struct CountView {
     exchange: Exchange,
-    /// The counts of the store as of the last reply: in this window and the one before.
+    /// The counts of the store as of the last reply: in this window and the previous one.
     current: f64,
     before: f64,
-    /// Taken from this window, because the one before was exceeded.
+    /// Deducted from this window, because the previous one was exceeded.
     over: f64,
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
     unsent: f64,
 }
 
-/// What a node reports about a window, with the bounds of its SLO.
+/// A node's report about a window, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountMessage {
-    /// Requests let through since the last message.
+    /// Requests admitted since the last message.
     pub charge: f64,
-    /// The window as last known. None before the first reply.
+    /// The window, as of the last reply. None before the first reply.
     pub restore: Option<CountReply>,
     pub limit: f64,
     pub window_s: f64,
-    /// The life of the record.
+    /// The lifetime of the record.
     pub kept_s: f64,
     /// The moment of the message, on the node's clock.
     #[serde(skip)]
     pub sent_s: f64,
 }
 
-/// What the store answers.
+/// The answer of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountReply {
-    /// The counts of this window and the one before.
+    /// The counts of this window and the previous one.
     pub current: f64,
     pub before: f64,
-    /// Taken from this window, because the one before was exceeded.
+    /// Deducted from this window, because the previous one was exceeded.
     pub over: f64,
     /// The age of this window.
     pub age_s: f64,
@@ -82,7 +82,7 @@ impl CountView {
         }
     }
 
-    /// What a node knows of a key after it has admitted this many requests without reporting them.
+    /// A node's view of a key after it has admitted this many requests without reporting them.
     pub fn owing(unreported: f64, now: Timestamp) -> CountView {
         CountView { unsent: unreported, ..CountView::new(now) }
     }
@@ -90,7 +90,7 @@ impl CountView {
     /// Counts a request of this cost.
     ///
     /// # Errors
-    /// The window is full, or will be after this request. It ends after this time.
+    /// The window is full, or would be exceeded by this request. It ends after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
@@ -109,7 +109,7 @@ impl CountView {
         self.unsent -= cost;
     }
 
-    /// How many more requests the window has room for.
+    /// How many more requests fit into the window.
     pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
         let mut view = self.clone();
         let now_s = self.exchange.seconds(now);
@@ -117,7 +117,7 @@ impl CountView {
         (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
     }
 
-    /// What all nodes have let through in the window, as last known; and the end of the window.
+    /// The requests that all nodes have admitted in the window, as of the last reply; and the end of the window.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let (mut view, now_s) = (self.clone(), self.exchange.seconds(now));
         view.turn(plan, now_s);
@@ -128,7 +128,7 @@ impl CountView {
         Used { requests, limit: plan.limit as u32, resets_at }
     }
 
-    /// Requests let through that the store does not know of, as far as this node knows.
+    /// Requests admitted and not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
         (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
@@ -156,7 +156,7 @@ impl CountView {
         message
     }
 
-    /// Notes that a message did not reach the store. It stays owed.
+    /// Notes that a message did not reach the store. Its requests stay unreported.
     pub fn lost(&mut self, message: &CountMessage) {
         self.unsent += message.charge;
         self.current = (self.current - message.charge).max(0.0);
@@ -175,7 +175,7 @@ impl CountView {
         self.unsent == 0.0 && self.exchange.on_its_way.is_none()
     }
 
-    /// What counts against the limit.
+    /// The requests that count against the limit.
     fn estimate(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let age_s = self.began_s.map_or(0.0, |began_s| (now_s - began_s).clamp(0.0, plan.window_s));
         let of_before = match plan.is_sliding {
@@ -185,7 +185,7 @@ impl CountView {
         of_before + self.current + self.unsent
     }
 
-    /// Goes on to the window of this moment.
+    /// Advances to the window of this moment.
     fn turn(&mut self, plan: &QuotaPlan, now_s: f64) {
         let Some(began_s) = self.began_s else { return };
         let windows = ((now_s - began_s) / plan.window_s).floor();
@@ -200,13 +200,13 @@ impl CountView {
 }
 
 impl CountReply {
-    /// Whether the counts leave no room for requests that nodes let through unreported.
+    /// Whether the counts leave no room for requests that nodes admit unreported.
     pub(super) fn is_crowded(&self, plan: &QuotaPlan) -> bool {
         self.current.max(self.before) > (1.0 - UNREPORTED) * plan.limit
     }
 }
 
-/// What the next window loses after one with this count, which had lost so much itself.
+/// The amount deducted from the next window after one with this count and this deduction.
 fn over(limit: f64, count: f64, over: f64) -> f64 {
     (count + over - limit).clamp(0.0, limit)
 }
@@ -221,7 +221,7 @@ pub struct CountRecord {
 }
 
 impl CountRecord {
-    /// Takes up a message. Counts merge by their maximum: nodes restore what a store has lost.
+    /// Applies a message. Counts merge by their maximum: nodes restore counts that a store has lost.
     pub fn merge(&mut self, message: &CountMessage, now_s: f64) -> CountReply {
         let &CountMessage { charge, restore, limit, window_s, .. } = message;
         let number = (now_s / window_s).floor();
@@ -233,7 +233,7 @@ impl CountRecord {
             (self.current, self.number) = (0.0, number);
         }
         if let Some(restore) = restore {
-            // A node that is one window behind knows the one before.
+            // A node that is one window behind reports the previous one.
             if restore.age_s <= age_s + window_s / 2.0 {
                 self.current = self.current.max(restore.current);
                 self.before = self.before.max(restore.before);

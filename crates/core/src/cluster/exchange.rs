@@ -1,4 +1,4 @@
-//! The messages of a node about one key: at most one of them is on its way.
+//! The messages of a node about one key, with at most one in flight.
 
 use crate::base::Timestamp;
 
@@ -11,7 +11,7 @@ pub(super) struct Exchange {
     origin: Timestamp,
     /// The moment of the last message.
     pub(super) reported_s: f64,
-    /// The charge of the message that is on its way, if one is.
+    /// The charge of the message in flight, if there is one.
     pub(super) on_its_way: Option<f64>,
 }
 

@@ -32,19 +32,21 @@ fn of_rate(stats: &Stats, plan: &Plan, cost: u32) -> String {
     format!("{wait}; {}", known(stats, plan))
 }
 
-/// What the node knows of the others.
+/// The node's view of the others.
 fn known(stats: &Stats, plan: &Plan) -> String {
     let &Stats { own_per_s, others_per_s, share, replied, silent, .. } = stats;
     match (share, silent) {
         (share, Some(silent)) => {
             let part = share.unwrap_or(1.0 / f64::from(plan.nodes.max(1)));
             format!(
-                "the store is silent for {}: this node takes {:.1} % of the rate",
+                "the store has been silent for {}: this node takes {:.1} % of the rate",
                 ms(silent.as_secs_f64()),
                 part * 100.0
             )
         }
-        (None, None) => format!("no reply of the store yet: a request counts for all {} nodes", plan.nodes),
+        (None, None) => {
+            format!("no reply from the store yet: each request counts for all {} nodes", plan.nodes)
+        }
         (Some(share), None) => format!(
             "share {:.1} % of the demand: {own_per_s:.1}/s here, {others_per_s:.1}/s elsewhere, as of {} ago",
             share * 100.0,
@@ -73,7 +75,7 @@ mod tests {
             let (own_per_s, others_per_s, share, replied, silent) = (0.0, 0.0, None, None, None);
             of_rate(&Stats { ahead_s, own_per_s, others_per_s, share, replied, silent }, &plan, cost)
         };
-        let ignorant = "; no reply of the store yet: a request counts for all 2 nodes";
+        let ignorant = "; no reply from the store yet: each request counts for all 2 nodes";
         assert_eq!(of(0.4, 1), format!("wait 500 ms for the turn of all nodes{ignorant}"));
         assert_eq!(of(-0.5, 6), format!("wait 100 ms for the turn of all nodes{ignorant}"));
         assert_eq!(of(-0.5, 5), format!("tokens 5 of burst 20 >= cost 5{ignorant}"));

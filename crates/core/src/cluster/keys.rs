@@ -25,22 +25,22 @@ const IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct SharedKeys {
     pub(super) views: BoundedMap<Kept>,
-    /// Keys that have something to report, now or later.
+    /// Keys with something to report, now or later.
     to_tell: Mutex<Vec<Key>>,
 }
 
-/// What a node keeps of a shared key.
+/// A node's state for a shared key.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) local_view: LocalView,
     used: Timestamp,
     pub(super) is_listed: bool,
-    /// All nodes together use the key so much that each of them has to share it.
+    /// The key is used so much that every node must share it.
     pub(super) is_crowded: bool,
 }
 
 impl Expiring for Kept {
-    /// Everything is reported, and its law has forgotten it.
+    /// Everything is reported, and the law has forgotten the key.
     fn is_over(&self, now: Timestamp) -> bool {
         self.local_view.is_settled(now)
             && now.since(self.used) > self.local_view.share().memory().saturating_add(IDLE)
@@ -51,7 +51,7 @@ impl Expiring for Kept {
     }
 }
 
-/// What a node has to report about a key.
+/// A node's pending report about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyUpdate {
     pub key: Key,
@@ -63,7 +63,7 @@ impl SharedKeys {
         SharedKeys { views: BoundedMap::new(keys_max), to_tell: Mutex::default() }
     }
 
-    /// Gives `judge` what is held of a key, or `begin`s to hold it. None without room.
+    /// Passes a key's state to `judge`, creating it with `begin` if needed. None without room.
     pub(super) fn with<R>(
         &self,
         key: Key,
@@ -88,12 +88,12 @@ impl SharedKeys {
         Some(judge(&mut kept.local_view))
     }
 
-    /// Gives `read` what is held of a key, if anything is.
+    /// Passes a key's state to `read`, if there is any.
     pub(super) fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut LocalView) -> R) -> Option<R> {
         self.views.at(key).get().map(|kept| read(&mut kept.local_view))
     }
 
-    /// A copy of what is held of a key, under these terms. None if their mode differs.
+    /// A copy of a key's state under these terms. None if their mode differs.
     pub(super) fn copy(&self, key: Key, share: &Share) -> Option<LocalView> {
         let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
         local_view.follow(share).then_some(local_view)

@@ -1,4 +1,4 @@
-//! Quotas that may never be exceeded: parts of them are handed out ahead.
+//! Leases: quotas that are never exceeded, because parts of them are granted in advance.
 //!
 //! ```text
 //! a request     the hand holds its cost: it passes; else it is refused
@@ -7,9 +7,9 @@
 //!               a node without requests gives its hand back
 //! the store     gives up to what is left of the window; near its end, a part of that
 //! ```
-//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", which hands out tokens ahead. The
-//! first request of a node in a window goes on credit, where all such credits are a fiftieth of the quota at most. The
-//! store keeps them back.
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", which grants tokens in advance. The
+//! first request of a node in a window is admitted on credit, if all such credits together are at most a fiftieth of
+//! the quota. The store reserves them.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::base::{Timestamp, date::around};
 use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
-/// The memory of the demand of a key: some of the usual periods, so that the demand of a node that stops asking soon
-/// fades.
+/// The memory of a key's demand: some of the usual periods, so that the demand of a node that stops asking fades
+/// soon.
 const MEMORY_S: f64 = 1.0;
 
-/// All credits together are at most this part of the quota: as much as may stay unused, since the store keeps it back.
+/// The maximum of all credits together, as a part of the quota. The store reserves it, so this much may stay unused.
 const CREDIT: f64 = 0.02;
 
 /// Below this part of the quota the store gives only a part of what is left, so that no node holds the last requests
@@ -31,16 +31,18 @@ const CREDIT: f64 = 0.02;
 /// all of it is used up, by 280, 410 and 450 messages a second.
 const SCARCE: f64 = 0.1;
 
-/// That part: half of a node's share, so that each further message halves what is left.
+/// The part of the remaining quota that the store grants: half of a node's share, so that each further message halves
+/// the rest.
 const SCARCE_PART: f64 = 0.5;
 
-/// A node without requests for this time gives its hand back: by then its demand has faded to a third.
+/// A node without requests for this time returns its lease: by then its demand has faded to a third.
 const IDLE_S: f64 = 1.0;
 
-/// The least time between two messages: how often the task that talks to the store looks for them.
+/// The least time between two messages: the interval at which the task that talks to the store checks for them.
 const PAUSE_S: f64 = 0.005;
 
-/// The least time until a node asks again for what is spent. A shorter configured period does not shorten it.
+/// The least time before a node asks again for a quota that is used up. A shorter configured period does not shorten
+/// it.
 const SPENT_PAUSE_S: f64 = 0.1;
 
 /// A node asks for more once it holds less than this part of the demand of a period and a round trip: the answer comes
@@ -52,7 +54,7 @@ const LOW: f64 = 0.5;
 /// 410, 330 and 250 messages a second; the more a node holds, the more is lost with it.
 const FULL: f64 = 1.25;
 
-/// What a node holds of the quota of one key. Times are seconds since its first request.
+/// A node's lease of the quota of one key. Times are seconds since its first request.
 #[derive(Clone, Debug)]
 pub struct LeaseView {
     exchange: Exchange,
@@ -60,45 +62,45 @@ pub struct LeaseView {
     /// When the window ends, at the earliest and at the latest, if the store has reported it.
     ends_s: Option<f64>,
     credit_ends_s: f64,
-    /// Of this window: let through on credit.
+    /// Requests admitted on credit in this window.
     credit: f64,
-    /// Whether the store has reported that nothing is left.
+    /// Whether the store has reported that the quota is used up.
     is_spent: bool,
-    /// What the store has given to all nodes, as last known.
+    /// The quota that the store has granted to all nodes, as of the last reply.
     given: f64,
     demand: Decayed,
     asked: f64,
     asked_s: f64,
 }
 
-/// What a node reports about a quota, with the bounds of its SLO.
+/// A node's report about a quota, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeaseMessage {
-    /// Wanted; negative: given back.
+    /// The amount requested; negative: returned.
     pub want: f64,
-    /// Requests asked about since the last message.
+    /// Requests received since the last message.
     pub asked: f64,
-    /// What all nodes have been given in this window, as last known, and the time to its end. None before the first
-    /// reply in it.
+    /// The quota granted to all nodes in this window, as of the last reply, and the time to its end. None before the
+    /// first reply.
     pub restore: Option<(f64, f64)>,
     pub limit: f64,
-    /// What the store keeps back for the credits of all nodes.
+    /// The amount that the store reserves for the credits of all nodes.
     pub kept_back: f64,
     pub window_s: f64,
     /// The age of the window, a period of the calendar. None: it begins with the first message.
     pub age_s: Option<f64>,
-    /// The life of the record.
+    /// The lifetime of the record.
     pub kept_s: f64,
     /// The moment of the message, on the node's clock.
     #[serde(skip)]
     pub sent_s: f64,
 }
 
-/// What the store answers.
+/// The answer of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeaseReply {
     pub granted: f64,
-    /// What all nodes have been given in this window.
+    /// The quota granted to all nodes in this window.
     pub given: f64,
     /// The time to its end.
     pub rest_s: f64,
@@ -120,10 +122,10 @@ impl LeaseView {
         }
     }
 
-    /// Takes a request of this cost from the hand.
+    /// Deducts a request of this cost from the lease.
     ///
     /// # Errors
-    /// The hand is empty. The store may have more after this time.
+    /// The lease is used up. The store may have more after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(now_s);
@@ -146,7 +148,7 @@ impl LeaseView {
         self.hand += cost;
     }
 
-    /// How many more requests the hand holds.
+    /// How many more requests the lease allows.
     pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
         let has_ended = self.ends_s.is_some_and(|ends_s| ends_s <= self.exchange.seconds(now));
         if has_ended {
@@ -156,7 +158,7 @@ impl LeaseView {
         }
     }
 
-    /// What all nodes have been given of the window, and not given back, as last known; and the end of the window.
+    /// The quota granted to all nodes in the window and not returned, as of the last reply; and the end of the window.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let now_s = self.exchange.seconds(now);
         let ends_s = self.ends_s.filter(|&ends_s| ends_s > now_s);
@@ -177,7 +179,7 @@ impl LeaseView {
             return false;
         }
         let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
-        // What is spent stays spent until the window ends, or another node gives some back.
+        // A used-up quota stays used up until the window ends, or another node returns a part.
         let is_patient =
             self.is_spent && now_s - self.exchange.reported_s < plan.period_s().max(SPENT_PAUSE_S);
         is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
@@ -211,7 +213,7 @@ impl LeaseView {
         message
     }
 
-    /// Notes that a message did not reach the store. What it gave back is lost: it may have arrived.
+    /// Notes that a message did not reach the store. What it returned is lost: it may have arrived.
     pub fn lost(&mut self, message: &LeaseMessage) {
         self.asked += message.asked;
         self.exchange.on_its_way = None;
@@ -220,7 +222,7 @@ impl LeaseView {
     pub fn reply(&mut self, message: &LeaseMessage, reply: &LeaseReply, now: Timestamp) {
         self.turn(self.exchange.seconds(now));
         self.exchange.on_its_way = None;
-        // The window ends at this moment at the earliest: nothing of it is used later.
+        // The earliest end of the window: nothing of it is used later.
         let ends_s = message.sent_s + reply.rest_s;
         if ends_s <= self.exchange.seconds(now) {
             return;
@@ -232,39 +234,39 @@ impl LeaseView {
         self.is_spent = message.want > 0.0 && reply.granted < 1.0;
     }
 
-    /// Whether there is nothing to report and nothing in the hand.
+    /// Whether there is nothing to report and nothing leased.
     pub fn is_settled(&self, now: Timestamp) -> bool {
         let has_ended = self.ends_s.is_none_or(|ends_s| ends_s <= self.exchange.seconds(now));
         self.asked == 0.0 && self.exchange.on_its_way.is_none() && (self.hand == 0.0 || has_ended)
     }
 
-    /// What a window had is void at its end.
+    /// The lease and the credit of a window end with it.
     fn turn(&mut self, now_s: f64) {
         if self.ends_s.is_some_and(|ends_s| ends_s <= now_s) {
             (self.hand, self.ends_s, self.is_spent, self.given) = (0.0, None, false, 0.0);
         }
-        // A credit is for one window of the store.
+        // A credit applies to one window of the store.
         if self.credit_ends_s <= now_s {
             (self.credit, self.credit_ends_s) = (0.0, f64::INFINITY);
         }
     }
 
-    /// What is wanted now: the demand of a period and a round trip, if half of that is no longer there.
+    /// The amount to request now: the demand of a period and a round trip, if the lease is below half of that.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
         let ahead = per_s * (plan.period_s() + plan.round_trip_s);
-        // A node with hardly any requests holds one or two.
+        // A node with hardly any requests leases one or two.
         if self.hand < LOW * ahead + 1.0 { (FULL * ahead + 2.0 - self.hand).ceil().max(0.0) } else { 0.0 }
     }
 }
 
 impl QuotaPlan {
-    /// Requests that a node may let through before it has been given any.
+    /// Requests that a node may admit before its first lease.
     fn credit(&self) -> f64 {
         if f64::from(self.nodes) <= CREDIT * self.limit { 1.0 } else { 0.0 }
     }
 
-    /// What the store keeps back for the credits of all nodes.
+    /// The amount that the store reserves for the credits of all nodes.
     pub fn kept_back(&self) -> f64 {
         self.credit() * f64::from(self.nodes)
     }
@@ -283,13 +285,13 @@ impl LeaseRecord {
         LeaseRecord { begun_s: now_s, given: 0.0, demand: Decayed::default() }
     }
 
-    /// Takes up a message. What was given merges by its maximum: nodes restore what a store has lost.
+    /// Applies a message. Granted amounts merge by their maximum: nodes restore what a store has lost.
     pub fn merge(&mut self, message: &LeaseMessage, now_s: f64) -> LeaseReply {
         let &LeaseMessage { want, asked, restore, limit, kept_back, window_s, age_s, .. } = message;
         // An edit may have lowered the limit.
         self.given = self.given.min(limit);
         match age_s.map(|age_s| now_s - age_s) {
-            // The clocks of nodes differ a little; the next period is a whole one later.
+            // The clocks of nodes differ slightly; the next period is at least half a period later.
             Some(start_s) if self.given == 0.0 || start_s > self.begun_s + window_s / 2.0 => {
                 (self.begun_s, self.given) = (start_s, 0.0);
             }

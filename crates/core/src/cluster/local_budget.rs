@@ -1,11 +1,11 @@
-//! The requests of a key that a node may let through unreported.
+//! The local budget: the requests of a key that a node may admit unreported.
 //!
 //! ```text
 //! slot  = nodes / (rate / 2)                  all nodes together use up to half of the rate unreported
 //! start = max(paid_at, now - max(burst * slot of the law, slot))
 //! start + cost * slot > now: the key has to be shared;  else paid_at = start + cost * slot
 //! ```
-//! Most keys of a large table are quiet. They are not reported, and they take no memory beside their row.
+//! Most keys of a large table are hardly used. They are not reported, and take no memory besides their row.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::base::Timestamp;
 use crate::cluster::{Share, UNREPORTED};
 use crate::table::Entry;
 
-/// The bucket of the requests that a node may let through unreported. Times are nanoseconds.
+/// The bucket of the local budget. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LocalBudget {
     slot_ns: u64,
@@ -24,7 +24,7 @@ pub(super) struct LocalBudget {
 const SHARED: u32 = 1;
 
 impl LocalBudget {
-    /// None: not one request may be let through unreported.
+    /// None: every request must be reported.
     pub(super) fn new(share: &Share, nodes: u32) -> Option<LocalBudget> {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
@@ -32,7 +32,7 @@ impl LocalBudget {
         Some(LocalBudget { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
     }
 
-    /// Lets a request through unreported. False without room for it.
+    /// Admits a request unreported. False if the budget is used up.
     pub(super) fn take(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> bool {
         let paid_at = self.start(entry, now).saturating_add(self.slot_ns.saturating_mul(cost.into()));
         let has_room = paid_at <= now.as_nanos();
@@ -42,13 +42,13 @@ impl LocalBudget {
         has_room
     }
 
-    /// The requests let through unreported, as far as they still count.
+    /// The requests admitted unreported, as far as they still count.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         let empty_at = now.as_nanos().saturating_sub(self.room_ns);
         (self.start(entry, now) - empty_at) as f64 / self.slot_ns as f64
     }
 
-    /// How long a row matters.
+    /// How long a row must be kept.
     pub(super) fn memory(&self) -> Duration {
         Duration::from_nanos(self.room_ns)
     }

@@ -1,4 +1,4 @@
-//! What a node holds of a shared key, by the mode of its SLO.
+//! A node's state for a shared key, by the mode of its SLO.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::cluster::{Answer, Arguments, CountView, LeaseView, LocalView, Share, 
 use crate::law::{Judgement, Used};
 
 impl LocalView {
-    /// What a node holds of a key after it has admitted this many requests without reporting them.
+    /// The state of a key after a node has admitted this many requests without reporting them.
     pub(super) fn new(
         share: &Share,
         situation: &Situation<'_>,
@@ -23,7 +23,7 @@ impl LocalView {
         }
     }
 
-    /// Continues under these terms. False if an edit has changed the mode of the SLO: then none of it can be used.
+    /// Continues under these terms. False if an edit has changed the mode of the SLO: the state is then unusable.
     pub(super) fn follow(&mut self, share: &Share) -> bool {
         match (self, share) {
             (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = *gcra,
@@ -68,7 +68,7 @@ impl LocalView {
         }
     }
 
-    /// Charges a request that was refused but passes anyway. Only a rate can go into debt.
+    /// Charges a request that was refused but passes anyway. Only the mode `rate` can go into debt.
     pub(super) fn go_into_debt(&mut self, situation: &Situation<'_>, cost: f64, now: Timestamp) {
         match self {
             LocalView::Rate((gcra, view)) => view.go_into_debt(&situation.plan(gcra), cost, now),
@@ -84,7 +84,7 @@ impl LocalView {
         }
     }
 
-    /// The seconds until the bucket is full again. None: it is no rate.
+    /// The seconds until the bucket is full again. None outside the mode `rate`.
     pub(super) fn full_in_s(self, situation: &Situation<'_>, now: Timestamp) -> Option<f64> {
         match self {
             LocalView::Rate((gcra, view)) => {
@@ -95,7 +95,7 @@ impl LocalView {
         }
     }
 
-    /// What all nodes have used of a quota. None: it is a rate.
+    /// The quota used by all nodes. None in the mode `rate`.
     pub(super) fn used(&self, situation: &Situation<'_>, now: Timestamp) -> Option<Used> {
         match self {
             LocalView::Rate(..) => None,
@@ -112,7 +112,7 @@ impl LocalView {
         }
     }
 
-    /// The words that are due now.
+    /// The arguments that are due now.
     pub(super) fn arguments(&mut self, situation: &Situation<'_>, now: Timestamp) -> Option<Arguments> {
         match self {
             LocalView::Rate((gcra, view)) => {
@@ -130,9 +130,9 @@ impl LocalView {
         }
     }
 
-    /// Applies the answer to its arguments, and returns whether the demand leaves no room for requests that nodes let
-    /// through unreported. Updates and answers of another mode say nothing about this one, and none are unreported
-    /// under a lease.
+    /// Applies the answer to its arguments, and returns whether the demand leaves no room for requests that nodes
+    /// admit unreported. Updates and answers of another mode do not affect this one, and under a lease no request is
+    /// unreported.
     pub(super) fn reply(
         &mut self,
         situation: &Situation<'_>,
@@ -158,7 +158,7 @@ impl LocalView {
         }
     }
 
-    /// Notes that an update did not reach the store. One of another mode is not its own.
+    /// Notes that an update did not reach the store. An update of another mode is ignored.
     pub(super) fn lost(&mut self, arguments: &Arguments) {
         match (self, arguments) {
             (LocalView::Rate((_, view)), Arguments::Rate(message)) => view.lost(message),
@@ -168,7 +168,7 @@ impl LocalView {
         }
     }
 
-    /// Requests let through and not yet reported.
+    /// Requests admitted and not yet reported.
     pub(super) fn debt(&self) -> f64 {
         match self {
             LocalView::Rate((_, view)) => view.debt(),
@@ -188,7 +188,7 @@ impl LocalView {
 }
 
 impl Arguments {
-    /// Whether the store had forgotten the key, and has learnt it from these arguments. Only a rate is restored.
+    /// Whether the store had forgotten the key, and these arguments restored it. Only the mode `rate` restores keys.
     pub fn restores(&self, answer: &Answer) -> bool {
         match (self, answer) {
             (Arguments::Rate(message), Answer::Rate(reply)) => {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Key, KeySecret};
 
-/// What a node reports about itself in each heartbeat.
+/// A node's report about itself in each heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Member {
     /// Its name, chosen by its operator.
@@ -16,11 +16,11 @@ pub struct Member {
     pub version: String,
     /// A hash of the SLOs that it shares.
     pub policy: String,
-    /// Its wall clock less the store's, in milliseconds.
+    /// Its wall clock minus the store's, in milliseconds.
     pub clock_ms: i64,
 }
 
-/// How a node takes part.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Node,
@@ -31,7 +31,7 @@ pub enum Presence {
     Onlooker,
 }
 
-/// How long a node counts without a heartbeat: three of them, one a second, may be lost.
+/// How long a node counts without a heartbeat: three heartbeats, one per second, may be lost.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 
 /// How long the key secret outlives the last node: nodes that are all stopped overnight find it again.
@@ -47,7 +47,7 @@ impl Member {
         member.is_within_bounds().then_some(member)
     }
 
-    /// Whether its texts can be shown.
+    /// Whether its texts can be displayed.
     pub(super) fn is_within_bounds(&self) -> bool {
         let texts = [&self.name, &self.run, &self.version, &self.policy];
         texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control))
@@ -58,13 +58,13 @@ impl Member {
     }
 }
 
-/// A heartbeat: what a node sends to the store besides its keys.
+/// A heartbeat: a node's message to the store apart from key updates.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Beat {
     pub member: Member,
     /// The key secret of this node, in hex.
     pub secret: String,
-    /// Keys that all nodes have to share from now on.
+    /// Keys that all nodes must share from now on.
     pub crowded: Vec<Key>,
 }
 

@@ -60,8 +60,8 @@ impl Cluster {
         self.nodes.store(nodes.max(1), Relaxed);
     }
 
-    /// Judges a request under shared terms, and writes it into its entry and what is held of its key. None: the node
-    /// has no room for its key, or the store is silent and the terms do not work without it.
+    /// Judges a request under shared terms, and writes the result into its entry and its key's state. None: there is
+    /// no room for the key, or the store is silent and the terms need it.
     pub fn judge(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
         let &Arrival { now, cost, .. } = arrival;
         self.judge_with(share, entry, arrival, |situation, begin| {
@@ -103,7 +103,7 @@ impl Cluster {
         let judgement = if is_within_budget {
             Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported.ceil()).max(0.0) as u32)
         } else {
-            // Without the store, nobody knows what the others count.
+            // Without the store, the counts of the other nodes are unknown.
             if self.is_silent() && matches!(share, Share::Count(_)) {
                 return None;
             }
@@ -120,13 +120,12 @@ impl Cluster {
         Some(judgement)
     }
 
-    /// Whether nothing passes, not even under keys that the others need not know of. A part of a quota that is leased
-    /// already is this node's alone.
+    /// Whether every request is refused, even under hardly used keys. A lease belongs to this node, and stays usable.
     pub fn is_closed(&self, share: &Share) -> bool {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
     }
 
-    /// The law's formula with the numbers of a request. None if the node holds nothing of a shared key.
+    /// The law's formula with the numbers of a request. None if the node has no state for a shared key.
     pub fn explain(&self, key: Key, share: &Share, entry: &Entry, arrival: &Arrival) -> Option<String> {
         if self.is_closed(share) {
             return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
@@ -141,17 +140,17 @@ impl Cluster {
         Some(explain(self.keys.copy(key, share)?, &self.situation(), arrival))
     }
 
-    /// What all nodes have used of a shared quota. None: this node holds nothing of it, or it is a rate.
+    /// The shared quota used by all nodes. None: this node has no state for it, or the mode is `rate`.
     pub fn used(&self, key: Key, share: &Share, now: Timestamp) -> Option<Used> {
         self.keys.copy(key, share)?.used(&self.situation(), now)
     }
 
-    /// How long the row of a key matters.
+    /// How long the row of a key must be kept.
     pub fn memory(&self, share: &Share) -> Duration {
         LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
-    /// Charges a request that it refuses but that passes anyway. False if it is a matter of this node alone.
+    /// Charges a request that the law refuses but that passes anyway. False if the key is not shared.
     pub fn add_debt(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
@@ -163,18 +162,18 @@ impl Cluster {
         true
     }
 
-    /// The theoretical arrival time of a key that nodes share, as this node sees it. None: it holds nothing of the key.
+    /// The theoretical arrival time of a shared key, as this node sees it. None: it has no state for the key.
     pub fn tat(&self, key: Key, share: &Share, now: Timestamp) -> Option<Timestamp> {
         let ahead_s = self.keys.copy(key, share)?.full_in_s(&self.situation(), now)?;
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
 
-    /// Takes back a request whose client left before its turn.
+    /// Takes back a request whose client disconnected before its turn.
     pub fn take_back(&self, key: Key, cost: u32) {
         self.keys.with_known(key, |local_view| local_view.take_back(&self.situation(), cost.into()));
     }
 
-    /// Whether the store is silent, as the task that talks to it has found.
+    /// Whether the store is silent, as determined by the task that talks to it.
     pub fn is_silent(&self) -> bool {
         self.is_silent.load(Relaxed)
     }
@@ -183,7 +182,7 @@ impl Cluster {
         self.is_silent.store(is_silent, Relaxed);
     }
 
-    /// The time from a message to its answer, as of the last one.
+    /// The time from a message to its answer, as of the last answer.
     pub fn set_round_trip(&self, round_trip: Duration) {
         self.round_trip_us.store(u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX), Relaxed);
     }
@@ -207,12 +206,12 @@ impl Cluster {
         updates
     }
 
-    /// Forgets keys that have not been asked about for a long time.
+    /// Drops keys without requests for a long time.
     pub fn sweep(&self, now: Timestamp) {
         self.keys.views.sweep(now);
     }
 
-    /// Takes up the answer to a key update.
+    /// Applies the answer to a key update.
     pub fn reply(&self, update: &KeyUpdate, answer: &Answer, round_trip: Duration, now: Timestamp) {
         let situation = Situation { round_trip, ..self.situation() };
         if let Some(kept) = self.keys.views.at(update.key).get() {
@@ -225,7 +224,7 @@ impl Cluster {
         self.keys.with_known(update.key, |local_view| local_view.lost(&update.arguments));
     }
 
-    /// Keys that are asked for so often that all nodes have to share them from now on.
+    /// Keys with so many requests that all nodes must share them from now on.
     pub fn crowded(&self, now: Timestamp) -> Vec<Key> {
         let is_it = |kept: &Kept| kept.is_crowded && kept.idle(now).is_none();
         let crowded = self.keys.views.pick(|key, kept| is_it(kept).then_some(key)).flatten();
@@ -237,18 +236,18 @@ impl Cluster {
         self.keys.views.taken()
     }
 
-    /// Requests that found no room for the view of their key, since the start.
+    /// Requests whose key found no room for a view, since the start.
     pub fn refused(&self) -> u64 {
         self.keys.views.refused()
     }
 
-    /// Requests let through and not yet reported, over all keys.
+    /// Requests admitted and not yet reported, over all keys.
     pub fn debt(&self) -> f64 {
         // An empty sum of floats is -0.
         0.0 + self.keys.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
     }
 
-    /// Shares the key of a row from its next request on, however seldom it is used here.
+    /// Shares the key of a row from its next request on, however rarely it is used here.
     pub fn share(entry: &mut Entry) {
         local_budget::mark(entry);
     }

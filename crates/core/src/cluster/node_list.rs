@@ -1,4 +1,4 @@
-//! The store's side of heartbeats: the nodes that are present, and what all of them have in common.
+//! The store's side of heartbeats: the nodes that are present, and their common state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::base::{Key, Timestamp};
 use crate::cluster::{Beat, Member, Membership, PRESENT, Presence, SECRET_KEPT};
 
-/// The most nodes: half of the connections that a token server takes.
+/// The maximum number of nodes: half of the connections that a token server accepts.
 const NODES_MAX: usize = 1_000;
 
-/// The most crowded keys: ten heartbeats full.
+/// The maximum number of crowded keys: ten full heartbeats.
 const CROWDED_MAX: usize = 10_000;
 
 /// A key is crowded for this long after a node has said so. Nodes say so once a second, and one of them may be lost.
 const CROWDED: Duration = Duration::from_secs(2);
 
-/// The nodes that are present, and what all of them have in common.
+/// The nodes that are present, and their common state.
 #[derive(Debug, Default)]
 pub struct NodeList {
     members: BTreeMap<String, (Member, Timestamp)>,
@@ -27,13 +27,13 @@ pub struct NodeList {
 #[derive(Debug)]
 struct Secret {
     hex: String,
-    /// When it is forgotten.
+    /// When the secret is forgotten.
     ends: Timestamp,
     of: Presence,
 }
 
 impl NodeList {
-    /// Takes up a heartbeat. That of an onlooker leaves nothing behind.
+    /// Applies a heartbeat. That of an onlooker changes nothing.
     pub fn beat(&mut self, beat: Beat, presence: Presence, now: Timestamp) -> Membership {
         let Beat { member, secret, crowded } = beat;
         let gives_way = |known: &Secret| known.of == Presence::Own && presence == Presence::Node;

@@ -19,9 +19,9 @@ pub struct Plan {
     pub period: Duration,
     /// Without an answer for this long, the store counts as silent.
     pub silent_after: Duration,
-    /// What a node does then.
+    /// What a node does while the store is silent.
     pub on_silence: OnSilence,
-    /// The number of nodes, for the time before the first reply.
+    /// The number of nodes to assume before the first reply.
     pub nodes: u32,
 }
 
@@ -34,18 +34,18 @@ pub(super) const BAND_S: f64 = 0.2;
 const MEMORY_REQUESTS: f64 = 200.0;
 const MEMORY_MIN_S: f64 = 0.25;
 
-/// The demand of the last seconds, for the share while the store is silent. It is long enough that a pause of some
-/// seconds costs a node only a part of its share.
+/// The memory of demand for the share while the store is silent. A pause of some seconds costs a node only a part of
+/// its share.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
-/// The part of the rate that all nodes together may use unreported. The other half is then there for those that report,
-/// and the store says *crowded* above it. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s, 0,
-/// 20 and 64 are reported to nobody.
+/// The part of the rate that all nodes together may use unreported. The other half remains for reported requests;
+/// above it, the store reports *crowded*. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s,
+/// 0, 20 and 64 are never reported.
 pub(super) const UNREPORTED: f64 = 0.5;
 
 impl Plan {
-    /// How far beyond its cap a TAT may lie: what nodes promised in their arrears. It is twice the usual longest delay:
-    /// that of the promises that the store knows, and once more for those that it learns of late.
+    /// How far a TAT may exceed its cap, because nodes charge in arrears. It is twice the usual longest delay: once
+    /// for the charges that the store knows, and once for those that it learns of late.
     pub const AHEAD_MAX_S: f64 = 10.0;
 
     /// How long the record of a key outlives its burst and its longest delay: until its demand is forgotten. After six
@@ -82,7 +82,7 @@ impl Plan {
         if self.refuses() { BAND_S } else { self.max_delay.as_secs_f64() }
     }
 
-    /// Whether a request of this cost is never let through.
+    /// Whether a request of this cost is never admitted.
     pub(super) fn is_beyond(&self, cost: f64) -> bool {
         cost * self.slot_s() > self.burst_s() + self.cap_s()
     }
@@ -119,7 +119,7 @@ pub struct QuotaPlan {
     pub period: Duration,
     pub round_trip_s: f64,
     pub nodes: u32,
-    /// The window before counts, too, by the part of it that is left.
+    /// The previous window counts too, by the part of it that is left.
     pub is_sliding: bool,
     /// Windows are the periods of the calendar, and `window_s` is the longest of them.
     pub calendar: Option<Period>,

@@ -1,10 +1,10 @@
-//! What the store keeps of a key, and what nodes and store exchange.
+//! The store's record of a key, and the messages between nodes and store about it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Plan, SLOW_MEMORY_S, UNREPORTED};
 
-/// A sum of which the part e^(-t/memory) is left after a time t. Divided by its memory it is a rate.
+/// A sum that decays to e^(-t/memory) of itself in a time t. Divided by its memory, it is a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Decayed {
     sum: f64,
@@ -16,7 +16,7 @@ impl Decayed {
         *self = Decayed { sum: self.sum(now_s, memory_s) + amount, at_s: now_s.max(self.at_s) };
     }
 
-    /// A sum of this moment.
+    /// The sum at this moment.
     pub(super) fn new(sum: f64, at_s: f64) -> Decayed {
         Decayed { sum, at_s }
     }
@@ -26,30 +26,31 @@ impl Decayed {
     }
 }
 
-/// What a node reports to the store about a key, with the bounds of its SLO.
+/// A node's report about a key, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Requests let through since the last message, or with `returns` those that are owed.
+    /// Requests admitted since the last message; with `returns`, the unreported ones.
     pub charge: f64,
-    /// Requests asked about since then.
+    /// Requests received since then.
     pub asked: f64,
-    /// The same, but no more than a sum of the last seconds would still hold.
+    /// The same, but no more than a sum over the last seconds would still contain.
     pub asked_lately: f64,
-    /// The TAT, as last known to the node, less now. None before the first reply.
+    /// The TAT minus now, as last known to the node. None before the first reply.
     pub restore_s: Option<f64>,
     /// The age of the record, as last known to the node.
     pub known_age_s: f64,
-    /// The store was silent until now: the charge is what the node has promised meanwhile and not yet let through.
+    /// The store was silent until now: the charge is the requests that the node has promised since then and not yet
+    /// admitted.
     pub returns: bool,
     /// The time of one request.
     pub slot_s: f64,
     /// The time of a full burst.
     pub burst_s: f64,
-    /// How far ahead of now the TAT may lie, without what nodes charge in arrears.
+    /// How far ahead of now the TAT may lie, without the charges in arrears.
     pub cap_s: f64,
     /// The memory of the demand.
     pub memory_s: f64,
-    /// The life of the record.
+    /// The lifetime of the record.
     pub kept_s: f64,
     /// The node's own demand, for its own use when the reply comes.
     #[serde(skip)]
@@ -57,7 +58,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message that tells nothing yet, under this plan.
+    /// An empty message under this plan.
     pub fn new(plan: &Plan) -> Message {
         let (burst_s, cap_s) = (plan.burst_s(), plan.cap_s());
         Message {
@@ -75,7 +76,7 @@ impl Message {
     }
 }
 
-/// What the store answers.
+/// The answer of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The TAT less the store's now, with the message's charge in it.
@@ -88,7 +89,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Whether the demand leaves no room for requests that nodes let through unreported.
+    /// Whether the demand leaves no room for requests that nodes admit unreported.
     pub fn is_crowded(&self, plan: &Plan) -> bool {
         self.slow_demand / SLOW_MEMORY_S > (1.0 - UNREPORTED) * plan.rate_per_s
     }
@@ -101,7 +102,7 @@ pub struct Record {
     demand: Decayed,
     slow_demand: Decayed,
     born_s: f64,
-    /// The TAT from before its birth, as the nodes still know it, and what was charged since then.
+    /// The TAT from before its birth, as the nodes still know it, and the charges since then.
     before_s: f64,
     since_s: f64,
     /// When the first node came back from a silence, and the debts of those that did.
@@ -109,16 +110,16 @@ pub struct Record {
     debts_s: f64,
 }
 
-/// A record of this age or less may be one that the store had forgotten. In debt, each node asks once a second at
-/// least: so by twice that time all of them have restored what they know.
+/// A record of this age or less may be one that the store had forgotten. In debt, each node sends at least one
+/// message per second, so by twice that time all of them have restored their state.
 const YOUNG_S: f64 = 2.0;
 
 /// Nodes that come back within this time come back from the same silence: it takes them a pause of 250 ms to connect,
 /// and two seconds at most until a connection is given up.
 const RETURN_S: f64 = 2.0;
 
-/// A node that has known a record for this much longer than the store has, knows what the store has forgotten. A slow
-/// answer makes a difference, too: at most the half second after which a node considers the store silent.
+/// A node that has known a record for this much longer than the store knows state that the store has forgotten. A
+/// slow answer makes a difference, too: at most the half second after which a node considers the store silent.
 const LONGER_S: f64 = 1.0;
 
 impl Record {
@@ -137,8 +138,8 @@ impl Record {
         }
     }
 
-    /// Takes up a message. TATs merge by their maximum: nodes restore what a store has lost. Each of them knows the
-    /// TAT of another moment, so what was charged since the birth of the record is added to the latest.
+    /// Applies a message. TATs merge by their maximum: nodes restore what a store has lost. Each node knows the TAT
+    /// of a different moment, so everything charged since the birth of the record is added to the latest.
     pub fn merge(&mut self, message: &Message, now_s: f64) -> Reply {
         let &Message { cap_s, memory_s, .. } = message;
         let charge_s = message.charge_s();
@@ -171,7 +172,7 @@ impl Record {
 
     /// The debts of all nodes that have come back from a silence, with that of one more.
     ///
-    /// They come back one after the other. Meanwhile all of them pay off the debts of all, and make new ones.
+    /// They return one after the other. In the meantime, all of them pay off the debts of all, and make new ones.
     fn debts(&mut self, debt_s: f64, now_s: f64) -> f64 {
         if now_s - self.returned_s > RETURN_S {
             (self.returned_s, self.debts_s) = (now_s, 0.0);

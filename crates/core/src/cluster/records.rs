@@ -1,4 +1,4 @@
-//! The store's side: the record of each key, each with an end.
+//! The store's records: one for each key, each with an expiry.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::base::{Key, Timestamp};
 use crate::cluster::share::Kept;
 use crate::cluster::{Answer, Arguments, CountRecord, LeaseRecord, Record};
 
-/// The records of keys. Bounded: without room, the record of a new key is made for one message only. Nodes restore the
-/// store what they know in each message, so they then share what the last one of them knew.
+/// The records of keys. Bounded: without room, the record of a new key lasts for one message only. Nodes restore
+/// their state in each message, so they then share the state of the last node.
 #[derive(Debug)]
 pub struct Records {
     records: HashMap<Key, Lasting>,
@@ -27,7 +27,7 @@ impl Records {
         Records { records: HashMap::new(), records_max, refused: 0 }
     }
 
-    /// Takes up what a node reports about a key, and answers it.
+    /// Applies a node's report about a key, and answers it.
     pub fn post(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
         let now_s = now.as_nanos() as f64 / 1e9;
         let ends = now + Duration::try_from_secs_f64(arguments.kept_s()).unwrap_or_default();
@@ -38,7 +38,7 @@ impl Records {
             known.ends = ends;
             return answer;
         }
-        // A key without a record, or an edit that has changed the mode of its SLO.
+        // A key without a record, or an SLO whose mode an edit has changed.
         let mut record = Kept::new(arguments, now_s);
         let answer = record.merge(arguments, now_s).expect("they are of one mode");
         if self.records.len() < self.records_max || self.records.contains_key(&key) {
@@ -49,7 +49,7 @@ impl Records {
         answer
     }
 
-    /// Forgets the records that are at their end.
+    /// Drops expired records.
     pub fn sweep(&mut self, now: Timestamp) {
         self.records.retain(|_, known| now < known.ends);
         if self.records.len() < self.records.capacity() / 4 {
@@ -57,7 +57,7 @@ impl Records {
         }
     }
 
-    /// How many keys have a record.
+    /// The number of keys with a record.
     pub fn count(&self) -> usize {
         self.records.len()
     }
@@ -69,7 +69,7 @@ impl Records {
 }
 
 impl Arguments {
-    /// The life of the record.
+    /// The lifetime of the record.
     fn kept_s(&self) -> f64 {
         match self {
             Arguments::Rate(message) => message.kept_s,
@@ -88,7 +88,7 @@ impl Kept {
         }
     }
 
-    /// None: the record is of another mode.
+    /// None: the record belongs to another mode.
     fn merge(&mut self, arguments: &Arguments, now_s: f64) -> Option<Answer> {
         Some(match (self, arguments) {
             (Kept::Rate(record), Arguments::Rate(message)) => Answer::Rate(record.merge(message, now_s)),

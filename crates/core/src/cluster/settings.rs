@@ -12,7 +12,7 @@ pub struct Settings {
     /// Without an answer for this long, the store counts as silent.
     pub silent_after: Duration,
     pub on_silence: OnSilence,
-    /// The most keys that a node shares at a time.
+    /// The maximum number of keys that a node shares at a time.
     pub keys_max: usize,
     /// The number of nodes until the store has reported it.
     pub nodes: u32,
@@ -30,7 +30,7 @@ impl Default for Settings {
     }
 }
 
-/// The pace of a node while the store is silent.
+/// The behaviour of a node while the store is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSilence {
@@ -43,7 +43,7 @@ pub enum OnSilence {
 }
 
 impl OnSilence {
-    /// What a node does, in the words of the log.
+    /// The behaviour in words, for the log.
     pub const fn response(self) -> &'static str {
         match self {
             OnSilence::Share => "takes its share of the last seconds",

@@ -1,4 +1,4 @@
-//! The modes in which nodes share an SLO, and what each of them has in a form of its own.
+//! The modes in which nodes share an SLO, and the types that differ between them.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::cluster::{
 };
 use crate::law::{Gcra, Law, Window};
 
-/// What each mode has in a form of its own: the [`Share`] of an SLO, what a node holds of a key, its [`Arguments`], the
-/// store's record, and its [`Answer`].
+/// The types that each mode has in its own form: the [`Share`] of an SLO, a node's state for a key, its
+/// [`Arguments`], the store's record, and its [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByMode<R, C, L> {
     /// One theoretical arrival time.
@@ -23,19 +23,19 @@ pub enum ByMode<R, C, L> {
     Lease(L),
 }
 
-/// What nodes share of an SLO: its mode, and the numbers of its law.
+/// How nodes share an SLO: its mode, and the numbers of its law.
 pub type Share = ByMode<Gcra, Window, Window>;
 
-/// What a node holds of a shared key, with the numbers of the law that it is for.
+/// A node's state for a shared key, with the numbers of its law.
 pub(super) type LocalView = ByMode<(Gcra, View), (Window, CountView), (Window, LeaseView)>;
 
-/// What a node reports about a key.
+/// A node's report about a key.
 pub type Arguments = ByMode<Message, CountMessage, LeaseMessage>;
 
-/// What the store keeps of a key.
+/// The store's record of a key.
 pub(super) type Kept = ByMode<Record, CountRecord, LeaseRecord>;
 
-/// What the store answers about a key.
+/// The store's answer about a key.
 pub type Answer = ByMode<Reply, CountReply, LeaseReply>;
 
 /// The cluster at this moment. It makes numbers of terms.
@@ -83,7 +83,7 @@ impl Share {
         }
     }
 
-    /// The requests that may be let through at once.
+    /// The requests that may be admitted at once.
     pub(super) fn limit(&self) -> u32 {
         match self {
             Share::Rate(gcra) => gcra.burst_requests(),
@@ -99,8 +99,8 @@ impl Share {
         }
     }
 
-    /// The time in which one request comes back, and that of all that may be used at once. None: not one request may
-    /// be let through unreported.
+    /// The time in which one request's budget refills, and that of the whole budget. None: every request must be
+    /// reported.
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
             Share::Rate(gcra) => Some((gcra.slot(), gcra.burst())),

@@ -1,4 +1,4 @@
-//! The store of a token server: what nodes send, and what it answers.
+//! The store of a token server: the nodes' messages, and its answers.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::cluster::{
     Answer, Beat, BlockLog, BlockNews, BlockUpdate, KeyUpdate, Membership, NodeList, Presence, Records,
 };
 
-/// The most keys with a record, about 80 MB.
+/// The maximum number of keys with a record, about 80 MB.
 const RECORDS_MAX: usize = 500_000;
 
-/// How often records at their end are forgotten.
+/// How often expired records are dropped.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// What a node sends to a store.
+/// A node's message to a store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Due {
     pub updates: Vec<KeyUpdate>,
@@ -23,7 +23,7 @@ pub struct Due {
     pub blocks: Option<BlockUpdate>,
 }
 
-/// What the store answers.
+/// The store's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Response {
     /// One for each key update, in the same order.
@@ -45,7 +45,7 @@ impl Due {
 }
 
 impl Response {
-    /// Whether it answers all of this, with numbers that a node can calculate with.
+    /// Whether the answer matches the message, with numbers that a node can calculate with.
     pub fn fits(&self, due: &Due) -> bool {
         let response = self.answers.iter().zip(&due.updates);
         (self.answers.len(), self.membership.is_some(), self.blocks.is_some())
@@ -79,7 +79,8 @@ impl StoreServer {
         }
     }
 
-    /// Takes up what a node sends. None if one of its numbers or texts is out of all bounds: then nothing counts.
+    /// Answers a node's message. None if one of its numbers or texts is out of bounds: then the whole message is
+    /// ignored.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {
             return None;
@@ -97,7 +98,7 @@ impl StoreServer {
         })
     }
 
-    /// How many keys have a record.
+    /// The number of keys with a record.
     pub fn records(&self) -> usize {
         self.records.count()
     }

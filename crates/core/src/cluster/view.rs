@@ -1,4 +1,4 @@
-//! A node's view of one key that it shares with others.
+//! A node's view of one shared key.
 //!
 //! ```text
 //! F: the TAT as this node sees it   R: rate   w: own demand   o: the others' demand, as of the last reply
@@ -8,8 +8,8 @@
 //!   unforeseen      F += 1/R / share                                        the others are taken to be surprised alike
 //! a reply           F = TAT + half a round trip and half a period of the others' arrears + own unsent
 //! ```
-//! The allowance is what the node expects to let through. Near the longest delay it shrinks, so that the nodes divide
-//! the rate by their demand. A store that is silent leaves each node its share of the last seconds.
+//! The allowance is the number of requests that the node expects to admit. Near the longest delay it shrinks, so that
+//! the nodes divide the rate by their demand. While the store is silent, each node has its share of the last seconds.
 //!
 //! The runs beside the constants are of a model of this law in virtual time, with three seeds: 35 nodes share 2000/s,
 //! with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. *Steady*: 400 clients that wait for each
@@ -24,12 +24,12 @@ use crate::base::Timestamp;
 use crate::cluster::plan::{BAND_S, SLOW_MEMORY_S};
 use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 
-/// The part of a request's effect on the others that is charged at once, while there is no room to spare. Runs with 0,
-/// 1/2 and 1: steady error 0.44, 0.12 and 0.24 %; worst when moved +7, +10 and +12 %; fairness (Jain) 0.98, 0.97 and
-/// 0.95 at 50 ms.
+/// The part of a request's effect on the others that is charged at once, while there is no spare capacity. Runs with
+/// 0, 1/2 and 1: steady error 0.44, 0.12 and 0.24 %; worst when moved +7, +10 and +12 %; fairness (Jain) 0.98, 0.97
+/// and 0.95 at 50 ms.
 const CHARGED_AT_ONCE: f64 = 0.5;
 
-/// Above this part of the rate there is no room to spare. It lies a little below 1, since the estimate of the demand
+/// Above this part of the rate there is no spare capacity. It lies a little below 1, since the estimate of the demand
 /// errs by 3 % ([`ROOM_BELOW`]). Runs from 0.85 to 1.05 differ by less than the seeds do.
 const BUSY: f64 = 0.95;
 
@@ -99,13 +99,13 @@ const ROOM_DEVIATIONS: f64 = 3.0;
 /// errors of 2.8, 0.1 and 0.1 %; worst of a load that moves each second +7.8, +7.5 and +8.5 %.
 const GAIN_MAX: f64 = 2.0;
 
-/// The least share while the store is silent, so that no division is by zero: that of one among ten thousand nodes.
+/// The least share while the store is silent, so that no division is by zero: that of one node among ten thousand.
 const SLOW_SHARE_MIN: f64 = 1e-4;
 
 /// Less than any demand or share that matters: it keeps divisions finite.
 const TINY: f64 = 1e-9;
 
-/// The youngest age of a record that is divided by. It is that of one answer.
+/// The least age of a record used as a divisor: that of one answer.
 const AGE_MIN_S: f64 = 1e-3;
 
 /// A node's view of one key. Times are seconds since its first request.
@@ -117,19 +117,19 @@ pub struct View {
     drifted_s: f64,
     demand: Decayed,
     slow_demand: Decayed,
-    /// Let through, and asked, since the last message.
+    /// Requests admitted and requests received since the last message.
     unsent: f64,
     asked: f64,
-    /// Asked since the last message, and what lost ones would have reported of the slow demand, as of the moment of the
-    /// last.
+    /// Requests received since the last message, and the slow demand that lost messages would have reported, as of
+    /// the moment of the last one.
     asked_since_try: f64,
     lost_lately: f64,
-    /// Requests that this node expects to let through.
+    /// Requests that this node expects to admit.
     allowance: f64,
     /// The part of a request that is charged at once, for the others.
     at_once: f64,
     known: Option<Known>,
-    /// The own demand per second at the last message.
+    /// This node's demand per second at the last message.
     reported_per_s: f64,
     /// The first message without an answer.
     waiting_s: Option<f64>,
@@ -151,10 +151,10 @@ struct Known {
     born_s: f64,
 }
 
-/// A view as operators see it.
+/// A view for operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
-    /// The TAT less now.
+    /// The TAT minus now.
     pub ahead_s: f64,
     /// The demand of this node, and of the others as of the last reply.
     pub own_per_s: f64,
@@ -200,7 +200,7 @@ impl View {
     /// The delay of a request of this cost.
     ///
     /// # Errors
-    /// It is refused. The same request would get through after this time, if no other asked meanwhile.
+    /// The request is refused. It would pass after this time, if no other came.
     pub fn judge(&mut self, plan: &Plan, cost: f64, now: Timestamp) -> Result<Duration, Duration> {
         let now_s = self.exchange.seconds(now);
         self.demand.add(cost, now_s, plan.memory_s());
@@ -222,7 +222,7 @@ impl View {
         Ok(if plan.refuses() { Duration::ZERO } else { duration(delay_s) })
     }
 
-    /// Charges a request that is let through.
+    /// Charges an admitted request.
     fn charge(&mut self, plan: &Plan, cost: f64) {
         let slots_s = cost * plan.slot_s();
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
@@ -236,7 +236,7 @@ impl View {
         self.unsent += cost;
     }
 
-    /// A request while the store is silent: it is paced by this node's own share.
+    /// A request while the store is silent: this node's own share decides.
     fn judge_alone(&mut self, plan: &Plan, slots_s: f64, now_s: f64) -> Result<Duration, Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);
@@ -264,7 +264,7 @@ impl View {
         self.tat_s = self.tat_s.min(deepest_s);
     }
 
-    /// Takes back a request whose client left before its turn.
+    /// Takes back a request whose client disconnected before its turn.
     pub fn take_back(&mut self, plan: &Plan, cost: f64) {
         self.tat_s -= cost * plan.slot_s();
         self.unsent -= cost;
@@ -274,17 +274,17 @@ impl View {
     pub fn remaining(&self, plan: &Plan, now: Timestamp) -> u32 {
         let tokens = (self.exchange.seconds(now) - self.tat_s) * plan.rate_per_s;
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
-        // Those that are foreseen count once, any further one counts for the others, too.
+        // Expected requests count once; any further one also counts for the others.
         let foreseen = tokens.min(self.allowance);
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
 
-    /// The TAT minus now: how long a request of no cost would wait. Negative: the time of the tokens that are left.
+    /// The TAT minus now: the wait of a request with cost 0. Negative: the time of the remaining tokens.
     fn ahead_s(&self, now: Timestamp) -> f64 {
         self.tat_s - self.exchange.seconds(now)
     }
 
-    /// The view as operators see it.
+    /// The view for operators.
     pub fn stats(mut self, plan: &Plan, now: Timestamp) -> Stats {
         let now_s = self.exchange.seconds(now);
         self.drift(plan, now_s);
@@ -300,7 +300,7 @@ impl View {
         }
     }
 
-    /// Requests let through that the store does not know of, as far as this node knows.
+    /// Requests admitted and not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
         (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
@@ -313,13 +313,13 @@ impl View {
             && self.ahead_s(now) <= 0.0
     }
 
-    /// Whether a message would say more than the usual one of a period.
+    /// Whether a message would report more than the usual one of a period.
     fn has_news(&self, now: Timestamp) -> bool {
         let since_s = self.exchange.seconds(now) - self.exchange.reported_s;
         self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s
     }
 
-    /// Whether a message about this key is due: once in a period, sooner with news, later while one is on its way.
+    /// Whether a message about this key is due: once in a period, sooner with news, later while one is in flight.
     pub fn has_to_tell(&self, plan: &Plan, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         if self.exchange.is_waiting(now_s) {
@@ -333,7 +333,7 @@ impl View {
         is_stale || is_changed && since_s >= after_s
     }
 
-    /// The message to the store. What it says is charged, unless it is [lost](View::lost).
+    /// The message to the store. Its content is charged, unless it is [lost](View::lost).
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
         let now_s = self.exchange.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
@@ -344,7 +344,7 @@ impl View {
             returns: self.is_blind(plan, now_s),
             asked: self.asked.min(own),
             asked_lately: lately.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
-            // It says so when it arrives, half a round trip from now.
+            // The message takes effect when it arrives, half a round trip from now.
             restore_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             own,
@@ -358,7 +358,8 @@ impl View {
         message
     }
 
-    /// Notes that a message did not reach the store. It stays owed, and the next one is due after a period.
+    /// Notes that a message did not reach the store. Its requests stay unreported, and the next message is due after
+    /// a period.
     pub fn lost(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
@@ -366,7 +367,7 @@ impl View {
         self.exchange.on_its_way = None;
     }
 
-    /// Takes up the answer to a message.
+    /// Applies the answer to a message.
     pub fn reply(
         &mut self,
         plan: &Plan,
@@ -382,7 +383,7 @@ impl View {
         }
         (self.exchange.on_its_way, self.waiting_s) = (None, None);
         let memory_s = plan.memory_s();
-        // A young sum is not yet a whole one.
+        // A young sum is not complete yet.
         let whole = 1.0 - (-reply.age_s.max(AGE_MIN_S) / memory_s).exp();
         let all_per_s = reply.demand / memory_s / whole;
         let own_per_s = message.own / memory_s / if whole < WHOLE { whole } else { 1.0 };
@@ -392,7 +393,7 @@ impl View {
         }
         let share = own_per_s.max(TINY) / (own_per_s + others_per_s).max(TINY);
         let slow = self.slow_demand.sum(now_s, SLOW_MEMORY_S);
-        // No store answers with more, unless somebody else writes to it.
+        // A genuine store answers with no more than this; another writer may.
         let ahead_s = reply.ahead_s.min(plan.cap_s() + Plan::AHEAD_MAX_S);
         let tat_s = now_s - half_trip_s + ahead_s;
         let mut slow_share = (slow / reply.slow_demand.max(slow).max(TINY)).clamp(SLOW_SHARE_MIN, 1.0);
@@ -414,7 +415,7 @@ impl View {
         self.known = Some(known);
         let feared_s = self.tat_s;
         self.drifted_s = now_s;
-        // Others that seldom ask have seldom something to report.
+        // Nodes with few requests rarely have something to report.
         let late = (others_per_s * plan.period_s() * plan.equal_share()).min(1.0);
         let arrears_s = half_trip_s + ARREARS * plan.period_s() * late;
         let known_s =
@@ -431,7 +432,7 @@ impl View {
         }
     }
 
-    /// Moves the TAT by what the others take meanwhile, and lets the allowance grow.
+    /// Moves the TAT by the requests of the others, and lets the allowance grow.
     fn drift(&mut self, plan: &Plan, now_s: f64) {
         let time_s = (now_s - self.drifted_s).max(0.0);
         let own_per_s = self.demand.sum(now_s, plan.memory_s()) / plan.memory_s();
@@ -473,7 +474,7 @@ impl View {
         if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
     }
 
-    /// How many seconds of the rate the others take in a second.
+    /// How many seconds of the rate the others use in a second.
     fn others_speed(&self, plan: &Plan, own_per_s: f64) -> f64 {
         let others_per_s = self.known.map_or(0.0, |known| known.others_per_s);
         let all_per_s = (own_per_s + others_per_s).max(TINY);
@@ -493,20 +494,20 @@ impl View {
         }
     }
 
-    /// While the store is silent, a node owes what it has promised and not yet let through. What it let through
-    /// meanwhile was paced, and the shares of all nodes add up to the rate.
+    /// While the store is silent, a node owes the requests that it has promised and not yet admitted. Those that it
+    /// admitted were paced, and the shares of all nodes add up to the rate.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan);
         self.unsent = (expected - self.exchange.on_its_way.unwrap_or(0.0)).max(0.0);
     }
 }
 
-/// Requests that come by chance within a period, beyond the mean.
+/// Requests beyond the mean that arrive by chance within a period.
 fn room(plan: &Plan, own_per_s: f64, round_trip: Duration) -> f64 {
     ROOM_REQUESTS + ROOM_DEVIATIONS * (own_per_s * (plan.period_s() + round_trip.as_secs_f64())).sqrt()
 }
 
-/// A delay in whole microseconds: what is below that is a rounding error.
+/// A delay in whole microseconds: anything smaller is a rounding error.
 fn duration(seconds: f64) -> Duration {
     Duration::from_micros((seconds * 1e6) as u64)
 }

@@ -7,8 +7,8 @@
 //! deny      if floor(gpc1_rate(1s) / over) > slo      over: 2
 //! ```
 //! Delays are whole milliseconds; `jitter` is drawn evenly from `1 ± jitter`. The counters are read before this
-//! request is counted. `gpc0_rate` counts throttled requests, `gpc1_rate` those of them that are let through. A
-//! request of cost n counts as n requests, and waits n times as long.
+//! request is counted. `gpc0_rate` counts throttled requests, `gpc1_rate` those of them that are admitted. A request
+//! of cost n counts as n requests, and waits n times as long.
 //!
 //! The article gives no number for its jitter; here it is 0.1. The article runs its feedback after the delay, on
 //! earlier readings, so a request counts when it leaves. An agent decides on arrival: here a request counts when it
@@ -27,7 +27,7 @@ use crate::table::Entry;
 
 const JITTER_DEFAULT: f64 = 0.1;
 
-/// Requests are denied above this multiple of the objective.
+/// Requests are denied above this multiple of the rate.
 const OVER_DEFAULT: f64 = 2.0;
 
 /// A rate covers a sliding second, and a lone request can be read for two. By then all rates have faded.

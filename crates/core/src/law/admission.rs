@@ -1,12 +1,12 @@
-//! A request that a law let through earlier.
+//! A request that a law admitted earlier.
 
 use crate::base::Timestamp;
 
-/// An earlier request that has now ended or is taken back.
+/// An admitted request that has ended or is taken back.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     pub cost: u32,
-    /// When its turn came. Without a delay that is the moment of its arrival.
+    /// The moment of its turn: that of its arrival, if it had no delay.
     pub due: Timestamp,
     pub now: Timestamp,
 }

@@ -17,7 +17,7 @@ pub struct Arrival {
     pub sample: Sample,
     /// The number of requests it counts as. At cost 0 it passes and leaves no trace, unless the rate is 0.
     pub cost: u32,
-    /// Its owner among the sharers of one bucket: a hash of the field that the option `share` names.
+    /// Its source among those that share the bucket: a hash of the field that the option `share` names.
     pub sharer: u64,
 }
 

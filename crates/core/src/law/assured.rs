@@ -1,13 +1,13 @@
-//! The assured rate of an SLO: the requests that pass whatever the SLOs above it say.
+//! The assured rate of an SLO: requests within it pass even if an SLO above refuses or delays them.
 //!
 //! ```text
 //! slot   = 1 / assured                       the time of one request
 //! start  = max(paid_at, now - burst * slot)  a bucket holds at most the burst of the SLO, 1 at least
 //! start + cost * slot <= now: it carries the request, and paid_at = start + cost * slot
 //! ```
-//! In any time T the assured rate carries at most `burst + assured * T` requests of a key. Only carried requests are
-//! charged: while the SLOs above have room, the bucket fills. A key that never asks for more than that is never delayed
-//! or refused by an SLO above.
+//! In any time T, at most `burst + assured * T` requests of a key bypass the SLOs above. Only these requests are
+//! charged: while the SLOs above have room, the bucket fills. A key that stays within the assured rate is never
+//! delayed or refused by an SLO above.
 //!
 //! Linux's HTB has the same idea: `rate` next to `ceil`. There a class spends its own tokens first. Here it spends them
 //! only when its parent has none, so a key has state only while its parent is in debt.
@@ -55,27 +55,27 @@ impl Assured {
         self.objective.rate
     }
 
-    /// Whether it can carry a request of this cost now.
+    /// Whether a request of this cost can bypass the SLOs above now.
     pub fn has_room(&self, entry: &Entry, cost: u32, now: Timestamp) -> bool {
         self.gcra.start(entry, now.as_nanos()).saturating_add(self.gcra.bucket.time(cost)) <= now.as_nanos()
     }
 
-    /// Charges a request. Without room for it the bucket goes into debt, by a burst at most.
+    /// Charges a request. Without room for it, the bucket goes into debt, by a burst at most.
     pub fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
         self.gcra.charge(entry, cost, now);
     }
 
-    /// Takes back a request whose client left before its turn.
+    /// Takes back a request whose client disconnected before its turn.
     pub fn take_back(&self, entry: &mut Entry, cost: u32) {
         self.gcra.give_back(entry, cost);
     }
 
-    /// How many more requests of cost 1 it would carry at once.
+    /// How many more requests of cost 1 could bypass the SLOs above at once.
     pub fn remaining(&self, entry: &Entry, now: Timestamp) -> u32 {
         self.gcra.bucket.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
     }
 
-    /// Until the bucket is full again, from the deepest debt.
+    /// The time until the bucket is full again, from the deepest debt.
     pub fn memory(&self) -> Duration {
         self.gcra.memory()
     }

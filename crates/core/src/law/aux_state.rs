@@ -1,4 +1,4 @@
-//! What a key has besides its row: the memory of its law, or its open tickets. Most keys have neither.
+//! The auxiliary state of a key: the memory of its law, or its open tickets. Most keys have none.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum AuxState {
 }
 
 impl AuxState {
-    /// Its memory on the heap.
+    /// Its heap memory.
     pub fn bytes(&self) -> usize {
         match self {
             AuxState::Calendar(calendar) => calendar.bytes(),

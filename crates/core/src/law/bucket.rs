@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::law::Objective;
 
-/// The default `max_delay`. Few clients wait longer, and a slot given to one that has left is lost.
+/// The default `max_delay`. Few clients wait longer, and the slot of a client that has disconnected is lost.
 pub(super) const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 
 /// The arithmetic of the bucket laws. All times are nanoseconds.
@@ -43,7 +43,7 @@ impl Bucket {
         ns as f64 / self.slot_ns.max(1) as f64
     }
 
-    /// The number of clients that would cause this delay, if each asks again as soon as it is answered.
+    /// The number of clients that would cause this delay, if each sends its next request after the answer.
     pub(super) fn milli_clients(&self, delay_ns: u64) -> u32 {
         if delay_ns <= self.slot_ns {
             return 1_000;

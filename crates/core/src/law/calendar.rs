@@ -1,4 +1,4 @@
-//! The calendar of one bucket: its taken slots, and each sharer's next turn.
+//! The calendar of one bucket: its taken slots, and the next turn of each sharer.
 //!
 //! ```text
 //! slots, 1/rate each:   … │ begun │ 1 │ 2 │ 3 │ 4 │ …         a ring of bits: is the slot taken?
@@ -10,10 +10,9 @@
 //! sharer's `eligible` on. Then `eligible` moves on by as many slots as there are pending sharers. So a greedy sharer
 //! leaves the slots in between to the others. A slot that nobody takes becomes a token for any of them.
 //!
-//! A pending sharer leaves every fourth slot alone, and some tokens. Otherwise the first to come could book every slot
-//! within the longest delay, and each new slot as it comes into sight. Nobody else would ever get one. Unused kept
-//! slots become tokens, and a pending sharer may take those. So nothing is lost that the bucket has room for. A bucket
-//! of one token keeps nothing: its token belongs to the current slot.
+//! A pending sharer leaves every fourth slot free, and some tokens. Otherwise the first to come could book every slot
+//! within the longest delay. Unused reserved slots become tokens, and a pending sharer may take those. A bucket of one
+//! token reserves nothing: its token belongs to the current slot.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +26,7 @@ pub struct Calendar {
     sharers: Vec<Sharer>,
 }
 
-/// The part that changes with time alone.
+/// The part that changes only with time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Clock {
     /// The beginning of slot 0.
@@ -37,7 +36,7 @@ struct Clock {
     tokens: u32,
     /// The number of taken slots after `begun`.
     taken: u32,
-    /// The last slot in the ring. No slot beyond it is taken.
+    /// The last slot in the ring. No later slot is taken.
     reach: u64,
     /// The bucket is full and nobody waits: the calendar equals a new one, without sharers.
     is_full: bool,
@@ -66,7 +65,7 @@ impl Plan {
         (self.slots_max as usize + 2).div_ceil(WORD_BITS as usize)
     }
 
-    /// The most memory that such a calendar takes.
+    /// The maximum memory of such a calendar.
     pub(super) fn bytes(&self) -> usize {
         self.words() * size_of::<u64>()
             // A vector grows by doubling, from four.
@@ -74,7 +73,7 @@ impl Plan {
     }
 }
 
-/// One request for slots.
+/// A request for slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotRequest {
     pub(super) now_ns: u64,
@@ -95,24 +94,24 @@ pub(super) enum Booking {
     TooLate,
 }
 
-/// An answer to a request: tokens, and the first `wanted` free slots from `from` on.
+/// The possible answer to a request: tokens, and the first `wanted` free slots from `from` on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offer {
     pub(super) booking: Booking,
-    /// Its sharer's place in the list. `None`: the list is full, and the request is served as under `pace`.
+    /// Its sharer's index in the list. `None`: the list is full, and the request is served as under `pace`.
     pub(super) place: Option<Place>,
     tokens: u32,
     wanted: u32,
-    /// Its sharer is one for which tokens and slots are kept.
+    /// Tokens and slots are reserved for its sharer.
     is_kept_for: bool,
     from: u64,
     /// The slots that it may take, as bits of a word.
     free: u64,
-    /// The sharer after the offer is taken up.
+    /// The sharer after the offer is booked.
     sharer: Sharer,
 }
 
-/// A place in the list of sharers.
+/// An index in the list of sharers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     At(usize),
@@ -129,15 +128,16 @@ const OPEN: u64 = 0x7777_7777_7777_7777;
 /// The slots for any other sharer.
 const ALL: u64 = u64::MAX;
 
-/// Enough for a few clients that come together. Gathering these tokens holds back as many pending requests.
+/// Enough for a few clients that arrive together. Collecting these tokens holds back as many pending requests.
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Brings the calendar to `now`. One of another plan starts again, from a bucket whose debt is paid at `paid_at_ns`.
+    /// Advances the calendar to `now`. One of another plan starts again, from a bucket whose debt is paid at
+    /// `paid_at_ns`.
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
-        // After a small step back of the clock, wait. After one beyond the longest delay, start again.
+        // After a small step back of the clock, wait. After a step longer than the longest delay, start again.
         let begun_at = self.start_ns(&self.clock, self.clock.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
@@ -155,7 +155,7 @@ impl Calendar {
         self.clock = Clock { reach: clock.begun + self.slots(), ..clock };
     }
 
-    /// Frees the slots up to `last`: they are over.
+    /// Frees the slots up to `last`, which are over.
     fn clear(&mut self, last: u64) {
         if self.clock.taken > 0 {
             for (word, bits) in words(self.clock.begun + 1, last.min(self.clock.reach) + 1) {
@@ -191,7 +191,7 @@ impl Calendar {
         self.offer_at(&self.clock, request, sharers_max)
     }
 
-    /// Whether the same request would be met after `wait_ns`, if nobody else came.
+    /// Whether the same request would get its slots after `wait_ns`, if no other came.
     pub(super) fn would_come_true(&self, request: &SlotRequest, wait_ns: u64, sharers_max: u32) -> bool {
         let later = SlotRequest { now_ns: request.now_ns.saturating_add(wait_ns), ..*request };
         self.offer_at(&self.clock_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
@@ -223,7 +223,7 @@ impl Calendar {
         // A pending sharer lets the others go first.
         let yields = u64::from(is_pending && others_pending > 0);
         let turn = u64::from(others_pending) + 1 + yields;
-        // Tokens use up its turn only if they were kept for it.
+        // Tokens use up its turn only if they were reserved for it.
         let charged = wanted + if is_kept_for { tokens } else { 0 };
         let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
         let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
@@ -263,7 +263,7 @@ impl Calendar {
         }
     }
 
-    /// How many requests of the same sharer would still pass at once, after an offer is taken up.
+    /// How many requests of the same sharer would still pass at once, after an offer is booked.
     pub(super) fn remaining(&self, offer: &Offer) -> u32 {
         let (tokens, wanted) = match offer.booking {
             Booking::TooLate => (0, 0),
@@ -271,15 +271,15 @@ impl Calendar {
         };
         let tokens = self.clock.tokens - tokens;
         let kept = if self.clock.taken + wanted == 0 { 0 } else { self.kept_tokens() };
-        // A sharer that got nothing may still take the first of the kept tokens.
+        // A sharer that got nothing may still take the first of the reserved tokens.
         let first = offer.booking == Booking::TooLate && offer.is_kept_for;
         tokens.saturating_sub(kept).max(tokens.min(u32::from(first)))
     }
 
-    /// Frees the slots of a request that was to leave at `due_ns`, if they lie ahead.
+    /// Frees the future slots of a request that was to leave at `due_ns`.
     pub(super) fn free(&mut self, cost: u32, now_ns: u64, due_ns: u64) {
         if self.ring.is_empty() {
-            // There was no memory for the calendar when the request came.
+            // The calendar had no memory when the request arrived.
             return;
         }
         if due_ns <= now_ns {
@@ -331,7 +331,7 @@ impl Calendar {
         clock.tokens = tokens.min(u64::from(held_max(self.tokens_max, clock.taken))) as u32;
     }
 
-    /// A sharer's place or its possible place, the sharer itself, and the number of other pending sharers.
+    /// A sharer's index or its possible index, the sharer itself, and the number of other pending sharers.
     fn place(&self, clock: &Clock, id: u64, sharers_max: u32) -> (Option<Place>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
         let known = if clock.is_full { &[] } else { self.sharers.as_slice() };
@@ -360,12 +360,12 @@ impl Calendar {
         self.ring.len() as u64 * WORD_BITS - 1
     }
 
-    /// The place in the ring of a word of slots.
+    /// The index in the ring of a word of slots.
     fn place_of(&self, word: u64) -> usize {
         word as usize % self.ring.len()
     }
 
-    /// The taken slots of a word. Slots out of reach are free: the ring holds others in their place.
+    /// The taken slots of a word. Slots out of range are free: the ring holds others at their index.
     fn taken(&self, clock: &Clock, word: u64) -> u64 {
         match clock.reach.checked_sub(word * WORD_BITS) {
             None => 0,
@@ -403,7 +403,7 @@ impl Calendar {
         self.clock.taken += count - left;
     }
 
-    /// The number of tokens kept for sharers that are not pending. The bucket can always hold one more.
+    /// The number of tokens reserved for sharers that are not pending. The bucket can always hold one more.
     fn kept_tokens(&self) -> u32 {
         (held_max(self.tokens_max, 1) / 2).min(KEPT_TOKENS_MAX)
     }
@@ -450,7 +450,7 @@ fn highest(word: u64, count: u32) -> u64 {
     lowest(word.reverse_bits(), count).reverse_bits()
 }
 
-/// The most tokens. While slots are taken it is one fewer: a slot may begin just after the last token went.
+/// The maximum number of tokens: one fewer while slots are taken, as a slot may begin just after the last token went.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
 }
@@ -462,7 +462,7 @@ impl Calendar {
         set == self.clock.taken && self.clock.tokens <= held_max(self.tokens_max, self.clock.taken)
     }
 
-    /// Whether requests can have made it: it is sound, and its ring reaches as far as it says.
+    /// Whether requests can have produced it: it is valid, and its ring has the size that it claims.
     pub(super) fn is_whole(&self) -> bool {
         let Clock { begun, reach, taken, .. } = self.clock;
         let is_in_reach = || begun < u64::MAX / 2 && reach <= begun + self.slots();

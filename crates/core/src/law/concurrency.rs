@@ -4,17 +4,17 @@
 //! in flight = requests let through, minus those that have ended, minus those that began a lease ago
 //! in flight + cost > max: deny
 //! ```
-//! It counts like pingora's `Inflight`, per key and exactly. A request begins with the question and ends when the
-//! proxy reports its end: HAProxy with the message `response`, others with `/done`. Both hand back the ticket that
-//! came with the verdict. It says when the request began, so the end is counted in the right quarter. The throttle
-//! makes sure that a ticket ends its request once.
+//! It counts like pingora's `Inflight`, per key and exactly. A request begins with the query and ends when the proxy
+//! reports its end: HAProxy with the message `response`, others with `/done`. Both return the ticket that came with
+//! the verdict. It contains the start of the request, so the end is counted in the right quarter. The throttle
+//! ensures that a ticket ends its request once.
 //!
-//! Ends get lost, with a proxy or on the way. Therefore a request counts for one lease at most. Beginnings are counted
-//! per quarter of a lease, and a quarter is forgotten as a whole one lease after it began. So a request counts for at
-//! least three quarters of the lease: make the lease a third longer than the longest request. Rate and burst play no
-//! part, except that `max` defaults to the burst.
+//! Reports can get lost, with a proxy or on the way. Therefore a request counts for at most one lease. Beginnings are
+//! counted per quarter of a lease, and a quarter is forgotten as a whole, one lease after it began. So a request
+//! counts for at least three quarters of the lease: make the lease a third longer than the longest request. Rate and
+//! burst have no effect, except that `max` defaults to the burst.
 //!
-//! A denied client is told to come back after a second, because the end of a request cannot be foreseen.
+//! A denied client is told to retry after a second, because the end of a request cannot be foreseen.
 //!
 //! The state is the number of the quarter, and four counts of 16 bits.
 
@@ -62,7 +62,7 @@ impl Concurrency {
     ) -> Result<Concurrency, OptionError> {
         let max = options.count("max", 1..=MAX_MAX)?.unwrap_or(objective.burst.clamp(1, MAX_MAX));
         let lease = options.duration_of("lease", LEASE_MIN)?.unwrap_or(LEASE_DEFAULT);
-        // Whole milliseconds, like a ticket's: otherwise an end could be counted in the quarter before.
+        // Whole milliseconds, as in tickets: otherwise an end could be counted in the previous quarter.
         let quarter_ms = (lease.as_millis() as u64).div_ceil(u64::from(QUARTERS));
         Ok(Concurrency { max, quarter_ns: quarter_ms * 1_000_000 })
     }

@@ -13,10 +13,10 @@
 //! of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and
 //! they leave soon after one another.
 //!
-//! A request is told its slot on arrival. A slot that is left to the others, and not taken, is used later from the
-//! burst. If the burst is full it is lost: a quarter of the rate at most, for a source that comes in bursts of more
-//! than four times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate are
-//! lost while several sources wait.
+//! A request gets its slot on arrival. A slot that is left to the others, and not taken, is used later from the
+//! burst. If the burst is full, it is lost: at most a quarter of the rate, for a source that sends bursts of more
+//! than four times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate
+//! are lost while several sources wait.
 //!
 //! The law is fair among the sources that have room to wait. With more than some `rate * max_delay` of them asking
 //! again and again, or more than `sources_max`, slots go to the first to ask, as under `pace`.
@@ -41,7 +41,7 @@ const SOURCES_DEFAULT: u32 = 256;
 /// Each request walks through all sources, and a denied one twelve times at most.
 const SOURCES_MAX: u32 = 4_096;
 
-/// The most slots within `max_delay`: eight kibibytes of bits.
+/// The maximum number of slots within `max_delay`: eight kibibytes of bits.
 const SLOTS_MAX: u32 = 65_536;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -135,8 +135,8 @@ impl Rule for Fair {
         }
     }
 
-    /// Until the bucket is full again. The turn of a source that has booked much may come even later, and is then
-    /// forgotten.
+    /// The time until the bucket is full again. The turn of a source that has booked much may come even later, and is
+    /// then forgotten.
     fn memory(&self) -> Duration {
         self.pace.memory()
     }
@@ -202,10 +202,10 @@ impl Fair {
         Judgement { fell_back, ..Judgement::new(verdict, remaining) }
     }
 
-    /// The first whole second at which the request is met. It is true from then on. Mostly that is soon, so the
-    /// steps double until one is long enough, and then halve.
+    /// The first whole second at which the request gets its slot; from then on it always does. The wait is usually
+    /// short, so steps double until one is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
-        // By then every slot taken now is over, and the bucket is full.
+        // By then, every slot taken now is over, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
         let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
         let (mut too_short_s, mut first_s, mut step_s) = (0, longest_s + 1, 1);

@@ -4,7 +4,7 @@ use crate::base::{Quota, Rate, UNCOUNTED, Verdict};
 use crate::law::{Arrival, AuxState, Judgement, Objective, Rule};
 use crate::table::Entry;
 
-/// One verdict for all requests. It belongs to the rate: no line names it with `law=`.
+/// One verdict for all requests. It follows from the rate: no line names it with `law=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     pub(super) name: &'static str,
@@ -14,7 +14,7 @@ pub struct Fixed {
 impl Fixed {
     pub(super) const OPEN: Fixed = Fixed { name: "unlimited", passes: true };
 
-    /// Stands in for the law that the SLO names, and goes by its name.
+    /// Replaces the law that the SLO names, and reports that law's name.
     pub(super) const fn closed(name: &'static str) -> Fixed {
         Fixed { name, passes: false }
     }

@@ -5,11 +5,11 @@
 //! now >= start + window: start = now, count = 0
 //! count + cost > N: deny;                     else count += cost
 //! ```
-//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In any
-//! time of one window at most 2N pass: N just before its end, and N just after. The burst plays no part.
+//! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Simple Window". In the
+//! time of one window, at most 2N pass: N just before its end, and N just after. The burst has no effect.
 //!
-//! With `reset=calendar` windows are the hours, days or months of the calendar, in UTC. For a rate per month this is
-//! the default: with `reset=first` a month is 30 days from the first request on.
+//! With `reset=calendar`, windows are the hours, days or months of the calendar, in UTC. This is the default for a
+//! rate per month: with `reset=first`, a month is 30 days from the first request on.
 //!
 //! The state is `start` in nanoseconds, and `count`.
 

@@ -1,4 +1,4 @@
-//! Numbers in the form that explanations and promises use.
+//! Numbers as explanations and promises show them.
 
 use std::time::Duration;
 

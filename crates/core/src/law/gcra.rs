@@ -34,8 +34,8 @@ use crate::law::formula::{compared, number, option, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
 use crate::table::Entry;
 
-/// The most debt beyond the longest delay. Rates assured in sum to no more than the bucket's never reach it, unless
-/// their bursts take longer than this to come back.
+/// The most debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is never
+/// reached, unless their bursts take longer than this to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
@@ -57,7 +57,7 @@ pub struct Gcra {
     form: Form,
 }
 
-/// The most debt beyond the longest delay: of requests that the law refuses, and that pass all the same.
+/// The most debt beyond the longest delay, from requests that the law refuses but that pass anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Debt {
     None,
@@ -65,7 +65,7 @@ enum Debt {
     Most,
 }
 
-/// Which of the laws it is. They differ in their explanations, and only `pace` estimates its clients.
+/// The variant of the law. Variants differ in their explanations, and only `pace` estimates its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Pace,
@@ -136,7 +136,7 @@ impl Gcra {
         Gcra { debt: Debt::Burst, ..Gcra::refusing(objective, Form::Tokens) }
     }
 
-    /// A burst of 0 counts as 1: a bucket that never delays would let nothing through otherwise.
+    /// A burst of 0 counts as 1: otherwise a bucket that never delays would admit nothing.
     fn refusing(objective: Objective, form: Form) -> Gcra {
         Gcra::new(Objective { burst: objective.burst.max(1), ..objective }, Duration::ZERO, form)
     }
@@ -171,12 +171,12 @@ impl Gcra {
         self.bucket.milli_clients(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The law with room for the debt of requests that it [owes](Gcra::add_debt).
+    /// The law with room for debt from requests that bypass it ([`add_debt`](Gcra::add_debt)).
     pub fn owing(&self) -> Gcra {
         Gcra { debt: Debt::Most, ..*self }
     }
 
-    /// Whether it has such room.
+    /// Whether it has room for such debt.
     pub fn can_owe(&self) -> bool {
         self.debt != Debt::None
     }
@@ -199,8 +199,7 @@ impl Gcra {
         Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.bucket.burst_ns))
     }
 
-    /// Charges a request that the law refuses, and that passes all the same: others wait the longer. The debt is
-    /// bounded.
+    /// Charges a request that the law refuses but that passes anyway: others wait longer. The debt is bounded.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
@@ -221,7 +220,7 @@ impl Gcra {
         entry.gpt0 = self.gpt0(paid_at.saturating_sub(arrival.now.as_nanos()));
     }
 
-    /// Charges a request with room for it or without, and returns when the debt is paid.
+    /// Charges a request, whether or not there is room, and returns when the debt is paid.
     pub(super) fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let now_ns = now.as_nanos();
         let paid_at = self.start(entry, now_ns).saturating_add(self.bucket.time(cost));
@@ -254,7 +253,7 @@ impl Gcra {
         self.bucket.parts(full_at.saturating_sub(now_ns))
     }
 
-    /// The moment at which the deepest debt is paid: `max_delay`, and what it may owe beyond.
+    /// The moment at which the deepest debt is paid: `max_delay`, and the debt allowed beyond it.
     fn debt_max(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(self.max_delay_ns).saturating_add(self.debt_ns())
     }
@@ -345,7 +344,7 @@ impl Rule for Gcra {
         self.give_back(entry, gone.cost);
     }
 
-    /// Until the bucket is full again, from the deepest debt.
+    /// The time until the bucket is full again, from the deepest debt.
     fn memory(&self) -> Duration {
         let debt_ns = self.max_delay_ns.saturating_add(self.debt_ns());
         Duration::from_nanos(self.bucket.burst_ns.saturating_add(debt_ns))

@@ -1,4 +1,4 @@
-//! The answer of a law to one request, or of a block before it.
+//! The answer of a law, or of a block before it, to one request.
 
 use crate::base::{Blocked, Timestamp, UNCOUNTED, Verdict};
 
@@ -8,9 +8,9 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// How many more requests of cost 1 would pass at once at the same moment, or [`UNCOUNTED`].
     pub remaining: u32,
-    /// There was no memory for the law's auxiliary state, so its simpler stand-in judged.
+    /// There was no memory for the law's auxiliary state, so a simpler law judged.
     pub fell_back: bool,
-    /// The end of the block of the key. The law was not asked.
+    /// The end of the key's block. The law was not consulted.
     pub blocked_until: Option<Timestamp>,
 }
 
@@ -31,18 +31,18 @@ impl Judgement {
         Judgement::new(Verdict::Deny { retry_after_s }, remaining)
     }
 
-    /// Denied, at any time: the request costs more than the law ever lets through.
+    /// Denied, at any time: the request costs more than the law ever admits.
     pub(crate) const fn never(remaining: u32) -> Judgement {
         Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
     }
 
-    /// Denied for the rest of a block, without a law.
+    /// Denied for the rest of a block, without consulting a law.
     pub(crate) fn blocked(blocked: Blocked, now: Timestamp) -> Judgement {
         let verdict = Verdict::Deny { retry_after_s: blocked.rest_s(now) };
         Judgement { blocked_until: Some(blocked.until), ..Judgement::new(verdict, 0) }
     }
 
-    /// Whether the law was not asked.
+    /// Whether the law was not consulted.
     pub(crate) fn is_block(&self) -> bool {
         self.blocked_until.is_some()
     }

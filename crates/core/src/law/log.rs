@@ -15,7 +15,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Brings the log to `now`. A new log lacks the admissions of the last `unknown_ns`.
+    /// Advances the log to `now`. A new log lacks the admissions of the last `unknown_ns`.
     pub(super) fn advance(&mut self, now_ns: u64, window_ns: u64, unknown_ns: u64) {
         if self.whole_at == 0 {
             self.whole_at = now_ns.saturating_add(unknown_ns).max(1);
@@ -30,17 +30,17 @@ impl Log {
         self.whole_at = self.whole_at.min(now_ns.saturating_add(window_ns));
     }
 
-    /// How many admissions it holds.
+    /// The number of admissions in the log.
     pub(super) fn len(&self) -> usize {
         self.admitted_at.len()
     }
 
-    /// The time until the log is whole.
+    /// The time until the log is complete.
     pub(super) fn unknown_ns(&self, now_ns: u64) -> u64 {
         self.whole_at.saturating_sub(now_ns)
     }
 
-    /// When the oldest `count` admissions had all been let through; `count` is at least 1.
+    /// The time of the last of the oldest `count` admissions; `count` is at least 1.
     pub(super) fn nth_ns(&self, count: usize) -> u64 {
         self.admitted_at[count - 1]
     }
@@ -50,19 +50,19 @@ impl Log {
         self.admitted_at.extend((0..cost).map(|_| now_ns));
     }
 
-    /// Drops up to `cost` admissions of the moment `due_ns`.
+    /// Removes up to `cost` admissions at the moment `due_ns`.
     pub(super) fn take_back(&mut self, due_ns: u64, cost: u32) {
         let from = self.admitted_at.partition_point(|&at| at < due_ns);
         let end = self.admitted_at.partition_point(|&at| at <= due_ns);
         self.admitted_at.drain(from..end.min(from.saturating_add(cost as usize)));
     }
 
-    /// The invariant: the oldest come first.
+    /// The invariant: oldest first.
     pub(super) fn is_sound(&self) -> bool {
         self.admitted_at.iter().is_sorted()
     }
 
-    /// The most memory that it takes after `more` admissions.
+    /// The maximum memory after `more` admissions.
     pub(super) fn bytes_after(&self, more: usize) -> usize {
         deque_bytes_after(&self.admitted_at, more)
     }

@@ -1,8 +1,8 @@
-//! The promise of an SLO.
+//! The burst and the rate of an SLO.
 
 use crate::base::Rate;
 
-/// A customer gets `burst` requests at once, then `rate`.
+/// A key gets `burst` requests at once, then `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Objective {
     pub burst: u32,

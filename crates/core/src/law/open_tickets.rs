@@ -51,7 +51,7 @@ impl OpenTickets {
     /// Closes a ticket. False if it is not open: it was closed before, or its lease is over.
     pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
-        // Counted from the first, serials rise, also where they begin anew.
+        // Serials rise, counted from the first, even where they wrap around.
         let since_first = |serial: u32| serial.wrapping_sub(first);
         let place = self.open.partition_point(|open| since_first(open.serial) < since_first(serial));
         let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
@@ -65,13 +65,13 @@ impl OpenTickets {
         self.open.capacity() * size_of::<Open>()
     }
 
-    /// The invariant: counted from the first, serials rise.
+    /// The invariant: serials rise, counted from the first.
     pub(super) fn is_sound(&self) -> bool {
         let first = self.open.front().map_or(0, |open| open.serial);
         self.open.iter().map(|open| open.serial.wrapping_sub(first)).is_sorted_by(|one, next| one < next)
     }
 
-    /// The most memory that it takes after one more ticket.
+    /// The maximum memory after one more ticket.
     pub(crate) fn bytes_after(&self) -> usize {
         deque_bytes_after(&self.open, 1)
     }

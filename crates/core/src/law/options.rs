@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::base::units::{self, written};
 use crate::base::{Rate, UnitError, cut};
 
-/// A bad option, with the values that it takes.
+/// An invalid option, with the values that are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionError {
     #[error("{name} {value:?}: {reason}")]
@@ -20,13 +20,13 @@ pub enum OptionError {
     TooShort { name: &'static str, given: Duration, min: Duration },
     #[error("{name} {value:?}: expected {expected}")]
     Unfit { name: &'static str, value: String, expected: &'static str },
-    /// A time that suits some rates and not this one.
+    /// A time that suits some rates, but not this one.
     #[error("{name} {}: at {rate} it {reason}", written(*.given))]
     Rate { name: &'static str, given: Duration, rate: Rate, reason: String },
     #[error("{name} {value:?}: expected {}", .choices.join(" or "))]
     Choice { name: &'static str, value: String, choices: Vec<&'static str> },
     #[error(
-        "error {error} and confidence {confidence} take {} MiB: {} MiB is the most; a larger error or a lower \
+        "error {error} and confidence {confidence} take {} MiB: the maximum is {} MiB; a larger error or a lower \
          confidence takes less", .bytes >> 20, .bytes_max >> 20
     )]
     Memory { error: String, confidence: String, bytes: usize, bytes_max: usize },
@@ -37,7 +37,7 @@ pub enum OptionError {
 }
 
 impl OptionError {
-    /// `name` is no law; `names` are.
+    /// `name` is not a law; `names` are.
     pub(super) fn law(name: &str, names: &'static [&'static str]) -> OptionError {
         OptionError::Law { name: quoted(name), names }
     }
@@ -48,7 +48,7 @@ impl OptionError {
     }
 }
 
-/// The name that was meant, if only `_` or capitals differ, or all names.
+/// The intended name, if only `_` or capitals differ; otherwise all names.
 fn meant(name: &str, names: &[&str]) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
     match names.iter().find(|known| **known == plain) {
@@ -61,7 +61,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// How much of a value an error repeats: a line may have thousands of characters.
+/// The part of a value that an error repeats: a line may have thousands of characters.
 const QUOTED_CHARS_MAX: usize = 80;
 
 fn quoted(value: &str) -> String {
@@ -71,7 +71,7 @@ fn quoted(value: &str) -> String {
 /// The value of an option, if the line has it.
 type Given<T> = Result<Option<T>, OptionError>;
 
-/// The options of an SLO by name. Each reader takes those that it knows, the law last; the rest is an error.
+/// The options of an SLO by name. Each reader takes those that it knows, the law last; any rest is an error.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     given: Vec<(String, String)>,
@@ -138,7 +138,7 @@ impl Options {
         number.ok_or_else(error).map(Some)
     }
 
-    /// The options that are left for the law, which an error about the law's own can list.
+    /// The options that are left for the law. An error about the law's own option can list them.
     pub(super) fn for_law(self) -> Options {
         Options { taken: Vec::new(), ..self }
     }
@@ -152,7 +152,7 @@ impl Options {
         }
     }
 
-    /// The text of an option that nobody has taken yet.
+    /// The text of an option that no reader has taken yet.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.given.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
@@ -164,7 +164,7 @@ impl Options {
         Some(self.given.remove(at).1)
     }
 
-    /// All options that nobody has taken yet.
+    /// All options that no reader has taken yet.
     pub(crate) fn take_rest(&mut self) -> impl Iterator<Item = (String, String)> {
         self.given.drain(..)
     }

@@ -121,12 +121,12 @@ impl Law {
         }
     }
 
-    /// The law of `rate=unlimited`: it counts, and lets everything pass.
+    /// The law of `rate=unlimited`: it counts, and admits everything.
     pub const UNLIMITED: Law = Law::Open(Fixed::OPEN);
 
-    /// Judges one request, and writes it into its entry and its auxiliary state.
+    /// Judges one request, and writes the result into its entry and its auxiliary state.
     ///
-    /// A law that needs an auxiliary state and gets none falls back to a simpler law.
+    /// A law that needs auxiliary state and gets none falls back to a simpler law.
     pub fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         if arrival.cost == 0 && !self.is_closed() {
             return Judgement::uncounted();
@@ -200,7 +200,7 @@ impl Law {
         of_each!(self, rule => rule.counts_ends())
     }
 
-    /// Tells apart states in an entry that one law must not read of another. It is part of the key, so an edit that
+    /// Distinguishes states in an entry that one law must not read of another. It is part of the key, so an edit that
     /// changes it gives every key a fresh entry. The FNV-1a hash of the law's name and its shape.
     ///
     /// ```
@@ -218,13 +218,13 @@ impl Law {
         bytes.fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     }
 
-    /// How long an entry must be kept after a write. The table keeps it for `expire` at
-    /// least, which is all that `adaptive` asks for.
+    /// How long an entry must be kept after a write. The table keeps it for at least `expire`, which is all that
+    /// `adaptive` needs.
     pub fn memory(&self) -> Duration {
         of_each!(self, rule => rule.memory())
     }
 
-    /// The window that nodes can count together. None: it has none.
+    /// The window that nodes can count together. None if there is none.
     pub fn shared_window(&self) -> Option<&Window> {
         match self {
             Law::FixedWindow(law) => Some(&law.window),
@@ -233,7 +233,7 @@ impl Law {
         }
     }
 
-    /// The numbers of a law that counts in a sketch, and needs no row. None: it needs one.
+    /// The numbers of a law that counts in a sketch, and needs no row. None if the law needs one.
     pub fn sketched(&self) -> Option<&Sketch> {
         match self {
             Law::Sketch(sketch) => Some(sketch),
@@ -255,18 +255,18 @@ impl Law {
     pub fn sharings(&self) -> &'static [Sharing] {
         match (self.gcra(), self.shared_window()) {
             (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
-            // Nodes that count together count multiples of a length, and months have several.
+            // Nodes that count together count multiples of a length, and months differ in length.
             (_, Some(window)) if window.calendar.is_some() => {
                 &[Sharing::Lease, Sharing::Split, Sharing::Local]
             }
-            // A lease is of a window that begins anew.
+            // A lease belongs to a window with a fixed end.
             (_, Some(window)) if window.is_sliding => &[Sharing::Count, Sharing::Split, Sharing::Local],
             (_, Some(_)) => &[Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local],
             _ => &[Sharing::Local],
         }
     }
 
-    /// Whether the law needs memory beside the entry.
+    /// Whether the law needs memory besides the entry.
     pub fn has_aux(&self) -> bool {
         of_each!(self, rule => rule.aux().is_some())
     }
@@ -276,12 +276,13 @@ impl Law {
         of_each!(self, rule => rule.aux())
     }
 
-    /// Whether the law can use this auxiliary state. After an SLO has changed its law, an entry may have another's.
+    /// Whether the law can use this auxiliary state. After an edit has changed the law of an SLO, an entry may have
+    /// another law's.
     pub fn owns(&self, aux: &AuxState) -> bool {
         of_each!(self, rule => rule.owns(aux))
     }
 
-    /// The most memory that the auxiliary state takes after one more request of this cost.
+    /// The maximum memory of the auxiliary state after one more request of this cost.
     pub fn aux_bytes_after(&self, aux: &AuxState, cost: u32) -> usize {
         of_each!(self, rule => rule.aux_bytes_after(aux, cost))
     }

@@ -12,8 +12,8 @@ use crate::table::Entry;
 /// No method affects anything but the entry and the auxiliary state that it is given. The defaults suit a bucket that
 /// passes or denies, forgets at once and needs no auxiliary state. A [`Law`](crate::law::Law) derefs to the rule in it.
 pub trait Rule {
-    /// Judges one request, and writes it into the entry and the auxiliary state. Only `Fixed` is asked about a cost of
-    /// 0.
+    /// Judges one request, and writes the result into the entry and the auxiliary state. Only `Fixed` gets requests
+    /// of cost 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 
     /// The same judgement, with no admission added to the auxiliary state. Without an auxiliary state it must equal
@@ -25,7 +25,7 @@ pub trait Rule {
     /// The law's formula with the numbers of this request in it.
     fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
-    /// Takes back an admission: its client left before its turn. `adaptive` cannot take a request back.
+    /// Takes back an admission whose client disconnected before its turn. `adaptive` cannot take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
     /// Whether [`end`](Rule::end) must be called for each admission.
@@ -33,18 +33,18 @@ pub trait Rule {
         false
     }
 
-    /// Notes the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was
-    /// still counted: 0 after its lease, or when all have ended.
+    /// Notes the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was still
+    /// counted: 0 after its lease, or if all requests have ended.
     fn end(&self, _entry: &mut Entry, _gone: &Admission) -> u32 {
         0
     }
 
-    /// Tells apart states of this law that have different numbers in them, such as numbers of windows.
+    /// Distinguishes states of this law with different numbers, such as window numbers.
     fn state_shape(&self) -> u64 {
         0
     }
 
-    /// How long the entry matters after a write, beyond the table's `expire`.
+    /// How long the entry must be kept after a write, in addition to the table's `expire`.
     fn memory(&self) -> Duration {
         Duration::ZERO
     }
@@ -63,7 +63,7 @@ pub trait Rule {
         None
     }
 
-    /// The window whose requests the law counts. It ignores the burst then.
+    /// The window whose requests the law counts. Such a law ignores the burst.
     fn window(&self) -> Option<&Window> {
         None
     }
@@ -76,7 +76,7 @@ pub trait Rule {
         }
     }
 
-    /// What a key has used of its quota. None: the law has no quota, but a rate.
+    /// The part of its quota that a key has used. None: the law has a rate, not a quota.
     fn used(&self, _entry: &Entry, _aux: Option<&AuxState>, _now: Timestamp) -> Option<Used> {
         None
     }
@@ -117,7 +117,7 @@ pub trait Rule {
         self.aux().is_some_and(|own| discriminant(&own) == discriminant(aux))
     }
 
-    /// The most memory that the auxiliary state takes after one more request of this cost.
+    /// The maximum memory of the auxiliary state after one more request of this cost.
     fn aux_bytes_after(&self, aux: &AuxState, _cost: u32) -> usize {
         aux.bytes()
     }

@@ -8,10 +8,10 @@
 //! estimate + cost > N: deny;                  else add cost to the key's cells
 //! ```
 //! A key has no row in the table: all keys of an SLO share one sketch of 8 * columns * rows bytes
-//! ([`table::Sketch`](crate::table::Sketch)). It never counts too little, so it lets through no request that
-//! `sliding-window` would refuse. With the confidence, each count is at most error * total too high, where the total is
-//! that of all keys in that window. With the usual e / error columns it would need more than twice as many rows, and
-//! each row is one more access to memory.
+//! ([`table::Sketch`](crate::table::Sketch)). Counts are never too low, so it admits no request that `sliding-window`
+//! would refuse. With the confidence, each count is at most error * total too high, where the total is that of all
+//! keys in that window. With the usual e / error columns, it would need more than twice as many rows, and each row is
+//! one more access to memory.
 //!
 //! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
 //! `Rate`.
@@ -28,7 +28,7 @@ use crate::table::{COLUMN_BITS_MAX, COUNT_MAX, Entry, ROWS_MAX, Seen, Shape};
 
 const ERROR_DEFAULT: f64 = 0.001;
 
-/// Half of all requests is no bound any more.
+/// An error above half of all requests is no useful bound.
 const ERROR_MAX: f64 = 0.5;
 
 /// Ten columns per part: 2 million columns are within 21 bits.
@@ -42,7 +42,7 @@ const CONFIDENCE_MAX: f64 = 0.999_999;
 /// The part of cases in which one row errs by more than `error`: a tenth, by Markov, as it has 10 / error columns.
 const ROW_ERRS: f64 = 0.1;
 
-/// The most memory of one sketch. A larger one would miss every cache, and take milliseconds to clear after a pause.
+/// The maximum memory of one sketch. A larger one would miss every cache, and take milliseconds to clear after a pause.
 const BYTES_MAX: usize = 16 << 20;
 
 /// The law `sketch` for one objective.
@@ -68,7 +68,7 @@ impl Sketch {
     /// As in the registry.
     pub const NAME: &'static str = "sketch";
 
-    /// Of a rate of 0, under which nothing is counted.
+    /// The sketch of a rate of 0, under which nothing is counted.
     pub(super) const CLOSED: Sketch = Sketch {
         counts: SlidingWindow::new(Window::new(0, 1_000_000_000)),
         shape: Shape { rows: 1, column_bits: 0 },
@@ -123,9 +123,9 @@ impl Sketch {
     }
 }
 
-/// The fewest rows that err all at once in no more cases than the confidence allows, and the columns for the error.
+/// The smallest number of rows that meets the confidence, and the number of columns for the error.
 fn shape(error: f64, confidence: f64) -> Shape {
-    // A confidence is a decimal fraction, which binary numbers only come close to.
+    // A confidence is a decimal fraction, which binary numbers only approximate.
     let rows = ((1.0 - confidence).log(ROW_ERRS) - 1e-6).ceil() as u32;
     let columns = (1.0 / (ROW_ERRS * error) - 1e-6).ceil() as u64;
     let column_bits = columns.next_power_of_two().ilog2();
@@ -148,7 +148,7 @@ impl Rule for Sketch {
         self.counts.take_back(entry, aux, gone);
     }
 
-    /// Counts mean nothing in a sketch of other windows or columns.
+    /// Counts are meaningless in a sketch with other windows or columns.
     fn state_shape(&self) -> u64 {
         let Shape { rows, column_bits } = self.shape;
         // 366 days of nanoseconds leave nine bits.

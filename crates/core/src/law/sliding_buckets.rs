@@ -1,4 +1,4 @@
-//! `sliding-buckets`: a window cut into sub-windows; the oldest falls out as a new one begins.
+//! `sliding-buckets`: a window cut into sub-windows; the oldest is dropped when a new one begins.
 //!
 //! ```text
 //! N   = rate * window          n: buckets; a sub-window takes window / n and begins at a multiple of it, to a
@@ -23,7 +23,7 @@ use crate::law::formula::{compared, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Window};
 use crate::table::{Entry, State};
 
-/// The most sub-windows by default; fewer if no more fit.
+/// The default maximum of sub-windows; fewer if no more fit.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
 
 const COUNTS_BITS: u32 = u64::BITS;
@@ -51,7 +51,7 @@ const COUNTS_BITS: u32 = u64::BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingBuckets {
     window: Window,
-    /// The most that n + 1 sub-windows may hold together.
+    /// The maximum that n + 1 sub-windows may hold together.
     wide_limit: u32,
     buckets: u32,
     count_bits: u32,
@@ -118,7 +118,7 @@ impl Rule for SlidingBuckets {
         if wanted <= self.window.limit {
             let (within, wide_limit) = (compared(wide <= self.wide_limit), self.wide_limit);
             text += &format!(
-                "; with {left} of the one before = {wide} {within} N + N / {buckets} = {wide_limit}"
+                "; with {left} of the previous one = {wide} {within} N + N / {buckets} = {wide_limit}"
             );
         }
         if cost > self.room(packed) && cost <= self.window.limit {
@@ -177,7 +177,7 @@ impl SlidingBuckets {
         Counts { number, packed }
     }
 
-    /// The counts a number of sub-windows later.
+    /// The counts after this many sub-windows.
     fn later(&self, packed: u64, sub_windows: u32) -> u64 {
         let shifted = packed.checked_shl(sub_windows.saturating_mul(self.count_bits)).unwrap_or(0);
         match COUNTS_BITS - (self.buckets + 1) * self.count_bits {
@@ -194,7 +194,7 @@ impl SlidingBuckets {
         (0..self.buckets).map(|back| self.count(packed, back)).sum()
     }
 
-    /// How many more requests both conditions let through.
+    /// How many more requests both conditions admit.
     fn room(&self, packed: u64) -> u32 {
         let sum = self.sum(packed);
         let wide_sum = sum.saturating_add(self.count(packed, self.buckets));

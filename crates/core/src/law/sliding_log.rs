@@ -1,15 +1,15 @@
-//! `sliding-log`: every admission is remembered, so a window never holds more than N.
+//! `sliding-log`: every admission is logged, so a window never contains more than N.
 //!
 //! ```text
 //! N = rate * window
 //! forget admissions that are a window old;  remembered + cost > N: deny;  else remember it `cost` times
 //! ```
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". It is exact:
-//! it refuses only the requests that would make more than N in some time of one window. The burst plays no part.
+//! it refuses only requests that would be more than N in the time of one window. The burst has no effect.
 //!
-//! It costs eight bytes besides the entry for each admission of the last window. That is at most N of them, and N is
-//! bounded when the SLO is read. Without memory for the log it judges as `sliding-window`, and keeps that law's state
-//! in the entry at all times. A log that begins anew is incomplete for one window. Until then a request must pass both
+//! It takes eight bytes besides the entry for each admission of the last window. That is at most N of them, and N is
+//! bounded when the SLO is read. Without memory for the log, it judges as `sliding-window`, whose state it always
+//! keeps in the entry. A log that starts again is incomplete for one window. Until then, a request must pass both
 //! laws.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::law::{
 };
 use crate::table::Entry;
 
-/// The most admissions that a log holds: half a mebibyte.
+/// The maximum number of admissions in a log: half a mebibyte.
 const ADMISSIONS_MAX: u32 = 65_536;
 
 /// The law `sliding-log` for one objective.
@@ -107,7 +107,7 @@ impl Rule for SlidingLog {
         text
     }
 
-    /// Forgets a request that was let through.
+    /// Forgets an admitted request.
     fn take_back(&self, entry: &mut Entry, aux: Option<&mut AuxState>, gone: &Admission) {
         self.stand_in.take_back(entry, None, gone);
         if let Some(log) = AuxState::log(aux) {
@@ -177,7 +177,7 @@ impl SlidingLog {
         Judgement::new(Verdict::Pass, remaining - arrival.cost)
     }
 
-    /// Brings the log to `now_ns`. The stand-in's state tells whether a new log lacks any admissions.
+    /// Advances the log to `now_ns`. The state of the simpler law shows whether a new log lacks any admissions.
     fn advance(&self, log: &mut Log, entry: &Entry, now_ns: u64) {
         let window_ns = self.stand_in.window.window_ns;
         let is_known = self.stand_in.has_faded(&entry.state, now_ns);

@@ -131,7 +131,7 @@ impl Rule for SlidingWindow {
         Some(&self.window)
     }
 
-    /// The requests of the window before fade: they count by the part of it that is left.
+    /// The requests of the previous window fade: they count by the part of it that is left.
     fn used(&self, entry: &Entry, _: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let counts = self.counts(&entry.state, now.as_nanos());
         let window_ns = self.window.window_ns;
@@ -165,14 +165,14 @@ impl SlidingWindow {
         Judgement::new(Verdict::Pass, room - cost)
     }
 
-    /// Counts a request that another law lets through.
+    /// Counts a request that another law admits.
     pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
         let mut counts = self.counts(state, arrival.now.as_nanos());
         counts.curr = counts.curr.saturating_add(arrival.cost);
         counts.store(state);
     }
 
-    /// How many requests of cost 1 would be let through.
+    /// How many requests of cost 1 would be admitted.
     pub(super) fn room_of(&self, state: &State, now_ns: u64) -> u32 {
         self.remaining(&self.counts(state, now_ns))
     }
@@ -201,7 +201,7 @@ impl SlidingWindow {
         Counts { number, prev, curr, age_ns }
     }
 
-    /// The part of the window before that still counts, rounded up: `prev * (window - age) / window`.
+    /// The part of the previous window that still counts, rounded up: `prev * (window - age) / window`.
     #[inline]
     fn faded(&self, counts: &Counts) -> u32 {
         if counts.prev == 0 {
@@ -210,7 +210,7 @@ impl SlidingWindow {
         let (window_ns, rest_ns) = (self.window.window_ns, self.window.window_ns - counts.age_ns);
         let past = u128::from(counts.prev) * u128::from(rest_ns);
         let reaches = |count: u32| u128::from(count) * u128::from(window_ns) >= past;
-        // A division of 128 bits takes longer than the rest of the law. This one is off by one at most.
+        // A 128-bit division takes longer than the rest of the law. This one is off by at most one.
         let guess = (f64::from(counts.prev) * (rest_ns as f64 / window_ns as f64)) as u32;
         if !reaches(guess) { guess + 1 } else { guess - u32::from(guess > 0 && reaches(guess - 1)) }
     }
@@ -231,7 +231,7 @@ impl SlidingWindow {
         // The age at which the remainder of a past window leaves `room`.
         let faded_at = |past: u32, room: u32| {
             let left = match u64::from(room).checked_mul(window_ns) {
-                // Mostly it fits 64 bits, which is twice as fast.
+                // The product usually fits 64 bits, which is twice as fast.
                 Some(room_ns) => room_ns / u64::from(past.max(1)),
                 None => {
                     let left = u128::from(room) * u128::from(window_ns) / u128::from(past.max(1));

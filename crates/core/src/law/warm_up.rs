@@ -1,4 +1,4 @@
-//! `warm-up`: a cold bucket starts at a fraction of its rate and climbs to it.
+//! `warm-up`: a cold bucket starts at a fraction of its rate and climbs to the full rate.
 //!
 //! ```text
 //! stable    = 1 / rate                    the time between two requests of a warm bucket
@@ -56,7 +56,7 @@ pub struct WarmUp {
     slope: f64,
     bucket: Bucket,
     cost_max: u32,
-    /// The time of the most expensive request, when coldest.
+    /// The time of the most expensive request in a cold bucket.
     taken_max_ns: u64,
     max_delay_ns: u64,
     warmup: Duration,
@@ -146,7 +146,7 @@ impl Rule for WarmUp {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
-    /// Until it is as cold as a new one.
+    /// The time until it is as cold as a new bucket.
     fn memory(&self) -> Duration {
         Duration::from_nanos(self.max_delay_ns.saturating_add(self.taken_max_ns)) + self.warmup
     }
@@ -164,7 +164,7 @@ impl WarmUp {
         // After a step back of the clock, or under an earlier SLO, the debt may be too large: bound it.
         let next_free = entry.state.wide().min(now_ns.saturating_add(longest));
         match now_ns.checked_sub(next_free) {
-            // A new bucket is as cold as can be.
+            // A new bucket is fully cold.
             _ if entry.state.wide() == 0 => (now_ns, self.max),
             None => (next_free, stored.min(self.max)),
             Some(idle_ns) => {

@@ -1,4 +1,4 @@
-//! A limit of requests in a time: the arithmetic of the window laws.
+//! A limit of requests in a period: the arithmetic of the window laws.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::base::{Period, Quota, Rate};
 use crate::law::formula::{allowance, option};
 use crate::law::{Objective, OptionError, Options};
 
-/// A shorter window is empty most of the time, and a proxy's own timers blur it.
+/// A shorter window is empty most of the time, and a proxy's own timers make it inexact.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 
 /// The longest month.
@@ -23,10 +23,10 @@ const MONTH_MAX: Duration = Duration::from_secs(31 * 86_400);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// `N = rate * window`. The burst plays no part.
+    /// `N = rate * window`. The burst has no effect.
     pub limit: u32,
     pub(super) window_ns: u64,
-    /// The window before counts, too.
+    /// The previous window counts, too.
     pub is_sliding: bool,
     /// Windows are the periods of the calendar.
     pub calendar: Option<Period>,
@@ -55,7 +55,7 @@ impl Window {
         }
     }
 
-    /// At this rate the window holds more than `limit_max` requests; `or` is another remedy.
+    /// At this rate, the window holds more than `limit_max` requests; `or` is another remedy.
     pub(super) fn too_long(window: Duration, rate: Rate, limit_max: u32, or: &str) -> OptionError {
         let reason = format!("holds more than {limit_max} requests: make it shorter{or}");
         OptionError::Rate { name: "window", given: window, rate, reason }
@@ -69,7 +69,7 @@ impl Window {
         format!("N {} ({rate} in {})", self.limit, option(self.window_ns))
     }
 
-    /// The window of one of `nodes` nodes: an equal part of the limit, one request at least.
+    /// The window of one of `nodes` nodes: an equal part of the limit, at least one request.
     pub(super) fn split(&self, nodes: u32) -> Window {
         Window { limit: (self.limit / nodes.max(1)).max(1), ..*self }
     }
@@ -78,7 +78,7 @@ impl Window {
         Duration::from_nanos(self.window_ns)
     }
 
-    /// The longest of its windows: months of the calendar differ.
+    /// The longest of its windows: calendar months differ in length.
     pub fn longest(&self) -> Duration {
         if self.calendar == Some(Period::Month) { MONTH_MAX } else { self.duration() }
     }

@@ -1,4 +1,4 @@
-//! Limits without a query: HAProxys enforce them by rules of their own, and slowlane pushes them.
+//! Limits without a query: HAProxy enforces them by its own rules, and slowlane pushes them.
 //!
 //! ```text
 //! HAProxy: table slowlane_pace      key, admitted, denied ─▶ Proxy::counted ─▶ Throttle::charge     one entry for all

@@ -6,10 +6,10 @@ pub const PACE: &str = "slowlane_pace";
 /// The table of the limits that slowlane pushes.
 pub const LIMITS: &str = "slowlane_limits";
 
-/// Between the fields in a name.
+/// The separator of fields in a name.
 const IN_NAME: char = '.';
 
-/// Between the values in a key. Only the last value may have it.
+/// The separator of values in a key. Only the last value may contain it.
 const IN_KEY: u8 = b'|';
 
 /// The name of the pair whose key has no fields: one bucket for all requests.
@@ -18,7 +18,7 @@ const ALL: &str = "all";
 /// A pair of tables: one for counts, one for limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The end of both names: empty, or `_` and the fields.
+    /// The suffix of both names: empty, or `_` and the fields.
     suffix: String,
     fields: Vec<String>,
 }
@@ -60,7 +60,7 @@ impl Pair {
         &self.fields
     }
 
-    /// The fields of a key with their values. None: it has too few.
+    /// The fields of a key with their values. None: it has too few values.
     pub fn values<'k>(&'k self, key: &'k [u8]) -> Option<impl Iterator<Item = (&'k [u8], &'k [u8])>> {
         let values = key.splitn(self.fields.len().max(1), |&byte| byte == IN_KEY);
         let count = key.iter().filter(|&&byte| byte == IN_KEY).count() + 1;

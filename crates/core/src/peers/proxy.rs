@@ -1,4 +1,4 @@
-//! One HAProxy that enforces limits locally: what it has counted, and which limits were pushed to it.
+//! One HAProxy that enforces limits locally: its counts, and the limits pushed to it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
@@ -11,14 +11,14 @@ use crate::peers::{LIMITS, Pair};
 use crate::policy::{Case, Cases, Policy};
 use crate::throttle::{ProxyLimits, Throttle};
 
-/// The most keys of one proxy. HAProxy's own tables of the printed files have as many.
+/// The maximum number of keys of one proxy, as in HAProxy's own tables in the printed files.
 pub const KEYS_MAX: usize = 100_000;
 
-/// Keys without a limit take a place only while fewer than one in this many places are taken: clients can make up as
-/// many as they like, and nothing is pushed for them.
+/// Keys without a limit are kept only while fewer than one in this many of the places are taken: clients can invent
+/// any number of them, and nothing is pushed for them.
 const WITHOUT_LIMIT: usize = 2;
 
-/// The most tables of one proxy: a policy has fewer lookups.
+/// The maximum number of tables of one proxy: a policy has fewer lookups.
 const TABLES_MAX: usize = 64;
 
 /// The life of limits in HAProxy, unless their table says otherwise.
@@ -27,18 +27,18 @@ const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 /// The life of counts in HAProxy, unless their table says otherwise.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A limit update is repeated this often in its life. HAProxy pays for each of them as for a part of a request.
+/// A limit update is repeated this often in its lifetime. Each costs HAProxy a part of what a request costs.
 const REPEATS: u32 = 2;
 
-/// A key without requests for this long, whose bucket is full, gets no more pushes until its next one.
+/// A key with a full bucket and no requests for this long gets no more pushes until its next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// X is pushed only if it is this much later than the proxy's own clock, and one slot at least. Its updates take that
-/// long.
+/// X is pushed only if it is at least this much, and at least one slot, later than the proxy's own clock. The proxy's
+/// updates take that long.
 const LATER: Duration = Duration::from_millis(1);
 
-/// After the first limit update of a key, requests may still pass unpaced for this long: the limit update is on its
-/// way, and so are counts.
+/// After the first limit update of a key, requests may still pass unlimited for this long: the limit update is in
+/// flight, and so are counts.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
 
 /// One HAProxy that enforces limits locally.
@@ -52,9 +52,9 @@ pub struct Proxy {
     keys: usize,
     /// Keys without room.
     left_out: u64,
-    /// Of a key without room, nobody knows which of its counts are new when it finds room.
+    /// When a key without room finds room later, its old counts cannot be distinguished from new ones.
     has_left_out: bool,
-    /// Its entries are those of a time before this slowlane, or this connection. Unknown ones are not charged.
+    /// Its entries are from before this slowlane started, or before this connection. Unknown ones are not charged.
     is_beginning: bool,
 }
 
@@ -67,18 +67,18 @@ struct Counted {
     keys: HashMap<Box<[u8]>, Known>,
 }
 
-/// A key as it has counted it.
+/// A key as the proxy has counted it.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     admitted: u32,
     denied: u32,
     seen: Timestamp,
-    /// The proxy's own theoretical arrival time, as far as this side can know.
+    /// The proxy's own theoretical arrival time, as far as slowlane can know.
     clock: Timestamp,
-    /// The key here, and its SLO. None: the key of this table is not that of its SLO.
+    /// The key in slowlane, and its SLO. None: the SLO of this request has a key that this table does not hold.
     counts_as: Option<(SloId, Key)>,
     pushed: Option<Pushed>,
-    /// From then on its own clock advances with each request. Before, it did not know the limit yet.
+    /// From this moment on, the proxy's own clock advances with each request. Before, the proxy did not know the limit.
     paced_from: Timestamp,
 }
 
@@ -91,7 +91,7 @@ pub struct Pushed {
     pub at: Timestamp,
 }
 
-/// An entry to be sent.
+/// An entry to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPush {
     pub table: String,
@@ -99,7 +99,7 @@ pub struct LimitPush {
     pub numbers: Numbers,
 }
 
-/// A key of a proxy as operators see it.
+/// A key of a proxy, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStats {
     /// The name of the table that it counts in, and the text of the key there.
@@ -112,7 +112,7 @@ pub struct KeyStats {
     pub pushed: Option<Pushed>,
 }
 
-/// The news of an update: the requests since the one before.
+/// The new part of an update: the requests since the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub admitted: u32,
@@ -121,7 +121,7 @@ pub struct Count {
     pub throttled: Option<Decision>,
 }
 
-/// The moment of a call: by the clock of the table, and by the wall clock, since 1970.
+/// The moment of a call: on the clock of the table, and on the wall clock, since 1970.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub now: Timestamp,
@@ -143,10 +143,10 @@ impl Proxy {
         }
     }
 
-    /// Begins a connection: the proxy first sends all its entries. Those unknown here are from the time before.
+    /// Begins a connection: the proxy first sends all its entries. Unknown entries are from before the connection.
     pub fn begin(&mut self) {
         self.is_beginning = true;
-        // Another connection may have other tables.
+        // The next connection may have other tables.
         self.tables.retain(|_, table| !table.keys.is_empty());
         self.forget_updates();
     }
@@ -162,7 +162,7 @@ impl Proxy {
         known.for_each(|known| known.pushed = None);
     }
 
-    /// Notes a table of the proxy, and the life of its entries.
+    /// Notes a table of the proxy, and the lifetime of its entries.
     pub fn defined(&mut self, name: &str, expire: Option<Duration>) {
         if name.trim_start_matches('/').starts_with(LIMITS) {
             self.limits_expire = expire.unwrap_or(LIMITS_EXPIRE);
@@ -175,8 +175,8 @@ impl Proxy {
         }
     }
 
-    /// Takes up the counts of a key: charges what is new, and adds to `pushes` what the proxy has to know at once.
-    /// None: it is not one of our tables, or there is no room for the key.
+    /// Applies the counts of a key: charges new requests, and adds to `pushes` what the proxy must know at once.
+    /// None: the table is not one of ours, or there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -218,7 +218,8 @@ impl Proxy {
             counted.keys.insert(key.into(), known);
         }
         let known = counted.keys.get_mut(key).expect("it was just put there");
-        // HAProxy has forgotten the key meanwhile, and counts from 0 again. While it sends what it had, nobody knows.
+        // HAProxy has forgotten the key in the meantime, and counts from 0 again. During a resync, the two cannot be
+        // distinguished.
         if !self.is_beginning && now.since(known.seen) > counted.expire + ON_THE_WAY {
             (known.admitted, known.denied) = (0, 0);
         }
@@ -244,8 +245,8 @@ impl Proxy {
         Some(Count { admitted: news[0], denied: news[1], throttled })
     }
 
-    /// Adds to `pushes` what is due: limit updates that would expire, or are no longer correct. Forgets keys that the
-    /// proxy has forgotten. Call it several times a second.
+    /// Adds the limit updates that are due to `pushes`: those that would expire, or are no longer correct. Drops keys
+    /// that the proxy has forgotten. Call it several times a second.
     pub fn due(&mut self, throttle: &Throttle, moment: Moment, pushes: &mut Vec<LimitPush>) {
         let (has_several, limits_expire) = (self.tables.len() > 1, self.limits_expire);
         let (policy, mut keys) = (throttle.policy(), 0);
@@ -274,7 +275,7 @@ impl Proxy {
         self.keys
     }
 
-    /// The number of counts that were left out because there were too many keys, since this was asked before.
+    /// The number of counts dropped because there were too many keys, since the last call.
     pub fn take_left_out(&mut self) -> u64 {
         mem::take(&mut self.left_out)
     }
@@ -284,7 +285,7 @@ impl Proxy {
         self.tables.keys().map(String::as_str)
     }
 
-    /// What it has counted under a key of this slowlane. A key of a network may be several of the proxy's.
+    /// Its counts for a key of this slowlane. The key of a network may be several keys of the proxy.
     pub fn stats(&self, of: Key) -> Vec<KeyStats> {
         let mut stats = Vec::new();
         for (table, counted) in &self.tables {
@@ -320,7 +321,7 @@ impl Known {
         let is_free = limits.is_none_or(|limits| limits == ProxyLimits::Unlimited && !has_several);
         let is_due = match self.pushed {
             None => !is_free,
-            // But for X, the proxy would not act the same.
+            // Except for X, the proxy would act the same.
             Some(pushed) if pushed.numbers[..3] != numbers[..3] => true,
             Some(_) if is_free => false,
             Some(pushed) => {
@@ -341,20 +342,21 @@ impl Known {
         Some(numbers)
     }
 
-    /// Whether others have used the key, and it is not far from its limit.
+    /// Whether others have used the key, and the key is near its limit.
     fn is_behind(&self, proxy_limits: Option<ProxyLimits>, now: Timestamp) -> bool {
         let Some(ProxyLimits::Paced(paced)) = proxy_limits else { return false };
         let is_near = paced.tat.since(now) > paced.burst / 4;
         is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
     }
 
-    /// Whether the end of its limit update would let requests pass. A full bucket lets the next one pass in any case,
-    /// and the limit update comes with it.
+    /// Whether expiry of its limit update would let requests pass. A full bucket lets the next one pass in any case,
+    /// and that request brings a new limit update.
     fn is_in_use_since(&self, pushed: Pushed, moment: Moment) -> bool {
         self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment.now)
     }
 
-    /// Whether its limit update still matters: there were requests lately, or the bucket is not full, or it is refused.
+    /// Whether its limit update still matters: there were requests recently, or the bucket is not full, or the key is
+    /// refused.
     fn is_still_pushed(&self, moment: Moment) -> bool {
         let now = moment.now;
         now.since(self.seen) < IDLE || self.clock > now || self.is_refused(now)
@@ -366,7 +368,7 @@ impl Known {
     }
 }
 
-/// The SLOs of a key. None: the key of its SLO has other fields than that of the table.
+/// The SLOs of a key. None: the key of its SLO has other fields than the table.
 fn cases<'p>(policy: &'p Policy, pair: &Pair, key: &[u8]) -> Option<Cases<'p>> {
     let request = request(pair, key)?;
     let cases = policy.cases(&request);
@@ -385,7 +387,7 @@ fn request<'k>(pair: &'k Pair, key: &'k [u8]) -> Option<Request<'k>> {
     Some(request)
 }
 
-/// The decision that a proxy has made for the last of these requests, if it was not to let it pass at once.
+/// The decision that a proxy has made for the last of these requests, unless it passed at once.
 fn throttled(case: &Case<'_>, proxy_limits: ProxyLimits, news: [u32; 2], now: Timestamp) -> Option<Decision> {
     let [admitted, denied] = news;
     let verdict = match proxy_limits {
@@ -402,7 +404,7 @@ fn throttled(case: &Case<'_>, proxy_limits: ProxyLimits, news: [u32; 2], now: Ti
     (verdict != Verdict::Pass).then(|| Decision::of_one(judged, admitted.saturating_add(denied), now))
 }
 
-/// The events since a count. A smaller count has begun anew.
+/// The events since a count. A smaller count has started again.
 fn since(before: u32, now: u32) -> u32 {
     now.checked_sub(before).unwrap_or(now)
 }

@@ -1,4 +1,4 @@
-//! Tables of a proxy whose keys cannot be limited, in words for operators.
+//! Tables of a proxy whose keys cannot be limited, as warnings for operators.
 
 use crate::base::shown;
 use crate::peers::{Numbers, Pair};
@@ -10,7 +10,7 @@ pub fn faults<'t>(tables: impl Iterator<Item = &'t Definition>) -> Vec<String> {
     tables.iter().filter_map(|pace| fault(pace, &tables)).collect()
 }
 
-/// The fault of a table that counts, or of the one with its limits.
+/// The fault of a counting table, or of the table with its limits.
 fn fault(pace: &Definition, tables: &[&Definition]) -> Option<String> {
     let name = Pair::of(&pace.name, &[])?.limits();
     let [of_pace, of_limits] = [&pace.name, &name].map(|name| shown(name.as_bytes()));

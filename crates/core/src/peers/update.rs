@@ -1,27 +1,27 @@
-//! A limit update: the numbers that a proxy gets for one key.
+//! A limit update: the numbers pushed to a proxy for one key.
 
 use std::time::Duration;
 
 use crate::base::Timestamp;
 use crate::throttle::{Paced, ProxyLimits};
 
-/// The columns of the table with the limits: slot, tau, the most, X. Microseconds, X modulo 2^32.
+/// The columns of the table with the limits: slot, tau, the maximum, X. Microseconds, X modulo 2^32.
 pub type Numbers = [u64; 4];
 
-/// The most that a clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell it from the past.
+/// The longest time that a clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell the future from the past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
-/// The age of the X of a full bucket: past, also if the clocks of two machines differ by minutes, and past for as long
+/// The age of X for a full bucket: in the past, even if the clocks of two machines differ by minutes, and for as long
 /// as a limit lives.
 const LONG_AGO: Duration = Duration::from_secs(600);
 
-/// In place of tau, if the slot is 0: the request passes, and no other table is asked.
+/// In place of tau, if the slot is 0: the request passes, and no other table is consulted.
 const UNLIMITED: u64 = 1;
 
 /// In place of tau, if the slot is 0: the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits that a proxy can keep: for a bucket that does not fit its clock, it has to ask.
+/// The limits that a proxy can enforce. For a bucket that does not fit its clock, it must query slowlane.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,
@@ -32,8 +32,8 @@ pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
 /// The columns of the table for a key with limits that a proxy can keep. None: the key has another SLO, whose key is
 /// not that of the table. `wall` is the time of the wall clock at `now`, since 1970.
 ///
-/// Slots are rounded down, to a microsecond at least. A proxy is then a little too fast by itself, and X, which is
-/// exact, slows it down.
+/// Slots are rounded down, but to at least a microsecond. The proxy alone is then slightly too fast, and X, which is
+/// exact, corrects it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -51,7 +51,7 @@ pub fn numbers(limits: Option<ProxyLimits>, now: Timestamp, wall: Duration) -> N
         None => [0; 4],
         Some(ProxyLimits::Unlimited) => [0, UNLIMITED, 0, 0],
         Some(ProxyLimits::Ask) => [0, ASK, 0, 0],
-        // Whatever the time is, one slot is more than the most.
+        // One slot always exceeds the maximum, whatever the time is.
         Some(ProxyLimits::Refused(until)) => [1, 0, 0, on_clock(wall + ahead(until))],
         Some(ProxyLimits::Paced(Paced { slot, burst, max_delay, tat })) => {
             let [slot_us, tau_us, delay_us] = [slot, burst, max_delay].map(|time| time.as_micros() as u64);
@@ -62,13 +62,13 @@ pub fn numbers(limits: Option<ProxyLimits>, now: Timestamp, wall: Duration) -> N
     }
 }
 
-/// Whether a bucket can be kept in microseconds modulo 2^32: no request that is let through is too far ahead.
+/// Whether a bucket can be kept in microseconds modulo 2^32: no admitted request is too far ahead.
 fn fits(paced: &Paced) -> bool {
     !paced.slot.is_zero()
         && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < AHEAD_MAX
 }
 
-/// A time as HAProxy's rules have it; never 0, which is that of an empty entry.
+/// A time in the units of HAProxy's rules; never 0, which is that of an empty entry.
 fn on_clock(wall: Duration) -> u64 {
     u64::from(wall.as_micros() as u32).max(1)
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::JUDGED_MAX;
 use crate::policy::{Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
-/// The most steps from one SLO to the next that are tried, for each SLO.
+/// The maximum number of steps from one SLO to the next, for each SLO.
 const STEPS_MAX: usize = 1_000;
 
-/// A chain that goes wrong: a refused policy, or a warning.
+/// A faulty chain: an error, or a warning.
 type Wrong = Result<WarningKind, PolicyErrorKind>;
 
 impl Policy {
@@ -18,7 +18,7 @@ impl Policy {
         if self.refs.iter().all(|refs| refs.also.is_none()) {
             return;
         }
-        // Each SLO that a request may begin with. The lookups before the one that names it had no answer.
+        // Each SLO that a request may begin with: all lookups before the one that names it had no answer.
         let mut starts = BTreeMap::new();
         for lookup in 0..self.lookups.len() {
             for slo in self.named_by(lookup) {
@@ -37,12 +37,12 @@ impl Policy {
         }
     }
 
-    /// The places of the SLOs that the map of a lookup names.
+    /// The indexes of the SLOs that the map of a lookup names.
     pub(super) fn named_by(&self, lookup: usize) -> impl Iterator<Item = usize> {
         (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
     }
 
-    /// What is wrong with the chains from an SLO, if the lookups from `first` on may answer. An error comes before a
+    /// The fault of the chains from an SLO, if the lookups from `first` on may answer. An error comes before a
     /// warning.
     fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
         let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());
@@ -129,7 +129,7 @@ mod tests {
         };
         let maps = [("owner.map", "ann 1002\n"), ("website.map", "shop.example 2001\n")];
         let reported = errors(&[("slo.map", &slos(" assured=1/s")), maps[0], maps[1]]);
-        let remedy = "an SLO with an assured rate cannot be above itself, remove one also";
+        let remedy = "an SLO with an assured rate cannot be above itself: remove one also=";
         assert_eq!(
             reported,
             format!("slo.map:3: also=website leads from SLO 1002 back to SLO 2001: {remedy}")
@@ -163,8 +163,8 @@ mod tests {
         let four = [three[0], three[1], three[2], three[3], ("owner.map", "ann 1001\n")];
         assert_eq!(
             errors(&four),
-            "slo.map:2: also=owner leads from the SLOs 4001, 3001, 2001 to SLO 1001: a request falls under three SLOs at \
-             most, remove one also"
+            "slo.map:2: also=owner leads from the SLOs 4001, 3001, 2001 to SLO 1001: a request has at most three \
+             SLOs: remove one also="
         );
     }
 }

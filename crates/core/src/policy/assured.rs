@@ -7,7 +7,7 @@ use crate::law::{Law, number};
 use crate::policy::{LookupMap, Method, Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
 impl Policy {
-    /// Gives the SLOs above an assured rate room for debt. One whose law has none is a problem.
+    /// Gives the SLOs above an assured rate room for debt. An SLO whose law cannot go into debt is an error.
     pub(super) fn let_parents_owe(&mut self, errors: &mut PolicyErrors) {
         let guarantees = (0..self.slos.len()).filter(|&place| self.is_guarantee(place));
         let mut open: Vec<(usize, usize)> =
@@ -54,10 +54,11 @@ impl Policy {
         self.slos[place].assured.map_or(Rate::ZERO, |assured| assured.rate())
     }
 
-    /// Adds a warning for each lookup whose SLOs are sure to have less than is assured below them.
+    /// Adds a warning for each lookup whose SLOs certainly have less than is assured below them.
     ///
-    /// Every key with an assured rate that its map is sure to give counts once. The SLOs above count with every key
-    /// that they can have. Where either is unbounded, as with networks, nothing can be proved, and there is no warning.
+    /// Every key that its map guarantees to have an assured rate counts once. The SLOs above count with every key
+    /// that they can have. Where either is unbounded, as with networks, nothing can be proved, and there is no
+    /// warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
@@ -73,7 +74,7 @@ impl Policy {
         let assured = below.iter().map(|&place| self.assured_rate(place).per_second() * self.keys_min(place));
         let (assured, mut rate) = (assured.sum::<f64>(), 0.0);
         for place in self.named_by(also) {
-            // A closed SLO is meant to refuse all.
+            // A closed SLO is meant to refuse everything.
             if matches!(self.slos[place].law, Law::Closed(_)) {
                 return None;
             }
@@ -89,7 +90,7 @@ impl Policy {
         })
     }
 
-    /// The number of keys that an SLO is sure to have: the lines that name it, in a map of just the fields of its key.
+    /// The number of keys that an SLO certainly has: the lines that name it, in a map of exactly the fields of its key.
     fn keys_min(&self, place: usize) -> f64 {
         let of_map = |map: &LookupMap| match map.keys_of(place) {
             keys if self.is_key_of(map, place) => keys,

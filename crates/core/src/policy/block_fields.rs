@@ -1,4 +1,4 @@
-//! The fields of a block: as an operator types them, and as requests of a policy carry them.
+//! The fields of a block, as an operator types them and as requests carry them.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use crate::base::{Blocked, Network, Value, shown, target};
 use crate::policy::{BlockIndex, BlockTargetError, Field, Policy, Text};
 
 impl Policy {
-    /// The fields of a block as an operator types them, in their one form.
+    /// The fields of a block as an operator types them, in canonical form.
     ///
     /// A host loses its port and its capitals. An address without a length becomes the network of one customer, as in
     /// keys: for IPv6 usually a /64.
@@ -41,7 +41,7 @@ impl Policy {
                 let (name, value) = kind();
                 return Err(BlockTargetError::Host { name, value });
             }
-            // In its one form, no value is longer.
+            // In canonical form, no value is longer.
             return Ok(Text::default().of(&given).to_vec());
         }
         let network = match given {

@@ -14,7 +14,8 @@ use crate::base::network::{canonical, read};
 use crate::base::{Blocked, Network, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX, Value, target};
 use crate::policy::{EXTRA_MAX, Fields, Place, Text, Values};
 
-/// The most distinct sets of fields. Each costs a request one lookup. Networks of another length are another set.
+/// The maximum number of distinct sets of fields. Each costs a request one lookup. Each prefix length is a separate
+/// set.
 pub const SHAPES_MAX: usize = 32;
 
 /// Fields that cannot be blocked. The message gives the remedy.
@@ -27,13 +28,13 @@ pub enum BlockTargetError {
     #[error("{name} {value:?}: expected a host, like shop.example")]
     Host { name: String, value: String },
     #[error(
-        "blocks use {SHAPES_MAX} distinct sets of fields already, the most: a network of another length makes \
-         another set; `slowlane block rm` makes room"
+        "blocks already use {SHAPES_MAX} distinct sets of fields, the maximum: each prefix length is a separate \
+         set; `slowlane block rm` makes room"
     )]
     TooManyShapes,
     #[error(
-        "blocks use {EXTRA_MAX} fields already that the policy does not use, the most: block by another field; a \
-         reload of the policy makes room for fields without a block"
+        "blocks already use {EXTRA_MAX} fields that the policy does not use, the maximum: block by another field; a \
+         reload of the policy frees fields without a block"
     )]
     TooManyFields,
 }
@@ -88,7 +89,7 @@ enum Part {
     Network { place: Place, prefix: u8, is_ipv4: bool },
 }
 
-/// The values of a request for one shape, each after its length.
+/// The values of a request for one shape, each preceded by its length.
 type Joined = ArrayVec<u8, { TARGET_FIELDS_MAX * (VALUE_BYTES_MAX + 2) }>;
 
 impl BlockIndex {
@@ -129,7 +130,8 @@ impl BlockIndex {
         Ok(())
     }
 
-    /// The block that a request falls under; of several, the one that ends last. It may be over.
+    /// The block that applies to a request; of several, the one that ends last. It may have expired. A separate
+    /// function, because its buffer would enlarge the stack frame of every decision.
     // Apart, because its buffer would enlarge the stack frame of every decision.
     #[cold]
     #[inline(never)]
@@ -157,7 +159,7 @@ impl Shape {
     }
 }
 
-/// Adds a value in the notation of a map. None if it is longer than any value of a block.
+/// Adds a value in the notation of a map. None if it is longer than any value in a block.
 fn push_text(joined: &mut Joined, value: &Value<'_>) -> Option<()> {
     let is_long = match value {
         Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {

@@ -1,4 +1,4 @@
-//! The bounds of a policy's files: the most that they may hold, and the least.
+//! Limits of a policy's files: the maximum that they may hold, and the minimum.
 
 /// The largest file that is read. It holds some thirty million lines, and offsets into it fit 32 bits.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -7,22 +7,23 @@ pub const FILE_BYTES_MAX: u64 = 1 << 30;
 /// byte.
 pub const LINE_BYTES_MAX: usize = 16_383;
 
-/// The most lines of a map that is matched with `end` or `reg`.
+/// The maximum number of lines of a map that is matched with `end` or `reg`.
 pub const LIST_LINES_MAX: usize = 1_000;
 
-/// The most work of one lookup: bytes of the value times the automata of a `reg` map, or times the different numbers of
-/// words that the keys of a `dom` map have. Clients choose the value, and each step takes some nanoseconds. A value
-/// that would take more is refused: if it just matched nothing, a client could leave its SLO by a longer value. One
-/// automaton searches all that a question of HAProxy can hold.
+/// The maximum work of one lookup: the length of the value times the number of automata of a `reg` map, or times the
+/// number of distinct word counts among the keys of a `dom` map. Clients choose the value, and each step takes some
+/// nanoseconds. A value that needs more work is refused: if it merely matched nothing, a client could escape its SLO
+/// with a longer value. One automaton can search any value that fits into a query from HAProxy.
 pub const SEARCH_STEPS_MAX: usize = 1 << 14;
 
-/// The most automata of one map. Most maps have one. With so many, a value of 1024 bytes is still searched.
+/// The maximum number of automata of one map. Most maps have one. With this many, a value of 1024 bytes is still
+/// searched.
 pub const AUTOMATA_MAX: usize = 16;
 
-/// The most memory of all sketches of a policy, as much as that of all auxiliary states by default.
+/// The maximum memory of all sketches of a policy: the default limit of all auxiliary state.
 pub(super) const SKETCHES_BYTES_MAX: usize = 64 << 20;
 
-/// The longest time for a burst to come back. Laws can look back much further.
+/// The longest time for a burst to refill. Laws can look back much further.
 pub const BURST_YEARS_MAX: u64 = 10;
 
 /// The one line that a policy needs. It is also the whole built-in policy: every request is counted, and none is

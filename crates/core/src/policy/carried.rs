@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::policy::{PLACES_MAX, Place, Values};
 
-/// The needed fields that no request has carried yet, one bit for each place.
+/// The needed fields that no request has carried yet, one bit for each index.
 #[derive(Debug, Default)]
 pub(super) struct Missing(AtomicU64);
 
@@ -22,7 +22,7 @@ impl Missing {
     /// Notes the fields that requests carry.
     #[inline]
     pub(super) fn note<'v, 'a: 'v>(&self, requests: impl Iterator<Item = Values<'v, 'a>>) {
-        // Usually none is missing. Then this word is only read, and every core has its copy.
+        // Usually none is missing. Then this word is only read, and every core has a copy in its cache.
         let missing = self.0.load(Relaxed);
         if missing != 0 {
             let carried = requests.fold(0, |carried, values| carried | values.carried(missing & !carried));
@@ -34,7 +34,7 @@ impl Missing {
 }
 
 impl Values<'_, '_> {
-    /// The places with a value, among some.
+    /// The indexes that have a value, among those given.
     fn carried(self, mut among: u64) -> u64 {
         let mut carried = 0;
         while among != 0 {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::policy::{Line, Lookup, Method, WarningKind, quoted};
 
-/// The doubts about the lines of a lookup's map.
+/// The checks of the lines of a lookup's map.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checks<'l> {
     lookup: &'l Lookup,
@@ -15,7 +15,7 @@ impl Checks<'_> {
         Checks { lookup }
     }
 
-    /// The first reason to doubt a line.
+    /// The first warning about a line.
     pub(super) fn warning(self, line: &Line<'_>) -> Option<WarningKind> {
         let is_suspicious = |&byte: &u8| matches!(byte, b'"' | b'\'' | b'*' | b'#' | b'/');
         // Nearly every line of a large map ends here.
@@ -26,7 +26,7 @@ impl Checks<'_> {
     }
 
     fn warn_of_key(self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
-        // After an address and a `+`, the rest is compared as a text.
+        // After an address and a `+`, the rest is compared as text.
         let text = match self.lookup.method {
             Method::Ip => key.iter().position(|&byte| byte == b'+').map_or(key, |at| &key[at + 1..]),
             _ => key,
@@ -50,7 +50,7 @@ impl Checks<'_> {
         (self.lookup.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
 
-    /// Whether a key never matches, because it has more than a host. The shipped configurations send the website in
+    /// Whether a key never matches because it is more than a host. The shipped configurations send the website in
     /// lower case, without a port.
     fn warn_of_website(self, key: &[u8]) -> Option<WarningKind> {
         let website = match (self.lookup.fields.as_slice(), self.lookup.method) {
@@ -75,7 +75,7 @@ fn host(text: &str) -> &str {
     &text[..end]
 }
 
-/// The character between a key and the number of an SLO, where a blank is missing: `acme=1001`.
+/// The character between a key and the number of an SLO, where a space is missing: `acme=1001`.
 fn separator(key: &[u8]) -> Option<char> {
     let digits = key.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let before = *key[..key.len() - digits].last()?;
@@ -122,9 +122,9 @@ mod tests {
             (&["website"], Method::End, "*.example.com 2001", "end treats * as an ordinary character"),
             (&["path"], Method::Beg, "/api/* 2001", "beg treats * as an ordinary character"),
             (&["source", "website"], Method::Ip, "::/0+*.example.com 5001", "ip treats * as an ordinary"),
-            (&["owner"], Method::Str, "acme=1001", "put a blank before the SLO instead of ="),
-            (&["owner"], Method::Str, "acme:1001", "put a blank before the SLO instead of :"),
-            (&["owner"], Method::Str, "a=1001", "put a blank before the SLO instead of ="),
+            (&["owner"], Method::Str, "acme=1001", "put a space before the SLO instead of ="),
+            (&["owner"], Method::Str, "acme:1001", "put a space before the SLO instead of :"),
+            (&["owner"], Method::Str, "a=1001", "put a space before the SLO instead of ="),
             (&["owner"], Method::Str, "=1001", "has no value, which names SLO 0: write the id"),
             (&["source"], Method::Ip, "192.0.2.1", "has no value, which names SLO 0"),
             (&["website"], Method::Str, "shop.example", "has no value, which names SLO 0"),

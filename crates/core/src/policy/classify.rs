@@ -1,4 +1,4 @@
-//! A batch of requests, and the walk through the lookups: from its requests to their SLOs and keys.
+//! A batch of requests, and the lookups that lead from requests to SLOs and keys.
 
 use arrayvec::ArrayVec;
 
@@ -11,10 +11,10 @@ use crate::policy::{
 };
 use crate::table::Sketch;
 
-/// The most requests of a batch. A larger batch would hold back its first answer for longer.
+/// The maximum number of requests in a batch. A larger batch would delay its first answer.
 pub const BATCH_MAX: usize = 32;
 
-/// The most values of a batch: enough for eight requests with every field of a policy.
+/// The maximum number of values in a batch: enough for eight requests with every field of a policy.
 const VALUES_MAX: usize = 8 * PLACES_MAX;
 
 const _: () = assert!(VALUES_MAX >= PLACES_MAX + EXTRA_MAX, "room for one request");
@@ -24,7 +24,7 @@ const _: () = assert!(VALUES_MAX >= PLACES_MAX + EXTRA_MAX, "room for one reques
 /// ```text
 /// values: │ request 0: one place for each field │ request 1 │ … │ the draft │
 /// ```
-/// A batch belongs to one policy, so no decision mixes two generations.
+/// A batch belongs to one policy, so no decision mixes two policies.
 ///
 /// ```
 /// use slowlane_core::{base::{Request, Value}, policy::{Batch, Policy}};
@@ -133,7 +133,7 @@ pub struct Case<'p> {
     pub key: Key,
     /// A hash of the field that divides the SLO's bucket; 0 without such a field.
     pub sharer: u64,
-    /// The counts of all keys, if the SLO's law is `sketch`. The key has no row then.
+    /// The counts of all keys, if the SLO's law is `sketch`. The key then has no row.
     pub sketch: Option<&'p Sketch>,
     /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
     pub assured: Option<Key>,
@@ -154,7 +154,7 @@ impl Case<'_> {
         }
     }
 
-    /// The block of the key that decides. One of a dry run decides nothing.
+    /// The block of the key that decides. That of a dry run decides nothing.
     #[inline]
     pub(crate) fn blocked(&self, judgement: &Judgement) -> Option<Blocked> {
         let until = judgement.blocked_until.filter(|_| !self.slo.dry_run)?;
@@ -166,17 +166,17 @@ impl Case<'_> {
 #[derive(Clone, Debug)]
 pub struct Cases<'p> {
     pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
-    /// How many requests this one counts as.
+    /// The number of requests that this one counts for.
     pub cost: u32,
-    /// The block of an operator that the request falls under. It may be over.
+    /// The operator's block that applies to the request. It may have expired.
     pub blocked: Option<Blocked>,
 }
 
 impl<'p> Batch<'p, '_> {
     /// Calls `each` with the SLOs of every request, in the order of the batch.
     ///
-    /// Each map is asked for all requests in turn, so memory fetches their lines in parallel. A request that an
-    /// operator has blocked at `now` is not searched for: it is refused whatever its SLO, and must cost little.
+    /// Each map is consulted for all requests in turn, so their lines are fetched in parallel. A request that an
+    /// operator has blocked at `now` is not looked up: it is refused whatever its SLO is, and must cost little.
     pub fn classify(&self, now: Timestamp, each: impl FnMut(&Cases<'p>)) {
         let blocks = self.policy().blocks.in_force();
         let blocks = blocks.as_deref().and_then(Option::as_deref);
@@ -191,8 +191,8 @@ impl<'p> Batch<'p, '_> {
         self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
 
-    /// Does the same, and gives `trace` every map asked and the line found. The trace of a batch of one
-    /// follows the order of its lookups.
+    /// The same, and passes every consulted map and the line found to `trace`. The trace of a batch of one follows
+    /// the order of its lookups.
     pub(super) fn classify_traced(
         &self,
         trace: impl FnMut(&'p LookupMap, Option<Pattern>),
@@ -202,7 +202,7 @@ impl<'p> Batch<'p, '_> {
         self.walk(blocks.as_deref().and_then(Option::as_deref), 0, trace, each);
     }
 
-    /// `blocked`: rows whose values are searched for in no map.
+    /// `blocked`: rows whose values are not looked up.
     fn walk(
         &self,
         blocks: Option<&BlockIndex>,
@@ -358,10 +358,10 @@ impl Policy {
     }
 }
 
-/// How many requests one counts for: a whole number from 0 to [`COST_MAX`], or its text in decimal digits.
+/// The number of requests that one counts for: a whole number from 0 to [`COST_MAX`], or its text in decimal digits.
 ///
 /// A larger number counts as [`COST_MAX`]. Anything else counts as 1: a missing value, a negative number, a fraction,
-/// other text. Only 0 is free, so no mistake of a proxy and no guess of a client makes a request free.
+/// other text. Only 0 is free, so neither a fault of a proxy nor a guess of a client makes a request free.
 fn cost(value: Option<Value<'_>>) -> u32 {
     match value {
         Some(Value::Number(number @ 0..)) => number.min(COST_MAX.into()) as u32,

@@ -8,10 +8,10 @@ use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, cut, units::written};
 use crate::law::OptionError;
 use crate::policy::{BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
 
-/// The most errors that are kept; more are only counted. A hundred errors usually have one cause.
+/// The maximum number of errors that are kept; more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;
 
-/// Characters of a bad line that are repeated in an error.
+/// The maximum number of characters of a bad line that an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// All errors of a policy, one per line. As an error it is never empty.
@@ -22,7 +22,7 @@ pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    #[error("the policy is the directory of slo.map and the other maps, and this names a file")]
+    #[error("this is a file: name the directory of slo.map and the other maps")]
     NoDirectory,
     #[error("no such file: it holds one SLO per line, at least `{DEFAULT_LINE}`")]
     NoSloMap,
@@ -53,15 +53,12 @@ pub enum PolicyErrorKind {
     #[error("{0}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s")]
     OfNoLimit(String),
     #[error(
-        "no request can pass: burst={burst} leaves the first to wait for 1/rate, {}, which is longer than max_delay: write \
-         burst=1 or more, or a longer max_delay, or rate=0/s if that is meant",
+        "no request can pass: with burst={burst} the first one waits for 1/rate, {}, which is longer than max_delay: \
+         write burst=1 or more, a longer max_delay, or rate=0/s to refuse everything",
         written(.rate.slot())
     )]
     NonePasses { burst: u32, rate: Rate },
-    #[error(
-        "burst {burst} at {rate} takes longer than {} years to come back: expected less",
-        BURST_YEARS_MAX
-    )]
+    #[error("burst {burst} at {rate} takes longer than {} years to refill: expected less", BURST_YEARS_MAX)]
     BurstTime { burst: u32, rate: Rate },
     #[error(transparent)]
     Law(#[from] OptionError),
@@ -87,21 +84,20 @@ pub enum PolicyErrorKind {
     Sharing { sharing: &'static str, law: &'static str, known: &'static [Sharing] },
     #[error("also {name:?}: expected a lookup, one of {lookups}")]
     Also { name: String, lookups: String },
-    #[error("beyond=also has nowhere to go: add also=, the lookup of the SLO that decides beyond the rate")]
+    #[error("beyond=also needs also=: name the lookup of the SLO that decides beyond the rate")]
     NoAlso,
     #[error(
-        "the sketches up to this line take {} MiB: {} MiB is the most for all; a larger error or a lower confidence \
-         takes less", .0 >> 20, SKETCHES_BYTES_MAX >> 20
+        "the sketches up to this line take {} MiB: the maximum for all is {} MiB; a larger error or a lower \
+         confidence takes less", .0 >> 20, SKETCHES_BYTES_MAX >> 20
     )]
     Sketches(usize),
     #[error(
         "also={lookup} leads from SLO {via} back to SLO {next}: an SLO with an assured rate cannot be above \
-         itself, remove one also"
+         itself: remove one also="
     )]
     AlsoRound { via: SloId, lookup: String, next: SloId },
     #[error(
-        "also={lookup} leads from the SLOs {chain} to SLO {next}: a request falls under three SLOs at most, remove one \
-         also"
+        "also={lookup} leads from the SLOs {chain} to SLO {next}: a request has at most three SLOs: remove one also="
     )]
     AlsoLong { chain: String, lookup: String, next: SloId },
     #[error("assured \"{0}\": expected a rate, like 10/s")]
@@ -117,9 +113,7 @@ pub enum PolicyErrorKind {
     AssuredAbove { assured: Rate, lookup: String, above: SloId, law: &'static str },
     #[error("share \"\": expected the name of a field, like source")]
     NoShare,
-    #[error(
-        "more than {FIELDS_MAX} fields in all, the most that a request can carry: share by a field of a type"
-    )]
+    #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: share by a field of a type")]
     TooManyFields,
     #[error(
         "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"

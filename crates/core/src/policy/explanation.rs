@@ -23,7 +23,7 @@ pub struct Explained<'p> {
     pub origin: Option<Origin<'p>>,
     /// The SLO whose `also` led here.
     pub named_by: Option<SloId>,
-    /// The maps that were asked before and had no answer.
+    /// The maps that were consulted before and had no answer.
     pub asked: Vec<Asked<'p>>,
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,
@@ -44,7 +44,7 @@ pub struct Origin<'p> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'p> {
     pub lookup: &'p str,
-    /// The line that says -1: ask the next lookup.
+    /// The line with -1: the next lookup decides.
     pub line: Option<usize>,
 }
 
@@ -69,7 +69,7 @@ impl Policy {
         // The lookups come first, in their order, up to the one that answers. Then comes one for each `also`.
         let answers = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place().is_some());
         let own = trace.iter().take(self.lookups.len()).position(answers);
-        // A request that is refused is asked about no further.
+        // A request that is refused is not looked up further.
         let (in_vain, rest) = trace.split_at(own.unwrap_or(trace.len()));
         let mut origins = rest.iter().map(|&(map, found)| Some(origin(map, found?)));
         let mut of: Vec<Explained<'_>> = Vec::new();
@@ -116,10 +116,10 @@ impl Policy {
     }
 }
 
-/// In place of the options of an SLO.
-const REFUSED: &[u8] = b"refused: the website is no host, or a value is too long to be searched";
+/// Replaces the options of an SLO.
+const REFUSED: &[u8] = b"refused: the website is not a host, or a value is too long to be searched";
 
-/// A map that was asked, and the line it found.
+/// A map that was consulted, and the line found.
 type Found<'p> = (&'p LookupMap, Option<Pattern>);
 
 fn in_vain<'p>(&(map, found): &Found<'p>) -> Asked<'p> {

@@ -1,15 +1,15 @@
-//! Fields that the policy does not use, and that blocks use.
+//! Fields that only blocks use.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::policy::Field;
 
-/// The most fields that only blocks use. Each takes a place in every request of a batch.
+/// The maximum number of fields that only blocks use. Each takes a place in every request of a batch.
 pub const EXTRA_MAX: usize = 8;
 
-/// Fields that were added to a policy in force, in the order of their addition. None is removed: the next policy begins
-/// without any.
+/// Fields that were added to a policy in force, in order of addition. None is removed: the next policy starts without
+/// any.
 #[derive(Debug, Default)]
 pub(super) struct ExtraFields {
     fields: [OnceLock<Field>; EXTRA_MAX],
@@ -17,7 +17,7 @@ pub(super) struct ExtraFields {
 }
 
 impl ExtraFields {
-    /// Their number. A batch that begins now has a place for each.
+    /// The number of fields. A batch that begins now has a place for each.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! The fields of a request that a policy uses, to name a key to an operator.
+//! The fields of a request that identify a key to an operator.
 
 use crate::base::{SloId, Value};
 use crate::policy::{Batch, Fields, Masks, Place, Policy, Values};
@@ -15,7 +15,7 @@ pub struct Fact<'p, 'a> {
 }
 
 impl Batch<'_, '_> {
-    /// Gives `each` the fields of a request that the policy uses. The fields of the SLO's key come first.
+    /// Passes the fields of a request that the policy uses to `each`. The fields of the SLO's key come first.
     ///
     /// ```
     /// # use slowlane_core::{policy::{Batch, Policy}, base::{Request, SloId, Value}};

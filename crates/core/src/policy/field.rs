@@ -14,8 +14,7 @@ pub(super) struct Field {
     is_base: bool,
 }
 
-/// The length of a name and eight of its bytes, which are all bytes of most names. Numbers are
-/// compared faster than texts.
+/// The length of a name and eight of its bytes, which cover most names. Numbers are compared faster than text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     length: usize,
@@ -77,8 +76,8 @@ impl Field {
         is_same_name(self.name.as_bytes(), name)
     }
 
-    /// Turns text into an address if the field holds addresses, and into the one form of a host if it holds hosts.
-    /// nginx sends an address as text, where HAProxy sends four or sixteen bytes.
+    /// Converts text to an address if the field holds addresses, and to canonical form if it holds hosts. nginx sends
+    /// an address as text, and HAProxy as four or sixteen bytes.
     #[inline]
     pub(super) fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
         match value {
@@ -100,7 +99,7 @@ fn host(text: &[u8]) -> Value<'_> {
     }
 }
 
-/// A request without a host has the path alone.
+/// A request without a host has only the path.
 fn base(text: &[u8]) -> Value<'_> {
     let path = path_of_base(text);
     match Host::read(&text[..path]) {

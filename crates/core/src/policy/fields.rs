@@ -10,22 +10,22 @@ use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
 use crate::policy::{Layout, TYPES};
 
-/// The place of a field among the [`Fields`].
+/// The index of a field among the [`Fields`].
 pub(super) type Place = usize;
 
-/// The field with the number of requests that a request counts for.
+/// The field with the cost of a request.
 const COST: &str = "cost";
 
 /// The fields that a request can carry, and the cost.
 pub(super) const PLACES_MAX: usize = FIELDS_MAX + 1;
 
-/// The fields that a policy uses, each once, and after them those that only blocks use.
+/// The fields that a policy uses, each once, followed by those that only blocks use.
 #[derive(Debug)]
 pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
     cost: Place,
-    /// Those of the keys of no type in particular.
+    /// The masks that apply unless a type has its own.
     masks: Masks,
     type_masks: [Masks; TYPES],
 }
@@ -123,7 +123,7 @@ impl Fields {
         self.type_masks[usize::from(kind)]
     }
 
-    /// The bits of an address in anything but the key of a type.
+    /// The bits of an address outside the key of a type.
     pub(super) fn masks(&self) -> Masks {
         self.masks
     }
@@ -192,7 +192,7 @@ pub struct Draft<'p, 'v, 'a> {
     fields: &'p [Field],
     extra: &'p ExtraFields,
     values: &'v mut [Option<Value<'a>>],
-    /// Number of fields that the request may still carry.
+    /// The number of fields that the request may still carry.
     left: usize,
 }
 
@@ -244,7 +244,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
     }
 }
 
-/// The values of a request, one place for each of the [`Fields`].
+/// The values of a request, one for each of the [`Fields`].
 #[derive(Clone, Copy)]
 pub(super) struct Values<'v, 'a>(pub(super) &'v [Option<Value<'a>>]);
 

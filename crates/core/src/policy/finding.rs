@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<K> {
     pub path: PathBuf,
-    /// Counted from 1; none if the whole file is concerned.
+    /// Counted from 1; none if it concerns the whole file.
     pub line: Option<usize>,
     pub kind: K,
 }
@@ -58,7 +58,7 @@ impl<K, const MAX: usize> Findings<K, MAX> {
         }
     }
 
-    /// Adds to the count only.
+    /// Only counts it.
     pub(super) fn add_unsaid(&mut self, count: usize) {
         self.count += count;
     }

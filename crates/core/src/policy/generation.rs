@@ -18,8 +18,8 @@ use crate::policy::{
 };
 use crate::table::Sketch;
 
-/// SLOs and the maps that name them. A policy is immutable; an edit replaces all of it. It only notes the fields that
-/// requests carry.
+/// SLOs and the maps that name them. A policy is immutable; an edit replaces it as a whole. It only notes the fields
+/// that requests carry.
 ///
 /// ```
 /// use std::{io, path::Path};
@@ -60,7 +60,7 @@ pub struct Policy {
     pub(super) refusing: Slo,
     /// The needed fields that no request has carried yet.
     pub(super) missing: Missing,
-    /// A hash of the SLOs that nodes share, and of what makes up their keys.
+    /// A hash of the SLOs that nodes share, and of everything that determines their keys.
     pub(super) shared_hash: String,
     /// The blocks that operators have set.
     pub(super) blocks: Blocks,
@@ -69,7 +69,7 @@ pub struct Policy {
 /// References in the options of an SLO.
 #[derive(Clone, Debug)]
 pub(super) struct SloRefs {
-    /// The number of the lookup that names one more SLO. None also if its map is empty.
+    /// The index of the lookup that names one more SLO. None also if its map is empty.
     pub(super) also: Option<usize>,
     /// The field that divides the SLO's bucket.
     pub(super) share: Option<Place>,
@@ -103,7 +103,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Does the same as [`read`](Policy::read), with another reader of files, and without a look at other files.
+    /// The same as [`read`](Policy::read), with another reader of files, and without a search for unused files.
     ///
     /// # Errors
     /// Every line that is wrong, and every file that is missing or unreadable.
@@ -117,8 +117,8 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Does the same as [`read`](Policy::read), with another reader of files, and without the warnings about what the
-    /// files do together.
+    /// The same as [`read`](Policy::read), with another reader of files, and without the warnings about combinations
+    /// of lines.
     ///
     /// # Errors
     /// Every line that is wrong, and every file that is missing or unreadable.
@@ -127,7 +127,7 @@ impl Policy {
         layout: &Layout,
         read: impl Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Policy, PolicyErrors> {
-        // Reads all files before parsing any, so that they are close to one moment.
+        // Reads all files before parsing any, so that they are from nearly the same moment.
         let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
         let mut files = files.collect::<Vec<_>>().into_iter();
         let slo_map = files.next().expect("slo.map comes first");
@@ -188,8 +188,8 @@ impl Policy {
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 
-    /// A hash of the SLOs that the nodes of a cluster share, and of what makes up their keys. Nodes with the same hash
-    /// agree on every shared key.
+    /// A hash of the SLOs that the nodes of a cluster share, and of everything that determines their keys. Nodes with
+    /// the same hash agree on every shared key.
     pub fn shared_hash(&self) -> &str {
         &self.shared_hash
     }
@@ -218,7 +218,7 @@ impl Policy {
         Policy { key_secret, ..self }
     }
 
-    /// Whether a map looks a field up, or a key or a share has it.
+    /// Whether a map, a key or a `share` option uses the field.
     fn uses(&self, field: Place) -> bool {
         let name = self.fields.name(field);
         self.used_fields().any(|used| used == name)
@@ -277,12 +277,12 @@ impl Policy {
         self.lookups.iter().map(move |map| map.places.iter().map(name).collect())
     }
 
-    /// The place of an SLO among the SLOs.
+    /// The index of an SLO among the SLOs.
     pub(super) fn place(&self, id: SloId) -> Option<usize> {
         self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
     }
 
-    /// The places of the fields that make up the key of an SLO.
+    /// The indexes of the fields that make up the key of an SLO.
     pub(super) fn key_places(&self, slo: SloId) -> &[Place] {
         &self.types[usize::from(slo.kind())]
     }

@@ -13,17 +13,17 @@ pub(super) const TYPES: usize = SloId::END / 1000;
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
-/// Whether a field is the host that a request asks for. Its spelling and its port do not matter.
+/// Whether a field is the host of a request. Its spelling and its port do not matter.
 pub(super) fn is_host(field: &str) -> bool {
     field == "website"
 }
 
-/// Whether a field is a host with a path behind it, as HAProxy's `base`.
+/// Whether a field is a host followed by a path, as HAProxy's `base`.
 pub(super) fn is_base(field: &str) -> bool {
     field == "base"
 }
 
-/// Whether the files for proxies, as shipped or as printed for a policy, send a field of this name.
+/// Whether the proxy files, as shipped or as printed for a policy, send a field of this name.
 pub(super) fn is_known(field: &str) -> bool {
     const KNOWN: [&str; 11] = [
         "source",
@@ -98,7 +98,7 @@ impl Lookup {
         self.fields.join("+")
     }
 
-    /// The name of its file without `.map`.
+    /// The name of its map file without `.map`.
     fn file_name(&self) -> String {
         let file = self.file.to_string_lossy();
         file.strip_suffix(".map").unwrap_or(&file).to_owned()
@@ -123,9 +123,9 @@ pub enum LayoutError {
     NoFields,
     #[error("a field without a name")]
     Unnamed,
-    #[error("more than {FIELDS_MAX} fields in all, the most that a request can carry: name fewer")]
+    #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: name fewer")]
     TooManyFields,
-    #[error("{}: {}", .0.display(), "another lookup or slo.map already has this file: name a file of its own")]
+    #[error("{}: {}", .0.display(), "another lookup or slo.map already uses this file: name a different file")]
     File(PathBuf),
     #[error("prefix {prefix}: expected 0 to {max}")]
     Prefix { prefix: u8, max: u8 },
@@ -172,8 +172,7 @@ impl Default for Layout {
             ],
             types: (0..).zip(types.into_iter().map(owned)).collect(),
             ipv4_prefix: 32,
-            // One customer is usually given a /64. With longer prefixes, one machine could pose as many
-            // sources.
+            // One customer usually has a /64. With longer prefixes, one machine could appear as many sources.
             ipv6_prefix: 64,
             prefixes: BTreeMap::new(),
         }
@@ -197,7 +196,7 @@ impl Layout {
         self.checked()
     }
 
-    /// Adds a type from 1 to 9, or gives a built-in one other fields.
+    /// Adds a type from 1 to 9, or changes the fields of a built-in one.
     ///
     /// # Errors
     /// The digit is not 1 to 9, or the type has no fields or an empty name.
@@ -304,8 +303,8 @@ impl Layout {
         self.lookups.iter().any(|lookup| lookup.name() == name || self.name_of(lookup) == name)
     }
 
-    /// The name of a lookup for operators: that of its fields. Of several lookups of the same fields, each but the
-    /// first has the name of its file without `.map`.
+    /// The name of a lookup for operators: its fields. Of several lookups with the same fields, each but the first is
+    /// named after its map file, without `.map`.
     pub(super) fn name_of(&self, lookup: &Lookup) -> String {
         let first = self.lookups.iter().find(|other| other.fields == lookup.fields);
         match first {

@@ -11,8 +11,8 @@
 //!                    ─▶ the thousands digit of the SLO: its type, which names the fields of the key
 //!                    ─▶ (&Slo, Key)
 //! ```
-//! A policy never changes. It is read whole or not at all: any problem in any file refuses the whole policy.
-//! The error lists all problems.
+//! A policy never changes. It is read as a whole or not at all: any error in any file rejects the whole policy. The
+//! error lists all of them.
 
 mod also;
 mod assured;

@@ -16,7 +16,7 @@ pub struct Needed<'p> {
 }
 
 impl Batch<'_, '_> {
-    /// Notes the fields that its requests carry. A field without a value is not carried.
+    /// Notes the fields that its requests carry. A field without a value does not count.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -53,7 +53,7 @@ impl Policy {
         })
     }
 
-    /// What needs a field: `source+owner.map`, `type 4`, `share=owner`.
+    /// The users of a field: `source+owner.map`, `type 4`, `share=owner`.
     pub fn needed_by(&self, needed: &Needed<'_>) -> Vec<String> {
         let place = needed.place;
         let dir = self.slo_map.path.parent().unwrap_or(Path::new(""));
@@ -79,7 +79,7 @@ impl Policy {
         looked_up.chain(counted).chain(shared).collect()
     }
 
-    /// The places of the SLOs that a request can fall under: SLO 0, and those that a map names.
+    /// The indexes of the SLOs that a request can have: SLO 0, and those that a map names.
     pub(super) fn reachable(&self) -> impl Iterator<Item = usize> {
         let is_named = |slo: usize| self.lookups.iter().any(|map| map.keys_of(slo) > 0);
         (0..self.slos.len()).filter(move |&slo| slo == 0 || is_named(slo))

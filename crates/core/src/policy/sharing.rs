@@ -1,4 +1,4 @@
-//! How the nodes of a cluster share each SLO, and what is suspicious about it.
+//! How the nodes of a cluster share each SLO, and warnings about it.
 
 use std::time::Duration;
 

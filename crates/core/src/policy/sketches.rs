@@ -7,8 +7,8 @@ use crate::policy::Policy;
 use crate::table::Sketch;
 
 impl Policy {
-    /// Gives each SLO of the law `sketch` its counts: those of the policy before if their windows and their shape are
-    /// the same, or none.
+    /// Gives each SLO with the law `sketch` its counts: those of the previous policy if windows and shape are the
+    /// same, otherwise none.
     pub fn put_sketches(&mut self, before: Option<&Policy>) {
         for (slo, refs) in self.slos.iter().zip(&mut self.refs) {
             let known = before.and_then(|before| {

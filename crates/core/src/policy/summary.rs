@@ -10,13 +10,13 @@ use crate::base::{cut, shown};
 use crate::policy::read::size::MapSize;
 use crate::policy::{Line, Policy, map};
 
-/// The most SLOs whose changes are named.
+/// The maximum number of SLOs whose changes are named.
 const SLOS_MAX: usize = 8;
 
-/// The most characters of an option's value that are repeated.
+/// The maximum number of characters of an option's value.
 const VALUE_CHARS_MAX: usize = 40;
 
-/// The most characters of all changes.
+/// The maximum number of characters of all changes.
 const CHANGES_CHARS_MAX: usize = 1_000;
 
 impl Policy {
@@ -45,7 +45,7 @@ impl Policy {
         cut(text, CHANGES_CHARS_MAX)
     }
 
-    /// The files that are gone, or have less than half of the lines that another policy has: maybe half-written.
+    /// The files that are missing, or have less than half of the lines of the other policy: they may be half-written.
     pub fn shrunk_since(&self, before: &Policy) -> Vec<String> {
         let slo_map = (Path::new("slo.map"), Some(self.slos.len()), Some(before.slos.len()));
         let maps = self.sizes.iter().map(|size| (&*size.file, size.lines, before.lines_of(&size.file)));
@@ -157,7 +157,7 @@ fn difference(texts: [&[u8]; 2]) -> (usize, usize, bool) {
     (now.len() - both, was.len() - both, is_moved)
 }
 
-/// Text of a file, safe to show and not too long.
+/// Text of a file, safe to display and not too long.
 fn short(text: &str) -> String {
     cut(shown(text), VALUE_CHARS_MAX)
 }

@@ -83,7 +83,7 @@ fn the_first_map_that_answers_decides() {
 fn a_burst_that_would_never_come_back_is_refused() {
     let slo_map = |line: &str| errors(&[("slo.map", line)]);
     assert_eq!(slo_map("0 burst=3660 rate=1/d"), [""; 0]);
-    let error = "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to come back: expected less";
+    let error = "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to refill: expected less";
     assert_eq!(slo_map("0 burst=3661 rate=1/d"), [error]);
     assert_eq!(slo_map("0 burst=4294967295 rate=1000000/s"), [""; 0]);
 }
@@ -303,12 +303,12 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
             line(1006, "window=60d"),
         ]),
         [
-            "maps/slo.map:2: error 0.000005 and confidence 0.99 take 32 MiB: 16 MiB is the most; a larger error or a lower \
+            "maps/slo.map:2: error 0.000005 and confidence 0.99 take 32 MiB: the maximum is 16 MiB; a larger error or a lower \
              confidence takes less",
             "maps/slo.map:3: error \"0.000001\": expected a number from 0.000005 to 0.5",
             "maps/slo.map:4: confidence \"1\": expected a number from 0.5 to 0.999999",
             "maps/slo.map:5: beyond \"pass\": expected deny or also",
-            "maps/slo.map:6: beyond=also has nowhere to go: add also=, the lookup of the SLO that decides beyond the rate",
+            "maps/slo.map:6: beyond=also needs also=: name the lookup of the SLO that decides beyond the rate",
             "maps/slo.map:7: window 60d: at 1/s it holds more than 4194303 requests: make it shorter, or use sliding-window",
         ]
     );
@@ -317,7 +317,7 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
     assert_eq!(
         reported(&four),
         [
-            "maps/slo.map:6: the sketches up to this line take 80 MiB: 64 MiB is the most for all; a larger error or a lower \
+            "maps/slo.map:6: the sketches up to this line take 80 MiB: the maximum for all is 64 MiB; a larger error or a lower \
           confidence takes less"
         ]
     );
@@ -458,7 +458,7 @@ fn a_delay_that_the_shipped_files_cut_is_a_warning() {
     assert_eq!(
         policy.warnings().to_string(),
         "maps/slo.map:2: max_delay 2m is longer than HAProxy waits for a hold as shipped, 20s: print its files \
-         again with `slowlane config haproxy`, or the request goes on early"
+         again with `slowlane config haproxy`, or the request proceeds early"
     );
 }
 
@@ -526,7 +526,7 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
     for line in ["burst=0 rate=10/m", "burst=0 rate=1/s max_delay=999ms", "burst=0 rate=10/m dry_run=yes"] {
         let reported = errors(&[("slo.map", &format!("0 {line}\n"))]);
         assert!(
-            reported.len() == 1 && reported[0].contains("no request can pass: burst=0"),
+            reported.len() == 1 && reported[0].contains("no request can pass: with burst=0"),
             "{line}: {reported:?}"
         );
         assert!(reported[0].contains("write burst=1 or more"), "{line}: {reported:?}");
@@ -541,7 +541,7 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
     }
 }
 
-/// A port, a final dot or capitals in the host of a base lead to no other key, as in a website.
+/// A port, a final dot or capitals in the host of a base do not change the key, as in a website.
 #[test]
 fn a_base_has_one_key_whatever_the_spelling_of_its_host() {
     for (method, key) in [(Method::Str, "Shop.Example:80/Login"), (Method::Beg, "SHOP.example./Log")] {

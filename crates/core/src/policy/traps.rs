@@ -6,14 +6,14 @@ use std::path::Path;
 use crate::policy::layout::is_known;
 use crate::policy::{Layout, LookupMap, Policy, WarningKind};
 
-/// Fields whose values many clients have.
+/// Fields whose values many clients share.
 const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
 
-/// The most SLOs without a map that are listed.
+/// The maximum number of SLOs without a map that are listed.
 const UNNAMED_MAX: usize = 8;
 
 impl Policy {
-    /// Adds warnings about what its files do together.
+    /// Adds warnings about lines that are valid, but do something unexpected together.
     pub(super) fn warn_of_traps(&mut self, layout: &Layout) {
         self.warn_of_one_bucket(layout);
         self.warn_of_unnamed(layout);
@@ -23,7 +23,7 @@ impl Policy {
         self.warn_of_shared_blocks();
     }
 
-    /// SLO 0 has one bucket for all clients. Where another SLO counts each client, this is meant.
+    /// SLO 0 has one bucket for all clients. If another SLO counts each client, this is intended.
     fn warn_of_one_bucket(&mut self, layout: &Layout) {
         let (slo, refs) = (&self.slos[0], &self.refs[0]);
         let is_limit = !slo.objective.rate.is_unlimited() && slo.law.name() != "concurrency";
@@ -88,7 +88,7 @@ impl Policy {
         }
     }
 
-    /// One client that keeps asking would shut out all others.
+    /// One client that exceeds the limit would block all others.
     fn warn_of_shared_blocks(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| slo.block.is_some()) {
             let places = self.key_places(slo.id);
@@ -255,10 +255,7 @@ mod tests {
         {
             let lines = of(id, &format!("192.0.2.1 {id}\n"));
             assert_eq!(lines.len(), 1, "{lines:?}");
-            assert!(
-                lines[0].contains(&format!("block= shuts out all clients that share {what}")),
-                "{lines:?}"
-            );
+            assert!(lines[0].contains(&format!("block= refuses all clients that share {what}")), "{lines:?}");
         }
         for id in [3001, 4001, 5001] {
             assert_eq!(of(id, &format!("192.0.2.1 {id}\n")), [""; 0]);

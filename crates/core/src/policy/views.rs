@@ -7,7 +7,7 @@ use crate::policy::{Line, LookupMap, Policy, map};
 /// `slo.map`, or the map of a lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct MapView<'p> {
-    /// The place among the maps; `slo.map` has 0.
+    /// The index among the maps; `slo.map` has 0.
     pub number: usize,
     pub path: &'p Path,
     /// None for `slo.map`.
@@ -46,8 +46,7 @@ impl Policy {
 }
 
 impl<'p> MapView<'p> {
-    /// The lines that hold a key, starting at byte `begin` of the file. Each comes with the start of the next
-    /// line.
+    /// The lines that hold a key, starting at byte `begin` of the file. Each comes with the start of the next line.
     pub fn lines_from(&self, begin: usize) -> impl Iterator<Item = (Line<'p>, usize)> + use<'p> {
         let text = self.text;
         let lines = map::lines(text.get(begin..).unwrap_or_default()).flatten();

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::base::{HOLD_SHIPPED, Rate, SloId, units::written};
 use crate::policy::Findings;
 
-/// The most warnings that are kept; more are only counted.
+/// The maximum number of warnings that are kept; more are only counted.
 pub const WARNINGS_MAX: usize = 10;
 
 /// The warnings of a policy, one per line.
@@ -29,7 +29,7 @@ pub enum WarningKind {
          names with that ending"
     )]
     Wildcard { key: String, method: &'static str },
-    #[error("{key:?} has no value, which names SLO 0: put a blank before the SLO instead of {separator}")]
+    #[error("{key:?} has no value, which names SLO 0: put a space before the SLO instead of {separator}")]
     Joined { key: String, separator: char },
     #[error("{0:?} has no value, which names SLO 0: write the id of an SLO after it")]
     NoValue(String),
@@ -50,8 +50,8 @@ pub enum WarningKind {
     )]
     Assured { assured: String, rate: String, lookup: String },
     #[error(
-        "block= shuts out all clients that share {0}: one that keeps asking blocks all; leave block= out, or count \
-         each client with a type that has the source"
+        "block= refuses all clients that share {0}, even if only one exceeds the limit: remove block=, or use a type \
+         with the source"
     )]
     SharedBlock(String),
     #[error(
@@ -65,13 +65,13 @@ pub enum WarningKind {
     #[error("this line covers only IPv4, so no client with an IPv6 address falls under it: add {0:?}")]
     Ipv4Alone(String),
     #[error(
-        "{by} answers for every {whom} first, so this map is never asked: put its lookup in front, or write also={also} \
-         after the SLO of that line"
+        "{by} answers for every {whom} first, so this map is never used: move its lookup before that one, or add \
+         also={also} to the SLO of that line"
     )]
     NeverAsked { by: String, whom: &'static str, also: String },
     #[error(
-        "type {kind} has the field {field}, which no lookup reads and no shipped file sends: name it in a lookup if yours does, or \
-         take one of source, website, owner, method, path, query, url, base, user_agent, referer, origin, x_..."
+        "type {kind} has the field {field}, which no lookup reads and no shipped file sends: if your proxy sends it, \
+         name it in a lookup; otherwise use one of source, website, owner, method, path, query, url, base, user_agent, referer, origin, x_..."
     )]
     UnknownField { kind: u8, field: String },
     #[error(
@@ -81,7 +81,7 @@ pub enum WarningKind {
     Cut { max_delay: Duration, longest: Duration },
     #[error(
         "max_delay {} is longer than HAProxy waits for a hold as shipped, {}: print its files again with `slowlane config \
-         haproxy`, or the request goes on early",
+         haproxy`, or the request proceeds early",
         written(*.max_delay), written(HOLD_SHIPPED)
     )]
     Shipped { max_delay: Duration },
@@ -91,7 +91,7 @@ pub enum WarningKind {
     )]
     Unbounded(Duration),
     #[error(
-        "law {law} cannot be shared: each node of the cluster has the whole SLO; write cluster=local if that is meant"
+        "law {law} cannot be shared: each node of the cluster has the whole SLO; write cluster=local if that is intended"
     )]
     Unshared { law: &'static str },
     #[error(

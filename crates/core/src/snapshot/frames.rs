@@ -14,14 +14,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::snapshot::{Head, Part, SnapshotError};
 
-/// The version of the layout. It changes with every type that a part is made of, and with the meaning of a law's state.
+/// The version of the layout. It changes with every type that a part contains, and with the meaning of a law's state.
 pub const VERSION: u16 = 4;
 
 /// The oldest layout that is still read: it has no notes.
 const OLDEST_READ: u16 = 3;
 
-/// The most bytes of a payload. The largest is an auxiliary state of 512 KiB, whose numbers take up to ten bytes of
-/// eight.
+/// The maximum size of a payload. The largest is an auxiliary state of 512 KiB, whose 8-byte numbers take up to ten
+/// bytes each.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const NAME: &[u8; 14] = b"slowlane state";
@@ -58,7 +58,7 @@ impl<W: Write> PartWriter<W> {
         Ok(())
     }
 
-    /// Writes a frame with these bytes as its part.
+    /// Writes a frame with these bytes as its payload.
     ///
     /// # Errors
     /// Those of `to`, and a payload of more than [`FRAME_BYTES_MAX`] bytes.
@@ -73,7 +73,7 @@ impl<W: Write> PartWriter<W> {
         Ok(())
     }
 
-    /// Writes the end. Returns the bytes of the whole snapshot.
+    /// Writes the end. Returns the size of the whole snapshot.
     pub(super) fn end(mut self) -> io::Result<u64> {
         self.write(&Part::End(self.parts))?;
         Ok(self.bytes)
@@ -116,7 +116,7 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// The next part. None: it was the end, and nothing comes after it.
+    /// The next part. None: it was the last one.
     pub(super) fn next(&mut self) -> Result<Option<Part>, SnapshotError> {
         let number = self.read;
         if !self.advance()? {
@@ -130,10 +130,10 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads to the end, to check that the snapshot is whole. Only the end is decoded: the checksums cover the rest.
+    /// Reads to the end, to check that the snapshot is complete. Only the end is decoded: the checksums cover the rest.
     ///
     /// # Errors
-    /// It is not.
+    /// The snapshot is not complete.
     pub fn check(mut self) -> Result<(), SnapshotError> {
         while self.advance()? {}
         let before = self.read - 1;
@@ -143,7 +143,7 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads the next frame. False: there is nothing more.
+    /// Reads the next frame. False: there is none.
     fn advance(&mut self) -> Result<bool, SnapshotError> {
         let is_there = read_frame(&mut self.from, self.read, &mut self.payload)?;
         self.read += u64::from(is_there);
@@ -151,7 +151,7 @@ impl<R: Read> Parts<R> {
     }
 }
 
-/// Reads the payload of the frame with this number. False: there is nothing more.
+/// Reads the payload of the frame with this number. False: there is none.
 fn read_frame(from: &mut impl Read, number: u64, payload: &mut Vec<u8>) -> Result<bool, SnapshotError> {
     let mut head = Vec::with_capacity(HEAD_BYTES as usize);
     from.take(HEAD_BYTES).read_to_end(&mut head)?;

@@ -1,11 +1,11 @@
-//! The snapshot: what a restart does not forget, as the parts of a file.
+//! The snapshot: the state that survives a restart, as the parts of a file.
 //!
 //! ```text
 //! Throttle ─▶ save ─▶ Part, Part, … ─▶ PartWriter ─▶ bytes       every few seconds, and at the end
 //! bytes ─▶ Parts ─▶ Part, Part, … ─▶ restore ─▶ Throttle     at the start
 //! ```
-//! Each part has a checksum, and the last one counts the others: a file that was cut off, or changed in a single bit,
-//! is found out before the first row is put back.
+//! Each part has a checksum, and the last one counts the others: a file that is truncated or changed in a single bit
+//! is detected before the first row is restored.
 
 mod error;
 mod frames;

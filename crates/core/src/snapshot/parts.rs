@@ -15,18 +15,18 @@ use crate::throttle::Block;
 pub(super) enum Part {
     Head(Head),
     Rows(Vec<Row>),
-    /// What a key has besides its row, and the moment at which it expires.
+    /// The auxiliary state or the tickets of a key, and the moment at which they expire.
     AuxState(Key, Timestamp, AuxState),
     Blocks(Vec<Block>),
     /// The number of parts before it.
     End(u64),
-    /// Keys that are to be forgotten, before parts with what they are now.
+    /// Keys to drop before the following parts set their current state.
     Gone(Vec<Key>),
     /// Bytes that the caller keeps beside the state.
     Note(Vec<u8>),
 }
 
-/// What has to be known before the rest is put back.
+/// Facts that are needed before the rest is restored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     /// The moment of the snapshot, on the clock of the process.
@@ -34,7 +34,7 @@ pub struct Head {
     /// The same moment on the wall clock, since 1970.
     pub wall: Duration,
     secret: String,
-    /// The SLOs of that moment: each with its number and its description.
+    /// The SLOs at that moment: each with its number and its description.
     pub slos: Vec<(u16, String)>,
 }
 
@@ -43,7 +43,7 @@ impl Head {
         Head { saved_at, wall, secret: secret.to_hex(), slos }
     }
 
-    /// The secret of the saved keys. None: there is none that can be read.
+    /// The secret of the saved keys. None: there is no readable one.
     pub fn key_secret(&self) -> Option<KeySecret> {
         KeySecret::read(self.secret.as_bytes())
     }
@@ -61,8 +61,8 @@ impl fmt::Debug for Head {
     }
 }
 
-/// The rest of a row's lifetime at the moment of the snapshot, in milliseconds, rounded down: a moment would take
-/// more room.
+/// The remaining lifetime of a row at the moment of the snapshot, in milliseconds, rounded down: a timestamp would
+/// take more room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lifetime(u64);
 
@@ -71,7 +71,7 @@ impl Lifetime {
         Lifetime(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// What is left of it after some time. None: it has expired.
+    /// The remaining lifetime after some time. None: the row has expired.
     pub(super) fn after(self, age: Duration) -> Option<Duration> {
         Duration::from_millis(self.0).checked_sub(age).filter(|left| !left.is_zero())
     }

@@ -1,4 +1,4 @@
-//! Restoring: the parts of a snapshot, put back into a throttle.
+//! Restoring the parts of a snapshot into a throttle.
 
 use std::io::Read;
 
@@ -6,12 +6,12 @@ use crate::base::{Target, Timestamp};
 use crate::snapshot::{Part, Parts, Row, SnapshotError};
 use crate::throttle::Throttle;
 
-/// What was put back, and what was not.
+/// The numbers of restored and dropped items, and the notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     pub rows: u64,
     pub blocks: u64,
-    /// Rows whose time was over.
+    /// Rows that had expired.
     pub over: u64,
     /// Auxiliary states and blocks that had expired, or that found no room.
     pub left_out: u64,
@@ -19,11 +19,11 @@ pub struct Restored {
     pub notes: Vec<Vec<u8>>,
 }
 
-/// Puts a snapshot back into a throttle. The time since then counts as time: what has expired is left out. `keys`: its
-/// keys have the secret of this throttle; without it, only the blocks set by operators mean anything.
+/// Restores a snapshot into a throttle. The time since the snapshot counts: expired items are dropped. `keys`:
+/// whether its keys have the secret of this throttle; without it, only the blocks set by operators are usable.
 ///
 /// # Errors
-/// The rest of the snapshot is not whole. What came before has been put back.
+/// The rest of the snapshot is damaged. All parts before it have been restored.
 pub fn restore(
     mut parts: Parts<impl Read>,
     keys: bool,
@@ -49,7 +49,7 @@ pub fn restore(
             }
             Part::Blocks(mut blocks) => {
                 let count = blocks.len() as u64;
-                // Without its key, the block of an SLO means nothing.
+                // Without its key, the block of an SLO is useless.
                 let is_known = |target: &Target| keys || matches!(target, Target::Fields(_));
                 blocks.retain(|block| block.until > now && is_known(&block.target));
                 let in_time = blocks.len() as u64;

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::base::{EARLIEST, Timestamp};
 
-/// A clock that was set back by more than this is believed: the snapshot then dates from a time when the clock was
+/// A clock that was set back by more than this is trusted: the snapshot then dates from a time when the clock was
 /// wrong.
 const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 
 /// The moment at which the clock of a process starts, if it continues from a snapshot. `wall` is the time of the wall
 /// clock now, and `wall_then` and `saved_at` are those of the snapshot.
 ///
-/// The time in between counts as time, and the clock never goes back: an entry would count moments in the future. If
-/// the wall clock was set forward, the clock follows it; what was counted then seems older than it is, and no key gets
+/// The time in between counts, and the clock never goes back: entries would otherwise contain moments in the future.
+/// If the wall clock was set forward, the clock follows it; counts then seem older than they are, and no key gets
 /// less. If it was set back, the clock continues from the snapshot, ahead of the wall clock.
 ///
 /// ```
@@ -30,7 +30,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(86_400);
 /// ```
 ///
 /// # Errors
-/// The snapshot dates from too long after the time of a wall clock that is set.
+/// The snapshot is too far in the future of a wall clock that has been set.
 pub fn resumed(wall: Duration, saved_at: Timestamp, wall_then: Duration) -> Result<Timestamp, Duration> {
     let went_on = saved_at + wall.saturating_sub(wall_then);
     let ahead = went_on.since(Timestamp::default() + wall);

@@ -9,8 +9,7 @@ use crate::snapshot::{FRAME_BYTES_MAX, PartWriter};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::Throttle;
 
-/// Blocks in one part. However long their values are, they fit a frame: the text of the fields, and the numbers beside
-/// it.
+/// The number of blocks in one part. They fit a frame, even with the longest values.
 const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
 /// The most bytes of a note.
@@ -23,7 +22,7 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// Writes the state of a throttle at `head.saved_at`. A shard is locked for a page at most, so no request waits for
+/// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most a page, so no request waits
 /// longer than for `show table`.
 ///
 /// An upgrade writes it in steps: first all keys without the blocks, then the keys that have `changed` since, as they
@@ -61,7 +60,7 @@ pub fn save(
     Ok(Saved { rows, bytes: parts.end()? })
 }
 
-/// The changed keys: each is to be forgotten, and is then put back as it is now.
+/// The changed keys: each is dropped, then written with its current state.
 fn save_changed(
     throttle: &Throttle,
     changed: &[Key],

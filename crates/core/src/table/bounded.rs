@@ -12,16 +12,16 @@ use crate::table::locks::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::table::spread::Spread;
 use crate::table::store::lock;
 
-/// Threads seldom meet in one of this many shards, and a write that makes a shard grow has few values to move.
+/// With this many shards, threads rarely contend, and a write that makes a shard grow has few values to move.
 const SHARDS_MAX: usize = 256;
 
 /// A map has one shard for this much room, so that a key without room finds others to evict in its own shard.
 const SHARD_ROOM: usize = 1_024;
 
-/// Slots that a sweep looks at under one lock: a microsecond, in which a request may wait.
+/// Slots that a sweep checks under one lock: it takes a microsecond, in which a request may wait.
 const SWEPT_AT_ONCE: usize = 64;
 
-/// Slots that a key without room looks at for a value to evict. At least every second one has a value, mostly. The
+/// Slots that a key without room searches for a value to evict. Usually at least every second one has a value. The
 /// oldest of eight is among the oldest third in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
@@ -31,15 +31,15 @@ const EMPTY_AT: usize = 4;
 
 /// A value of a [`BoundedMap`].
 pub trait Expiring {
-    /// Whether it is of no more use.
+    /// Whether the value has expired.
     fn is_over(&self, now: Timestamp) -> bool;
 
-    /// The part of the room that it takes: 1, or its bytes.
+    /// The part of the room that the value takes: 1, or its bytes.
     fn size(&self) -> usize {
         1
     }
 
-    /// How long it has been idle, if it may make room for another one.
+    /// How long the value has been idle, if it may be evicted for another one.
     fn idle(&self, _now: Timestamp) -> Option<Duration> {
         None
     }
@@ -129,15 +129,15 @@ impl<V: Expiring> BoundedMap<V> {
         Place { map: self, shard, key, hash, slot }
     }
 
-    /// Takes something of each value, shard by shard. Each is locked for its own part.
+    /// Maps each value, shard by shard. Each shard is locked separately.
     pub fn pick<R>(&self, mut pick: impl FnMut(Key, &V) -> Option<R>) -> impl Iterator<Item = Vec<R>> {
         self.shards.iter().map(move |shard| {
             lock(shard).values.iter().filter_map(|(key, value)| pick(*key, value)).collect()
         })
     }
 
-    /// Removes the values that have expired: some slots of each shard, and then the next. So a request that waits for a
-    /// shard gets it before the sweep comes back.
+    /// Removes expired values: some slots of each shard, then the next ones. So a request that waits for a shard gets
+    /// it before the sweep returns to it.
     pub fn sweep(&self, now: Timestamp) {
         let (mut from, mut is_done) = (0, self.is_empty());
         while !is_done {
@@ -149,7 +149,7 @@ impl<V: Expiring> BoundedMap<V> {
         }
     }
 
-    /// Sweeps some slots. Returns whether they were the last.
+    /// Sweeps some slots. Returns whether these were the last.
     fn sweep_some(&self, values: &mut HashTable<(Key, V)>, from: usize, now: Timestamp) -> bool {
         let (end, mut swept) = (from + SWEPT_AT_ONCE, 0);
         for slot in from..end.min(values.num_buckets()) {
@@ -174,7 +174,7 @@ impl<V: Expiring> BoundedMap<V> {
         more == 0 || self.taken.fetch_update(Relaxed, Relaxed, with).is_ok()
     }
 
-    /// Accounts the size of a value after a write. It is at most what was reserved for it, but counts in any case.
+    /// Records the size of a value after a write. It is at most the reserved size, but counts in any case.
     fn account(&self, reserved: usize, size: usize) {
         debug_assert!(size <= reserved, "no value outgrows what was reserved for it");
         if size != reserved {
@@ -200,7 +200,7 @@ impl<V: Expiring> Place<'_, V> {
         self.shard.values.get_bucket_mut(self.slot?).map(|(_, value)| value)
     }
 
-    /// Puts a value here. False without room for it: one that was here stays.
+    /// Inserts a value here. False without room: an existing value stays.
     pub fn put(&mut self, value: V, now: Timestamp) -> bool {
         let (before, size) = (self.get().map_or(0, |before| before.size()), value.size());
         let more = size.saturating_sub(before);
@@ -228,7 +228,7 @@ impl<V: Expiring> Place<'_, V> {
         has_room
     }
 
-    /// Writes to the value, if there is one, and gives back the room, also the reserved room, that it no longer needs.
+    /// Writes to the value, if there is one, and returns the room that it no longer needs, including reserved room.
     pub fn update<R>(&mut self, reserved: usize, write: impl FnOnce(&mut V) -> R) -> Option<R> {
         let map = self.map;
         let value = self.get()?;
@@ -245,7 +245,7 @@ impl<V: Expiring> Place<'_, V> {
         Some(value)
     }
 
-    /// Removes the value that has been idle for longest, among some.
+    /// Of some values, removes the one that has been idle for longest.
     fn evict(&mut self, now: Timestamp) -> bool {
         let Shard { values, next_sample } = &mut *self.shard;
         let (slots, first) = (values.num_buckets(), *next_sample);
@@ -260,7 +260,7 @@ impl<V: Expiring> Place<'_, V> {
     }
 }
 
-/// The most heap memory of a deque after `more` elements, in bytes.
+/// The maximum heap memory of a deque after `more` elements, in bytes.
 pub fn deque_bytes_after<T>(deque: &VecDeque<T>, more: usize) -> usize {
     let (wanted, capacity) = (deque.len() + more, deque.capacity());
     // A deque grows by doubling, from four.

@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 use crate::base::Timestamp;
 use crate::table::freq_ctr::FreqCtr;
 
-/// A row as a reader of stick tables knows it, the same under every law.
+/// A row as a reader of stick tables expects it, the same under every law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// State of the law; it has a meaning only for that law.
+    /// State of the law; only that law can interpret it.
     pub state: State,
-    /// Requests asked about since the entry was created. It wraps at 32 bits, as in a stick table.
+    /// Requests received since the entry was created. It wraps at 32 bits, as in a stick table.
     pub http_req_cnt: u32,
     /// Estimated clients, in thousandths.
     pub gpt0: u32,
     /// Rate of the requests that the law throttles, per second.
     pub gpc0_rate: FreqCtr,
-    /// Rate of the requests among them that were let through, at once or after a delay.
+    /// Rate of those requests that were admitted, at once or after a delay.
     pub gpc1_rate: FreqCtr,
 }
 
@@ -27,7 +27,7 @@ impl Entry {
         self.gpc0_rate.add(cost, now.ticks_ms());
     }
 
-    /// Counts a request that was let through, at once or after a delay.
+    /// Counts a request that was admitted, at once or after a delay.
     pub fn let_through(&mut self, cost: u32, now: Timestamp) {
         self.gpc1_rate.add(cost, now.ticks_ms());
     }

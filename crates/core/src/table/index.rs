@@ -3,7 +3,7 @@
 use crate::base::Key;
 use crate::table::spread::Spread;
 
-/// At most four fifths full. On average a key is then two slots from home, usually in one cache line.
+/// At most four fifths full. On average, a key is then two slots from home, usually in the same cache line.
 const FULL_FIFTHS: usize = 4;
 
 /// The longest distance from home that a slot can record. No secret spread brings a key that far in practice.
@@ -25,7 +25,7 @@ impl Slot {
         Slot([Slot::sign(distance, tag), (row >> 16) as u16, row as u16])
     }
 
-    /// What the slots of a key have in its first bits at a distance from home.
+    /// The first bits of a key's slot, for a distance from home.
     fn sign(distance: usize, tag: u32) -> u16 {
         (distance.min(FAR) as u16) << 8 | (tag as u16 & 0xFF)
     }
@@ -89,7 +89,7 @@ impl Index {
         None
     }
 
-    /// Inserts an absent key. At most `keys_max` keys fit, and the caller makes sure of that. `key_of` gives the key of
+    /// Inserts an absent key. At most `keys_max` keys fit, which the caller must ensure. `key_of` returns the key of
     /// a row that is in the index.
     pub(super) fn insert(&mut self, key: Key, row: u32, key_of: impl Fn(u32) -> Key) {
         let tag = self.tag(key);
@@ -107,7 +107,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Removes a key by its row. `key_of` gives the key of a row that is in the index.
+    /// Removes a key by its row. `key_of` returns the key of a row that is in the index.
     pub(super) fn remove(&mut self, key: Key, row: u32, key_of: impl Fn(u32) -> Key) {
         let mut gap = self.home(self.tag(key));
         while self.slot(gap).row() != row {
@@ -130,7 +130,7 @@ impl Index {
         self.len -= 1;
     }
 
-    /// The distance from home of the key at a place that is not empty.
+    /// The distance from home of the key in a slot that is not empty.
     fn distance(&self, place: usize, key_of: impl Fn(u32) -> Key) -> usize {
         let slot = self.slot(place);
         match slot.stored_distance() {
@@ -155,7 +155,7 @@ impl Index {
         if place + 1 == self.slots.len() { 0 } else { place + 1 }
     }
 
-    /// Steps from one place to another.
+    /// The number of slots from one to another.
     fn way(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }

@@ -1,4 +1,4 @@
-//! The locks and atomics of the table, named in one place: the model in tests/model has those of loom here.
+//! The locks and atomics of the table, in one place: the model in tests/model replaces them with those of loom.
 
 use std::sync;
 

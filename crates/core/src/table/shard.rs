@@ -9,7 +9,7 @@ use crate::table::entry::Entry;
 use crate::table::index::Index;
 use crate::table::spread::Spread;
 
-/// Expired rows that a write clears away. Two for each row added are enough to empty any backlog.
+/// The number of expired rows that a write removes. Two for each row added are enough to empty any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
 
 /// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order
@@ -108,7 +108,7 @@ struct Flood {
 }
 
 impl Flood {
-    /// Counts a new key. More than `many` in one stretch start a flood that lasts two stretches.
+    /// Counts a new key. More than `many` in one stretch start a flood that lasts for two stretches.
     fn add(&mut self, now: Timestamp, many: u32, stretch: Duration) {
         self.counted += 1;
         if self.counted > many {
@@ -124,7 +124,7 @@ impl Flood {
     }
 }
 
-/// Numbers of a table for the operator to watch.
+/// Counters of a table for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub entries: u64,
@@ -139,7 +139,7 @@ pub struct Usage {
 /// ```
 /// Unused rows form a chain through `newer`. The `older` of such a row is the row itself.
 ///
-/// The alignment keeps two shards out of one cache line, and out of a pair of lines fetched together.
+/// The alignment keeps two shards out of the same cache line, and out of two adjacent lines that are fetched together.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Shard {
@@ -186,12 +186,12 @@ impl Shard {
         }
     }
 
-    /// Begins to note the keys of all writes and removals. Returns those noted so far.
+    /// Starts to record the keys of all writes and removals. Returns those recorded so far.
     pub(super) fn track(&mut self) -> HashSet<Key> {
         self.touched.replace(HashSet::new()).unwrap_or_default()
     }
 
-    /// Ends the tracking. Returns the noted keys.
+    /// Stops recording. Returns the recorded keys.
     pub(super) fn tracked(&mut self) -> HashSet<Key> {
         self.touched.take().unwrap_or_default()
     }
@@ -205,8 +205,8 @@ impl Shard {
 
     /// The moment of a write: `now`, or the latest moment if another thread has written just after `now`.
     ///
-    /// A thread reads the clock before it gets the lock. Laws and counters that went back and forth between two
-    /// moments would lose what lies between. HAProxy has one clock for all threads there.
+    /// A thread reads the clock before it gets the lock. If laws and counters went back and forth between two
+    /// moments, they would lose the time between. HAProxy has one clock for all threads there.
     pub(super) fn moment(&mut self, now: Timestamp) -> Timestamp {
         self.latest = if self.latest.since(now) > SKEW_MAX { now } else { self.latest.max(now) };
         self.latest
@@ -221,8 +221,8 @@ impl Shard {
         (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
     }
 
-    /// Passes live rows to `report`. It looks at `rows` rows at most, starting at row `from`. It returns the
-    /// number of the next row, or none at the end.
+    /// Passes live rows to `report`. It checks at most `rows` rows, starting at row `from`, and returns the number of
+    /// the next row, or none at the end.
     pub(super) fn page(
         &self,
         from: u32,
@@ -248,7 +248,7 @@ impl Shard {
         (!row.expires.is_over(now)).then(|| row.found(number, now))
     }
 
-    /// Removes the row of `key` if `is_to_go` agrees.
+    /// Removes the row of `key` if `is_to_go` returns true.
     pub(super) fn remove(&mut self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
         match self.find(key) {
             Some(number) if is_to_go(&self.rows[number as usize].entry) => {
@@ -292,8 +292,8 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
-    /// Gives a key the entry that it had, with the same expiry. It is placed after the rows of its class, though it may
-    /// expire before them: it may then be evicted later than others, or cleared away later.
+    /// Gives a key its former entry, with the same expiry. It is placed after the rows of its class, although it may
+    /// expire before them: it may be evicted or removed later than others.
     pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         *self.entry(key, now, left) = entry;
         let expires = Expiry::at(now + left);
@@ -304,8 +304,8 @@ impl Shard {
         }
     }
 
-    /// Reads the memory that [`entry`](Shard::entry) is going to write: the row, and usually its neighbours
-    /// in the order of expiry.
+    /// Reads the memory that [`entry`](Shard::entry) will write: the row, and usually its neighbours in the order of
+    /// expiry.
     pub(super) fn look(&self, key: Key, now: Timestamp) -> u32 {
         let Some(number) = self.find(key) else { return 0 };
         let Row { expires, older, newer, .. } = self.rows[number as usize];
@@ -355,8 +355,8 @@ impl Shard {
         }
     }
 
-    /// A row whose expiry stays in the same stretch is not moved, because a move writes to two other rows.
-    /// During a flood every row is moved: a key that is asked for again must outlive the flood.
+    /// A row whose expiry stays in the same stretch is not moved, because a move writes to two other rows. During a
+    /// flood, every row is moved: a key with further requests must outlive the flood.
     fn keeps_its_place(&self, before: Expiry, expires: Expiry, now: Timestamp) -> bool {
         before.is_near(expires, self.stretch_bits) && !self.flood.is_on(now)
     }

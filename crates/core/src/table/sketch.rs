@@ -10,12 +10,12 @@
 //!
 //! cell: window, modulo 2^20 ─ 20 bits │ count of the window before ─ 22 bits │ count of the window ─ 22 bits
 //! ```
-//! A cell holds its own keys' counts and those of others, so no count is ever too low. In one row, the others add
-//! total / columns to it on average, and more than ten times that in at most one case of ten (Markov). All rows err so
-//! at once in one case of 10^rows.
+//! A cell contains the counts of its own keys and those of others, so no count is ever too low. In one row, the
+//! others add total / columns to it on average, and more than ten times that in at most one case of ten (Markov). All
+//! rows have such an error at once in one case of 10^rows.
 //!
-//! A new window costs nothing: a cell moves on when it is used. Cells that rest are cleared long before their 20 bits
-//! come round.
+//! A new window costs nothing: a cell is updated when it is used. Unused cells are cleared long before their 20 bits
+//! wrap around.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,23 +24,23 @@ use std::time::Duration;
 use crate::base::{Key, Timestamp};
 use crate::table::locks::AtomicU64;
 
-/// The most rows: beyond six, no confidence is different from certainty.
+/// The maximum number of rows: beyond six, no confidence differs from certainty.
 pub const ROWS_MAX: u32 = 6;
 
-/// The most bits of a column's number. Three rows share the 64 bits of a key.
+/// The maximum number of bits of a column's index. Three rows share the 64 bits of a key.
 pub const COLUMN_BITS_MAX: u32 = 21;
 
 const ROWS_PER_WORD: u32 = u64::BITS / COLUMN_BITS_MAX;
 
 const COUNT_BITS: u32 = 22;
 
-/// The largest count of a cell. Further requests leave it there.
+/// The largest count of a cell. Further requests do not increase it.
 pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
 
-/// The number of windows in which every resting cell is cleared once: an eighth of the epochs. A cell is then never
-/// almost half of them behind, where it would look like one that is ahead.
+/// The number of windows in which every unused cell is cleared once: an eighth of the epochs. A cell is then never
+/// almost half of them behind, where it would seem to be ahead.
 const CLEARED_IN: u64 = 1 << (EPOCH_BITS - 3);
 
 /// How far the clock of one thread may be behind that of another. A step of the clock is longer.
@@ -65,16 +65,16 @@ impl Shape {
     }
 }
 
-/// The counts of a key at one moment: at least its own, and maybe requests of others.
+/// The counts of a key at one moment: at least its own, perhaps including requests of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The number of the window. Windows begin at multiples of their length.
     pub window: u64,
     /// The age of the window.
     pub age_ns: u64,
-    /// The count of the window before.
+    /// The count of the previous window.
     pub prev: u32,
-    /// The count of the window.
+    /// The count of the current window.
     pub curr: u32,
 }
 
@@ -121,10 +121,10 @@ impl Sketch {
         self.shape.bytes()
     }
 
-    /// Gives `judge` the counts of a key, and adds the cost to them if it says so. Returns the moment for which it was
-    /// counted: `now`, or the beginning of the latest window if the clock of this thread is behind.
+    /// Passes the counts of a key to `judge`, and adds the cost to them if `judge` says so. Returns the moment for
+    /// which it was counted: `now`, or the beginning of the latest window if the clock of this thread is behind.
     ///
-    /// `judge` is asked a second time if another thread has counted meanwhile. Its last answer counts, so no two
+    /// `judge` is called again if another thread has counted in the meantime. Its last answer counts, so no two
     /// requests get the same place.
     #[inline]
     pub fn with<R>(
@@ -157,9 +157,9 @@ impl Sketch {
         self.seen(key, self.at(now))
     }
 
-    /// Takes back the cost of a request that was counted for a moment. For a later moment, it may stay counted.
+    /// Takes back the cost of a request that was counted at this moment. After a later moment, it may stay counted.
     pub fn take_back(&self, key: Key, cost: u32, at: Timestamp) {
-        // What was counted before the first moment was counted in another sketch.
+        // Requests before the first moment were counted in another sketch.
         if at.as_nanos() >= self.first_ns.load(Relaxed) {
             self.subtract(key, cost, at.as_nanos() / self.window_ns);
         }
@@ -168,16 +168,16 @@ impl Sketch {
     #[inline]
     fn seen(&self, key: Key, at: Seen) -> Seen {
         let cells = || self.places(key).map(|place| Cell(self.cells[place].load(Relaxed)));
-        // Another thread may have begun the next window since.
+        // Another thread may have begun the next window in the meantime.
         let is_next = cells().any(|cell| cell.windows_to(at.window) == -1);
         let at = if is_next { Seen::none(at.window + 1, 0) } else { at };
         cells().fold(at, |seen, cell| seen.least(cell))
     }
 
-    /// Adds the cost to a window, and returns the counts before, in the window that was seen.
+    /// Adds the cost to a window, and returns the previous counts of that window.
     #[inline]
     fn add(&self, key: Key, cost: u32, at: Seen, seen: Seen) -> Seen {
-        // The count of a past window only grows, so what was seen of it remains true.
+        // The count of a past window only grows, so earlier readings remain valid.
         let prev = if seen.window == at.window { seen.prev } else { COUNT_MAX };
         self.places(key).fold(Seen { prev, curr: COUNT_MAX, ..seen }, |seen, place| {
             seen.least(self.update(place, |cell| Some(cell.with(cost, at.window))))
@@ -190,7 +190,7 @@ impl Sketch {
         }
     }
 
-    /// Changes a cell as one step, and returns what it was.
+    /// Changes a cell atomically, and returns its old value.
     #[inline]
     fn update(&self, place: usize, change: impl Fn(Cell) -> Option<Cell>) -> Cell {
         let mut cell = Cell(self.cells[place].load(Relaxed));
@@ -203,8 +203,8 @@ impl Sketch {
         cell
     }
 
-    /// The cells of a key, one in each row. Rows take different bits of it: a key is a keyed hash, so nobody can choose
-    /// keys that meet.
+    /// The cells of a key, one in each row. Rows use different bits of it: a key is a keyed hash, so nobody can
+    /// choose colliding keys.
     #[inline]
     fn places(&self, key: Key) -> impl Iterator<Item = usize> {
         let Shape { rows, column_bits } = self.shape;
@@ -216,9 +216,9 @@ impl Sketch {
         })
     }
 
-    /// The window of a moment. Its counts are as large as can be.
+    /// The window of a moment, with the largest possible counts.
     ///
-    /// A thread whose clock is a little behind counts in the latest window: no cell goes back.
+    /// A thread whose clock is slightly behind counts in the latest window: no cell goes back.
     #[inline]
     fn at(&self, now: Timestamp) -> Seen {
         let window = self.latest.load(Relaxed);
@@ -242,7 +242,7 @@ impl Sketch {
         Seen::none(window, age_ns)
     }
 
-    /// Clears cells that rest: a part of them in each window, and all after a long pause. Nothing else looks at those.
+    /// Clears unused cells: some of them in each window, and all after a long pause. Nothing else visits those.
     fn clear(&self, from: u64, to: u64) {
         let cells = self.cells.len() as u64;
         let each = cells.div_ceil(CLEARED_IN);
@@ -253,11 +253,11 @@ impl Sketch {
                 let first = from % CLEARED_IN * each;
                 self.update_all(first..first + passed * each, |cell| cell.is_over(to).then_some(Cell(0)));
             }
-            // After this long, 20 bits cannot show how old a cell is. Requests that other threads count meanwhile are
-            // forgotten with it. It takes some milliseconds for each million cells, after a pause of a hundred thousand
-            // windows.
+            // After this long, 20 bits cannot show the age of a cell. Requests that other threads count in the
+            // meantime are lost. Clearing takes some milliseconds for each million cells, after a pause of a hundred
+            // thousand windows.
             Some(_) => self.update_all(0..cells, |_| Some(Cell(0))),
-            // The clock was set back: counts of later windows become those of this one, and fade with it.
+            // The clock was set back: counts of later windows move to this one, and fade with it.
             None => self.update_all(0..cells, |cell| (!cell.is_near(to)).then(|| cell.moved_to(to))),
         }
     }
@@ -274,7 +274,7 @@ impl Seen {
         Seen { window, age_ns, prev: COUNT_MAX, curr: COUNT_MAX }
     }
 
-    /// The lesser counts of these and a cell's.
+    /// The smaller of these counts and a cell's.
     #[inline]
     fn least(self, cell: Cell) -> Seen {
         let (prev, curr) = cell.at(self.window);
@@ -309,21 +309,22 @@ impl Cell {
         (since << unused) as i32 >> unused
     }
 
-    /// The counts of a window, and those of the window before.
+    /// The counts of a window and of the previous one.
     #[inline]
     fn at(self, window: u64) -> (u32, u32) {
         match self.windows_to(window) {
             0 => (self.prev(), self.curr()),
             1 => (self.curr(), 0),
             2.. => (0, 0),
-            // It has moved on: the count of the window before is lost, and any may have been its.
+            // The cell has advanced: the count of the previous window is lost, and could have been anything.
             -1 => (COUNT_MAX, self.prev()),
             // The clock was set back: the counts of the later window stand for this one.
             ..-1 => (0, self.curr()),
         }
     }
 
-    /// With a cost in a window. One that has moved on by now counts it in the window before, as all rows do.
+    /// Adds a cost in a window. A cell that has advanced in the meantime counts it in the previous window, as all
+    /// rows do.
     #[inline]
     fn with(self, cost: u32, window: u64) -> Cell {
         let more = |count: u32| count.saturating_add(cost).min(COUNT_MAX);
@@ -334,8 +335,8 @@ impl Cell {
         Cell::new(window, prev, more(curr))
     }
 
-    /// Without a cost that it has counted in a window. None if the cell holds none of it: a full count no longer shows
-    /// how much.
+    /// Removes a cost that it has counted in a window. None if the cell does not contain it: a full count no longer
+    /// shows how much.
     fn without(self, cost: u32, window: u64) -> Option<Cell> {
         let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
         match self.windows_to(window) {
@@ -345,24 +346,24 @@ impl Cell {
         }
     }
 
-    /// Whether it has counts, and none of them is of a window that matters.
+    /// Whether it has counts, all of them from windows that no longer matter.
     fn is_over(self, window: u64) -> bool {
         self.0 != 0 && self.windows_to(window) >= 2
     }
 
-    /// Whether it is of the window, or of one beside it; or empty.
+    /// Whether the cell is empty, or belongs to this window or an adjacent one.
     fn is_near(self, window: u64) -> bool {
         self.0 == 0 || matches!(self.windows_to(window), -1..=1)
     }
 
-    /// With its counts of a later window in this one.
+    /// Moves its counts of a later window to this one.
     fn moved_to(self, window: u64) -> Cell {
         let (prev, curr) = self.at(window);
         Cell::new(window, prev, curr)
     }
 }
 
-/// More bits of a key: the finalizer of splitmix64.
+/// Mixes the bits of a key further: the finalizer of splitmix64.
 fn mixed(bits: u64) -> u64 {
     let bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,10 +1,10 @@
-//! The spread of keys over a table: a hash with a secret of its own.
+//! The spread of keys over a table: a hash with its own secret.
 
 use std::hash::BuildHasher;
 
 use crate::base::Key;
 
-/// Spreads keys. Nobody can choose keys that meet in one shard or one slot, even if the keys themselves have no secret.
+/// Spreads keys. Nobody can choose keys that collide in one shard or slot, even if the keys themselves have no secret.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     mask: u64,
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// A spread of its own for each table. The standard library takes the secret from the system.
+    /// Each table has its own spread. The standard library takes the secret from the system.
     #[expect(
         clippy::disallowed_types,
         reason = "it only says where a row is kept, and neither a row nor a verdict depends on it"

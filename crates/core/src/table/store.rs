@@ -12,8 +12,8 @@ use crate::table::locks::{Mutex, MutexGuard};
 use crate::table::shard::{Found, Shard, Usage};
 use crate::table::spread::Spread;
 
-/// Locks are held so briefly that eight keep a few threads apart. More would be slower: a batch looks up the
-/// rows of one shard side by side.
+/// Locks are held so briefly that eight shards keep a few threads apart. More would be slower: a batch looks up the
+/// rows of one shard together.
 const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
 
 const SHARD_BITS_MAX: u32 = 3;
@@ -21,25 +21,25 @@ const SHARD_BITS_MAX: u32 = 3;
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
 
-/// Rows looked at before the first is written. Each is a memory access that overlaps with the others.
+/// Rows read before the first is written. Each is a memory access that overlaps with the others.
 const BATCH_MAX: usize = 32;
 
 /// Attempts to take a lock before sleeping. The pauses between them double, up to some microseconds.
 const LOCK_TRIES: u32 = 9;
 
-/// The most entries that one step can write: the rows of three SLOs, and of the assured rates of two.
+/// The maximum number of entries that one step can write: the rows of three SLOs, and of the assured rates of two.
 pub const EACH_MAX: usize = 5;
 
-/// Bounds of a table in entries and in time.
+/// Limits of a table in entries and in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizing {
-    /// Most entries, like `size` of a stick table; at least one.
+    /// Maximum number of entries, like `size` of a stick table; at least one.
     pub entries_max: u32,
     /// Lifetime of an entry after its last write, like `expire` of a stick table.
     pub expire: Duration,
 }
 
-/// Entries by key, spread over shards so that threads seldom wait for each other.
+/// Entries by key, spread over shards so that threads rarely contend.
 ///
 /// A write re-arms an entry's expiry, and a read does not. A full table evicts the entry that expires next.
 /// It may choose another one that expires at most a sixteenth of `expire` later.
@@ -87,13 +87,13 @@ impl Table {
         Table { shards: (0..shards).map(|_| shard()).collect(), spread, entries_max: entries_max as u32 }
     }
 
-    /// The most entries that the table was made for.
+    /// The maximum number of entries.
     pub fn entries_max(&self) -> u32 {
         self.entries_max
     }
 
-    /// Gives `write` the entry of `key`, a fresh one for a new key, and re-arms its expiry. The entry lives
-    /// for the table's `expire` or for `keep`, whichever is longer.
+    /// Passes the entry of `key` to `write`, a fresh one for a new key, and re-arms its expiry. The entry lives for
+    /// the table's `expire` or for `keep`, whichever is longer.
     pub fn with<R>(
         &self,
         key: Key,
@@ -104,11 +104,10 @@ impl Table {
         write(self.shard(key).entry(key, now, keep))
     }
 
-    /// Gives `write` each key's place in the list, its entry and the moment, shard by shard. Equal keys come in the
-    /// order of the list. For one shard the moment never goes back, even if the clock of this thread is behind.
+    /// Passes each key's index in the list, its entry and the moment to `write`, shard by shard. Equal keys come in
+    /// the order of the list. Within a shard, the moment never goes back, even if the clock of this thread is behind.
     ///
-    /// All rows of a shard are looked at before the first is written. Memory then fetches them in parallel,
-    /// not one after the other.
+    /// All rows of a shard are read before the first is written. Memory then fetches them in parallel.
     pub fn with_batch(
         &self,
         keys: &[(Key, Duration)],
@@ -142,8 +141,8 @@ impl Table {
         }
     }
 
-    /// Places of at most [`BATCH_MAX`] keys grouped by shard, each group in the order of the list. With them
-    /// the end of each group.
+    /// Indexes of at most [`BATCH_MAX`] keys grouped by shard, each group in the order of the list; with the end of
+    /// each group.
     fn by_shard(&self, keys: &[(Key, Duration)]) -> ([u8; BATCH_MAX], [usize; SHARDS_MAX]) {
         let mut ends = [0; SHARDS_MAX];
         for &(key, _) in keys {
@@ -161,7 +160,7 @@ impl Table {
         (places, ends)
     }
 
-    /// Gives `write` the entries of up to [`EACH_MAX`] distinct keys and the moment, as one step. No other thread
+    /// Passes the entries of up to [`EACH_MAX`] distinct keys and the moment to `write`, as one step. No other thread
     /// sees a state in between.
     ///
     /// The entries are copies, put back after the write, because entering one key may evict another. With
@@ -201,7 +200,7 @@ impl Table {
         result
     }
 
-    /// Gives `write` the entry of `key` and the moment, if the entry exists. Its expiry stays as it is.
+    /// Passes the entry of `key` and the moment to `write`, if the entry exists. Its expiry stays as it is.
     pub fn with_known(&self, key: Key, now: Timestamp, write: impl FnOnce(&mut Entry, Timestamp)) {
         let mut shard = self.shard(key);
         let now = shard.moment(now);
@@ -210,17 +209,17 @@ impl Table {
         }
     }
 
-    /// Gives `key` an entry that it had, which expires after `left`.
+    /// Gives `key` its former entry, which expires after `left`.
     pub fn put_back(&self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         self.shard(key).put_back(key, entry, left, now);
     }
 
-    /// Begins to note the keys of all writes and removals. Returns those noted since it was called before, in no order.
+    /// Starts to record the keys of all writes and removals. Returns those recorded since the last call, in no order.
     pub fn track(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).track()).collect()
     }
 
-    /// Ends the tracking. Returns the keys noted since it began, in no order.
+    /// Stops recording. Returns the keys recorded so far, in no order.
     pub fn tracked(&self) -> Vec<Key> {
         self.shards.iter().flat_map(|shard| lock(shard).tracked()).collect()
     }
@@ -269,7 +268,7 @@ impl Table {
         }
     }
 
-    /// Removes the entry of `key` if `is_to_go` agrees.
+    /// Removes the entry of `key` if `is_to_go` returns true.
     pub fn remove(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) -> bool {
         self.shard(key).remove(key, is_to_go)
     }

@@ -1,11 +1,11 @@
-//! Assured rates: the SLO that carries a request past those above it.
+//! Assured rates: the SLO by which a request bypasses those above it.
 //!
 //! ```text
 //! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! The first SLO with room in its assured rate carries the request past all SLOs after it. They are charged all the
-//! same, and their own assured rates with them, so that others wait the longer.
+//! With the first SLO that has room in its assured rate, the request bypasses all SLOs after it. They are charged all
+//! the same, and so are their own assured rates, so that others wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -15,18 +15,18 @@ use crate::policy::{Case, Slo};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// An SLO of a request that carries it, and the SLOs that it is carried past.
+/// An SLO by which a request bypasses others, and those others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
-    /// The place of the SLO that carries.
+    /// The index of the SLO with the assured rate.
     pub(super) by: usize,
-    /// The last place that would delay or refuse the request.
+    /// The last index that would delay or refuse the request.
     last: usize,
-    /// How many more requests it would carry at once.
+    /// How many more requests would bypass at once.
     remaining: u32,
 }
 
-/// An assured rate that may carry a request: the place of its SLO, and its row.
+/// An assured rate by which a request may bypass others: the index of its SLO, and its row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guarantee {
     pub(super) place: usize,
@@ -38,8 +38,8 @@ pub(super) struct Guarantee {
 pub(super) type Guarantees = ArrayVec<Guarantee, JUDGED_MAX>;
 
 impl Carried {
-    /// Finds the first SLO that can carry a request of this cost. None if no SLO above one with an assured rate stops
-    /// it, or if it is refused all the same.
+    /// Finds the first SLO by whose assured rate a request of this cost can bypass the others. None if no SLO above
+    /// one with an assured rate stops the request, or if it is refused anyway.
     pub(super) fn find(
         cases: &[Case<'_>],
         judgements: &[Judgement],
@@ -61,17 +61,17 @@ impl Carried {
         (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
     }
 
-    /// Whether the verdict of a place is overruled.
+    /// Whether the verdict with this index is overruled.
     fn overrules(self, place: usize, judged: &Judged) -> bool {
         place > self.by && !judged.is_dry_run && judged.verdict != Verdict::Pass
     }
 
-    /// Whether the assured rate of a place is charged: that of the SLO that carries, and those of the SLOs between.
+    /// Whether the assured rate with this index is charged: that of the SLO found, and those of the SLOs between.
     pub(super) fn charges(self, place: usize) -> bool {
         (self.by..self.last).contains(&place)
     }
 
-    /// Notes in the judgements which of them carry, and which are overruled.
+    /// Notes in the judgements which assured rates are used, and which verdicts are overruled.
     pub(super) fn mark(self, judged: &mut [Judged], guarantees: &[Guarantee]) {
         for (place, judged) in judged.iter_mut().enumerate() {
             let is_guarantee = guarantees.iter().any(|guarantee| guarantee.place == place);
@@ -86,8 +86,7 @@ impl Carried {
 }
 
 impl Throttle {
-    /// The assured rate of a case, as far as this node gives it. None without one, and if no SLO is above. A dry run
-    /// carries nothing.
+    /// The assured rate of a case on this node. None without one, or if no SLO is above. A dry run bypasses nothing.
     #[inline]
     pub(super) fn assured(&self, case: &Case<'_>) -> Option<Assured> {
         case.assured.filter(|_| !case.slo.dry_run).and_then(|_| self.assured_by(case.slo))
@@ -101,7 +100,7 @@ impl Throttle {
         cases.iter().enumerate().filter_map(guarantee).collect()
     }
 
-    /// The assured rate of an SLO, as far as this node gives it.
+    /// The assured rate of an SLO on this node.
     pub(super) fn assured_by(&self, slo: &Slo) -> Option<Assured> {
         let assured = slo.assured?;
         // Each node assures an equal part: all of them together never assure more than the line says.

@@ -1,4 +1,4 @@
-//! What keys have besides their rows: the auxiliary states of laws, and open tickets.
+//! State of keys besides their rows: the auxiliary states of laws, and open tickets.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,19 +8,19 @@ use crate::base::{Key, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets};
 use crate::table::{BoundedMap, Expiring};
 
-/// From this part of the room on, a key leaves with its last open ticket.
+/// Above this part of the room, a key is dropped with its last open ticket.
 const CROWDED_AT: usize = 4;
 
-/// While more than half of the room is free, only one sweep in this many is done: it looks at every auxiliary state.
+/// While more than half of the room is free, only one sweep in this many is done: it visits every auxiliary state.
 const SWEEPS_SKIPPED: u32 = 30;
 
-/// The auxiliary states and the open tickets, in one bound of bytes. A law that finds no room here falls back to a
+/// The auxiliary states and the open tickets, with one limit in bytes. A law that finds no room here falls back to a
 /// simpler one.
 #[derive(Debug)]
 pub struct AuxStore {
     map: BoundedMap<Kept>,
     sweeps: AtomicU32,
-    /// The highest serial of the keys whose tickets have all been closed. A key that comes back continues from it, so
+    /// The highest serial of the keys whose tickets have all been closed. A key that returns continues from it, so
     /// that none of its earlier tickets closes a later one.
     serials: AtomicU32,
 }
@@ -41,7 +41,7 @@ impl Expiring for Kept {
     }
 }
 
-/// What a value is used for.
+/// The use of a value.
 enum Use<'l> {
     /// A request of this cost is judged by a law with an auxiliary state.
     Judge { law: &'l Law, cost: u32 },
@@ -67,7 +67,7 @@ impl Use<'_> {
         }
     }
 
-    /// The most heap memory that one of its values can take after the next write, in bytes.
+    /// The maximum heap memory of one value after the next write, in bytes.
     fn bytes_after(&self, aux: &AuxState) -> usize {
         match (self, aux) {
             (Use::Judge { law, cost }, aux) => law.aux_bytes_after(aux, *cost),
@@ -76,7 +76,7 @@ impl Use<'_> {
         }
     }
 
-    /// How long a value outlives a write.
+    /// The lifetime of a value after a write.
     fn lifetime(&self) -> Duration {
         match self {
             Use::Judge { law, .. } => law.memory(),
@@ -90,7 +90,7 @@ impl AuxStore {
         AuxStore { map: BoundedMap::new(bytes_max), sweeps: AtomicU32::new(0), serials: AtomicU32::new(0) }
     }
 
-    /// Gives `judge` the auxiliary state of `key`. It gets none if the law has none, or if a request of this cost finds
+    /// Passes the auxiliary state of `key` to `judge`: none if the law has none, or if a request of this cost finds
     /// no room.
     #[inline]
     pub fn with<R>(
@@ -107,7 +107,7 @@ impl AuxStore {
         }
     }
 
-    /// Gives `write` the auxiliary state of `key`, if it exists.
+    /// Passes the auxiliary state of `key` to `write`, if it exists.
     pub fn with_known<R>(&self, key: Key, law: &Law, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         match law.has_aux() {
             false => write(None),
@@ -115,7 +115,7 @@ impl AuxStore {
         }
     }
 
-    /// Gives `judge` the auxiliary state of `key`, or a fresh one that is not kept.
+    /// Passes the auxiliary state of `key`, or a fresh one that is not kept, to `judge`.
     pub fn with_known_or_fresh<R>(
         &self,
         key: Key,
@@ -178,14 +178,14 @@ impl AuxStore {
         self.map.pick(|key, _| Some(key)).flatten().collect()
     }
 
-    /// A copy of what a key has besides its row, and how long it still lives.
+    /// A copy of a key's auxiliary state or tickets, and the remaining lifetime.
     pub fn kept(&self, key: Key, now: Timestamp) -> Option<(AuxState, Duration)> {
         let mut place = self.map.at(key);
         let kept = place.get().filter(|kept| !kept.is_over(now))?;
         Some((kept.aux.clone(), kept.expires.since(now)))
     }
 
-    /// Puts a copy back. False if there is no room for it, or if it is not one that slowlane makes.
+    /// Restores a copy. False if there is no room for it, or if slowlane cannot have written it.
     pub fn put_back(&self, key: Key, aux: AuxState, expires: Timestamp, now: Timestamp) -> bool {
         aux.is_sound() && self.map.at(key).put(Kept { aux, expires }, now)
     }
@@ -194,7 +194,7 @@ impl AuxStore {
         self.map.taken() as u64
     }
 
-    /// Forgets what has not been written for a long time. Call it once a second.
+    /// Drops values that have not been written for a long time. Call it once a second.
     pub fn sweep(&self, now: Timestamp) {
         let is_crowded = self.map.taken() > self.map.room() / 2;
         if self.sweeps.fetch_add(1, Relaxed).is_multiple_of(SWEEPS_SKIPPED) || is_crowded {
@@ -202,9 +202,8 @@ impl AuxStore {
         }
     }
 
-    /// Gives `write` the value of `key`, a fresh one for a new key, or none without room for the write. A known
-    /// auxiliary state that finds no room starts again, since it has missed a write. Tickets that are open can end all
-    /// the same.
+    /// Passes the value of `key` to `write`: a fresh one for a new key, or none without room for the write. A known
+    /// auxiliary state that finds no room starts again, since it has missed a write. Open tickets can end anyway.
     fn write<R>(
         &self,
         key: Key,
@@ -232,8 +231,8 @@ impl AuxStore {
         written.expect("there is a value")
     }
 
-    /// Gives `write` the value of `key` if it exists and is one for this use. Its lifetime stays as it is. The write
-    /// must not make it larger, since it reserves no room; what it frees is given back.
+    /// Passes the value of `key` to `write` if it exists and is for this use. Its lifetime stays as it is. The write
+    /// must not make it larger, since it reserves no room; room that it frees is returned.
     fn write_known<R>(&self, key: Key, usage: &Use<'_>, write: impl FnOnce(Option<&mut AuxState>) -> R) -> R {
         let mut place = self.map.at(key);
         if !place.get().is_some_and(|kept| usage.owns(&kept.aux)) {

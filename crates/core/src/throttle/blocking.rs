@@ -11,12 +11,12 @@ use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, KeyBloc
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     pub target: Target,
-    /// The first moment outside the block.
+    /// The first moment after the block.
     pub until: Timestamp,
     pub origin: BlockOrigin,
 }
 
-/// Numbers of the blocks for the operator to watch.
+/// Counters of blocks for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockUsage {
     pub operators: usize,
@@ -29,7 +29,7 @@ pub struct BlockUsage {
 
 impl Throttle {
     /// Refuses all requests with these fields until a moment. A second block of the same fields replaces the first.
-    /// Returns a receipt if other nodes are to learn of it.
+    /// Returns a receipt if other nodes are to be notified.
     ///
     /// ```
     /// # use slowlane_core::{base::{Request, Sample, Value}, policy::Policy, table::Sizing, throttle::Throttle};
@@ -66,8 +66,7 @@ impl Throttle {
         Ok(receipt)
     }
 
-    /// Sets blocks again as they were, whatever their origin. No other node is notified. Returns the number of blocks
-    /// without room.
+    /// Restores blocks, whatever their origin. No other node is notified. Returns the number of blocks without room.
     pub fn block_again(&self, blocks: impl IntoIterator<Item = Block>, now: Timestamp) -> usize {
         let blocks = blocks.into_iter();
         self.put_all(blocks.map(|Block { target, until, origin }| (target, Some(until), origin)), now)
@@ -91,8 +90,8 @@ impl Throttle {
         was_there
     }
 
-    /// The blocks in force: those of operators sorted by their fields, then at most `keys_max` of keys, those that end
-    /// first.
+    /// The blocks in force: those of operators sorted by their fields, then at most `keys_max` blocked keys, those
+    /// that end first.
     pub fn blocks(&self, keys_max: usize, now: Timestamp) -> Vec<Block> {
         let operators = self.blocks.operators();
         let in_force = operators.blocks.iter().filter(|(_, blocked)| blocked.holds_at(now));
@@ -110,7 +109,7 @@ impl Throttle {
         blocks
     }
 
-    /// The block of an operator with a number, if it holds at `now`.
+    /// The block of an operator with this number, if it is in force at `now`.
     pub fn operator_block(&self, number: u32, now: Timestamp) -> Option<Target> {
         let operators = self.blocks.operators();
         let is_it = |blocked: &Blocked| BlockedBy::Operator(number) == blocked.by && blocked.holds_at(now);
@@ -118,12 +117,12 @@ impl Throttle {
         found.map(|(fields, _)| Target::Fields(fields.clone()))
     }
 
-    /// The block of a key, if one holds at `now`.
+    /// The block of a key, if one is in force at `now`.
     pub fn key_block(&self, key: Key, now: Timestamp) -> Option<Block> {
         self.blocks.keys.find(key, now).map(|block| Block::of_key(key, &block))
     }
 
-    /// Forgets blocks that have expired.
+    /// Drops expired blocks.
     pub(super) fn sweep_blocks(&self, now: Timestamp) {
         let mut operators = self.blocks.operators();
         if operators.sweep(now) {
@@ -142,14 +141,14 @@ impl Throttle {
         }
     }
 
-    /// The changes since the last call, for a store that carries them to other nodes. They are kept from the first call
-    /// on.
+    /// The changes since the last call, for a store that passes them to other nodes. They are recorded from the first
+    /// call on.
     pub fn take_changes(&self) -> Changes {
         self.blocks.feed.take()
     }
 
-    /// Applies changes from elsewhere, even those of blocks that have expired. They are not handed out again. Returns
-    /// the number of blocks without room.
+    /// Applies changes from other nodes, even those of blocks that have expired. They are not passed on again.
+    /// Returns the number of blocks without room.
     pub fn apply(&self, changes: impl IntoIterator<Item = Change>, now: Timestamp) -> usize {
         let changes = changes.into_iter();
         self.put_all(changes.map(|Change { target, until }| (target, until, BlockOrigin::Slo(None))), now)
@@ -165,7 +164,7 @@ impl Throttle {
         let (policy, mut index) = self.index(&operators);
         let mut without_room = 0;
         for (target, until, origin) in blocks {
-            // Blocks from elsewhere may be wrong: none may be longer than one that is typed here.
+            // Blocks from other nodes may be wrong: none may be longer than one set here.
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
                 (Target::Fields(fields), Some(until)) => {

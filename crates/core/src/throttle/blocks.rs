@@ -11,7 +11,7 @@ use crate::throttle::changes::Feed;
 use crate::throttle::key_blocks::{KeyBlock, KeyBlocks};
 use crate::throttle::{BlockOrigin, Change};
 
-/// The most blocks that operators can set.
+/// The maximum number of blocks that operators can set.
 pub const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
 /// A block that cannot be set. The message gives the remedy.
@@ -20,7 +20,7 @@ pub enum BlockError {
     #[error(transparent)]
     Fault(#[from] BlockTargetError),
     #[error(
-        "{OPERATOR_BLOCKS_MAX} blocks are in force, the most: end some with `slowlane block rm`, or block a network"
+        "{OPERATOR_BLOCKS_MAX} blocks are in force, the maximum: end some with `slowlane block rm`, or block a network"
     )]
     TooMany,
 }
@@ -41,8 +41,8 @@ pub(super) struct Operators {
 }
 
 impl Operators {
-    /// Sets a block with a number of its own, if `add` can index it. A block that has already expired ends the one
-    /// before.
+    /// Sets a block with its own number, if `add` can index it. A block that has already expired ends the previous
+    /// one.
     pub(super) fn set(
         &mut self,
         fields: Fields,
@@ -68,14 +68,14 @@ impl Operators {
         self.blocks.len() < OPERATOR_BLOCKS_MAX || self.sweep(now)
     }
 
-    /// Forgets blocks that have expired. True if there were any.
+    /// Drops expired blocks. True if there were any.
     pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
         let before = self.blocks.len();
         self.blocks.retain(|_, blocked| blocked.holds_at(now));
         self.blocks.len() < before
     }
 
-    /// The blocks, indexed for a policy. A block for which the policy has no room is left out.
+    /// The blocks, indexed for a policy. A block for which the policy has no room is dropped.
     pub(super) fn index(&self, policy: &Policy) -> BlockIndex {
         let mut index = BlockIndex::default();
         for (fields, blocked) in &self.blocks {
@@ -103,10 +103,10 @@ impl Blocks {
         holds.then_some(Blocked { by: BlockedBy::Slo(case.key), until: block.until })
     }
 
-    /// Blocks the key of a request that its SLO has refused, if the SLO says so.
+    /// Blocks the key of a request that its SLO has refused, if the SLO has the option.
     #[inline]
     pub(super) fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
-        // Few verdicts are refusals, so the option of the SLO is seldom read.
+        // Few verdicts are refusals, so the option of the SLO is rarely read.
         if !verdict.is_let_through()
             && let Some(block) = case.slo.block
         {

@@ -1,4 +1,4 @@
-//! The changes of blocks, kept for one reader.
+//! The changes of blocks, recorded for one reader.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{Target, Timestamp};
 
-/// The most changes by operators that wait for the reader, and the most of keys. Further ones push out the oldest of
-/// their kind, so that blocks caused by clients never push out a change by an operator.
+/// The maximum number of unread changes by operators, and of keys. Further ones replace the oldest of their kind, so
+/// that blocks caused by clients never displace a change by an operator.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub target: Target,
-    /// The first moment outside the block. None: it was ended.
+    /// The first moment after the block. None: it was ended.
     pub until: Option<Timestamp>,
 }
 
-/// The nodes on which a block holds.
+/// The nodes on which a block is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reach {
@@ -30,7 +30,7 @@ pub enum Reach {
     Here,
 }
 
-/// Tells the operator who set a block which nodes have it. The reader of the changes writes it.
+/// Reports to the operator who set a block which nodes have it. The reader of the changes writes it.
 #[derive(Clone, Debug, Default)]
 pub struct Receipt(Arc<AtomicU8>);
 
@@ -51,18 +51,18 @@ pub struct Ordered {
     pub receipt: Option<Receipt>,
 }
 
-/// The changes since the reader took them last, oldest first.
+/// The changes since the last read, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Those of fields.
     pub ordered: VecDeque<Ordered>,
     /// Those of keys.
     pub keys: VecDeque<Change>,
-    /// Changes that were pushed out. If there are any, the reader needs the whole list of blocks.
+    /// The number of displaced changes. If there are any, the reader needs the whole list of blocks.
     pub lost: u64,
 }
 
-/// Keeps changes once there is a reader. Without one, it keeps nothing.
+/// Records changes once there is a reader. Without one, it records nothing.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     has_reader: AtomicBool,
@@ -70,12 +70,12 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Keeps a change of a key.
+    /// Records a change of a key.
     pub(super) fn note_key(&self, change: impl FnOnce() -> Change) {
         self.keep(|Changes { keys, lost, .. }| push(keys, change(), lost));
     }
 
-    /// Keeps a change of fields. Returns the receipt of a block, if there is a reader.
+    /// Records a change of fields. Returns the receipt of a block, if there is a reader.
     pub(super) fn note_fields(&self, change: impl FnOnce() -> Change) -> Option<Receipt> {
         self.keep(|Changes { ordered, lost, .. }| {
             let change = change();
@@ -91,7 +91,7 @@ impl Feed {
         has_reader.then(|| note(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// The changes since the last call. The first call returns none: changes are kept from then on.
+    /// The changes since the last call. The first call returns none: changes are recorded from then on.
     pub(super) fn take(&self) -> Changes {
         self.has_reader.store(true, Relaxed);
         std::mem::take(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner))

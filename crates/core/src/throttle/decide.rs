@@ -1,4 +1,4 @@
-//! The decision on a batch: requests of one key in their order, rows of one shard side by side.
+//! The decision on a batch: requests of one key in order, rows of one shard together.
 
 use std::time::Duration;
 
@@ -92,12 +92,12 @@ impl Throttle {
         decisions[0]
     }
 
-    /// Judges the pending requests and appends their decisions, in their order.
+    /// Judges the pending requests and appends their decisions, in order.
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
         self.table.with_batch(keys, now, |place, entry, now| {
             let Single { case, arrival, judgement } = &mut singles[place];
-            // The row's moment is the decision's: a ticket or a client that leaves refers to it.
+            // The row's moment is the decision's: a ticket or a disconnect refers to it.
             arrival.now = now;
             *judgement = Some(self.judge(case, entry, *arrival, Way::Judge));
         });
@@ -113,11 +113,12 @@ impl Throttle {
         pending.clear();
     }
 
-    /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the
-    /// request, the others count it as asked, but not as let through. For that their rows are restored first.
-    /// Auxiliary states are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
+    /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the request, the
+    /// others count it as received, but not as admitted. For that, their rows are restored first. Auxiliary states
+    /// are written only after all SLOs have judged. An assured rate may overrule the SLOs above it.
     ///
-    /// Sketches come first, and take the request back if another SLO denies it. One that denies it leaves no new row.
+    /// Sketches come first, and take the request back if another SLO denies it. A sketch that denies it leaves no new
+    /// row.
     fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
         let staged = self.ask_sketches(cases, &mut arrival);
         let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
@@ -167,8 +168,8 @@ impl Throttle {
         decision
     }
 
-    /// Writes the part of a decision under one of several SLOs into its row, which has its state from `before`, or that
-    /// of a judgement.
+    /// Writes the part of a decision under one of several SLOs into its row, whose state is from `before` or from a
+    /// judgement.
     fn settle_one(
         &self,
         case: &Case<'_>,
@@ -200,7 +201,7 @@ impl Throttle {
         }
     }
 
-    /// Charges a request that an SLO has not let through but that passes anyway.
+    /// Charges a request that an SLO has not admitted but that passes anyway.
     pub(super) fn add_debt(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) {
         let shared = self.shared(case.slo);
         if shared.is_none_or(|(cluster, share)| !cluster.add_debt(case.key, &share, entry, &arrival)) {
@@ -209,7 +210,7 @@ impl Throttle {
         }
     }
 
-    /// Refuses a request that an operator has blocked. It counts as asked under all of its SLOs.
+    /// Refuses a request that an operator has blocked. It counts as received under all of its SLOs.
     #[cold]
     fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
         let in_rows = cases.iter().filter(|case| case.sketch.is_none());
@@ -237,7 +238,7 @@ impl Throttle {
         });
     }
 
-    /// Judges a request. A refusal may begin a block.
+    /// Judges a request. A refusal may start a block.
     #[inline]
     fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         let judgement = self.rule(case, entry, arrival, way);
@@ -247,7 +248,7 @@ impl Throttle {
         judgement
     }
 
-    /// A refusal may begin a block, unless only the silence of the store causes it: that is not the client's fault.
+    /// A refusal may start a block, unless its only cause is the silence of the store: that is not the client's fault.
     #[inline]
     fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         if !verdict.is_let_through()
@@ -257,7 +258,7 @@ impl Throttle {
         }
     }
 
-    /// A request whose key is blocked counts as asked, and its law is not asked.
+    /// A request whose key is blocked counts as received, and its law is not consulted.
     #[inline]
     fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
@@ -272,7 +273,7 @@ impl Throttle {
         judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way))
     }
 
-    /// Judges a request that is a matter of this node alone.
+    /// Judges a request that this node decides alone.
     #[inline]
     fn judge_here(&self, case: &Case<'_>, entry: &mut Entry, arrival: &Arrival, way: Way) -> Judgement {
         let law = &case.slo.law;
@@ -299,7 +300,7 @@ impl Throttle {
         }
     }
 
-    /// Judges a request under a law that nodes share. None if it is a matter of this node alone.
+    /// Judges a request under a law that nodes share. None if this node decides alone.
     pub(super) fn judge_shared(
         &self,
         case: &Case<'_>,
@@ -345,7 +346,7 @@ pub(super) fn refusal(cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) ->
     decision
 }
 
-/// The block of a key that decides, unless an assured rate carries the request past it.
+/// The block of a key that decides, unless the request bypasses it by an assured rate.
 fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> Option<Blocked> {
     let in_force =
         cases.iter().zip(judgements).zip(judged).filter(|(_, judged)| !judged.assurance.is_carried);
@@ -358,11 +359,11 @@ pub(super) enum Way {
     Judge,
     /// Auxiliary states and views stay as they are.
     Foresee,
-    /// As `Foresee`, for a request that a sketch has refused: nothing of a new key is kept.
+    /// As `Foresee`, for a request that a sketch has refused: no state of a new key is stored.
     Refused,
 }
 
-/// Requests under one SLO each, judged side by side.
+/// Requests under one SLO each, judged together.
 #[derive(Default)]
 struct Pending<'p> {
     keys: ArrayVec<(Key, Duration), BATCH_MAX>,

@@ -1,4 +1,4 @@
-//! The decision that a request would get, without making it.
+//! The decision that a request would get, without deciding it.
 
 use arrayvec::ArrayVec;
 
@@ -25,9 +25,9 @@ pub struct View {
     pub found: Option<Found>,
     /// The law's formula with its numbers.
     pub formula: String,
-    /// What is used of a quota. None: the law has a rate.
+    /// The used part of a quota. None: the law has a rate.
     pub used: Option<Used>,
-    /// The formula of its assured rate. None without one, and if no SLO is above.
+    /// The formula of its assured rate. None without one, or if no SLO is above.
     pub assured: Option<String>,
     pub judgement: Judgement,
 }
@@ -111,14 +111,14 @@ impl Throttle {
         row.map_or(Entry::default(), |(entry, _)| entry)
     }
 
-    /// What is used of a quota: by all nodes, if they share it.
+    /// The used part of a quota: by all nodes, if they share it.
     fn used(&self, case: &Case<'_>, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let shared = self.shared(case.slo).and_then(|(cluster, share)| cluster.used(case.key, &share, now));
         shared.or_else(|| case.slo.law.used(entry, aux, now))
     }
 
-    /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that is
-    /// not.
+    /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that
+    /// is not.
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match case.sketch {
             Some(sketch) => explain_sketched(case, sketch, arrival) + ": beyond it, the SLOs of also= decide",
@@ -128,7 +128,7 @@ impl Throttle {
         View { found: self.table.row(case.key, arrival.now), formula, used: None, assured: None, judgement }
     }
 
-    /// The formula of a law that nodes share. None if it is a matter of this node alone.
+    /// The formula of a law that nodes share. None if this node decides alone.
     fn explain_shared(&self, case: &Case<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
         let cluster = self.cluster_of(case.slo).filter(|_| arrival.cost > 0)?;
         let shared =

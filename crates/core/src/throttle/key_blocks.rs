@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Key, SloId, Timestamp};
 use crate::table::{BoundedMap, Expiring};
 
-/// The most blocked keys, about 5 MB. Further keys are not blocked.
+/// The maximum number of blocked keys, about 5 MB. Further keys are not blocked.
 pub const KEY_BLOCKS_MAX: usize = 100_000;
 
 /// The block of one key.
@@ -21,14 +21,14 @@ pub(super) struct KeyBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BlockOrigin {
     Operator,
-    /// The option `block` of an SLO. None if the block comes from elsewhere.
+    /// The option `block` of an SLO. None if the block comes from another node.
     Slo(Option<SloId>),
     /// The same for an SLO with `dry_run=yes`: it blocks nothing.
     DryRun(Option<SloId>),
 }
 
 impl BlockOrigin {
-    /// Whether the block holds under dry runs only.
+    /// Whether the block affects dry runs only.
     pub fn is_dry_run(self) -> bool {
         matches!(self, BlockOrigin::DryRun(_))
     }
@@ -68,7 +68,7 @@ impl KeyBlocks {
         self.0.is_empty()
     }
 
-    /// The block of a key, if one holds at `now`.
+    /// The block of a key, if one is in force at `now`.
     pub(super) fn find(&self, key: Key, now: Timestamp) -> Option<KeyBlock> {
         self.0.at(key).get().filter(|block| !block.is_over(now)).copied()
     }
@@ -87,17 +87,17 @@ impl KeyBlocks {
         self.0.at(key).remove()
     }
 
-    /// Forgets blocks that have expired.
+    /// Drops expired blocks.
     pub(super) fn sweep(&self, now: Timestamp) {
         self.0.sweep(now);
     }
 
-    /// All blocks of keys that hold at `now`.
+    /// All blocks of keys in force at `now`.
     pub(super) fn list(&self, now: Timestamp) -> Vec<(Key, KeyBlock)> {
         self.0.pick(|key, block| (!block.is_over(now)).then_some((key, *block))).flatten().collect()
     }
 
-    /// The number of blocks that hold at `now`, without those of dry runs.
+    /// The number of blocks in force at `now`, without those of dry runs.
     pub(super) fn count(&self, now: Timestamp) -> usize {
         let in_force = |block: &KeyBlock| !block.is_over(now) && !block.origin.is_dry_run();
         self.0.pick(|_, block| in_force(block).then_some(())).map(|blocks| blocks.len()).sum()

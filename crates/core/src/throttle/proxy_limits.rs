@@ -1,4 +1,4 @@
-//! Requests that a proxy decides by its own rules: their charges, and what the proxy has to know.
+//! Requests that a proxy decides by its own rules: their charges, and the limits that the proxy needs.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::law::{Arrival, Law, Rule};
 use crate::policy::{Case, Cases};
 use crate::throttle::Throttle;
 
-/// What a proxy has to know of a key to decide by its own rules.
+/// The limit that a proxy needs to decide by its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyLimits {
     /// All of its requests pass.
     Unlimited,
-    /// Its rules cannot implement the law, or the request falls under several SLOs: it has to ask.
+    /// Its rules cannot implement the law, or the request has several SLOs: the proxy must query slowlane.
     Ask,
     /// All of its requests are refused until then.
     Refused(Timestamp),
@@ -20,7 +20,7 @@ pub enum ProxyLimits {
     Paced(Paced),
 }
 
-/// A bucket, as a proxy's own rules keep it.
+/// A bucket, in the form of a proxy's own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paced {
     /// The time of one request.
@@ -29,15 +29,15 @@ pub struct Paced {
     pub burst: Duration,
     /// The longest delay. Zero: the law refuses instead.
     pub max_delay: Duration,
-    /// The moment at which the bucket is full again, as all proxies have used it.
+    /// The moment at which the bucket is full again, including the requests of all proxies.
     pub tat: Timestamp,
 }
 
-/// A refusal at a rate of 0 has no end. The proxy gets a new one long before this time.
+/// A refusal at a rate of 0 has no end. The proxy gets an update long before this time.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {
-    /// What a proxy has to know of a request with these SLOs.
+    /// The limit that a proxy needs for a request with these SLOs.
     ///
     /// ```
     /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::{ProxyLimits, Throttle}};
@@ -84,8 +84,8 @@ impl Throttle {
         }
     }
 
-    /// Charges requests that a proxy has let through, and counts those that it has refused: they begin a block, if the
-    /// SLO says so. Not if their law has no bucket: then the proxy has to ask.
+    /// Charges requests that a proxy has admitted, and counts those that it has refused: they start a block, if the
+    /// SLO has the option. Not if their law has no bucket: then the proxy must query slowlane.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));
@@ -135,7 +135,7 @@ fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     }
 }
 
-/// Whether requests can be charged that the law has not let through. A sketch has no row for them.
+/// Whether requests that the law has not admitted can be charged. A sketch has no row for them.
 fn has_bucket(case: &Case<'_>) -> bool {
     case.sketch.is_none() && case.slo.law.gcra().is_some()
 }

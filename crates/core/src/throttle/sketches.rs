@@ -1,4 +1,4 @@
-//! The SLOs of the law `sketch`: asked before the table, and without a row.
+//! The SLOs with the law `sketch`: consulted before the table, and without a row.
 
 use arrayvec::ArrayVec;
 
@@ -8,7 +8,7 @@ use crate::policy::Case;
 use crate::table::{Seen, Sketch};
 use crate::throttle::Throttle;
 
-/// The SLOs that a request is judged by, those with a sketch with their judgement.
+/// The SLOs of a request; those with a sketch come with their judgement.
 #[derive(Default)]
 pub(super) struct Staged<'p> {
     pub(super) cases: ArrayVec<Case<'p>, JUDGED_MAX>,
@@ -16,9 +16,9 @@ pub(super) struct Staged<'p> {
 }
 
 impl<'p> Staged<'p> {
-    /// Asks the sketches with `judge`, which is told whether its sketch is a first stage.
+    /// Consults the sketches with `judge`, which is told whether its sketch is a first stage.
     ///
-    /// A first stage decides alone on a request within its rate, and has no part in one beyond it.
+    /// A first stage alone decides on a request within its rate, and has no part in one beyond it.
     #[inline]
     pub(super) fn new(
         cases: &[Case<'p>],
@@ -43,7 +43,7 @@ impl<'p> Staged<'p> {
         staged
     }
 
-    /// All SLOs, none of them asked.
+    /// All SLOs, none of them consulted.
     pub(super) fn unasked(cases: &[Case<'p>]) -> Staged<'p> {
         let mut staged = Staged::default();
         cases.iter().for_each(|case| staged.push(case, None));
@@ -75,7 +75,7 @@ fn is_first_stage(case: &Case<'_>) -> bool {
 }
 
 impl Throttle {
-    /// Asks the sketches of a request, and counts it there. The moment of the arrival becomes that of the count.
+    /// Consults the sketches of a request, and counts it there. The moment of the arrival becomes that of the count.
     #[inline]
     pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
         Staged::new(cases, |case, sketch, is_stage| self.count_sketched(case, sketch, is_stage, arrival))
@@ -104,7 +104,7 @@ impl Throttle {
         judgement
     }
 
-    /// The judgement of a sketch that would be given now.
+    /// The judgement that a sketch would give now.
     pub(super) fn read_sketched(&self, case: &Case<'_>, sketch: &Sketch, arrival: &Arrival) -> Judgement {
         match self.blocks.find(case, arrival.now) {
             Some(blocked) => Judgement::blocked(blocked, arrival.now),
@@ -112,7 +112,7 @@ impl Throttle {
         }
     }
 
-    /// Takes a refused request back from the sketches that let it through.
+    /// Takes a refused request back from the sketches that admitted it.
     pub(super) fn leave_sketches(&self, judged: &[Judged], staged: &Staged<'_>, arrival: &Arrival) {
         for (case, _) in staged.cases.iter().zip(judged).filter(|(_, judged)| judged.is_counted()) {
             if let Some(sketch) = case.sketch {

@@ -1,4 +1,4 @@
-//! The state of a throttle: the policy in force, the table, and the auxiliary states beside it.
+//! The state of a throttle: the policy in force, the table, and the auxiliary states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,14 +14,14 @@ use crate::table::{Entry, Sizing, Table, Usage};
 use crate::throttle::AuxStore;
 use crate::throttle::blocks::Blocks;
 
-/// The policy in force, the table, and the auxiliary states beside it.
+/// The policy in force, the table, and the auxiliary states.
 #[derive(Debug)]
 pub struct Throttle {
     policy: ArcSwap<Policy>,
     pub(super) table: Table,
     pub(super) aux_store: AuxStore,
     pub(super) blocks: Blocks,
-    /// None: this slowlane is alone.
+    /// None: this slowlane is not in a cluster.
     pub(super) cluster: Option<Arc<Cluster>>,
     fallbacks: AtomicU64,
     /// The second of the last sweep.
@@ -31,16 +31,16 @@ pub struct Throttle {
 /// The policy in force at the time of the call. Holding it keeps an old policy alive; drop it promptly.
 pub type InForce = Guard<Arc<Policy>>;
 
-/// Numbers of the auxiliary states for the operator to watch.
+/// Counters of the auxiliary states for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuxUsage {
     pub bytes: u64,
-    /// Requests judged by a simpler law because there was no room, or whose ticket was not remembered.
+    /// Requests judged by a simpler law because there was no room, or whose ticket was not stored.
     pub fallbacks: u64,
 }
 
 impl Throttle {
-    /// The auxiliary states take up at most `annex_bytes_max` bytes beside the table.
+    /// The auxiliary states take up at most `annex_bytes_max` bytes in addition to the table.
     pub fn new(mut policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
         policy.put_sketches(None);
         Throttle {
@@ -59,7 +59,7 @@ impl Throttle {
         Throttle { cluster: Some(cluster), ..self }
     }
 
-    /// None: this slowlane is alone.
+    /// None: this slowlane is not in a cluster.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_deref()
     }
@@ -70,7 +70,7 @@ impl Throttle {
         self.cluster().filter(|_| slo.sharing != Sharing::Local)
     }
 
-    /// The cluster, and what its nodes share of an SLO. None: each node has a part or all of it for itself.
+    /// The cluster, and the shared numbers of an SLO. None: each node has a part or all of it for itself.
     #[inline]
     pub(super) fn shared(&self, slo: &Slo) -> Option<(&Cluster, Share)> {
         let cluster = self.cluster()?;
@@ -86,7 +86,7 @@ impl Throttle {
         if is_open { slo.law } else { slo.law.split(cluster.nodes()) }
     }
 
-    /// How long the row of a case has to be kept after a write.
+    /// How long the row of a case must be kept after a write.
     #[inline]
     pub(super) fn memory(&self, case: &Case<'_>) -> Duration {
         let law = &case.slo.law;
@@ -100,8 +100,8 @@ impl Throttle {
         self.policy.load()
     }
 
-    /// Puts another policy in force and returns the old one. The table and the blocks stay as they are, and so do
-    /// sketches whose SLO has the same window, error and confidence.
+    /// Puts another policy in force and returns the old one. The table and the blocks stay, and so do sketches whose
+    /// SLO has the same window, error and confidence.
     pub fn replace(&self, mut policy: Policy) -> Arc<Policy> {
         let operators = self.blocks.operators();
         policy.put_sketches(Some(&self.policy()));
@@ -109,12 +109,12 @@ impl Throttle {
         self.policy.swap(Arc::new(policy))
     }
 
-    /// Gives the policy back, and forgets every count.
+    /// Returns the policy, and forgets every count.
     pub fn into_policy(self) -> Arc<Policy> {
         self.policy.into_inner()
     }
 
-    /// Forgets the entry of a key and its auxiliary state, if `is_to_go` agrees.
+    /// Drops the entry of a key and its auxiliary state, if `is_to_go` returns true.
     pub fn forget(&self, key: Key, is_to_go: impl FnOnce(&Entry) -> bool) {
         if self.table.remove(key, is_to_go) {
             self.aux_store.remove(key);
@@ -131,8 +131,8 @@ impl Throttle {
         &self.aux_store
     }
 
-    /// Removes what has expired, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
-    /// that nodes share. No decision does. Rows are cleared away by writes to the table.
+    /// Removes expired state, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
+    /// that nodes share. Decisions do not. Writes to the table remove rows.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();
         if self.swept_s.swap(second, Relaxed) == second {

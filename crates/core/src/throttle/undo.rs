@@ -1,4 +1,4 @@
-//! The fate of a request that was let through: its client leaves before its turn, or it ends.
+//! The end of an admitted request: its client disconnects before its turn, or it ends.
 
 use crate::base::{Counted, Decision, Key, Ticket, Timestamp, Verdict};
 use crate::law::Admission;
@@ -6,8 +6,8 @@ use crate::policy::Policy;
 use crate::throttle::Throttle;
 
 impl Throttle {
-    /// Takes back a delayed request whose client left before its turn. Its slot is free again. `adaptive` has no slots,
-    /// so there the request stays counted.
+    /// Takes back a delayed request whose client disconnected before its turn. Its slot is free again. `adaptive` has
+    /// no slots, so there the request stays counted.
     pub fn take_back(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         for (judged, serial) in decision.numbered().filter(|(judged, _)| judged.is_counted()) {
             let Some(slo) = policy.slo(judged.slo) else { continue };
@@ -32,14 +32,14 @@ impl Throttle {
         }
     }
 
-    /// Turns a decision into a refusal before it is sent, and takes it back.
+    /// Converts a decision to a refusal before it is sent, and takes it back.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);
         decision.verdict = refusal;
     }
 
-    /// Ends a request that was let through. False if nothing has ended: at a second end, or after the lease. Only a
-    /// ticket for which there was no memory counts each time.
+    /// Ends an admitted request. False if nothing has ended: at a second report, or after the lease. Only a ticket
+    /// for which there was no memory counts each time.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> bool {
         let mut has_ended = false;
         for &Counted { slo: id, key, serial } in &ticket.counted {
@@ -55,7 +55,7 @@ impl Throttle {
         has_ended
     }
 
-    /// Closes an open ticket. A request without a serial was not remembered, and is taken at its word.
+    /// Closes an open ticket. A request without a serial was not stored, and its ticket is trusted.
     fn closes(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
         serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms)
     }

@@ -2,7 +2,7 @@
 
 use crate::access_log::{Dialect, Format, ParseError, Plan, Record};
 
-/// How many lines are read to recognise the format.
+/// The number of lines that are read to recognise the format.
 const LOOKED_AT: usize = 200;
 
 /// The formats that a log may have.
@@ -26,8 +26,8 @@ impl Choice {
     }
 }
 
-/// The format that fits most of the first lines as a whole. Of equals, and if none does, it is the one that fits most
-/// of them as far as its wanted items reach.
+/// The format that fits most of the first lines completely. In a tie, or if none fits, the one that fits most of them
+/// up to its wanted items.
 fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Format> {
     let counted = |format: Format| {
         let mut plan = Plan::new(format, &[], &|_| false).expect("a known format has a time");

@@ -51,7 +51,7 @@ pub(super) enum Part {
     Whole,
     /// One of `{a|b}`.
     Capture(usize),
-    /// Of the request line, as the rest are.
+    /// A part of the request line, like the following ones.
     Method,
     Uri,
     Path,
@@ -72,7 +72,7 @@ impl Origin {
         REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted))
     }
 
-    /// The origin of a mapped field: a value, an item of the format, or a part of one.
+    /// The origin of a field: a value, an item of the format, or a part of one.
     pub(super) fn mapped(mapping: &Mapping, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let noun = mapping.from.as_str();
         if !mapping.is_item {
@@ -93,7 +93,7 @@ impl Origin {
             .or_else(|| Origin::of_request_line(part?, wanted))
     }
 
-    /// The value as it is in the line. None: there is none.
+    /// The value as it is in the line. None if there is none.
     pub(super) fn text<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
         match self {
             Origin::Constant(text) => Some(text.as_bytes()),

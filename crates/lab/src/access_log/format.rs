@@ -1,4 +1,4 @@
-//! A log format: what a proxy writes for each request, as items with literals between them.
+//! A log format: the text that a proxy writes for each request, as items with literals between them.
 
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ pub enum Dialect {
     Nginx,
 }
 
-/// Items with literals between them. Two items never touch, or their values could not be told apart.
+/// Items with literals between them. Two items are never adjacent, or their values could not be separated.
 ///
 /// ```
 /// use slowlane_lab::access_log::{Dialect, Format};
@@ -34,7 +34,7 @@ pub struct Format {
 /// A placeholder that the proxy replaces with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// As the proxy names it: `%ci`, `%[src]`, `$host`; without flags.
+    /// The proxy's name for it: `%ci`, `%[src]`, `$host`; without flags.
     pub noun: String,
     /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
     pub(super) label: Option<String>,
@@ -44,7 +44,7 @@ pub struct Item {
     pub(super) after: String,
 }
 
-/// What a value looks like in a line.
+/// The form of a value in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Text,
@@ -83,7 +83,7 @@ pub enum FormatError {
 /// Names and formats: those of HAProxy's options, nginx's `combined`, and those of the shipped files and older ones.
 const KNOWN: &str = include_str!("known.txt");
 
-/// How much of an open bracket an error repeats.
+/// The number of characters of an open bracket that an error repeats.
 const OPEN_CHARS_MAX: usize = 21;
 
 impl FormatError {
@@ -105,7 +105,7 @@ impl Format {
     /// Reads HAProxy's `log-format` or nginx's `log_format`: the string alone, or its whole line of configuration.
     ///
     /// # Errors
-    /// A text without items, or with items that are unknown, not closed, or not apart.
+    /// A text without items, or with items that are unknown, not closed, or adjacent.
     pub fn parse(text: &str) -> Result<Format, FormatError> {
         let (escape, text) = directive(text);
         let dialect = Dialect::of(&text);
@@ -137,7 +137,7 @@ impl Format {
                 }
             };
             match item {
-                // `%o` stands for nothing but its flags.
+                // `%o` stands only for its flags.
                 Some(item) if item.noun == "%o" => is_quoted_by_default = item.shape == Shape::Quoted,
                 item => items.extend(item),
             }
@@ -244,7 +244,7 @@ fn enclosed(text: &str, open: char, close: char) -> Option<(&str, &str)> {
     text.strip_prefix(open).map_or(Some(("", text)), |inside| inside.split_once(close))
 }
 
-/// The longest start of letters of a kind, and the rest.
+/// The longest prefix of such characters, and the rest.
 fn split_behind(text: &str, is_inside: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|letter| !is_inside(letter)).unwrap_or(text.len()))
 }

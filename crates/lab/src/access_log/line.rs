@@ -11,7 +11,7 @@ use memchr::{memchr, memchr_iter};
 
 use crate::access_log::format::{Format, Item, REQUEST_LINES, Shape};
 
-/// The most values that are kept.
+/// The maximum number of values that are kept.
 pub(super) const SLOTS_MAX: usize = 24;
 
 /// The wanted values of a line. None: the item wrote nothing.
@@ -30,7 +30,7 @@ impl<'f> Wanted<'f> {
         Wanted { format, slots: Vec::new(), count: 0 }
     }
 
-    /// An item and its slot: it is wanted from now on. None: the format does not have it.
+    /// Marks an item as wanted, and returns its slot. None: the format does not have it.
     pub(super) fn want(&mut self, noun: &str) -> Option<(usize, &'f Item)> {
         let number = self.format.items.iter().position(|item| item.noun == noun)?;
         self.slots.resize(self.slots.len().max(number + 1), None);
@@ -49,12 +49,12 @@ pub(super) enum LineError {
     After(usize),
     /// This item is not an address.
     Address(usize),
-    /// The line goes on after the last item.
+    /// The line continues after the last item.
     TooLong,
 }
 
 impl LineError {
-    /// What a line of this format lacks.
+    /// The fault of a line of this format.
     pub(super) fn explain(self, format: &Format) -> String {
         let noun = |item: usize| &format.items[item].noun;
         let after = |item: usize| &format.items[item].after;
@@ -65,16 +65,17 @@ impl LineError {
             }
             LineError::After(item) => format!("no {:?} after {}", after(item), noun(item)),
             LineError::Address(item) => format!("{} is not an address", noun(item)),
-            LineError::TooLong => "it goes on after the last item".to_owned(),
+            LineError::TooLong => "it continues after the last item".to_owned(),
         };
         format!("does not fit the format: {why}")
     }
 }
 
 impl Format {
-    /// Fills the slots from a line with or without a syslog prefix. `is_prefixed` remembers which the last line was.
+    /// Fills the slots from a line with or without a syslog prefix. `is_prefixed` records which of the two the last
+    /// line was.
     ///
-    /// `is_whole`: the line must fit to its end, which tells similar formats apart.
+    /// `is_whole`: the line must fit to its end, which distinguishes similar formats.
     pub(super) fn take_apart<'l>(
         &self,
         line: &'l [u8],
@@ -119,7 +120,7 @@ impl Format {
             }
             let (value, behind) = match item.value(rest) {
                 Some(found) => found,
-                // A line that is cut off within the request line is still useful.
+                // A line that is truncated within the request line is still useful.
                 None if is_last && !is_whole && !rest.is_empty() && REQUEST_LINES.contains(&&*item.noun) => {
                     (Some(rest.strip_prefix(b"\"").unwrap_or(rest)), &b""[..])
                 }
@@ -192,7 +193,7 @@ fn captures(text: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
 
 /// Where a literal begins in a text.
 ///
-/// This runs for each item of each line, mostly over a few bytes: any searcher takes longer to begin.
+/// This runs for each item of each line, mostly over a few bytes: any searcher takes longer to start.
 pub(super) fn find(literal: &[u8], text: &[u8]) -> Option<usize> {
     match literal {
         [only] => text.iter().position(|byte| byte == only),

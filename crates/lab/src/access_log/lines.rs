@@ -47,7 +47,7 @@ impl<'r> Lines<'r> {
     /// Reads the start of the log, which shows its compression and its format.
     pub fn new(mut input: impl Read + 'r) -> Lines<'r> {
         let mut magic = Vec::new();
-        // A single read may return one byte only.
+        // A single read may return only one byte.
         let read = input.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic);
         let other = OTHER_MAGICS.iter().find(|(known, _)| magic.starts_with(known));
         let is_gzip = magic.starts_with(GZIP_MAGIC);
@@ -73,7 +73,7 @@ impl<'r> Lines<'r> {
         Lines { input, is_gzip, head, used: 0, line: Vec::new(), number: 0, broken }
     }
 
-    /// The next line and its number; None in place of a line that is longer than [`LINE_BYTES_MAX`].
+    /// The next line and its number; None in place of a line longer than [`LINE_BYTES_MAX`].
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the buffer")]
     pub fn next(&mut self) -> Option<(u64, Option<&[u8]>)> {
         self.input.consume(mem::take(&mut self.used));
@@ -103,7 +103,7 @@ impl<'r> Lines<'r> {
         Some((self.number, (!is_too_long).then(|| without_return(line))))
     }
 
-    /// The start of the log. Takes no line.
+    /// The start of the log. Consumes no line.
     pub(super) fn head(&self) -> &[u8] {
         &self.head
     }
@@ -113,13 +113,13 @@ impl<'r> Lines<'r> {
         self.number
     }
 
-    /// Why reading stopped before the end of the log.
+    /// The reason why reading stopped before the end of the log.
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 }
 
-/// A line without the line break of Windows.
+/// A line without the CR of a Windows line break.
 fn without_return(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
@@ -128,7 +128,7 @@ fn reason(error: &io::Error, is_gzip: bool) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof if is_gzip => "its gzip data ends too early".to_owned(),
         ErrorKind::InvalidInput | ErrorKind::InvalidData if is_gzip => {
-            format!("its gzip data is broken: {error}")
+            format!("its gzip data is corrupt: {error}")
         }
         _ => error.to_string(),
     }
@@ -193,7 +193,7 @@ mod tests {
         let mut bytes = bytes;
         let middle = bytes.len() / 2;
         bytes[middle..middle + 100].fill(0xFF);
-        assert!(all(&bytes, 1 << 20).1.unwrap().starts_with("its gzip data is broken"));
+        assert!(all(&bytes, 1 << 20).1.unwrap().starts_with("its gzip data is corrupt"));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use slowlane_core::base::shown;
 
 use crate::access_log::{Choice, Lines, Mapping, ParseError, Plan, PlanError, Record};
 
-/// How many line numbers are kept for each fault.
+/// The number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
 
-/// Kinds of fault that are counted apart: as many as items can be missing from a line. The rest count as the last.
+/// Kinds of fault that are counted separately: as many as items can be missing from a line. The rest count as the last.
 const KINDS_MAX: usize = 64;
 
 /// A log that is being read.
@@ -25,14 +25,14 @@ pub(crate) struct Log {
     errors: Vec<(ParseError, Faulty)>,
     is_empty: bool,
     last_ns: u64,
-    /// The time that the log has reached. It never goes back.
+    /// The latest time in the log so far. It never goes back.
     pub(crate) come_to_ns: u64,
 }
 
-/// How many lines had a fault, and the numbers of the first few.
+/// The number of lines with the fault, and the numbers of the first few.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faulty {
-    /// The fault. Empty until the whole log is read.
+    /// The text of the fault. Empty until the whole log is read.
     pub why: String,
     #[serde(rename = "lines")]
     pub count: u64,
@@ -53,12 +53,12 @@ pub struct LogOutcome {
     /// Why lines are not requests, the most frequent reason first.
     #[serde(rename = "not_replayed")]
     pub errors: Vec<Faulty>,
-    /// Why it could not be read to its end.
+    /// The reason why it could not be read to its end.
     pub broken: Option<String>,
 }
 
 impl Log {
-    /// Recognises the format. `wanted` tells whether a policy uses a field; `number` is put into each record.
+    /// Recognises the format. `wanted` returns whether a policy uses a field; `number` is put into each record.
     pub(crate) fn open(
         name: String,
         input: Box<dyn Read>,
@@ -96,7 +96,7 @@ impl Log {
                 Ok(()) => {
                     record.log = self.number;
                     self.requests += 1;
-                    // A single line that is far ahead of the one before it does not move the clock.
+                    // A single line that is far ahead of the previous one does not move the clock.
                     self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
                     self.last_ns = record.at_ns;
                     return true;
@@ -107,7 +107,7 @@ impl Log {
         false
     }
 
-    /// The time of its last request, or the time that it has reached, if that is later.
+    /// The time of its last request, or the latest time so far, if that is later.
     pub(crate) fn ends_ns(&self) -> u64 {
         self.come_to_ns.max(self.last_ns)
     }

@@ -1,4 +1,4 @@
-//! The plan for a log: which values of its lines are which fields of a request.
+//! The plan for a log: the values of its lines that are fields of a request.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
 use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
 
-/// Why a format yields no requests.
+/// The reason why a format yields no requests.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     #[error("no time: expected {0}")]
@@ -24,19 +24,19 @@ pub enum PlanError {
     UselessField(String),
 }
 
-/// Why a line is not a request.
+/// The reason why a line is not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParseError {
     LineError(LineError),
     NoTime,
     NoAddress,
-    /// The client sent no valid request, so a proxy would not ask about it.
+    /// The client sent no valid request, so a proxy would not query slowlane about it.
     NoRequest,
     TooLong,
     Binary,
 }
 
-/// The way from lines of a format to requests.
+/// The conversion of lines of a format to requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(super) format: Format,
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `wanted` tells whether a policy uses a field.
+    /// `wanted` returns whether a policy uses a field.
     pub(super) fn new(
         format: Format,
         mappings: &[Mapping],
@@ -80,7 +80,7 @@ impl Plan {
             })?;
             fields.add(&mapping.field, origin);
         }
-        // Items named after fields.
+        // Adds items named after fields.
         let is_found = |name: &str| wanted(name) && !is_mapped(name);
         for item in &format.items {
             let name = field(item).filter(|&name| is_found(name) && name != "source");
@@ -180,8 +180,8 @@ impl Fields {
     }
 }
 
-/// Whether this is a method (RFC 9110, section 5.6.2). It is not in `<BADREQ>`, nor in TLS handshakes on a port without
-/// TLS as nginx logs them.
+/// Whether this is a method (RFC 9110, section 5.6.2). `<BADREQ>` is not, nor are TLS handshakes that nginx logs on a
+/// port without TLS.
 fn is_token(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use slowlane_core::base::{Request, Value};
 
-/// The most fields that are read from a line.
+/// The maximum number of fields that are read from a line.
 pub(crate) const FIELDS_MAX: usize = 16;
 
 /// Longer values are cut. No legitimate value of a key is this long.
@@ -25,7 +25,7 @@ pub(crate) struct Record {
     pub(crate) source: Option<IpAddr>,
     /// The values of the other fields, concatenated.
     pub(crate) bytes: Vec<u8>,
-    /// Where each value ends, or [`NO_VALUE`].
+    /// The end of each value, or [`NO_VALUE`].
     pub(crate) ends: [u16; FIELDS_MAX],
 }
 

@@ -5,7 +5,7 @@ use time::{Date, Month};
 
 use crate::access_log::{Slots, Wanted};
 
-/// How a time is written.
+/// The notation of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// `06/Feb/2009:12:14:14.655`, without a zone and taken for UTC, or `06/Feb/2009:12:14:14 +0100`.
@@ -21,7 +21,7 @@ const SECONDS: Form = Form::Decimal(SECOND_NS);
 const MILLISECONDS: Form = Form::Decimal(1_000_000);
 const MICROSECONDS: Form = Form::Decimal(1_000);
 
-/// Items with a time, the best first: that of the request, of its connection, of its answer.
+/// Items with a time, the best first: the time of the request, of its connection, of its answer.
 const TIMES: &[(&str, Form)] = &[
     ("%tr", Form::Clf),
     ("%trg", Form::Clf),
@@ -44,18 +44,18 @@ const TIMES: &[(&str, Form)] = &[
     ("$time_local", Form::Clf),
 ];
 
-/// Items with the duration and its unit, those without the connection's idle time first.
+/// Items with the duration and its unit; those without the connection's idle time come first.
 const DURATIONS: &[(&str, u64)] =
     &[("%Ta", 1_000_000), ("%Tu", 1_000_000), ("%Tt", 1_000_000), ("$request_time", SECOND_NS)];
 
-/// Where a line has its times, and in which form.
+/// The position and the form of the times in a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     /// The item with the time.
     pub(super) noun: &'static str,
     slot: usize,
     form: Form,
-    /// The time is that of the answer.
+    /// Whether the time is that of the answer.
     is_of_end: bool,
     /// HAProxy's `%ms`, beside a time in whole seconds.
     ms: Option<usize>,
@@ -123,7 +123,7 @@ impl Times {
 /// The longest start of a time up to its minute: `06/Feb/2009:12:14`.
 const MINUTE_BYTES: usize = 17;
 
-/// The minute of the last time that was read. Mostly it is that of the next one, too.
+/// The minute of the last time that was read. The next line usually has the same one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Minute {
     text: [u8; MINUTE_BYTES],
@@ -173,7 +173,7 @@ fn minute_start_s(text: &[u8]) -> Option<i64> {
 const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// How far a zone is ahead of UTC: `+0100`, `+01:00`, `Z` or nothing.
+/// The offset of a zone from UTC: `+0100`, `+01:00`, `Z` or nothing.
 fn offset_s(zone: &[u8]) -> Option<i64> {
     let (sign, hours, minutes) = match *zone.strip_prefix(b" ").unwrap_or(zone) {
         [] | [b'Z'] => return Some(0),
@@ -188,7 +188,7 @@ fn offset_s(zone: &[u8]) -> Option<i64> {
     }
 }
 
-/// The number that two digits are.
+/// The number with these two digits.
 fn pair(ten: u8, one: u8) -> Option<u8> {
     (ten.is_ascii_digit() && one.is_ascii_digit()).then(|| (ten - b'0') * 10 + one - b'0')
 }

@@ -23,7 +23,7 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// Its word, and the reason. It may quote the agent, so it is made safe to show.
+    /// Its name and its reason. The reason may quote the agent, so it is made safe to display.
     fn described(&self) -> (&'static str, Option<String>) {
         match self {
             Outcome::Passed => ("pass", None),
@@ -93,7 +93,7 @@ impl Card {
         })
     }
 
-    /// The table, and a line that sums it up.
+    /// The table, and a summary line.
     pub fn to_text(&self) -> String {
         let row = |line: Line| {
             let Line { name, section, level, result, reason, .. } = line;
@@ -122,7 +122,7 @@ impl Card {
     }
 }
 
-/// Every case and what it expects, for `--list`.
+/// Every case and its expectation, for `--list`.
 pub fn list() -> String {
     let cases = exchanges(&Setting::default()).into_iter().flat_map(|exchange| exchange.cases);
     let row =

@@ -1,19 +1,19 @@
-//! Exchanges as data: what is sent, what is awaited, and the cases that it decides.
+//! Exchanges as data: the bytes to send, the expected answers, and the cases to judge.
 
 use crate::conformance::{Needs, Transcript, Until};
 
 /// Bytes to exchange with an agent, and the cases that they decide.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
-    /// The turns of each connection, one after the other.
+    /// The turns of each connection, in sequence.
     pub turns: Vec<Turn>,
-    /// Connections that are open together and send the same.
+    /// The number of simultaneous connections that send the same bytes.
     pub connections: usize,
     pub needs: Needs,
     pub cases: Vec<Case>,
 }
 
-/// Bytes to send, and what to wait for.
+/// Bytes to send, and the expected answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub bytes: Vec<u8>,
@@ -47,7 +47,7 @@ pub(crate) enum Level {
     Advised,
 }
 
-/// In order, or the reason why not.
+/// Judges whether the agent behaved as required, or returns the reason why not.
 pub(crate) type Judged = Result<(), String>;
 
 pub(super) type Check = fn(&Transcript) -> Judged;
@@ -56,14 +56,14 @@ type Text = &'static str;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Judge {
-    /// Asked for the transcript of each connection.
+    /// Judges the transcript of each connection.
     Of(Check),
-    /// A connection that was open before, and a new one, are still served.
+    /// A connection that was open before, and a new one, must still be served.
     ServesOn,
 }
 
 impl Exchange {
-    /// No HAProxy sends this: a case asks whether the agent serves other connections afterwards.
+    /// No HAProxy sends this: a case checks whether the agent serves other connections afterwards.
     pub(super) fn is_hostile(&self) -> bool {
         self.cases.iter().any(|case| matches!(case.judge, Judge::ServesOn))
     }
@@ -74,12 +74,12 @@ impl Exchange {
 pub(super) struct Exchanges(pub(super) Vec<Exchange>);
 
 impl Exchanges {
-    /// An exchange with any agent.
+    /// An exchange with any agent, whether or not its handshake succeeds.
     pub(super) fn plain(&mut self, turns: Vec<Turn>) {
         self.of(Needs::Nothing, 1, turns);
     }
 
-    /// An exchange with an agent that can be greeted.
+    /// An exchange with an agent whose handshake succeeds.
     pub(super) fn greeted(&mut self, turns: Vec<Turn>) {
         self.of(Needs::Greeting, 1, turns);
     }

@@ -1,4 +1,4 @@
-//! The frames that the suite sends, right and wrong ones.
+//! The frames that the suite sends, valid and invalid ones.
 
 use spop::string;
 use spop::{Data, Disconnect, Frame, HaproxyHello, Head, Kind, Status};

@@ -25,21 +25,21 @@ use spop::AgentHello;
 /// The pause before another attempt to connect: a supervisor may be restarting the agent.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Between small writes, so that the agent reads them one by one.
+/// The pause between small writes, so that the agent reads them one by one.
 const PIECE_PAUSE: Duration = Duration::from_millis(3);
 
-/// The most bytes that the connections of an exchange may receive together.
+/// The maximum number of bytes that the connections of an exchange may receive together.
 const RECEIVED_BYTES_MAX: usize = 32 << 20;
 
 /// An agent to examine.
 #[derive(Clone, Debug)]
 pub struct Agent {
     pub address: Address,
-    /// The longest wait: for an attempt to connect, for a write, and for the answer to a turn.
+    /// The longest wait: for a connection attempt, for a write, and for the answer to a turn.
     pub limit: Duration,
 }
 
-/// Plays every exchange, and reports before each one how many are done, and how many there are.
+/// Plays every exchange. Before each one, reports how many are done, and how many there are.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
 pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
@@ -58,7 +58,7 @@ pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut
         } else {
             let played = agent.play(exchange, &setting, &mut bystander).await;
             rows.extend(cases.map(|case| (*case, played.outcome(case))));
-            // A listener may be too short for many connections.
+            // The queue of a listener may be too short for many connections.
             let is_alone = exchange.connections == 1;
             is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).await.is_ok();
             if number == 0 {
@@ -70,7 +70,7 @@ pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut
     Card { rows }
 }
 
-/// The reason of the cases that are not tried.
+/// The reason given for cases that are not tried.
 const UNREACHABLE: &str = "not tried: the agent cannot be reached";
 
 /// The outcome of all cases of an exchange that is not played.
@@ -80,7 +80,7 @@ fn unplayed(exchange: &Exchange, setting: &Setting) -> Option<Outcome> {
     }
     setting.agreed?;
     let longest = match exchange.is_hostile() {
-        // The other connections send the message alone.
+        // The other connections send only the message.
         true => setting.message_bytes(),
         false => exchange.turns.iter().map(|turn| longest_notify(&turn.bytes)).max().unwrap_or_default(),
     };
@@ -96,7 +96,7 @@ fn unplayed(exchange: &Exchange, setting: &Setting) -> Option<Outcome> {
     })
 }
 
-/// What an exchange has brought.
+/// The result of an exchange.
 struct Played {
     /// The transcripts of the connections, or the reason why there are none.
     transcripts: Result<Vec<Transcript>, String>,
@@ -130,7 +130,7 @@ impl Agent {
             bystander.prepare(setting).await;
         }
         let lines = self.converse(&exchange.turns, exchange.connections).await;
-        // Asked while the hostile connections are still open.
+        // Checked while the hostile connections are still open.
         let beside = if is_watched { bystander.is_served(setting).await } else { Ok(()) };
         let transcripts = lines.map(|lines| lines.into_iter().map(|line| line.transcript).collect());
         let others = match (exchange.is_hostile(), beside) {
@@ -190,7 +190,7 @@ impl Agent {
     }
 }
 
-/// A well-behaved connection beside the hostile ones.
+/// A well-behaved connection besides the hostile ones.
 struct Bystander<'a> {
     agent: &'a Agent,
     line: Option<Line>,
@@ -198,7 +198,7 @@ struct Bystander<'a> {
 }
 
 impl Bystander<'_> {
-    /// Makes sure that it is served before the exchange, so that a later failure is that of the exchange.
+    /// Makes sure that the connection is served before the exchange, so that a later failure is due to the exchange.
     ///
     /// An agent that has crashed gets some time to come back.
     async fn prepare(&mut self, setting: &Setting) {
@@ -215,7 +215,7 @@ impl Bystander<'_> {
         line.transcript = Transcript::default();
         line.say(&Turn::new(setting.notify(self.asked, 1), Until::Frames(1)), self.agent.limit).await;
         line.wait(Until::Frames(1), Instant::now() + self.agent.limit).await;
-        acks(&line.transcript).map_err(|reason| format!("a connection beside it is disturbed: {reason}"))
+        acks(&line.transcript).map_err(|reason| format!("another connection is disturbed: {reason}"))
     }
 }
 

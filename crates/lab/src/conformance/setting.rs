@@ -1,4 +1,4 @@
-//! The message that the suite sends to an agent, and what the agent agreed to.
+//! The message that the suite sends to an agent, and the result of the handshake.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use spop::{AgentHello, Data, Notify};
 /// A message that no agent knows.
 pub(super) const UNKNOWN: &[u8] = b"slowlane-spoa-check";
 
-/// A byte counts the arguments of a message.
+/// The number of arguments of a message is one byte.
 const MESSAGE_ARGUMENTS_MAX: usize = u8::MAX as usize;
 
-/// The most arguments that a user can add: some cases add two more.
+/// The maximum number of arguments that a user can add: some cases add two more.
 pub const ARGUMENTS_MAX: usize = MESSAGE_ARGUMENTS_MAX - 2;
 
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ pub(super) enum Needs {
     Nothing,
     /// Any AGENT-HELLO.
     Greeting,
-    /// An agreed frame size that the message fits into. Otherwise the cases fail.
+    /// An agreed frame size into which the message fits. Otherwise the cases fail.
     Room,
     /// The capability `pipelining`.
     Pipelining,
@@ -145,12 +145,12 @@ impl Setting {
         })
     }
 
-    /// A message that the agent does not know, alone.
+    /// A single message that the agent does not know.
     pub(super) fn notify_unknown(&self) -> Vec<u8> {
         encoded(|out| Notify::begin(out, 1, 1).message(UNKNOWN, &[(b"x", Data::Bool(true))]).finish())
     }
 
-    /// The most arguments that one message can have, its own included.
+    /// The maximum number of arguments of one message, its own included.
     pub(super) fn notify_of_255_arguments(&self) -> Vec<u8> {
         let more = MESSAGE_ARGUMENTS_MAX.saturating_sub(self.arguments.len());
         let names: Vec<String> = (0..more).map(|number| format!("x{number}")).collect();

@@ -5,7 +5,7 @@ use std::iter;
 use crate::conformance::LENGTH_BYTES;
 use spop::{Disconnect, Frame, Kind};
 
-/// No frame of an agent is longer: a longer one is taken for garbage.
+/// The longest frame of an agent: a longer one is treated as garbage.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,14 +17,14 @@ pub(crate) struct Transcript {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All that was awaited has come.
+    /// Everything expected has arrived.
     #[default]
     Open,
     /// The agent has closed the connection.
     Closed,
-    /// Something awaited has not come in time.
+    /// Something expected has not arrived in time.
     Overdue,
-    /// More has come than is kept.
+    /// More has arrived than is kept.
     Flooded,
 }
 
@@ -60,7 +60,7 @@ impl Transcript {
         }
     }
 
-    /// The frames that were sent, up to the first wrong one.
+    /// The frames that were sent, up to the first invalid one.
     pub(super) fn asked(&self) -> impl Iterator<Item = Frame<'_>> {
         cut(&self.sent).map_while(Result::ok).map(|sent| sent.frame)
     }
@@ -79,7 +79,7 @@ impl Transcript {
         }
     }
 
-    /// The end of the conversation, for a reason.
+    /// The end of the conversation, for use in a reason.
     pub(super) fn ending(&self) -> String {
         if self.end == End::Flooded {
             return "more comes than any agent needs to say".into();
@@ -88,14 +88,14 @@ impl Transcript {
         let goodbye = frames.iter().find(|received| received.frame.head.kind == Kind::AGENT_DISCONNECT);
         match (goodbye.map(|received| Disconnect::decode(received.frame)), self.end) {
             (Some(Ok(Disconnect { status, .. })), _) => format!("AGENT-DISCONNECT, status {status}"),
-            (Some(Err(error)), _) => format!("an AGENT-DISCONNECT that is wrong: {error}"),
+            (Some(Err(error)), _) => format!("an invalid AGENT-DISCONNECT: {error}"),
             (None, End::Closed) => "the agent closes without AGENT-DISCONNECT".into(),
             (None, End::Overdue | End::Open | End::Flooded) => {
                 match frames.last().map(|last| last.frame.head.kind) {
-                    None => "nothing comes in time".into(),
-                    Some(Kind::AGENT_HELLO) => "nothing comes in time after AGENT-HELLO".into(),
-                    Some(Kind::ACK) => "nothing comes in time after an ACK".into(),
-                    Some(Kind(number)) => format!("nothing comes in time after a frame of type {number}"),
+                    None => "no answer in time".into(),
+                    Some(Kind::AGENT_HELLO) => "no answer in time after AGENT-HELLO".into(),
+                    Some(Kind::ACK) => "no answer in time after an ACK".into(),
+                    Some(Kind(number)) => format!("no answer in time after a frame of type {number}"),
                 }
             }
         }
@@ -120,7 +120,7 @@ fn cut(bytes: &[u8]) -> impl Iterator<Item = Result<Received<'_>, String>> {
         }
         Err(error) => {
             rest = b"";
-            Some(Err(format!("this is no frame: {error}")))
+            Some(Err(format!("this is not a frame: {error}")))
         }
     })
 }
@@ -142,7 +142,7 @@ mod tests {
         assert!(received(&ack[..9], End::Open).frames().unwrap().is_empty());
         assert!(received(&ack[..9], End::Closed).frames().unwrap_err().contains("the middle of a frame"));
         assert!(received(&ack[..9], End::Overdue).frames().unwrap_err().contains("does not come in time"));
-        assert!(received(b"HTTP/1.1", End::Closed).frames().unwrap_err().contains("no frame"));
+        assert!(received(b"HTTP/1.1", End::Closed).frames().unwrap_err().contains("not a frame"));
     }
 
     #[test]

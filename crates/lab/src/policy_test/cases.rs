@@ -27,7 +27,7 @@ pub struct TestCase {
 /// The SLOs that a request falls under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slos {
-    /// These, its own first, then those that `also=` names.
+    /// These SLOs: that of the lookup first, then those that `also=` names.
     Ids(Vec<SloId>),
     /// Any, and each has `rate=unlimited`.
     Unlimited,
@@ -46,7 +46,7 @@ pub(super) const REFUSED: &str = "refused";
 pub struct Step {
     /// Counted from 1.
     pub line: usize,
-    /// As it is typed, without its verdicts.
+    /// The text as typed, without its verdicts.
     pub text: String,
     pub action: Action,
 }
@@ -57,7 +57,7 @@ pub enum Action {
     Ask { count: u32, time: Duration, fields: Fields, expected: Expected },
     /// Time passes.
     After(Duration),
-    /// This many requests in flight end, those that left first. None: all that have left.
+    /// This many requests in flight end, in the order in which they passed. None: all that have passed.
     Done(Option<u32>),
 }
 
@@ -77,7 +77,7 @@ pub struct Expected(pub(super) Vec<Verdicts>);
 pub(super) struct Verdicts {
     pub(super) count: u32,
     pub(super) kind: Kind,
-    /// The least and the most: milliseconds of a delay, seconds of a refusal.
+    /// The minimum and the maximum: milliseconds of a delay, seconds of a refusal.
     pub(super) range: RangeInclusive<u64>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn amount(verdict: Verdict) -> u64 {
     }
 }
 
-/// Verdicts in the words of the file, like `1 pass, 3 delay 20ms..60ms`. A single one needs no number.
+/// Verdicts in the notation of the file, like `1 pass, 3 delay 20ms..60ms`. A single one needs no number.
 pub(super) fn written(verdicts: &[Verdicts]) -> String {
     let is_one = verdicts.iter().map(|verdicts| verdicts.count).sum::<u32>() == 1;
     let one = |Verdicts { count, kind, range }: &Verdicts| {
@@ -119,7 +119,7 @@ pub(super) fn written(verdicts: &[Verdicts]) -> String {
     verdicts.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) const TOO_MANY_FIELDS: &str = "more than 32 fields, the most that a request can carry";
+pub(super) const TOO_MANY_FIELDS: &str = "more than 32 fields, the maximum for a request";
 
 const _: () = assert!(FIELDS_MAX == 32, "as the message says");
 
@@ -150,7 +150,7 @@ impl Fields {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// These fields, with those of `other` in place of those with the same names.
+    /// These fields, replaced by those of `other` with the same names.
     pub(super) fn with(&self, other: &Fields) -> Fields {
         let mut both = self.clone();
         for (name, value) in &other.0 {
@@ -176,7 +176,7 @@ impl Fields {
         request
     }
 
-    /// All but those with an empty value, which a proxy leaves out.
+    /// All fields except those with an empty value, which a proxy leaves out.
     fn carried(&self) -> impl Iterator<Item = &(String, String)> {
         self.0.iter().filter(|(_, value)| !value.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Mistakes in a file of cases: the place, the text there, and the expected text.
+//! Errors in a file of cases: the place, the text there, and the expected text.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use slowlane_core::base::shown;
 
-/// The most mistakes of a file that are kept; more are only counted.
+/// The maximum number of errors that are kept; more are only counted.
 const ERRORS_MAX: usize = 100;
 
-/// Characters of a bad word that are repeated in an error.
+/// The number of characters of a bad word that an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;
 
 /// One error or warning and its place, counted in lines and characters from 1. Without a line, it concerns the whole
@@ -21,7 +21,7 @@ pub struct CaseError {
     pub text: String,
 }
 
-/// The mistakes of a file. As an error, there is at least one.
+/// The errors of a file. As an error, there is at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseErrors {
     /// The first of them.
@@ -30,7 +30,7 @@ pub struct CaseErrors {
 }
 
 impl CaseErrors {
-    /// One mistake, of the whole file.
+    /// One error about the whole file.
     pub fn of_file(text: String) -> CaseErrors {
         CaseErrors { listed: vec![CaseError { line: None, column: None, text }], count: 1 }
     }
@@ -54,7 +54,7 @@ impl fmt::Display for CaseError {
     }
 }
 
-/// A word of the file, cut short and safe to show, before a message.
+/// Puts a word of the file, cut short and safe to display, before a message.
 pub(super) fn quoted(word: &str) -> String {
     let dots = if word.chars().nth(QUOTED_CHARS_MAX).is_some() { "…" } else { "" };
     let begin: String = word.chars().take(QUOTED_CHARS_MAX).collect();

@@ -10,9 +10,9 @@
 //!
 //!  text ─tokens─▶ statement ─▶ Suite ─run─Request─▶ Throttle::decide ─Decision─▶ Tally ─▶ Outcome
 //! ```
-//! The throttle is the one that serves, with empty counts for each case. The time is that of the steps, and the random
-//! numbers always show the middle, so a file has the same outcome each time. A request that is let through leaves after
-//! its delay, and is in flight until a step says `done`.
+//! The throttle is the production code, with empty counts for each case. The steps determine the time, and the random
+//! numbers are always the middle of their range, so a file has the same outcome each time. An admitted request
+//! proceeds after its delay, and is in flight until a step says `done`.
 
 mod cases;
 mod errors;

@@ -14,7 +14,7 @@ pub const FILE_BYTES_MAX: usize = 4 << 20;
 /// The longest line in bytes, without its end.
 const LINE_BYTES_MAX: usize = 16_384;
 
-/// The most cases of a file. Each has a table of its own.
+/// The maximum number of cases in a file. Each has its own table.
 const CASES_MAX: usize = 10_000;
 
 impl Suite {
@@ -30,7 +30,7 @@ impl Suite {
     /// ```
     ///
     /// # Errors
-    /// Every mistake of the file.
+    /// All errors of the file.
     pub fn parse(text: &[u8]) -> Result<Suite, CaseErrors> {
         if text.len() > FILE_BYTES_MAX {
             return Err(CaseErrors::of_file(format!("more than {FILE_BYTES_MAX} bytes: split the file")));
@@ -62,9 +62,9 @@ struct Reader {
     number: usize,
     /// The requests of the file so far.
     requests: u32,
-    /// The requests and the time of the last case. None: no case is open, or it has a mistake.
+    /// The requests and the time of the last case. None: no case is open, or it has an error.
     open: Option<(u32, Duration)>,
-    /// A limit is reached: nothing more is read.
+    /// A limit is reached: the rest of the file is not read.
     is_full: bool,
 }
 
@@ -119,7 +119,7 @@ impl Reader {
         self.step(column, Step { line: self.number, text: request, action }, number)
     }
 
-    /// Adds a step. `number` is the one that it gives to its request.
+    /// Adds a step. `number` is the number that it gives to its request.
     fn step(&mut self, column: usize, step: Step, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),
@@ -153,13 +153,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes a mistake. The rest of the case is read, but its requests are no longer counted.
+    /// Notes an error. The rest of the case is read, but its requests are no longer counted.
     fn spoil(&mut self, column: usize, error: String) {
         self.errors.add(self.number, column, error);
         self.open = None;
     }
 
-    /// The last mistake that is read.
+    /// The last error that is read.
     fn stop(&mut self, column: usize, error: String) -> Result<(), CaseError> {
         self.is_full = true;
         Err((column, error))
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_mistake_in_the_verdicts_is_told_with_its_place() {
         for (verdicts, fault) in [
-            ("3 pass, deny, ^delay", "\"delay\": expected a count: one verdict only may go without"),
+            ("3 pass, deny, ^delay", "\"delay\": expected a count: only one verdict may omit it"),
             ("^9 pass", "9 for 10: expected one verdict for each request"),
             ("^9 pass, 2 deny", "11 for 10: expected one verdict for each request"),
             (
@@ -323,7 +323,7 @@ mod tests {
         let fields = |from: usize, to: usize| (from..to).map(|n| format!("f{n}=1 ")).collect::<String>();
         let case = fields(0, 32) + "-> 0; ";
         assert!(Suite::parse((case.clone() + "1 at once f0=2 -> pass").as_bytes()).is_ok());
-        let most = "more than 32 fields, the most that a request can carry";
+        let most = "more than 32 fields, the maximum for a request";
         assert_eq!(at(&(case + "^1 at once g=1 -> pass")), most);
         assert_eq!(at(&(fields(0, 32) + "^f32=1 -> 0")), most);
         assert_eq!(at(&(fields(0, 20) + "-> 0; ^1st " + &fields(20, 40) + "-> pass")), most);

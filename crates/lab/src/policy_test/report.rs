@@ -8,7 +8,7 @@ use crate::policy_test::errors::{CaseError, CaseErrors};
 use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
 use slowlane_core::base::shown;
 
-/// A file and its outcome, or the mistakes that kept it from running.
+/// A file and its outcome, or the errors that kept it from running.
 #[derive(Clone, Debug)]
 pub struct FileOutcome {
     /// Its path, as it was typed.
@@ -23,12 +23,12 @@ impl CaseOutcome {
 }
 
 impl FileOutcome {
-    /// Whether every case ran and holds.
+    /// Whether every case ran and passed.
     pub fn holds(&self) -> bool {
         self.cases().iter().all(CaseOutcome::holds) && self.result.is_ok()
     }
 
-    /// The mistakes, one per line, each with the name of the file.
+    /// The errors, one per line, each with the name of the file.
     pub fn errors(&self) -> Vec<String> {
         let Err(CaseErrors { listed, count }) = &self.result else { return Vec::new() };
         let mut lines: Vec<String> = listed.iter().map(|error| self.named(error)).collect();
@@ -69,7 +69,7 @@ pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     text + "\n"
 }
 
-/// One case: `ok` or the lines that do not hold, with both verdicts, one below the other.
+/// One case: `ok`, or the failed lines with both verdicts, one below the other.
 fn write_case(text: &mut String, file: &str, case: &CaseOutcome) {
     let word = if case.holds() { "ok    " } else { "FAILED" };
     let _ = writeln!(text, "{word} {}:{}: {}", shown(file), case.line, shown(&case.title));
@@ -83,7 +83,7 @@ fn cases(files: &[FileOutcome]) -> impl Iterator<Item = (&str, &CaseOutcome)> {
     files.iter().flat_map(|file| file.cases().iter().map(|case| (file.file.as_str(), case)))
 }
 
-/// The number of cases, and of those that do not hold.
+/// The number of cases, and of failed cases.
 fn counts(files: &[FileOutcome]) -> (usize, usize) {
     (cases(files).count(), cases(files).filter(|(_, case)| !case.holds()).count())
 }
@@ -105,7 +105,7 @@ struct Report<'f> {
     warnings: Vec<InFile<'f, CaseError>>,
 }
 
-/// A case or a mistake, with its file.
+/// A case or an error, with its file.
 #[derive(Debug, Serialize)]
 struct InFile<'f, T> {
     file: &'f str,

@@ -1,4 +1,4 @@
-//! The run of a file of cases: each in virtual time, through a throttle of its own.
+//! The run of a file of cases: each in virtual time, through its own throttle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct CaseOutcome {
     pub failures: Vec<Failure>,
 }
 
-/// A line of a case that does not hold.
+/// A line of a case that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Failure {
     pub line: usize,
@@ -57,7 +57,7 @@ pub struct Failure {
     pub got: String,
 }
 
-/// Runs all cases, each with empty counts. Gives the policy back for the next file.
+/// Runs all cases, each with empty counts. Returns the policy for the next file.
 ///
 /// ```
 /// # use std::{io, path::Path, time::Duration};
@@ -118,7 +118,7 @@ fn unused(suite: &Suite, policy: &Policy) -> Vec<CaseError> {
     unused
 }
 
-/// The failure of a case whose request falls under other SLOs.
+/// The failure of a case whose request has other SLOs.
 fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     let explanation = policy.explain(&case.fields.request());
     let of = &explanation.of;
@@ -132,7 +132,7 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
         return None;
     }
     let got = match is_refused {
-        true => format!("{REFUSED}: the website is no host, or a value is too long to be searched"),
+        true => format!("{REFUSED}: the website is not a host, or a value is too long to be searched"),
         false => of.iter().map(named).collect::<Vec<_>>().join(", "),
     };
     let [step, expected] = case.text.clone();
@@ -160,8 +160,8 @@ struct Run<'c> {
 
 impl<'c> Run<'c> {
     fn new(case: &'c TestCase, policy: Policy, settings: &Settings) -> Run<'c> {
-        // All requests of a step are alike and write the same rows. Twice as many have room, as shards fill unevenly,
-        // so nothing is ever evicted.
+        // All requests of a step are alike and write the same rows. There is room for twice as many, since shards
+        // fill unevenly, so nothing is ever evicted.
         let entries_max = 2 * EACH_MAX * case.steps.len();
         let sizing = Sizing { entries_max: entries_max as u32, expire: settings.expire };
         let throttle = Throttle::new(policy, sizing, settings.annex_bytes_max);
@@ -185,7 +185,7 @@ impl<'c> Run<'c> {
         Some(Failure { line: step.line, step: step.text.clone(), expected, got })
     }
 
-    /// Asks, and gives the expected verdicts and the actual ones, if they differ.
+    /// Sends the requests, and returns the expected and the actual verdicts if they differ.
     fn ask(
         &mut self,
         count: u32,
@@ -211,7 +211,7 @@ impl<'c> Run<'c> {
         (!tally.fits(expected)).then(|| (written(&expected.0), written(&tally.verdicts())))
     }
 
-    /// Ends requests, and gives the expected number and the actual one, if they differ.
+    /// Ends requests, and returns the expected and the actual number if they differ.
     fn finish(&mut self, count: Option<u32>) -> Option<(String, String)> {
         let policy = self.throttle.policy();
         let mut ended = 0;
@@ -232,7 +232,7 @@ impl<'c> Run<'c> {
 #[derive(Default)]
 struct Tally(BTreeMap<(usize, u64), (u32, usize)>);
 
-/// The most different amounts of one kind that are listed one by one.
+/// The maximum number of different amounts of one kind that are listed individually.
 const AMOUNTS_MAX: usize = 4;
 
 impl Tally {
@@ -241,7 +241,7 @@ impl Tally {
         self.0.entry((verdict.kind().index(), amount(verdict))).or_insert((0, first)).0 += 1;
     }
 
-    /// Whether exactly the expected verdicts came.
+    /// Whether the actual verdicts are exactly the expected ones.
     fn fits(&self, Expected(expected): &Expected) -> bool {
         expected.iter().all(|Verdicts { count, kind, range }| {
             let fitting = self.0.range((kind.index(), *range.start())..=(kind.index(), *range.end()));
@@ -253,7 +253,7 @@ impl Tally {
         Kind::ALL.into_iter().flat_map(|kind| self.of_kind(kind)).collect()
     }
 
-    /// In the order of their first arrivals. Many different amounts are one range.
+    /// In the order of their first occurrence. Many different amounts are shown as one range.
     fn of_kind(&self, kind: Kind) -> Vec<Verdicts> {
         let seen = self.0.range((kind.index(), 0)..=(kind.index(), u64::MAX));
         let mut seen: Vec<_> = seen.map(|((_, amount), (count, first))| (*first, *amount, *count)).collect();

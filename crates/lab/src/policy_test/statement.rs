@@ -16,15 +16,15 @@ use crate::policy_test::errors::quoted;
 use crate::policy_test::words::Token;
 use slowlane_core::base::{Kind, SloId, units};
 
-/// The column of a mistake, and its text.
+/// The column of an error, and its text.
 pub(super) type CaseError = (usize, String);
 
-/// The most requests of a file. They take about a second.
+/// The maximum number of requests in a file. They take about a second.
 pub(super) const REQUESTS_MAX: u32 = 1_000_000;
 
 pub(super) const ARROW: &str = "->";
 
-/// The tokens of a statement that are not read yet.
+/// The unread tokens of a statement.
 pub(super) struct Words<'t> {
     tokens: &'t [Token<'t>],
     /// The column behind the last token.
@@ -104,7 +104,7 @@ impl<'t> Words<'t> {
         Ok(fields)
     }
 
-    /// The verdicts of this many requests. One of them may leave out its count, and gets the rest.
+    /// The verdicts of this many requests. One of them may omit its count, and stands for the rest.
     fn verdicts(&mut self, asked: u32) -> Result<Expected, CaseError> {
         let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
         loop {
@@ -117,7 +117,7 @@ impl<'t> Words<'t> {
                 return Err((column, format!("{name}{error}")));
             }
             if count == 0 && rest.replace((all.len(), column)).is_some() {
-                return Err((column, format!("{name}expected a count: one verdict only may go without")));
+                return Err((column, format!("{name}expected a count: only one verdict may omit it")));
             }
             all.push(verdicts);
             if !self.accepts_comma() {
@@ -182,14 +182,14 @@ impl<'t> Words<'t> {
         }
     }
 
-    /// Reads a word, or reports what is expected in its place.
+    /// Reads a word, or reports what is expected instead.
     fn read<T>(&mut self, wanted: &str, read: impl FnOnce(&'t str) -> Option<T>) -> Result<T, CaseError> {
         let value = self.word().and_then(read).ok_or_else(|| self.expected(wanted))?;
         self.next();
         Ok(value)
     }
 
-    /// Reads this word, if it is the next.
+    /// Reads this word, if it is the next one.
     fn accepts(&mut self, word: &str) -> bool {
         self.keyword(word, "").is_ok()
     }
@@ -220,7 +220,7 @@ impl<'t> Words<'t> {
         self.tokens = self.tokens.get(1..).unwrap_or_default();
     }
 
-    /// The next token is not the expected one.
+    /// The error that the next token is not the expected one.
     pub(super) fn expected(&self, wanted: &str) -> CaseError {
         match self.tokens.first() {
             Some(token) => expected(token.column, &token.text, wanted),
@@ -245,7 +245,7 @@ fn digits(word: &str) -> Option<u32> {
     word.bytes().all(|byte| byte.is_ascii_digit()).then(|| word.parse().ok())?
 }
 
-/// A word that was read is not the expected one.
+/// The error that a word already read is not the expected one.
 fn expected(column: usize, word: &str, wanted: &str) -> CaseError {
     (column, format!("{}expected {wanted}", quoted(word)))
 }

@@ -1,10 +1,10 @@
-//! The words of a line: blanks separate them, and quotes keep them together.
+//! The words of a line: spaces separate them, and quotes keep them together.
 
 /// A word or a mark. Columns are counted in characters from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token<'l> {
     pub(super) column: usize,
-    /// As it is typed, with its quotes.
+    /// The text as typed, with its quotes.
     pub(super) typed: &'l str,
     pub(super) text: String,
 }
@@ -15,7 +15,7 @@ impl Token<'_> {
         self.column + self.typed.chars().count()
     }
 
-    /// Whether it separates words or steps. In quotes it would be a word.
+    /// Whether the token separates words or steps. In quotes, it would be a word.
     pub(super) fn is_mark(&self) -> bool {
         matches!(self.typed, "," | ";")
     }
@@ -23,7 +23,7 @@ impl Token<'_> {
 
 const OPEN_QUOTE: &str = "an unterminated quote";
 
-/// The tokens of a line up to its comment, or the column of a mistake.
+/// The tokens of a line up to its comment, or the column of an error.
 ///
 /// A comment begins with a `#` before a word. Between double quotes, `\"` is a quote and `\\` a backslash.
 pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
@@ -61,7 +61,7 @@ fn word(line: &str) -> Option<(usize, String)> {
     (!is_quoted).then_some((line.len(), text))
 }
 
-/// Tokens as they are typed, with single blanks.
+/// Tokens as typed, with single spaces.
 pub(super) fn written(tokens: &[Token<'_>]) -> String {
     let mut text = String::new();
     for token in tokens {

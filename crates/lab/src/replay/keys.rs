@@ -7,7 +7,7 @@ use crate::replay::Counts;
 use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, in_one_form, shown};
 use slowlane_core::policy::{Batch, Policy};
 
-/// The most keys at a time. Beyond it the less important half is forgotten.
+/// The maximum number of keys at a time. Beyond it, the less important half is dropped.
 pub(crate) const KEYS_MAX: usize = 1 << 17;
 
 /// Verdicts on the requests of one key.
@@ -30,7 +30,7 @@ impl KeyRow {
         self.counts.delayed + self.counts.denied > 0
     }
 
-    /// How important the key is, where only some can be shown.
+    /// The importance of the key, if only some can be shown.
     fn weight(&self) -> (u64, u64, u64) {
         (self.changed, self.counts.delayed + self.counts.denied, self.counts.requests)
     }
@@ -41,13 +41,13 @@ impl KeyRow {
 pub(super) struct Keys {
     /// Its hasher has a secret: the clients in the log chose the values of the keys.
     rows: HashMap<(SloId, Key), KeyRow>,
-    /// Rows that were forgotten, and the most requests that one of them had.
+    /// The number of dropped rows, and the largest number of requests of one of them.
     pub(super) forgotten: u64,
     pub(super) forgotten_requests_max: u64,
 }
 
 impl Keys {
-    /// Counts a verdict under a key, and the other policy's verdict beside it. `name` is called once per key.
+    /// Counts a verdict for a key, together with the other policy's verdict. `name` is called once per key.
     pub(super) fn count(
         &mut self,
         slo: SloId,
@@ -89,7 +89,8 @@ impl Keys {
         self.rows.values().any(|row| row.changed > 0)
     }
 
-    /// The first `count` rows: by requests with another verdict, then delayed or denied, then in all, then by key.
+    /// The first `count` rows: sorted by requests with a different verdict, then delayed or denied, then all, then by
+    /// key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
         let mut rows: Vec<&KeyRow> = self.rows.values().filter(|row| is_shown(row)).collect();
         rows.sort_unstable_by_key(|row| (Reverse(row.weight()), row.slo, row.key));
@@ -97,8 +98,8 @@ impl Keys {
     }
 }
 
-/// Removes the lighter half of the rows, and calls `forget` with each. Rows that weigh as much as the median go too: in
-/// a flood most rows are alike.
+/// Removes the less important half of the rows, and calls `forget` with each. Rows at the median go too: in a flood,
+/// most rows are alike.
 pub(crate) fn forget_half<K, V, W: Copy + Ord>(
     rows: &mut HashMap<K, V>,
     weight: impl Fn(&V) -> W,
@@ -155,7 +156,7 @@ pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
 /// Longer values are cut.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// A value as it is shown. Spaces are escaped, so that one value never looks like two.
+/// A value as it is displayed. Spaces are escaped, so that one value never looks like two.
 fn word(value: &[u8]) -> String {
     let (begin, dots) = match value.split_at_checked(SHOWN_BYTES_MAX) {
         Some((begin, [_, ..])) => (begin, "..."),

@@ -1,14 +1,14 @@
-//! Puts requests back into the order of their arrival: proxies log them when they are answered.
+//! Restores the order of arrival of requests: proxies log them when they are answered.
 
 use std::mem;
 
 use crate::access_log::Record;
 use crate::events::EventQueue;
 
-/// The most requests that are held back.
+/// The maximum number of requests that are held back.
 pub(super) const RECORDS_MAX: usize = 1 << 18;
 
-/// The most memory for the fields of held requests.
+/// The maximum memory for the fields of held requests.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Holds requests back until no earlier one is expected.
@@ -22,12 +22,12 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// `patience_ns`: a line may follow lines of requests that came this much later.
+    /// `patience_ns`: a line may follow lines of requests that arrived this much later.
     pub(super) fn new(patience_ns: u64) -> Order {
         Order { patience_ns, waiting: EventQueue::default(), free: Vec::new(), bytes: 0, was_full: false }
     }
 
-    /// Takes a record, and leaves a free one in its place.
+    /// Takes a record, and leaves an empty one in its place.
     pub(super) fn keep(&mut self, record: &mut Record) {
         record.tighten();
         self.bytes += record.bytes.capacity();
@@ -45,7 +45,7 @@ impl Order {
         is_full && self.next(record)
     }
 
-    /// Whether a request left early because there was no room.
+    /// Whether a request was released early because there was no room.
     pub(super) fn was_full(&self) -> bool {
         self.was_full
     }

@@ -1,4 +1,4 @@
-//! The outcome of a replay: verdicts of each policy, by SLO and key, with notes on how far to trust them.
+//! The outcome of a replay: verdicts of each policy, by SLO and key, with notes on their reliability.
 
 use crate::access_log::LogOutcome;
 use crate::replay::{KeyRow, Series, Tally};
@@ -13,9 +13,9 @@ pub struct Outcome {
     pub ended_ns: u64,
     /// The policy, and the one that it is compared with.
     pub sides: Vec<Side>,
-    /// By verdict of the first policy (pass, delay, deny): how often the second gave each.
+    /// By verdict of the first policy (pass, delay, deny): how often the second gave each verdict.
     pub changes: Option<[[u64; 3]; 3]>,
-    /// The reasons for caution with the figures.
+    /// Notes on the reliability of the figures.
     pub notes: Vec<String>,
 }
 
@@ -25,10 +25,10 @@ pub struct Side {
     pub name: String,
     /// The verdicts that the proxies would have got.
     pub total: Tally,
-    /// The verdicts of each SLO that was asked, those with `dry_run=yes` included.
+    /// The verdicts of each SLO that was used, including those with `dry_run=yes`.
     pub slos: Vec<(Slo, Tally)>,
-    /// How many keys had requests delayed or denied, and the first of them. With two policies: the keys on which
-    /// they differ.
+    /// The number of keys with requests delayed or denied, and the first of them. With two policies: the keys on
+    /// which they differ.
     pub throttled_keys: usize,
     pub keys: Vec<KeyRow>,
     pub series: Series,

@@ -1,4 +1,4 @@
-//! The outcome as a picture: requests offered, let through and denied, and their delays.
+//! The outcome as a chart: requests offered, admitted and denied, and their delays.
 //!
 //! ```text
 //! ┌────────────────┐

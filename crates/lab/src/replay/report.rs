@@ -8,7 +8,7 @@ const NONE: &str = "-";
 const FIGURES: [&str; 9] =
     ["requests", "delayed", "%", "denied", "%", "mean ms", "p50 ms", "p99 ms", "max ms"];
 
-/// The verdicts in all, by SLO and of the first keys; with two policies, their differences.
+/// The verdicts in total, by SLO and of the first keys; with two policies, their differences.
 pub fn report(outcome: &Outcome) -> String {
     let ([begun, ended], requests) = (outcome.span(), outcome.requests());
     let seconds = ((outcome.ended_ns - outcome.begun_ns) as f64 / 1e9).max(1.0);
@@ -108,7 +108,7 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
 }
 
 fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
-    // Of a key, there are no percentiles.
+    // Keys have no percentiles.
     let tally = Tally { counts: row.counts, ..Tally::default() };
     let [requests, delayed, denied, mean, _, _, max] = tally.texts(NONE);
     let mut cells = vec![row.slo.to_string(), row.key.to_string(), requests, delayed, denied, mean, max];

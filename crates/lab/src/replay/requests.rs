@@ -35,7 +35,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Recognises the formats. `wanted` tells whether a field is used.
+    /// Recognises the formats. `wanted` returns whether a field is used.
     pub(crate) fn open(
         inputs: Vec<Input>,
         settings: &Settings,
@@ -52,14 +52,15 @@ impl Requests {
 
     /// Calls `each` with every request, the virtual time and the duration.
     ///
-    /// It always reads on in the log that is furthest behind: logs of several proxies or of several days become one.
+    /// It always continues in the log that is furthest behind, so the logs of several proxies or days become one.
     pub(crate) fn each(
         &mut self,
         progress: &mut impl FnMut(u64),
         mut each: impl FnMut(&Request<'_>, u64, Option<u64>),
     ) {
         let mut record = Record::default();
-        // Only the first requests of a log show where it begins. Until all have begun, none is decided.
+        // Only the first requests of a log show its start. Until the start of every log is known, no request is
+        // decided.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
@@ -97,7 +98,7 @@ impl Requests {
     fn finish(&mut self, record: &mut Record, each: &mut Each<'_>) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
-            // All later lines are much earlier, so this time is the wrong one.
+            // All later lines are much earlier, so this time is wrong.
             if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
@@ -129,7 +130,7 @@ impl Requests {
         self.logs.iter().map(Log::outcome).collect()
     }
 
-    /// The reasons for caution with the times.
+    /// Notes on the reliability of the times.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.plans().any(|plan| plan.times.has_zone()) && self.plans().any(|plan| !plan.times.has_zone()) {
@@ -138,13 +139,13 @@ impl Requests {
         let late = self.late;
         if late > 0 && self.order.was_full() {
             notes.push(format!(
-                "{late} requests follow after more later ones than can be held back ({RECORDS_MAX}) and were decided at \
-                 the later time: give each proxy's log as a file of its own"
+                "{late} requests follow more than {RECORDS_MAX} later ones and were decided at the later time: give each \
+                 proxy's log as a separate file"
             ));
         } else if late > 0 {
             notes.push(format!(
                 "{late} requests follow more than {} after later ones and were decided at the later time: raise \
-                 --reorder, or give each proxy's log as a file of its own",
+                 --reorder, or give each proxy's log as a separate file",
                 units::written(Duration::from_nanos(self.reorder_ns))
             ));
         }

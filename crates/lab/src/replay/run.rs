@@ -14,7 +14,7 @@ use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, V
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
-/// The most requests in flight. The ends of more are unknown.
+/// The maximum number of requests in flight. The ends of more are unknown.
 const ENDS_MAX: usize = 1 << 20;
 
 /// How to read and run the logs.
@@ -22,11 +22,11 @@ const ENDS_MAX: usize = 1 << 20;
 pub struct Settings {
     pub format: Choice,
     pub mappings: Vec<Mapping>,
-    /// A line may follow lines of requests that came this much later.
+    /// A line may follow lines of requests that arrived this much later.
     pub reorder: Duration,
     /// The seed of the random numbers: the n-th request in time order gets the n-th draw.
     pub seed: u64,
-    /// How many keys the outcome lists.
+    /// The number of keys that the outcome lists.
     pub top: usize,
 }
 
@@ -36,11 +36,11 @@ pub struct Subject {
     pub throttle: Throttle,
 }
 
-/// Reads the logs and has each throttle (one or two) decide each request. `progress` gets the number of lines read so
-/// far.
+/// Reads the logs and lets each throttle (one or two) decide each request. `progress` gets the number of lines read
+/// so far.
 ///
 /// # Errors
-/// A format that lacks what requests need. No line of a log is ever an error.
+/// A format without the items that requests need. A line of a log is never an error.
 pub fn replay(
     inputs: Vec<Input>,
     subjects: &[Subject],
@@ -74,7 +74,7 @@ pub fn replay(
 struct Run<'t> {
     sides: Vec<Running<'t>>,
     rng: Rng,
-    /// By verdict of the first policy: how often the second gave each.
+    /// By verdict of the first policy: how often the second gave each verdict.
     changes: [[u64; 3]; 3],
 }
 
@@ -111,7 +111,7 @@ impl Run<'_> {
         }
     }
 
-    /// The reasons for caution with the figures.
+    /// Notes on the reliability of the figures.
     fn notes(&self, requests: &Requests, used: &BTreeSet<&str>) -> Vec<String> {
         let plans: Vec<&Plan> = requests.plans().collect();
         let mut notes = Vec::new();
@@ -158,7 +158,7 @@ impl Run<'_> {
             let (evictions, fallbacks) = (throttle.usage().evictions, throttle.aux_usage().fallbacks);
             if evictions > 0 {
                 notes.push(format!(
-                    "{of}: the table was full and evicted {evictions} entries, as it would live: raise [table] size"
+                    "{of}: the table was full and evicted {evictions} entries, as it would in production: raise [table] size"
                 ));
             }
             if fallbacks > 0 {
@@ -179,7 +179,7 @@ impl Run<'_> {
     }
 }
 
-/// The items that most likely have a field, in a log of HAProxy and in one of nginx.
+/// The items that probably contain a field, in a log of HAProxy and in one of nginx.
 fn likely_items(field: &str) -> [String; 2] {
     let is_header = ["user_agent", "referer", "origin"].contains(&field) || field.starts_with("x_");
     match field {

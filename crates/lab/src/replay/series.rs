@@ -1,19 +1,19 @@
 //! Counts over time, in a bounded number of bins for a log of any length.
 
-/// The most bins. Beyond it bins are joined in pairs.
+/// The maximum number of bins. Beyond it, bins are joined in pairs.
 const BINS_MAX: usize = 2_048;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The events of one part of the time.
+/// The events of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// Requests that arrived.
     pub offered: u64,
-    /// Requests that were let through, at the time when their delay ended.
+    /// Requests that were admitted, at the time when their delay ended.
     pub let_through: u64,
     pub denied: u64,
-    /// The sum of the delays of requests that arrived in this part.
+    /// The sum of the delays of requests that arrived in this interval.
     pub delay_ms: u64,
 }
 
@@ -57,7 +57,7 @@ impl Series {
         &mut self.bins[place]
     }
 
-    /// Joins this many bins into each one.
+    /// Joins every group of this many bins.
     fn join(&mut self, count: usize) {
         let joined = |bins: &[Bin]| {
             let mut joined = Bin::default();

@@ -4,7 +4,7 @@ use serde::Serialize;
 use slowlane_core::base::Verdict;
 use slowlane_core::base::histogram::{bin, bounds};
 
-/// Bins per power of two. A percentile is off by a 64th at most, and exact up to 128 ms.
+/// Bins per power of two. A percentile is off by at most a 64th, and exact up to 128 ms.
 const BINS_PER_DOUBLING: u64 = 64;
 
 /// Counts of verdicts.
@@ -33,7 +33,7 @@ impl Counts {
         }
     }
 
-    /// Over delayed requests only.
+    /// The mean over delayed requests.
     pub fn mean_ms(&self) -> Option<f64> {
         (self.delayed > 0).then(|| self.delay_ms as f64 / self.delayed as f64)
     }
@@ -62,7 +62,7 @@ impl Tally {
         }
     }
 
-    /// Over delayed requests only.
+    /// The percentile over delayed requests.
     pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
         let rank = (self.counts.delayed * percent).div_ceil(100);
         let mut below = 0;

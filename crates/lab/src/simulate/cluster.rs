@@ -24,7 +24,7 @@ pub struct Cluster {
     /// Each request goes to any node. Otherwise a connection stays on its node, and only an attacker's requests go to
     /// any.
     pub is_spread: bool,
-    /// The part of the load on the first node; the others get equal parts of the rest. None: all get the same.
+    /// The part of the load on the first node; the others share the rest equally. None: all get the same.
     pub skew: Option<Share>,
     /// Messages that would reach the store in this time are lost.
     pub dead: Option<Span>,

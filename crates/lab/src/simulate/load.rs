@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use slowlane_core::base::Rate;
 
-/// The most clients and greedy connections together.
+/// The maximum number of clients and greedy connections together.
 pub(super) const CLIENTS_MAX: u32 = 10_000;
 
-/// The most phases of a run.
+/// The maximum number of phases of a run.
 pub(super) const PHASES_MAX: usize = 24;
 
-/// Without a pause, a refused client would ask again at the same moment, for ever.
+/// Without a pause, a refused client would retry at the same moment, forever.
 pub(super) const THINK_MIN: Duration = Duration::from_micros(100);
 
 /// The load. Clients and greedy connections wait for each answer; an attacker does not.
@@ -29,9 +29,9 @@ pub struct Load {
     /// The time from the end of the delay to the answer. None: zero, or `SERVICE_IN_FLIGHT` under a law that counts
     /// requests in flight.
     pub service: Option<Duration>,
-    /// A client with a longer delay leaves, and its slot is lost.
+    /// A client with a longer delay disconnects, and its slot is lost.
     pub patience: Option<Duration>,
-    /// After a 429, clients ask again after the usual pause, not after the time in Retry-After.
+    /// After a 429, clients retry after the usual pause instead of the time in Retry-After.
     pub ignores_retry_after: bool,
 }
 

@@ -5,10 +5,11 @@
 //!                    ▲             or View::judge   └────────▶ Record ─▶ Outcome ─▶ report, plot
 //!                    └─────────────── Nodes ─▶ message ─▶ store ─▶ answer
 //! ```
-//! It asks the same [`Throttle`](slowlane_core::throttle::Throttle) that serves, under a policy of one line. Several
-//! nodes ask their [views](slowlane_core::cluster::View) of one shared SLO. There is no clock and no sleep: the moment
-//! is that of the next event, and all chance comes from the seed. A scenario of one node has the same outcome, to the
-//! bit, on any machine. Views use exponentials, and their last bit is up to the machine's mathematical library.
+//! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line.
+//! Several nodes use their [views](slowlane_core::cluster::View) of one shared SLO. There is no clock and no sleep:
+//! the moment is that of the next event, and all chance comes from the seed. A scenario of one node has the same
+//! outcome, to the bit, on any machine. Views use exponentials, and their last bit depends on the machine's math
+//! library.
 
 mod cluster;
 mod load;

@@ -12,7 +12,7 @@ pub(super) struct Nodes {
     pub(super) cluster: Cluster,
     plan: Plan,
     views: Vec<View>,
-    /// The last message of each node, and its answer. There is one under way at most.
+    /// The last message of each node, and its answer. At most one is in flight.
     letters: Vec<(Message, Reply)>,
     /// None: the store knows nothing of the SLO.
     record: Option<Record>,
@@ -42,7 +42,7 @@ impl Nodes {
         }
     }
 
-    /// Asks a node about a request.
+    /// Lets a node decide a request.
     pub(super) fn judge(&mut self, node: u32, now_ns: u64) -> Verdict {
         match self.views[node as usize].judge(&self.plan, 1.0, at(now_ns)) {
             Ok(delay) => Verdict::after(delay),
@@ -66,7 +66,7 @@ impl Nodes {
         Some(there_ns)
     }
 
-    /// The store takes up a message. Returns the arrival of its answer.
+    /// The store applies a message. Returns the arrival of its answer.
     pub(super) fn reach_store(&mut self, node: u32, now_ns: u64) -> u64 {
         let now_s = Duration::from_nanos(now_ns).as_secs_f64();
         let record = self.record.get_or_insert_with(|| Record::new(now_s - AGE_S));
@@ -75,7 +75,7 @@ impl Nodes {
         now_ns + self.half_trip_ns()
     }
 
-    /// A node takes up the answer to its message.
+    /// A node applies the answer to its message.
     pub(super) fn take_reply(&mut self, node: u32, now_ns: u64) {
         let (message, reply) = self.letters[node as usize];
         let round_trip = self.cluster.round_trip;

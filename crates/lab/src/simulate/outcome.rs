@@ -24,8 +24,8 @@ pub struct Phase {
     pub groups: Vec<(Who, Figures)>,
     /// Seconds until every 1-s count is within 10 % of the rate, or within one request. None: never.
     pub settled_s: Option<f64>,
-    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. If an attacker
-    /// is alone with several nodes, it is over the parts that they let through.
+    /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. With only an
+    /// attacker and several nodes, it is over the requests that each node admits.
     pub jain: Option<f64>,
     /// The relative difference between the objective and the fullest second. None: no whole second was measured, or
     /// the objective is 0.
@@ -40,7 +40,7 @@ pub struct Figures {
     pub rate_per_s: f64,
     pub let_through: u64,
     pub denied: u64,
-    /// Requests whose clients left before their turn. They do not count as let through.
+    /// Requests whose clients disconnected before their turn. They do not count as admitted.
     pub left: u64,
     pub p50_ms: Option<u64>,
     pub p99_ms: Option<u64>,
@@ -49,10 +49,10 @@ pub struct Figures {
 /// The allowed error of a 1-s count.
 const TOLERANCE: f64 = 0.1;
 
-/// The windows that settle begin each fifth of a second.
+/// The interval between the starts of the windows that must settle.
 const STEP_BINS: usize = 2;
 
-/// The part that a node lets through is noise if it was asked about less.
+/// The admitted part of a node with fewer requests than this is noise.
 const ASKED_MIN: u64 = 20;
 
 impl Outcome {
@@ -137,13 +137,13 @@ fn jain(shares: &[f64]) -> Option<f64> {
     (shares.len() > 1 && sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// The parts that the nodes let through.
+/// The parts that the nodes admit.
 fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
     let busy = nodes.iter().filter(|node| node.all > ASKED_MIN);
     busy.map(|node| node.let_through as f64 / node.all as f64).collect()
 }
 
-/// The fullest of all seconds that begin with a tenth of a second.
+/// The fullest second among those that begin at a tenth of a second.
 fn worst(record: &Record, measured_ns: Range<u64>, rate: Rate) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;

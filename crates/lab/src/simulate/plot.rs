@@ -1,4 +1,4 @@
-//! The outcomes as a picture: a self-contained SVG for light and dark backgrounds.
+//! The outcomes as a chart: a self-contained SVG for light and dark backgrounds.
 //!
 //! ```text
 //! legend:   a line per outcome                                   the number of clients, where it changes

@@ -10,10 +10,10 @@ pub(super) const BIN_NS: u64 = 1_000_000_000 / BINS_PER_S as u64;
 
 pub(super) const BINS_PER_S: usize = 10;
 
-/// The quarters of each phase that are not measured, for the law to settle.
+/// The quarters of each phase that are not measured, while the law settles.
 const SETTLING_QUARTERS: u64 = 1;
 
-/// Longer delays are kept in whole seconds.
+/// Longer delays are stored in whole seconds.
 const EXACT_MS_MAX: u64 = 60_000;
 
 /// The observations of a run. Times are nanoseconds since its start.
@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
-    /// Requests let through, by source.
+    /// Admitted requests, by source.
     pub(super) sources: Vec<u64>,
     /// Requests by node, if there are several.
     pub(super) nodes: Vec<Asked>,
@@ -44,7 +44,7 @@ pub(super) struct Seen {
     pub(super) messages: u64,
 }
 
-/// Requests that a node was asked about.
+/// Requests that a node received.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) all: u64,
@@ -57,11 +57,11 @@ pub(super) struct Tally {
     pub(super) let_through: u64,
     pub(super) denied: u64,
     pub(super) left: u64,
-    /// Requests let through, by their delay in milliseconds.
+    /// Admitted requests, by their delay in milliseconds.
     pub(super) delays: BTreeMap<u64, u64>,
 }
 
-/// Requests let through in a tenth of a second.
+/// Requests admitted in a tenth of a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bin {
     pub(super) all: u32,
@@ -106,7 +106,7 @@ impl Record {
         phase as u64 * self.phase_ns
     }
 
-    /// Counts a request that is let through at this moment, after this delay.
+    /// Counts a request that is admitted at this moment, after this delay.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
             bin.all += 1;
@@ -123,7 +123,7 @@ impl Record {
         });
     }
 
-    /// Counts at the phase whose measured part contains a moment.
+    /// Counts in the phase whose measured part contains a moment.
     pub(super) fn seen(&mut self, at_ns: u64, count: impl FnOnce(&mut Seen)) {
         let last = self.phases.len() - 1;
         let seen = &mut self.phases[((at_ns / self.phase_ns) as usize).min(last)];
@@ -147,7 +147,7 @@ impl Tally {
         }
     }
 
-    /// The delay that `percent` of the requests let through did not exceed.
+    /// The delay that `percent` of the admitted requests did not exceed.
     pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
         let rank = (self.let_through * percent).div_ceil(100);
         let mut below = 0;

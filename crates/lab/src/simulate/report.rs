@@ -9,12 +9,12 @@ const LEFT: &str = "left %";
 const WORST: &str = "worst s %";
 const MESSAGES: &str = "messages /s";
 
-/// The columns that hold words.
+/// The columns that contain words.
 const WORDS: [&str; 2] = ["law", "who"];
 
 /// A line for each phase of each run, and one for each group if there are several.
 ///
-/// `measured s` is the part of the run that the other columns cover. `share` is relative to all requests let through,
+/// `measured s` is the part of the run that the other columns cover. `share` is relative to all admitted requests,
 /// `429` and `left` to all requests. `p50` and `p99` are delays. With several nodes, `worst s` is the error of the
 /// fullest second, and `messages` is the traffic of the store.
 pub fn report(outcomes: &[Outcome]) -> String {

@@ -13,7 +13,7 @@ use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, V
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
-/// The most requests of one run: a few minutes of computing.
+/// The maximum number of requests of one run: a few minutes of computing.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// One bucket needs one entry.
@@ -25,8 +25,8 @@ const ANNEX_BYTES_MAX: usize = 64 << 20;
 /// The start of a run: midnight, for laws whose windows are aligned to the clock.
 const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
-/// The most events in the queue, which take half a gigabyte. Only requests that a law no longer counts as in flight
-/// reach it.
+/// The maximum number of events in the queue, which takes half a gigabyte. Only requests that a law no longer counts
+/// as in flight reach it.
 const UNDER_WAY_MAX: usize = 4_000_000;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -75,11 +75,11 @@ impl Scenario {
 enum Event {
     /// The number of clients changes.
     Phase(usize),
-    /// The client or greedy connection of this number asks.
+    /// The client or greedy connection with this number sends a request.
     Ask(u32),
     /// The attacker asks.
     Attack,
-    /// A request that was let through ends.
+    /// An admitted request ends.
     End(Box<Ticket>),
     /// A period of a node begins.
     Period(u32),
@@ -103,7 +103,7 @@ struct Run<'s> {
     queue: EventQueue<Event>,
     rng: Rng,
     record: Record,
-    /// The number of clients now, and which of all clients of the run have no event in the queue.
+    /// The current number of clients, and which of all clients of the run have no event in the queue.
     clients: u32,
     is_idle: Vec<bool>,
     think_ns: u64,
@@ -198,8 +198,8 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Random gaps with the right mean, so that it is never in step with anything else. They are exponential over
-    /// several nodes: each of these then gets a load of its own, as if the others were not there.
+    /// Random gaps with the right mean, so that the attacker is never in step with anything else. With several nodes,
+    /// they are exponential: each node then gets an independent load.
     fn gap_of_attacker_ns(&mut self) -> u64 {
         match self.side {
             Side::One(_) => self.rng.u64(0..=self.gap_ns.saturating_mul(2)),
@@ -207,7 +207,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// New clients start within one pause. Leaving clients still get their last answer.
+    /// New clients start within one pause. Departing clients still get their last answer.
     fn change_clients(&mut self, now_ns: u64, clients: u32) {
         self.clients = clients;
         for client in 0..clients {
@@ -229,7 +229,7 @@ impl<'s> Run<'s> {
         self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
     }
 
-    /// Sends one request, and returns the time when its sender is done with it.
+    /// Sends one request, and returns the time at which its sender is done with it.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> u64 {
         self.requests += 1;
         let source = self.load.source(who, connection);

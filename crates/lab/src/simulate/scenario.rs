@@ -40,7 +40,7 @@ pub struct Scenario {
     pub cluster: Option<Cluster>,
     /// 1 to [`SECONDS_MAX`].
     pub seconds: u32,
-    /// The measured part. None: the last three quarters, of the run or of each of its phases.
+    /// The measured part. None: the last three quarters of the run or of each of its phases.
     pub measured: Option<Span>,
     pub seed: u64,
 }
@@ -51,18 +51,18 @@ pub const SECONDS_MAX: u32 = 86_400;
 /// The laws with a rate that several nodes can share.
 const SHARED_LAWS: [&str; 3] = ["pace", "token-bucket", "leaky-bucket"];
 
-/// The most periods of a run, those of all nodes together: a minute of computing.
+/// The maximum number of periods of a run, over all nodes: a minute of computing.
 const PERIODS_MAX: u128 = 100_000_000;
 
-/// Why a scenario cannot be run.
+/// The reason why a scenario cannot be run.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum ScenarioError {
     /// The faults of the SLO, one per line.
     #[error("{0}")]
     Slo(String),
-    #[error("{0} clients and greedy connections: expected {CLIENTS_MAX} at most")]
+    #[error("{0} clients and greedy connections: expected at most {CLIENTS_MAX}")]
     Clients(u64),
-    #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would ask for ever")]
+    #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would retry forever")]
     Think(Duration),
     #[error("no load: expected clients, greedy connections or an attacker")]
     Nobody,

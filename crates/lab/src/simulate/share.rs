@@ -20,7 +20,7 @@ const EXPECTED: &str = "expected a part of the load from 0% to 100%, like 80% or
 impl Share {
     pub(super) const ALL: u32 = 10_000;
 
-    /// How many of so many, rounded down.
+    /// The share of a number, rounded down.
     pub fn of(self, count: u32) -> u32 {
         (u64::from(count) * u64::from(self.hundredths) / u64::from(Share::ALL)) as u32
     }

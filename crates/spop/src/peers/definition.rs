@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 256;
 /// The longest key. HAProxy's own limit is that of its buffers.
 pub(super) const KEY_BYTES_MAX: u64 = 4_096;
 
-/// The most values of a column, as in HAProxy.
+/// The maximum number of values of a column, as in HAProxy.
 const VALUES_MAX: u64 = 100;
 
 /// A stick table.
@@ -28,9 +28,9 @@ pub struct Definition {
     pub id: u64,
     pub name: String,
     pub key_type: KeyType,
-    /// The longest key. HAProxy announces one more for a string.
+    /// The longest key. For a string, HAProxy announces one more.
     pub key_bytes: u64,
-    /// In the order of their numbers.
+    /// Columns, in the order of their numbers.
     pub columns: Vec<Column>,
     /// None in version 2.0.
     pub expire: Option<Duration>,
@@ -46,7 +46,7 @@ pub enum KeyType {
     Binary,
 }
 
-/// A column: what is stored for each key.
+/// A column: the data stored for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     /// HAProxy's number of the data type.
@@ -60,9 +60,9 @@ pub struct Column {
 impl Column {
     /// `gpt`: numbers to set.
     pub const GPT: u32 = 22;
-    /// `gpc`: numbers to count up.
+    /// `gpc`: counters.
     pub const GPC: u32 = 23;
-    /// `gpc_rate`: the frequencies of those.
+    /// `gpc_rate`: the rates of those counters.
     pub const GPC_RATE: u32 = 24;
     const SERVER_KEY: u32 = 19;
     /// `glitch_rate` of HAProxy 3.0.
@@ -76,8 +76,8 @@ impl Column {
         matches!(number, Column::GPT | Column::GPC | Column::GPC_RATE)
     }
 
-    /// Reads one value: a number, or the events of a frequency in its current period. An entry of a dictionary counts
-    /// as 0: no table of ours has one.
+    /// Reads one value: a number, or the events of a frequency in its current period. A dictionary entry counts as 0:
+    /// none of slowlane's tables has one.
     pub(super) fn decode_value(&self, cursor: &mut Cursor<'_>) -> Result<u64, Error> {
         if self.number == Column::SERVER_KEY {
             string::decode(cursor)?;
@@ -179,7 +179,7 @@ impl Definition {
         }
     }
 
-    /// The values of a column, and the number of those before it. None: the table has no such column.
+    /// The values of a column, and the number of values before it. None: the table has no such column.
     pub(super) fn place(&self, number: u32) -> Option<(usize, usize)> {
         let mut before = 0;
         for column in &self.columns {

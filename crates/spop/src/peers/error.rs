@@ -1,4 +1,4 @@
-//! Protocol errors of the other side, and those that two peers report to each other.
+//! Protocol errors of the other side, and errors that two peers report to each other.
 
 use thiserror::Error;
 
@@ -38,7 +38,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The message to the other side about it.
+    /// The message to the other side about the error.
     pub const fn protocol_error(self) -> ProtocolError {
         match self {
             Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => {
@@ -58,6 +58,6 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// Each at the place of its number.
+    /// Each variant has the value of its number.
     pub(super) const ALL: [ProtocolError; 2] = [ProtocolError::Protocol, ProtocolError::SizeLimit];
 }

@@ -1,4 +1,4 @@
-//! A frame: a class and a type, mostly with a body.
+//! A frame: a class and a type, usually with a body.
 //!
 //! ```text
 //!  ┌───────┬──────┐                          type below 128: nothing follows

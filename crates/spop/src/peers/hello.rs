@@ -14,12 +14,12 @@ use crate::peers::Error;
 /// The longest handshake. HAProxy's names are at most some hundred bytes.
 const HELLO_BYTES_MAX: usize = 1_024;
 
-/// The longest status line: three digits, and room for what may follow them.
+/// The longest status line: three digits, and room for an extension.
 const STATUS_BYTES_MAX: usize = 64;
 
 const PROTOCOL: &str = "HAProxyS ";
 
-/// What the dialling side says first.
+/// The first message of the dialling side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// The name that the other side must have.
@@ -41,13 +41,13 @@ impl Status {
     pub const VERSION: Status = Status(502);
     /// The name is not that of the dialled side.
     pub const WRONG_NAME: Status = Status(503);
-    /// The dialling side is not known here.
+    /// The dialling side is unknown here.
     pub const UNKNOWN_PEER: Status = Status(504);
 
     /// The status at the beginning of `bytes`, and its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is no status.
+    /// It is not a status.
     pub fn cut(bytes: &[u8]) -> Result<Option<(Status, usize)>, Error> {
         let Some(end) = bytes.iter().take(STATUS_BYTES_MAX).position(|&byte| byte == b'\n') else {
             let is_too_long = bytes.len() >= STATUS_BYTES_MAX;
@@ -111,7 +111,7 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// HAProxy takes no other names. Logs show them, so nothing else may be in them.
+/// HAProxy accepts no other names. Logs show them, so nothing else may be in them.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
 }

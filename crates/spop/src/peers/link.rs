@@ -1,4 +1,4 @@
-//! One connection between two peers: the tables of both sides, and what each has acknowledged.
+//! One connection between two peers: the tables of both sides, and their acknowledgements.
 //!
 //! ```text
 //! begin ─▶ resync request ─▶ definitions and updates of all tables ─▶ finished (or partial) ─▶ confirmed
@@ -12,16 +12,16 @@ use std::time::Duration;
 use crate::peers::message;
 use crate::peers::{Column, Control, Definition, Error, Frame, KeyType, Message, ProtocolError, Update};
 
-/// The most tables of the other side.
+/// The maximum number of tables of the other side.
 pub const TABLES_MAX: usize = 64;
 
-/// After this long without a message, a heartbeat is due. HAProxy wants one every 3 s, and gives up after 5 s.
+/// After this long without a message, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// A peer that is silent for this long is gone. HAProxy sends a heartbeat every 3 s.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// What both sides of a connection have said. Each `now` is the time since a fixed moment, the same for all calls.
+/// The state of a connection. Each `now` is the time since a fixed moment, the same for all calls.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct Link {
     theirs: BTreeMap<u64, Table>,
     current: Option<u64>,
     ours: Vec<Table>,
-    /// The place of the current one in `ours`.
+    /// The index of the current one in `ours`.
     ours_current: Option<usize>,
     read_at: Duration,
     sent_at: Duration,
@@ -63,19 +63,19 @@ struct Table {
     acknowledged: u32,
 }
 
-/// What the other side has sent.
+/// The state of the other side.
 #[derive(Debug)]
 pub enum News<'a> {
     Defined(&'a Definition),
     Updated(&'a Definition, Update<'a>),
-    /// It has sent all entries that it had.
+    /// The other side has sent all its entries.
     Synced,
-    /// It has asked for all entries. What was pushed before may be gone.
+    /// The other side has requested all entries: it may have lost earlier pushes.
     Asked,
 }
 
 impl Link {
-    /// Begins after the handshake: asks for all entries. HAProxy then defines every table, empty ones too.
+    /// Begins after the handshake: requests all entries. HAProxy then defines every table, including empty ones.
     pub fn begin(now: Duration, out: &mut Vec<u8>) -> Link {
         Control::ResyncRequest.encode(out);
         Link {
@@ -89,7 +89,7 @@ impl Link {
         }
     }
 
-    /// Takes up all whole messages, and returns their length. Answers are appended to `out`.
+    /// Processes all whole messages, and returns their length. Answers are appended to `out`.
     ///
     /// # Errors
     /// The other side breaks the protocol, or reports an error. The connection must end.
@@ -147,7 +147,7 @@ impl Link {
     fn defined(&mut self, definition: Definition, news: &mut impl FnMut(News<'_>)) -> Result<(), Error> {
         let id = definition.id;
         self.current = Some(id);
-        // A second definition goes on with the numbers of the updates.
+        // A second definition continues the numbers of the updates.
         if let Some(table) = self.theirs.get_mut(&id) {
             table.definition = definition;
         } else if self.theirs.len() < TABLES_MAX {
@@ -183,8 +183,8 @@ impl Link {
         true
     }
 
-    /// Makes a table of this side like one of the other side, of which only the column `gpt` is sent: HAProxy leaves
-    /// the others as they are. What is pushed are texts; HAProxy would read them as keys of another type.
+    /// Defines a table of this side like one of the other side. Only the column `gpt` is sent: HAProxy leaves the
+    /// others unchanged. Pushed keys are texts; HAProxy would read them as keys of another type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
         let is_pushed =
             |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
@@ -203,7 +203,7 @@ impl Link {
     /// Appends a heartbeat if one is due. Call it every second at least.
     ///
     /// # Errors
-    /// The other side has been silent for so long that it is gone.
+    /// The other side has been silent for too long.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<u8>) -> Result<(), Duration> {
         let silence = now.saturating_sub(self.read_at);
         if silence > SILENCE_MAX {
@@ -220,7 +220,7 @@ impl Link {
         self.sent_at = now;
     }
 
-    /// Whether the other side has sent all entries that it had.
+    /// Whether the other side has sent all its entries.
     pub fn has_all(&self) -> bool {
         self.has_all
     }

@@ -23,7 +23,7 @@ const INCREMENTAL_TIMED: u8 = 0x86;
 pub enum Message<'a> {
     Control(Control),
     ProtocolError(ProtocolError),
-    /// A table, to which the updates after it belong.
+    /// A table, to which the following updates belong.
     Define(Definition),
     /// Later updates belong to this table of the sender.
     Switch(u64),
@@ -43,7 +43,7 @@ pub struct Body<'a> {
     form: Form,
 }
 
-/// Messages that keep a connection going.
+/// Control messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Control {
@@ -51,15 +51,15 @@ pub enum Control {
     ResyncRequest = 0,
     /// These were all.
     ResyncFinished = 1,
-    /// These were all that there are, but some may be missing.
+    /// All available entries were sent, but some may be missing.
     ResyncPartial = 2,
-    /// The end of a resync is noted.
+    /// Acknowledges the end of a resync.
     ResyncConfirmed = 3,
     Heartbeat = 4,
 }
 
 impl Control {
-    /// Each at the place of its number.
+    /// Each variant has the value of its number.
     const ALL: [Control; 5] = [
         Control::ResyncRequest,
         Control::ResyncFinished,
@@ -81,7 +81,7 @@ impl ProtocolError {
 
 impl<'a> Message<'a> {
     /// # Errors
-    /// The frame is no message.
+    /// The frame is not a message.
     pub fn decode(frame: Frame<'a>) -> Result<Message<'a>, Error> {
         let Frame { class, kind, body } = frame;
         let unknown = Error::UnknownType { class, kind };

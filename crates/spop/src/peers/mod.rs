@@ -1,7 +1,7 @@
 //! HAProxy's peers protocol 2.1, as values: no socket, no clock.
 //!
-//! HAProxys use it to exchange the entries of their stick tables, and slowlane takes part as one of them. Comments cite
-//! HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
+//! HAProxys use it to exchange the entries of their stick tables, and slowlane takes part as one of them. Comments
+//! cite HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
 //!
 //! ```text
 //!  HAProxy                                        slowlane
@@ -19,7 +19,7 @@
 //!    │ heartbeat, at least every 3 s                 │
 //!    │ ◀───────────────────────────────────────────▶ │
 //! ```
-//! [`Hello::cut`] and [`Frame::cut`] take the bytes apart, and [`Link`] keeps what both sides have said.
+//! [`Hello::cut`] and [`Frame::cut`] decode the bytes, and [`Link`] keeps the state of both sides.
 
 mod definition;
 mod error;

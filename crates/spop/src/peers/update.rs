@@ -3,8 +3,8 @@
 //! ```text
 //! [update id: 4, big-endian] │ [remaining ms: 4, big-endian] │ key │ the values, in the order of the columns
 //! ```
-//! An incremental update has no id: it is the one before, plus one. HAProxy from 3.3 on writes such an id with its
-//! bytes reversed, so this side always sends ids.
+//! An incremental update has no id: it is the previous one plus one. HAProxy from 3.3 on writes such an id with its
+//! bytes reversed, so slowlane always sends ids.
 
 use crate::cursor::Cursor;
 use crate::peers::definition::KEY_BYTES_MAX;
@@ -14,16 +14,15 @@ use crate::{string, varint};
 /// One update, its key borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update<'a> {
-    /// None: the one before, plus one.
+    /// None: the previous one plus one.
     pub id: Option<u32>,
     /// The bytes of the key: those of a text; four of an integer, big-endian; or those of an address.
     pub key: &'a [u8],
-    /// A number for each value, those of arrays side by side: of a frequency the events in the current period, and 0
-    /// for the entry of a dictionary.
+    /// The values in sequence: for a frequency, the events in the current period; for a dictionary entry, 0.
     pub values: Vec<u64>,
 }
 
-/// Which parts an update has.
+/// The parts that an update has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     pub(super) has_id: bool,

@@ -7,7 +7,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::policy::Pattern;
 
-/// Patterns by key. The first line of a key wins.
+/// Patterns by key. Of equal keys, the first line wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Exact {
     patterns: HashTable<Pattern>,

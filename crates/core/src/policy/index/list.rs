@@ -2,7 +2,7 @@
 
 use crate::policy::{LIST_LINES_MAX, Pattern, PolicyErrorKind};
 
-/// The ends of values in the order of their lines. The first that fits wins.
+/// The ends of values in the order of their lines. The first match wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct List(Vec<Pattern>);
 

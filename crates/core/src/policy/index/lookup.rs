@@ -30,9 +30,9 @@ pub(in crate::policy) struct LookupMap {
     keys: Keys,
     /// Number of lines that hold a key.
     pub(in crate::policy) entries: usize,
-    /// Whether a line leaves the answer to the next lookup.
+    /// Whether a line leaves the decision to the next lookup.
     leaves_some: bool,
-    /// For each SLO, by its place, the keys that name it.
+    /// For each SLO, by its index, the keys that name it.
     named: Vec<u32>,
 }
 
@@ -139,7 +139,7 @@ impl LookupMap {
         is_final.then(|| (self.line_number(pattern), whom))
     }
 
-    /// The first line for all IPv4 addresses without one for all IPv6 addresses, and the key that is missing.
+    /// The first line for all IPv4 addresses that has no counterpart for all IPv6 addresses, and the missing key.
     pub(in crate::policy) fn of_ipv4_alone(&self) -> Option<(usize, String)> {
         let Keys::Networks(networks) = &self.keys else { return None };
         let alone = networks.ipv4_alone(&self.text)?;
@@ -148,8 +148,7 @@ impl LookupMap {
         Some((self.line_number(alone), meant))
     }
 
-    /// The number of keys that name the SLO at this place. A key that
-    /// comes twice counts once in a `str` map.
+    /// The number of keys that name the SLO with this index. A key that occurs twice counts once in a `str` map.
     pub(in crate::policy) fn keys_of(&self, slo: usize) -> u32 {
         self.named[slo]
     }
@@ -204,8 +203,8 @@ impl Keys {
         }
     }
 
-    /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that
-    /// `insert` did not find: first the winner, then the other.
+    /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that `insert`
+    /// did not find: first the winner, then the other.
     fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), PolicyErrorKind> {
         match self {
             Keys::Texts(Texts::Beg(prefixes)) => prefixes.sort(text, repeated),
@@ -216,7 +215,7 @@ impl Keys {
     }
 }
 
-/// Keys that are matched with a text.
+/// Keys that are matched with text.
 #[derive(Debug)]
 enum Texts {
     Str(Exact),

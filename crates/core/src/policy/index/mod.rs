@@ -1,4 +1,4 @@
-//! Lines to answers: keys, indexed by their match method.
+//! Map lines indexed by their match method.
 
 mod exact;
 mod list;

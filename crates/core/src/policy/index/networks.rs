@@ -71,7 +71,7 @@ impl Networks {
         self.ipv6.whole().map(|network| network.rest).next()
     }
 
-    /// The first line for all IPv4 addresses whose rest has none for all IPv6 addresses.
+    /// The first line for all IPv4 addresses whose rest has no line for all IPv6 addresses.
     pub(in crate::policy) fn ipv4_alone(&self, text: &[u8]) -> Option<Pattern> {
         let rests: HashSet<&[u8]> = self.ipv6.whole().map(|network| network.rest.key(text)).collect();
         let alone =
@@ -91,7 +91,7 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// IPv4 bits at the top, so that both families share their masks.
+/// IPv4 bits at the top, so that both families share masks.
 fn ipv4_bits(v4: Ipv4Addr) -> u128 {
     u128::from(v4.to_bits()) << 96
 }
@@ -114,7 +114,7 @@ trait Bits: Copy + Eq {
     /// From bits that stand at the top.
     fn of(bits: u128) -> Self;
 
-    /// The bits at the top, so that both families share their masks.
+    /// The bits at the top, so that both families share masks.
     fn at_top(self) -> u128;
 }
 
@@ -193,7 +193,7 @@ impl<B: Bits> Family<B> {
         }
     }
 
-    /// The networks that have all addresses of the family.
+    /// The networks that contain all addresses of the family.
     fn whole(&self) -> impl Iterator<Item = &Network<B>> {
         self.lengths.iter().filter(|length| length.mask == 0).flat_map(|length| length.networks.iter())
     }
@@ -213,8 +213,8 @@ impl<B: Bits> Family<B> {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
             let is_rest = |network: &Network<B>| {
-                // The text is elsewhere in memory, so it is read only if it can decide. Comparing even no bytes reads
-                // it.
+                // The text is elsewhere in memory, so it is read only if it can decide. Even an empty comparison
+                // would read it.
                 rest.bytes.len() == network.rest.length()
                     && (rest.bytes.is_empty() || network.rest.key(text) == rest.bytes)
             };

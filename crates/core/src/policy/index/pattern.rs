@@ -11,7 +11,7 @@ pub(in crate::policy) struct Pattern {
 }
 
 impl Pattern {
-    /// In place of a line, for a value that cannot be looked up.
+    /// Replaces a line for a value that cannot be looked up.
     pub(in crate::policy) const REFUSED: Pattern = Pattern { at: 0, length: 0, answer: Answer::REFUSED };
 
     pub(in crate::policy) fn new(at: usize, key: &[u8], answer: Answer) -> Pattern {

@@ -50,7 +50,7 @@ impl Prefixes {
         self.chain(last).find(|(_, shorter)| shorter.length() <= common).map(|(_, pattern)| pattern)
     }
 
-    /// The pattern at `place`, its longest prefix, the longest prefix of that, and so on, with their places.
+    /// The pattern with this index, its longest prefix, the longest prefix of that, and so on, with their indexes.
     fn chain(&self, place: usize) -> impl Iterator<Item = (u32, Pattern)> {
         let places = successors(Some(place as u32), |&place| self.sorted[place as usize].shorter);
         places.map(|place| (place, self.sorted[place as usize].pattern))

@@ -26,7 +26,7 @@ const JOINT_BYTES_MAX: usize = 2 << 20;
 
 /// Regular expressions in the order of their lines. The first line that matches anywhere wins.
 ///
-/// They are whole automata before the first request. Usually one automaton has them all. A search takes one step per
+/// They are compiled to whole automata before the first request, usually to a single one. A search takes one step per
 /// byte and automaton, whatever the expressions and the value are.
 #[derive(Debug)]
 pub(in crate::policy) struct Regexes {
@@ -42,7 +42,7 @@ struct Joint {
     start: StateID,
     /// For each state, the first line that matches there, counted from the first of the automaton.
     matches: Vec<u16>,
-    /// Its first line among the expressions.
+    /// The index of its first line among the expressions.
     begin: usize,
 }
 
@@ -74,14 +74,14 @@ impl Regexes {
         Ok(first)
     }
 
-    /// Joins the expressions into as few automata as they fit in.
+    /// Joins the expressions into as few automata as possible.
     pub(in crate::policy) fn finish(&mut self) -> Result<(), PolicyErrorKind> {
         let (mut begin, mut size) = (0, self.regexes.len());
         while begin < self.regexes.len() {
             if self.automata.len() == AUTOMATA_MAX {
                 return Err(PolicyErrorKind::Regexes { taken: begin, lines: self.regexes.len() });
             }
-            // What has fitted before is likely to fit again.
+            // A size that fitted before is likely to fit again.
             size = size.min(self.regexes.len() - begin);
             let joint = loop {
                 let group: Vec<&str> =

@@ -3,18 +3,18 @@
 use crate::policy::index::exact::Exact;
 use crate::policy::{Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
-/// Words by their text. Of several keys in a value, the first line wins.
+/// Words by their text. If a value contains several keys, the first line wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Words {
     keys: Exact,
-    /// The numbers of words that keys have, each once.
+    /// The distinct word counts of the keys.
     counts: Vec<usize>,
     /// The lengths of keys, modulo 64, as bits. Most pieces of a value have a different length.
     lengths: u64,
 }
 
 impl Words {
-    /// Returns the earlier pattern of the same key, if there is one. Delimiters around a key mean nothing.
+    /// Returns the earlier pattern of the same key, if there is one. Delimiters around a key are ignored.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,

@@ -1,6 +1,6 @@
 //! The answer of a line of a map.
 
-/// The answer of a line in two bytes: the place of an SLO in the policy, "ask the next lookup", or "refused".
+/// The answer of a line in two bytes: the index of an SLO in the policy, "next lookup", or "refused".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) struct Answer(u16);
 
@@ -9,7 +9,7 @@ impl Answer {
     /// such as a subnet of a network. Later lookups then decide about it.
     pub(in crate::policy) const NEXT: Answer = Answer(u16::MAX);
 
-    /// The request is refused: it cannot be looked up, and any other answer would be a way around the map.
+    /// The request is refused: it cannot be looked up, and any other answer would bypass the map.
     pub(in crate::policy) const REFUSED: Answer = Answer(u16::MAX - 1);
 
     pub(in crate::policy) fn slo(place: usize) -> Answer {

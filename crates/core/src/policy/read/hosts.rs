@@ -1,4 +1,4 @@
-//! Hosts in the keys of a map, brought to the one form that requests have.
+//! Hosts in the keys of a map, converted to the canonical form that requests have.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::policy::layout::is_base;
 use crate::policy::{Lookup, Method, is_host, map};
 
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
-/// padded with blanks, so that all lines stay where they are.
+/// padded with spaces, so that all lines stay where they are.
 ///
 /// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead. Of a
 /// base, `str` and `beg` have the host in front, and the others may have only a path.
@@ -18,7 +18,7 @@ pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     if is_base && !matches!(lookup.method, Method::Str | Method::Ip | Method::Beg) {
         return;
     }
-    // A shorter host in the middle of a key would leave a gap before what follows.
+    // A shorter host in the middle of a key would leave a gap before the next part.
     let is_whole = (matches!(lookup.method, Method::Str | Method::Ip) || is_base) && host + 1 == fields;
     let range = |key: &[u8], at: usize| part(key, fields, host, at);
     let hosts: Vec<Range<usize>> =
@@ -33,7 +33,7 @@ pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     }
 }
 
-/// Where the host of a key is. None if the key has not one part for each field.
+/// The position of the host in a key. None if the key does not have one part for each field.
 fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize>> {
     if fields == 1 {
         return Some(at..at + key.len());
@@ -47,8 +47,8 @@ fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize
     Some(start..start + parts.next()?.len())
 }
 
-/// Replaces the spelling of a host by its one form, followed by the path of a base. Text that is not a host stays as it
-/// is: no request can match it.
+/// Converts a host to canonical form, followed by the path of a base. Text that is not a host stays as it is: no
+/// request can match it.
 fn whole(text: &mut [u8], is_base: bool) {
     let path = if is_base { path_of_base(text) } else { text.len() };
     let (host, rest) = text.split_at(path);

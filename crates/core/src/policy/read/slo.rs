@@ -31,7 +31,7 @@ pub struct Slo {
     pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
-    /// The rate that a key has, whatever the SLOs say that `also` leads to.
+    /// The rate that a key is guaranteed, whatever the SLOs above decide.
     pub assured: Option<Assured>,
     /// How the nodes of a cluster share it, and whether its line says so.
     pub sharing: Sharing,
@@ -40,13 +40,13 @@ pub struct Slo {
     pub share: Option<String>,
 }
 
-/// Whether a law refuses even the first request of a key, though its rate is above 0.
+/// Whether a law refuses even the first request of a key, although its rate is above 0.
 fn refuses_all(objective: &Objective, law: &Law) -> bool {
     let first = law.judge(&mut Entry::default(), None, &Arrival::at(Timestamp::from_millis(1 << 40)));
     !objective.rate.is_zero() && matches!(first.verdict, Verdict::Deny { .. })
 }
 
-/// The field that `fair` shares by if the SLO names none.
+/// The default field that `fair` shares by.
 const SHARE_DEFAULT: &str = "source";
 
 impl Slo {
@@ -128,7 +128,7 @@ impl Slo {
     }
 }
 
-/// A shorter block is most likely a mistake: `retry_after` counts whole seconds.
+/// A shorter block is probably a mistake: `retry_after` counts whole seconds.
 const BLOCK_MIN: Duration = Duration::from_secs(1);
 
 const BURST_TIME_MAX: Duration = Duration::from_secs(BURST_YEARS_MAX * 366 * 86_400);
@@ -165,7 +165,7 @@ fn of_no_limit((name, value): (String, String)) -> PolicyErrorKind {
 
 /// The reason why this rate cannot be assured, if there is one. A closed SLO may keep its assured rate.
 fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Option<PolicyErrorKind> {
-    // The rate of `concurrency` is no limit.
+    // The rate of `concurrency` is not a limit.
     let is_limit = !law.counts_ends() && !rate.is_zero();
     match has_also {
         _ if assured.is_zero() => Some(PolicyErrorKind::NoAssured(assured)),
@@ -215,7 +215,7 @@ impl Slos {
         self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
-    /// Reports the first line with which all sketches take too much memory.
+    /// Reports the first line up to which all sketches take too much memory.
     fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
         let mut bytes = 0;
         let over = self.sorted.iter().find(|slo| {

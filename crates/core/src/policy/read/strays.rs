@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::{Layout, WARNINGS_MAX, WarningKind, Warnings};
 
-/// The first stray files sorted by name, and the number of all.
+/// The first unused files, sorted by name, and the number of all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strays {
     first: BTreeSet<PathBuf>,

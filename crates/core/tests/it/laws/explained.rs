@@ -73,7 +73,7 @@ fn sliding_buckets_shows_a_wait_where_waiting_helps() {
     let mut subject = Subject::new("burst=0 rate=10/s law=sliding-buckets buckets=2");
     assert_eq!(
         explained(&subject, 4, 0, 499),
-        "sum 0 of 2 sub-windows + cost 4 = 4 <= N 10 (10/s in 1s); with 0 of the one before = 4 <= N + N / 2 = 15"
+        "sum 0 of 2 sub-windows + cost 4 = 4 <= N 10 (10/s in 1s); with 0 of the previous one = 4 <= N + N / 2 = 15"
     );
     assert_eq!(explained(&subject, 11, 0, 499), "sum 0 of 2 sub-windows + cost 11 = 11 > N 10 (10/s in 1s)");
     subject.ask_for(10, at_ms(499));

@@ -5,7 +5,7 @@ use crate::conformance::judges::ensure;
 use crate::conformance::transcript::{End, Received, Transcript};
 use spop::{Ack, Action, AgentHello, Frame, Head, Kind};
 
-/// Each NOTIFY has one ACK with its ids, and no other ACK comes.
+/// Each NOTIFY has one ACK with its ids, and there are no other ACKs.
 pub(crate) fn acks(transcript: &Transcript) -> Judged {
     acks_but(transcript, |_| false)
 }
@@ -15,13 +15,13 @@ pub(crate) fn acks_or_refuses(transcript: &Transcript) -> Judged {
     if is_refused(transcript)? { Ok(()) } else { acks(transcript) }
 }
 
-/// The same, but a NOTIFY with ABORT may have its ACK or none.
+/// The same, but a NOTIFY with ABORT may have an ACK or none.
 pub(crate) fn acks_beside_abort(transcript: &Transcript) -> Judged {
     let is_aborted = |head: Head| head.flags & Head::ABORT != 0;
     if is_refused(transcript)? { Ok(()) } else { acks_but(transcript, is_aborted) }
 }
 
-/// Each NOTIFY has one ACK, but some may go without.
+/// Each NOTIFY has one ACK, except that some may have none.
 fn acks_but(transcript: &Transcript, may_lack: fn(Head) -> bool) -> Judged {
     let mut open = heads(transcript.asked(), Kind::NOTIFY);
     if open.is_empty() {
@@ -46,7 +46,7 @@ fn is_refused(transcript: &Transcript) -> Result<bool, String> {
 }
 
 pub(crate) fn acks_nothing(transcript: &Transcript) -> Judged {
-    // Whatever else comes, or how it ends, is for other judges.
+    // Other frames, and the end of the connection, are for other judges.
     match transcript.frames() {
         Err(reason) if transcript.end == End::Flooded => Err(reason),
         Ok(frames) if frames.iter().any(|received| received.frame.head.kind == Kind::ACK) => {
@@ -73,16 +73,16 @@ pub(crate) fn fit(transcript: &Transcript) -> Judged {
 /// The payload is a list of actions, each with a scope that exists.
 pub(crate) fn are_actions(transcript: &Transcript) -> Judged {
     each(transcript, |ack| {
-        actions(ack).map(drop).map_err(|error| format!("an ACK is no list of actions: {error}"))
+        actions(ack).map(drop).map_err(|error| format!("an ACK is not a list of actions: {error}"))
     })
 }
 
-/// An empty ACK stops HAProxy 3.1.0 until its timeout.
+/// An empty ACK makes HAProxy 3.1.0 wait for its timeout.
 pub(crate) fn are_not_empty(transcript: &Transcript) -> Judged {
     each(transcript, |ack| ensure(!ack.frame.payload.is_empty(), "an ACK has no action"))
 }
 
-/// The letters that HAProxy takes in the name of a variable.
+/// The characters that HAProxy accepts in the name of a variable.
 pub(crate) fn name_variables(transcript: &Transcript) -> Judged {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.".contains(byte);
     each(transcript, |ack| {
@@ -94,7 +94,7 @@ pub(crate) fn name_variables(transcript: &Transcript) -> Judged {
     })
 }
 
-/// Asks for each ACK. Without any, there is nothing to judge.
+/// Judges each ACK. Without any, there is nothing to judge.
 fn each(transcript: &Transcript, judge: impl Fn(&Received<'_>) -> Judged) -> Judged {
     let frames = transcript.frames()?;
     let mut acks = frames.iter().filter(|received| received.frame.head.kind == Kind::ACK).peekable();
@@ -102,7 +102,7 @@ fn each(transcript: &Transcript, judge: impl Fn(&Received<'_>) -> Judged) -> Jud
     acks.try_for_each(judge)
 }
 
-/// The actions, also of an ACK without FIN.
+/// The actions, even of an ACK without FIN.
 fn actions<'a>(received: &Received<'a>) -> Result<Vec<Action<'a>>, String> {
     let Frame { head, payload } = received.frame;
     let whole = Frame { head: Head { flags: head.flags | Head::FIN, ..head }, payload };
@@ -114,7 +114,7 @@ fn heads<'a>(frames: impl Iterator<Item = Frame<'a>>, kind: Kind) -> Vec<Head> {
     frames.map(|frame| frame.head).filter(|head| head.kind == kind).collect()
 }
 
-/// The ids as a reason has them.
+/// The ids, as a reason shows them.
 fn ids(head: &Head) -> String {
     format!("{}/{}", head.stream_id, head.frame_id)
 }
@@ -138,10 +138,10 @@ mod tests {
     #[test]
     fn each_notify_has_one_ack_in_any_order() {
         assert_eq!(reported(acks, &[ack(2, 1), ack(1, 1)]), "");
-        assert_eq!(reported(acks, &[ack(1, 1)]), "no ACK for 2/1: nothing comes in time after an ACK");
+        assert_eq!(reported(acks, &[ack(1, 1)]), "no ACK for 2/1: no answer in time after an ACK");
         assert!(reported(acks, &[ack(1, 1), ack(2, 1), ack(2, 1)]).contains("2/1, which are not open"));
         assert!(reported(acks, &[ack(1, 1), ack(2, 2)]).contains("2/2, which are not open"));
-        assert!(acks(&silent()).unwrap_err().contains("nothing comes in time"));
+        assert!(acks(&silent()).unwrap_err().contains("no answer in time"));
         let left = acks(&closed(&[ack(1, 1)])).unwrap_err();
         assert!(left.contains("closes without AGENT-DISCONNECT"), "{left}");
     }
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(judged(&[ack(1, 1), ack(2, 1)], End::Open), Ok(()));
         assert_eq!(judged(&[ack(2, 1)], End::Overdue), Ok(()));
         assert_eq!(judged(&[goodbye(4)], End::Closed), Ok(()));
-        assert!(judged(&[], End::Overdue).unwrap_err().contains("no ACK for 2/1: nothing comes in time"));
+        assert!(judged(&[], End::Overdue).unwrap_err().contains("no ACK for 2/1: no answer in time"));
         assert!(judged(&[ack(1, 1)], End::Overdue).unwrap_err().contains("no ACK for 2/1"));
         assert!(judged(&[], End::Closed).unwrap_err().contains("closes without AGENT-DISCONNECT"));
         assert!(judged(&[ack(2, 1), ack(2, 1)], End::Open).unwrap_err().contains("not open"));
@@ -197,7 +197,10 @@ mod tests {
         for payload in
             [&b"\x03"[..], b"\x01\x02\x02\x01a\x11", b"\x01\x03\x05\x01a\x11", b"\x02\x02\x00\x02a"]
         {
-            assert!(reported(are_actions, &[of(1, payload)]).contains("no list of actions"), "{payload:?}");
+            assert!(
+                reported(are_actions, &[of(1, payload)]).contains("not a list of actions"),
+                "{payload:?}"
+            );
         }
         assert_eq!(reported(are_not_empty, &[of(1, b"")]), "an ACK has no action");
         assert_eq!(reported(are_not_empty, &[ack(1, 1)]), "");

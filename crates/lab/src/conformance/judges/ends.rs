@@ -32,7 +32,7 @@ pub(crate) fn gives_a_reason(transcript: &Transcript) -> Judged {
 
 /// The agent sends an AGENT-DISCONNECT with an error, and closes.
 pub(crate) fn refuses(transcript: &Transcript) -> Judged {
-    ensure(status(transcript)? != 0, "the AGENT-DISCONNECT has status 0, which is no error")?;
+    ensure(status(transcript)? != 0, "the AGENT-DISCONNECT has status 0, which is not an error")?;
     closes(transcript)
 }
 
@@ -76,8 +76,8 @@ mod tests {
         assert_eq!(gives_a_reason(&spoken(&[goodbye(77)])), Ok(()));
         assert!(gives_a_reason(&of(b"\x0bstatus-code\x03\x00")).unwrap_err().contains("no message"));
         assert!(gives_a_reason(&of(b"\x07message\x08\x00")).unwrap_err().contains("no status-code"));
-        assert!(gives_a_reason(&of(b"\x0bstatus-code\x08\x010")).unwrap_err().contains("no number"));
-        assert!(gives_a_reason(&of(b"\x0bstatus")).unwrap_err().contains("no list"));
+        assert!(gives_a_reason(&of(b"\x0bstatus-code\x08\x010")).unwrap_err().contains("not a number"));
+        assert!(gives_a_reason(&of(b"\x0bstatus")).unwrap_err().contains("not a list"));
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(refuses(&closed(&[goodbye(4)])), Ok(()));
         assert_eq!(refuses_as::<4>(&closed(&[goodbye(4)])), Ok(()));
         assert!(refuses_as::<3>(&closed(&[goodbye(4)])).unwrap_err().contains("status 4, expected 3"));
-        assert!(refuses(&closed(&[goodbye(0)])).unwrap_err().contains("no error"));
+        assert!(refuses(&closed(&[goodbye(0)])).unwrap_err().contains("not an error"));
         assert!(refuses(&spoken(&[goodbye(4)])).unwrap_err().contains("does not close"));
         assert!(refuses(&closed(&[])).is_err());
         assert_eq!(closes(&closed(&[])), Ok(()));

@@ -14,7 +14,7 @@ pub(crate) fn greets(transcript: &Transcript) -> Judged {
     ensure(ids == (0, 0), format!("the hello has the stream-id and frame-id {ids:?}"))
 }
 
-/// An AGENT-HELLO or an AGENT-DISCONNECT, either by the book.
+/// A valid AGENT-HELLO or a valid AGENT-DISCONNECT.
 pub(crate) fn answers(transcript: &Transcript) -> Judged {
     match transcript.frames()?.first().map(|first| first.frame.head.kind) {
         Some(Kind::AGENT_HELLO | Kind::AGENT_DISCONNECT) => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) fn has_frame_size(transcript: &Transcript) -> Judged {
 pub(crate) fn has_capabilities(transcript: &Transcript) -> Judged {
     match mandatory(hello(transcript)?, OWN, "capabilities")? {
         Data::Str(list) if list.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ') => Ok(()),
-        other => Err(format!("capabilities is no list of names: {other:?}")),
+        other => Err(format!("capabilities is not a list of names: {other:?}")),
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn silence_fails_every_judge() {
         for judge in [greets, answers, sets_fin, has_version, has_frame_size, has_capabilities] {
-            assert!(judge(&silent()).unwrap_err().contains("nothing comes in time"));
+            assert!(judge(&silent()).unwrap_err().contains("no answer in time"));
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(version(Data::Str(b"1.9")), "");
         assert_eq!(version(Data::Str(b"2.1")), "version \"2.1\" was not announced");
         assert_eq!(version(Data::Str(b"2")), "version \"2\" is not Major.Minor");
-        assert!(version(Data::Uint32(2)).contains("no string"));
+        assert!(version(Data::Uint32(2)).contains("not a string"));
         assert_eq!(reported(has_version, &[SIZE]), "the hello has no version");
     }
 
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(size(Data::Uint32(256)), "");
         assert!(size(Data::Uint32(255)).contains("below 256"));
         assert!(size(Data::Uint32(16_381)).contains("above the offered 16380"));
-        assert!(size(Data::Str(b"16380")).contains("no number"));
+        assert!(size(Data::Str(b"16380")).contains("not a number"));
         assert!(reported(has_frame_size, &[VERSION]).contains("no max-frame-size"));
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn capabilities_are_mandatory_and_may_be_empty() {
         assert_eq!(reported(has_capabilities, &[(CAPABILITIES.0, Data::Str(b""))]), "");
         assert!(reported(has_capabilities, &[VERSION]).contains("no capabilities"));
-        assert!(reported(has_capabilities, &[(CAPABILITIES.0, Data::Bool(true))]).contains("no list"));
+        assert!(reported(has_capabilities, &[(CAPABILITIES.0, Data::Bool(true))]).contains("not a list"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ const MANY: usize = 500;
 
 pub(super) fn notifies(suite: &mut Exchanges, setting: &Setting) {
     let notify = || setting.notify(1, 1);
-    // So many NOTIFYs of different streams.
+    // This many NOTIFYs of different streams.
     let streams = |count: usize| {
         let notifies = (1..=count as u64).flat_map(|stream_id| setting.notify(stream_id, 1));
         greeted(notifies.collect(), count)
@@ -95,7 +95,7 @@ pub(super) fn notifies(suite: &mut Exchanges, setting: &Setting) {
     suite.should("flags-abort", "field", "answers after ABORT on a whole NOTIFY", acks_beside_abort);
 }
 
-/// One more argument or two of each type.
+/// One or two more arguments of each type.
 pub(super) fn types(suite: &mut Exchanges, setting: &Setting) {
     let mut accepts = |name, section, claim, values: &[(&[u8], Data<'_>)]| {
         suite.greeted(greeted(setting.notify_with(1, 1, values), 1));
@@ -127,7 +127,7 @@ pub(super) fn types(suite: &mut Exchanges, setting: &Setting) {
     accepts("arguments-no-names", "field", claim, &[(b"", Data::Int64(1)), (b"", Data::Int64(2))]);
 }
 
-/// Connections as HAProxy opens and ends them.
+/// Connections opened and closed as HAProxy does it.
 pub(super) fn connections(suite: &mut Exchanges, setting: &Setting) {
     suite.of(Needs::Greeting, 50, in_turn(setting, &[(1, 1)]));
     let claim = "serves the same ids on 50 connections at once, as HAProxy opens them";

@@ -1,4 +1,4 @@
-//! Cases of wrong frames and of clients that do not speak SPOP (SPOE.txt 3.1, 3.2): HAProxy sends none of them.
+//! Cases of invalid frames and of clients that do not speak SPOP (SPOE.txt 3.1, 3.2): HAProxy sends none of them.
 
 use std::iter;
 
@@ -99,7 +99,7 @@ pub(super) fn strangers(suite: &mut Exchanges, setting: &Setting) {
     suite.survives("connections-200", "survives 200 connections that close after their hello");
 }
 
-/// Bytes without sense: the same in each run.
+/// Meaningless bytes: the same in each run.
 fn noise() -> Vec<u8> {
     // A linear congruential generator, with the constants of Numerical Recipes.
     let next = |seed: &u32| Some(seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
