@@ -5,6 +5,7 @@ mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{anyhow, ensure};
@@ -92,10 +93,14 @@ impl Ours {
 }
 
 pub(super) fn attach(proxy: Proxy) -> anyhow::Result<()> {
-    match proxy {
+    let outcome = match proxy {
         Proxy::Haproxy(typed) => attach_haproxy(typed),
         Proxy::Nginx(typed) => attach_nginx(typed),
-    }
+    };
+    outcome.map_err(|error| match error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(ErrorKind::PermissionDenied) => error.context("run as root"),
+        _ => error,
+    })
 }
 
 fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {

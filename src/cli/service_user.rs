@@ -1,5 +1,6 @@
 //! The user of the installed service, and the files that it cannot read.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 
@@ -17,7 +18,7 @@ const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; do
 pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
     let folder = Path::new(OF_SERVICE).parent().expect("it is in a directory");
     let is_there = |path: &PathBuf| path.exists();
-    let paths: Vec<PathBuf> =
+    let paths: BTreeSet<PathBuf> =
         config.files().iter().filter_map(|path| absolute(path).ok()).filter(is_there).collect();
     if !rustix::process::geteuid().is_root() || !paths.iter().any(|path| path.starts_with(folder)) {
         return Vec::new();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -238,7 +238,12 @@ fn files_with_secrets_that_every_user_may_read_are_warnings() {
             .chain([(&config, "a token or a password")])
             .map(|(path, holds)| (path.display().to_string(), holds))
             .map(|(path, holds)| {
-                format!("warning: {path}: every user may read it, and it holds {holds}: chmod o= {path}")
+                // The user of the service needs the group to read a file of root.
+                let is_of_root = fs::metadata(&path).unwrap().gid() == 0;
+                let chgrp = if is_of_root { format!("chgrp slowlane {path} && ") } else { String::new() };
+                format!(
+                    "warning: {path}: every user may read it, and it holds {holds}: {chgrp}chmod o= {path}"
+                )
             })
             .collect();
         let mut outcome = warnings();

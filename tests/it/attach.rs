@@ -12,7 +12,7 @@ use crate::support::backend::Backend;
 use crate::support::client::get;
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::{eventually, own_address};
+use crate::support::{eventually, own_address, skipped};
 
 /// One request passes, and the next one within an hour is refused.
 const ONE: &str = "0 burst=1 rate=1/h max_delay=1s\n";
@@ -579,4 +579,24 @@ fn a_file_of_the_operator_in_slowlanes_folder_is_found() {
     let rule = format!("    http-request deny if {{ src -f {} }}\n    # pictures", list.display());
     own.write("haproxy.cfg", &text.replace("    # pictures", &rule));
     own.attached("haproxy", "haproxy.cfg", &[]);
+}
+
+#[test]
+fn without_the_right_to_write_there_it_asks_for_root() {
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    if !other.arg("true").output().unwrap().status.success() {
+        return skipped("only root becomes another user");
+    }
+    let (own, address) = (Own::new(None), own_address());
+    own.write("haproxy.cfg", &haproxy_config(address, address, address));
+    fs::copy(BINARY, own.path("program")).unwrap();
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own.path("program"));
+    other
+        .args(["attach", "haproxy", "--frontend", "shop", "--write", "--config"])
+        .arg(own.path("haproxy.cfg"));
+    let output = other.arg("--slowlane").arg(own.path("slowlane.toml")).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("slowlane: run as root: ") && errors.contains("Permission denied"), "{errors}");
 }

@@ -128,6 +128,7 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
         &text.replace("frontend www", "frontend api\n    bind :1\n    default_backend app\nfrontend www"),
     );
     report.has("note", "no `filter spoe engine slowlane`: api");
+    assert!(report.fix("note", "slowlane`: api").unwrap().starts_with("if clients reach it directly, "));
     report.has("ok", "slowlane is asked by www");
     let report = looked(&text.replace(&format!("agent1 {agent}"), "agent1 127.0.0.1:1"));
     report.has("wrong", "seeks slowlane at 127.0.0.1:1, and it listens on ");
@@ -189,12 +190,18 @@ fn nobody_who_asks_is_told_from_health_checks_and_from_requests() {
     let slowlane = Slowlane::with_policy(POLICY);
     let config = config(&slowlane, "");
     doctor(&config, &[]).has("wrong", "no proxy is connected, and none has asked");
+    let attached = "frontend www\nmode http\nbind :1\ndefault_backend app\nfilter spoe engine slowlane config x\n\
+                    http-request send-spoe-group slowlane decide\n";
+    let attached = ["--haproxy", &file(&slowlane, "haproxy.cfg", attached)];
+    let fix = |part: &str| doctor(&config, &attached).fix("wrong", part).map(str::to_owned);
+    assert!(fix("no proxy is connected").unwrap().contains("reload the proxy"));
     let mut line = Line::greeted(slowlane.spop);
     let report = eventually("the snapshot of the next second", || {
         let report = doctor(&config, &[]);
         report.fix("wrong", "no proxy is connected").is_none().then_some(report)
     });
-    report.has("wrong", "a proxy is connected, and has not asked: only health checks arrive");
+    report.has("wrong", "a proxy connects, and has not asked: only health checks arrive");
+    assert!(fix("only health checks").unwrap().contains("send a request"));
     drop(line.ask(1, "192.0.2.1", "shop.example"));
     let report = doctor(&config, &[]);
     report.has("ok", "requests: 1 since the start");
@@ -273,16 +280,40 @@ fn a_clock_that_has_jumped_is_told() {
 fn a_clock_that_nobody_sets_is_told() {
     let slowlane = Slowlane::with_policy(POLICY);
     let config = config(&slowlane, "");
-    // The real one needs a booted systemd.
-    let looked = |script: &str| {
-        let program = file(&slowlane, "timedatectl", &format!("#!/bin/sh\n{script}\n"));
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
-        let path = format!("{}:{}", slowlane.folder().display(), std::env::var("PATH").unwrap());
-        run(Command::new(BINARY).args(["doctor", "--json", "--config"]).arg(&config).env("PATH", path))
-    };
+    let looked = |script: &str| with_clock_of(&slowlane, &config, script);
     looked("echo yes").has("ok", "synchronised");
-    looked("echo no").has("wrong", "not synchronised");
+    looked("echo no").has("note", "not synchronised");
     looked("exit 1").has("note", "timedatectl does not say");
+}
+
+#[test]
+fn a_cluster_has_its_store_and_a_clock_that_somebody_sets() {
+    let shared = |cluster: &str| {
+        let slowlane = Slowlane::with_config(POLICY, &format!("[cluster]\n{cluster}\n"));
+        let config = config(&slowlane, "");
+        (slowlane, config)
+    };
+    let (slowlane, alone) = shared("listen = [\"127.0.0.1:0\"]");
+    let report = eventually("its own store answers", || {
+        let report = with_clock_of(&slowlane, &alone, "echo no");
+        report.fix("ok", "the store answers; nodes: ").is_some().then_some(report)
+    });
+    report.has("wrong", "not synchronised");
+
+    let (_slowlane, lost) = shared(&format!("store = \"redis://{}\"", own_address()));
+    let report = eventually("the store is missed", || {
+        let report = doctor(&lost, &[]);
+        report.fix("wrong", "the store is silent for ").is_some().then_some(report)
+    });
+    report.lacks("the store answers");
+}
+
+/// The report where `timedatectl` is this script: the real one needs a booted systemd.
+fn with_clock_of(slowlane: &Slowlane, config: &Path, script: &str) -> Report {
+    let program = file(slowlane, "timedatectl", &format!("#!/bin/sh\n{script}\n"));
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", slowlane.folder().display(), std::env::var("PATH").unwrap());
+    run(Command::new(BINARY).args(["doctor", "--json", "--config"]).arg(config).env("PATH", path))
 }
 
 #[test]

@@ -376,6 +376,19 @@ slowlane doctor --json | grep -F 'policy/website.map: the user slowlane'
 chmod 644 /etc/slowlane/policy/website.map
 slowlane check >/root/said 2>&1
 fails grep 'cannot read' /root/said
+
+# The remedy for a password that everybody may read leaves it to the service; without its group, the file is named once.
+cp -p /etc/slowlane/slowlane.toml /root/slowlane.toml
+sed -i 's|^# store = .*|store = "redis://:secret@127.0.0.1:6379"|' /etc/slowlane/slowlane.toml
+slowlane check 2>&1 | sed -n 's/.* a password: //p' >/root/remedy
+grep '^chgrp slowlane ' /root/remedy
+sh -e /root/remedy
+slowlane check 2>/root/said
+[ ! -s /root/said ]
+chgrp root /etc/slowlane/slowlane.toml
+fails slowlane check 2>/root/said
+[ "$(grep -c '^slowlane: ' /root/said)" = 1 ]
+cp -p /root/slowlane.toml /etc/slowlane/slowlane.toml
 mkdir -m 700 /root/maps
 echo '0 rate=unlimited' >/root/maps/slo.map
 slowlane check --policy /root/maps

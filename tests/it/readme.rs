@@ -12,7 +12,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
 /// Commands that other tests run: their first words, and the place.
-const ELSEWHERE: [(&str, &str); 18] = [
+const ELSEWHERE: [(&str, &str); 19] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
     ("sudo apt install", "tests/it/package.rs, on a throwaway copy of the machine"),
@@ -24,6 +24,7 @@ const ELSEWHERE: [(&str, &str); 18] = [
     ("slowlane top --admin unix:/run", "tests/it/why.rs, on a socket of its own"),
     ("slowlane top --once | grep", "tests/it/top.rs, where somebody is throttled"),
     ("slowlane attach", "tests/it/attach.rs, on configurations of its own"),
+    ("sudo slowlane attach", "there"),
     ("slowlane table", "tests/it/table_cli.rs, on rows that are there"),
     ("slowlane block", "tests/it/blocks_served.rs, with a daemon of its own"),
     ("slowlane quota", "tests/it/quota_cli.rs, on what was used there"),

@@ -11,13 +11,15 @@ use crate::admin_client::AskError;
 use crate::cli::admin::Daemon;
 use crate::cli::doctor::{Report, State};
 use crate::config::Config;
-use crate::observe::status::{REQUESTS_MIN, Snapshot};
+use crate::observe::status::{ClusterUse, REQUESTS_MIN, Snapshot};
 use slowlane_core::base::Address;
 
 /// A listener of this machine answers at once.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
+const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and send it a request";
+const SEND: &str = "send a request; if it does not arrive, a rule above slowlane's lines answers it";
 
 /// What a running daemon says of itself.
 pub(super) struct Seen {
@@ -26,10 +28,10 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The sum of a metric over all labels; 0 without it.
+    /// The sum of a metric over all labels, or the value of one series; 0 without it.
     pub(super) fn metric(&self, name: &str) -> f64 {
         let series = self.metrics.lines().filter_map(|line| line.rsplit_once(' '));
-        let values = series.filter(|(series, _)| series.split('{').next() == Some(name));
+        let values = series.filter(|(series, _)| *series == name || series.split('{').next() == Some(name));
         values.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
     }
 }
@@ -87,22 +89,39 @@ pub(super) fn ask(daemon: Daemon, report: &mut Report) -> Option<Seen> {
 }
 
 /// Whether proxies ask, and with which fields. Returns whether there is a proxy at all.
-pub(super) fn of_requests(seen: &Seen, report: &mut Report) -> bool {
+///
+/// `attached`: whether a proxy of this machine is; none if there is no proxy.
+pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Report) -> bool {
     let Snapshot { connections, peers, rates, fields_missing, .. } = &seen.status;
     let decided = ["slowlane_verdicts_total", "slowlane_peers_admitted_total", "slowlane_peers_denied_total"];
     let requests = decided.iter().map(|name| seen.metric(name)).sum::<f64>() as u64;
     let connected = connections.spop + connections.http + peers.map_or(0, |peers| peers.connected as u64);
+    let rate = rates.iter().sum::<f64>();
+    // A connection of a health check ends at once.
+    let connects = connected > 0 || seen.metric("slowlane_spop_frames_total{type=\"hello\"}") > 0.0;
+    let is_attached = attached == Some(true);
+    // The status is up to a second old; the metrics are not, but may count the connections of the doctor.
+    let open = ["spop", "http", "peers"]
+        .map(|listener| seen.metric(&format!("slowlane_connections{{listener=\"{listener}\"}}")));
+    let is_idle = connected == 0 && rate == 0.0 && open.iter().sum::<f64>() == 0.0;
+    let is_gone = requests > 0 && attached == Some(false) && is_idle;
     match requests {
-        0 if connected == 0 => report.wrong("proxy", "no proxy is connected, and none has asked", ATTACH),
+        0 if connects => report.wrong(
+            "proxy",
+            "a proxy connects, and has not asked: only health checks arrive",
+            if is_attached { SEND } else { ATTACH },
+        ),
         0 => report.wrong(
             "proxy",
-            "a proxy is connected, and has not asked: only health checks arrive",
+            "no proxy is connected, and none has asked",
+            if is_attached { RELOAD } else { ATTACH },
+        ),
+        _ if is_gone => report.wrong(
+            "proxy",
+            format!("no proxy is connected any more, after {requests} requests"),
             ATTACH,
         ),
-        _ => report.ok(
-            "proxy",
-            format!("requests: {requests} since the start, {:.1}/s now", rates.iter().sum::<f64>()),
-        ),
+        _ => report.ok("proxy", format!("requests: {requests} since the start, {rate:.1}/s now")),
     }
     for line in fields_missing {
         let fix = "print the proxy's files again: `slowlane config haproxy`, `slowlane config nginx`";
@@ -117,5 +136,60 @@ pub(super) fn of_requests(seen: &Seen, report: &mut Report) -> bool {
     } else if !arrive.is_empty() {
         report.ok("proxy", format!("fields that arrive: {}", arrive.join(", ")));
     }
-    requests > 0 || connected > 0
+    !is_gone && (requests > 0 || connects)
+}
+
+/// Whether the nodes of a cluster share their SLOs.
+pub(super) fn of_cluster(status: &Snapshot, report: &mut Report) {
+    let Some(ClusterUse { silent, since_s, nodes, other_slos, .. }) = &status.cluster else { return };
+    match silent {
+        Some(reason) => report.wrong(
+            "cluster",
+            format!("the store is silent for {since_s} s: {reason}"),
+            "start it, or correct [cluster] store; until then, each node does what on_silence says",
+        ),
+        None if *other_slos > 0 => report.wrong(
+            "cluster",
+            format!("nodes with other SLOs: {other_slos} of {nodes}"),
+            "give all nodes the same policy; `slowlane status cluster` names them",
+        ),
+        None => report.ok("cluster", format!("the store answers; nodes: {nodes}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_on_the_way_to_an_attached_proxy_has_its_own_remedy() {
+        let looked = |requests: u64, hellos: u64, rate: f64, attached| {
+            let metrics = format!(
+                "slowlane_verdicts_total{{verdict=\"pass\"}} {requests}\nslowlane_spop_frames_total{{type=\"hello\"}} \
+                 {hellos}\nslowlane_spop_frames_total{{type=\"disconnect\"}} 7\n"
+            );
+            let status = Snapshot { rates: [rate, 0.0, 0.0], ..Snapshot::default() };
+            let mut report = Report { ok: true, findings: Vec::new() };
+            let may_be_asked = of_requests(&Seen { status, metrics }, attached, &mut report);
+            let first = report.findings.swap_remove(0);
+            (may_be_asked, first.text, first.fix.unwrap_or_default())
+        };
+        let told = |may_be_asked, text: &str, fix: &str| (may_be_asked, text.to_owned(), fix.to_owned());
+        let nobody = "no proxy is connected, and none has asked";
+        assert_eq!(looked(0, 0, 0.0, None), told(false, nobody, ATTACH));
+        assert_eq!(looked(0, 0, 0.0, Some(false)), told(false, nobody, ATTACH));
+        assert_eq!(looked(0, 0, 0.0, Some(true)), told(false, nobody, RELOAD), "attached, not yet reloaded");
+        let checks = "a proxy connects, and has not asked: only health checks arrive";
+        assert_eq!(looked(0, 9, 0.0, Some(false)), told(true, checks, ATTACH));
+        assert_eq!(looked(0, 9, 0.0, Some(true)), told(true, checks, SEND), "reloaded, and no request yet");
+        assert_eq!(looked(5, 9, 0.5, Some(false)).1, "requests: 5 since the start, 0.5/s now");
+        assert_eq!(looked(5, 9, 0.0, Some(true)).1, "requests: 5 since the start, 0.0/s now", "an idle site");
+        assert_eq!(looked(5, 9, 0.0, None).1, "requests: 5 since the start, 0.0/s now", "a proxy elsewhere");
+        let gone = "no proxy is connected any more, after 5 requests";
+        assert_eq!(
+            looked(5, 9, 0.0, Some(false)),
+            told(false, gone, ATTACH),
+            "a configuration without slowlane"
+        );
+    }
 }

@@ -43,7 +43,16 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
     match asked.map(|output| output.stdout).unwrap_or_default().trim_ascii() {
         b"yes" => report.ok("clock", "synchronised"),
-        b"no" => report.wrong("clock", "not synchronised", "`timedatectl set-ntp true`, or run chrony"),
+        b"no" => {
+            // Alone, only quotas by the calendar follow it.
+            let add = if status.cluster.is_some() { Report::wrong } else { Report::note };
+            add(
+                report,
+                "clock",
+                "not synchronised".to_owned(),
+                "`timedatectl set-ntp true`, or run chrony".to_owned(),
+            );
+        }
         _ => report.note(
             "clock",
             "timedatectl does not say whether it is synchronised",
@@ -61,7 +70,9 @@ pub(super) fn of_open_files(config: &Config, seen: &Seen, report: &mut Report) {
     match max >= needed as f64 || max == 0.0 {
         true => report.ok("files", text),
         false => {
-            report.wrong("files", text, format!("LimitNOFILE={needed} in its unit, or lower connections_max"))
+            let fix = "raise its hard limit (LimitNOFILE= in its unit; in a container, that of the container), \
+                       or lower connections_max";
+            report.wrong("files", text, fix);
         }
     }
 }

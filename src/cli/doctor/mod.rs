@@ -114,15 +114,17 @@ pub(super) fn doctor(typed: Arguments) -> anyhow::Result<()> {
         agent::of_listeners(&config, &mut report);
     }
     let seen = agent::ask(daemon, &mut report);
-    // Without a status, a proxy of another machine may ask.
-    let may_be_asked = seen.as_ref().is_none_or(|seen| agent::of_requests(seen, &mut report));
     let proxies = Proxies::read(haproxy, nginx);
+    // Without a status, a proxy of another machine may ask.
+    let may_be_asked =
+        seen.as_ref().is_none_or(|seen| agent::of_requests(seen, proxies.are_attached(), &mut report));
     proxies.report(&config, may_be_asked, &mut report);
     if let Some(source) = &config.policy {
         policy::of_files(source, seen.as_ref(), &proxies, &mut report);
     }
     if let Some(seen) = &seen {
         policy::of_limits(&seen.status, &mut report);
+        agent::of_cluster(&seen.status, &mut report);
         machine::of_clock(&seen.status, &mut report);
         machine::of_open_files(&config, seen, &mut report);
         machine::of_state(&config, seen, &mut report);

@@ -40,6 +40,8 @@ struct Proxy {
 /// The proxies of this machine that have a configuration.
 pub(super) struct Proxies(Vec<Proxy>);
 
+const NAME_IT: &str = "name its main file with --haproxy or --nginx";
+
 /// With fewer, a crawler or a crowd can use up a worker of nginx while it waits: a client and its question take one each.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
@@ -64,6 +66,11 @@ impl Proxies {
         sites.filter(|site| site.lacks.is_none())
     }
 
+    /// Whether a proxy of this machine is attached; none if there is no proxy.
+    pub(super) fn are_attached(&self) -> Option<bool> {
+        (!self.0.is_empty()).then(|| self.asking().next().is_some())
+    }
+
     /// Whether clients reach slowlane over IPv6.
     pub(super) fn have_ipv6(&self) -> bool {
         self.asking().any(|site| site.has_ipv6)
@@ -71,7 +78,7 @@ impl Proxies {
 
     /// A proxy that does not ask is a fault if the operator names it, or if no other asks.
     pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut Report) {
-        let may_be_asked = may_be_asked || self.asking().next().is_some();
+        let may_be_asked = may_be_asked || self.are_attached() == Some(true);
         for proxy in &self.0 {
             let listen = if proxy.kind == "nginx" { &config.http.listen } else { &config.spop.listen };
             let path = proxy.path.display();
@@ -79,7 +86,7 @@ impl Proxies {
                 Ok(read) => proxy.report(read, listen, may_be_asked && !proxy.is_named, report),
                 Err(error) => {
                     let text = format!("{path}, or a file that it includes: {error}");
-                    report.wrong(proxy.kind, text, "name its main file with --haproxy or --nginx");
+                    report.wrong(proxy.kind, text, NAME_IT);
                 }
             }
         }
@@ -97,13 +104,15 @@ impl Proxy {
             match group[0].lacks {
                 None => report.ok(kind, format!("{path}: slowlane is asked by {names}")),
                 Some(lacks) if asks || may_be_unattached => {
+                    // Behind another proxy, all clients would share the address of that one.
+                    let fix = format!("if clients reach it directly, {fix}");
                     report.note(kind, format!("{path}: {lacks}: {names}"), fix);
                 }
                 Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), fix),
             }
         }
         if read.sites.is_empty() {
-            report.note(kind, format!("{path}: no frontend or server of HTTP"), fix);
+            report.note(kind, format!("{path}: no frontend or server of HTTP"), NAME_IT);
         }
         if !asks {
             return;
