@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{anyhow, ensure};
 use clap::{Args, Subcommand};
-use glob::{MatchOptions, Pattern};
+use glob::{GlobResult, Pattern};
 
 use crate::cli::arguments::RunArguments;
+pub(super) use crate::cli::attach::written::lossy;
 use crate::cli::attach::written::{Change, Folder, read};
 use crate::cli::config::{Answers, Asked, Way, haproxy_files, nginx_files, say};
 use crate::config::Flags;
 use crate::proxy::attach::nginx::{self, Files};
 use crate::proxy::attach::{Refused, haproxy, joined};
+use crate::proxy::nginx_syntax::PATTERNS;
 use crate::proxy::shipped::haproxy::{APP, BIND, Delivery, Pieces};
 use crate::proxy::shipped::{File, nginx as nginx_shipped};
 
@@ -46,9 +48,7 @@ pub(super) struct Haproxy {
     #[command(flatten)]
     way: Way,
     #[command(flatten)]
-    action: Action,
-    #[command(flatten)]
-    slowlane: Ours,
+    common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -60,13 +60,16 @@ pub(super) struct Nginx {
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
     #[command(flatten)]
-    action: Action,
-    #[command(flatten)]
-    slowlane: Ours,
+    common: Common,
 }
 
-#[derive(Clone, Copy, Debug, Args)]
-struct Action {
+#[derive(Debug, Args)]
+struct Common {
+    /// slowlane's config file [default: that of the service, if it exists]
+    #[arg(long, value_name = "FILE")]
+    slowlane: Option<PathBuf>,
+    #[command(flatten)]
+    answers: Answers,
     /// Write the result; slowlane/before/, beside your configuration, keeps each file as it was
     #[arg(long, conflicts_with = "undo")]
     write: bool,
@@ -75,19 +78,10 @@ struct Action {
     undo: bool,
 }
 
-/// The slowlane to attach.
-#[derive(Debug, Args)]
-struct Ours {
-    /// slowlane's config file [default: that of the service, if it exists]
-    #[arg(long = "slowlane", value_name = "FILE")]
-    file: Option<PathBuf>,
-    #[command(flatten)]
-    answers: Answers,
-}
-
-impl Ours {
+impl Common {
+    /// The slowlane to attach.
     fn asked(self) -> Asked {
-        let run = RunArguments { config: self.file, flags: Flags::default() };
+        let run = RunArguments { config: self.slowlane, flags: Flags::default() };
         Asked { answers: self.answers, run }
     }
 }
@@ -104,47 +98,47 @@ pub(super) fn attach(proxy: Proxy) -> anyhow::Result<()> {
 }
 
 fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
-    let Haproxy { config, frontend, way, action, slowlane } = typed;
-    let (main, folder) = found(&config)?;
-    if action.undo {
+    let Haproxy { config, frontend, way, common } = typed;
+    let ((main, folder), is_to_write) = (found(&config)?, common.write);
+    if common.undo {
         return folder.undo(&config, BTreeSet::from([main]));
     }
     let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
                     see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
-    let files = haproxy_files(&way, slowlane.asked(), [BIND, APP, &folder.0.display().to_string()])?;
+    let files = haproxy_files(&way, common.asked(), [BIND, APP, &folder.0.display().to_string()])?;
     let pieces = Pieces::of(&files[0]);
-    let refuse = |refused| by_hand(&config, &folder, "haproxy --attach", &pieces.to_paste(), refused);
+    let refuse = |refused| by_hand(&config, &folder, "haproxy --attach", &pieces.to_paste(), &refused);
     let before = read(&main).map_err(&refuse)?;
     let attached = haproxy::attach(&before, &frontend, &pieces).map_err(&refuse)?;
-    let warnings = tried::haproxy(&main, &attached.text, &folder.0, &files[1..])?.map_err(&refuse)?;
+    let warnings = tried::haproxy(&main, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
     let notes = [attached.notes, warnings].concat();
-    let changes = [Change { path: main, before, after: attached.text }];
-    finish(action, &folder, &files[1..], &changes, &notes, &joined(&attached.frontends))
+    let changes = [Change { path: main, before, after: attached.after }];
+    finish(is_to_write, &folder, &files[1..], &changes, &notes, &attached.names)
 }
 
 fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
-    let Nginx { config, server, action, slowlane } = typed;
+    let Nginx { config, server, common } = typed;
     let config = absolute(&config)?;
-    let (main, folder) = found(&config)?;
+    let ((main, folder), is_to_write) = (found(&config)?, common.write);
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
     let files = Files::read(&main, &beside, read, list);
-    if action.undo {
+    if common.undo {
         // Files that are no longer included are cleaned, too, and so is a tree that is no longer valid.
         let included = files.iter().flat_map(Files::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
-    let printed = nginx_files(slowlane.asked(), nginx_shipped::LISTEN, nginx_shipped::APP)?;
+    let printed = nginx_files(common.asked(), nginx_shipped::LISTEN, nginx_shipped::APP)?;
     let own = [1, 2].map(|number| folder.0.join(printed[number].name));
     let ours = own.each_ref().map(PathBuf::as_path);
-    let refuse = |refused| by_hand(&config, &folder, "nginx", &nginx::to_paste(ours), refused);
+    let refuse = |refused| by_hand(&config, &folder, "nginx", &nginx::to_paste(ours), &refused);
     let files = files.map_err(&refuse)?;
     let attached = nginx::attach(&files, &server, ours).map_err(&refuse)?;
     let change = |(path, after): (PathBuf, String)| {
         let before = files.text(&path).to_owned();
         Change { path, before, after }
     };
-    let changes: Vec<Change> = attached.changed.into_iter().map(change).collect();
+    let changes: Vec<Change> = attached.after.into_iter().map(change).collect();
     // The tree as it will be, with slowlane's own files and the copies of the changed ones.
     let mut written: BTreeMap<PathBuf, &str> = BTreeMap::new();
     written.extend(own.iter().cloned().zip(printed[1..].iter().map(|file| file.text.as_str())));
@@ -155,7 +149,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let list = |pattern: &Path| {
         let mut paths = list(pattern);
         let pattern = Pattern::new(&pattern.to_string_lossy()).unwrap_or_default();
-        let is_new = |path: &&PathBuf| pattern.matches_path_with(path, AS_NGINX) && !paths.contains(path);
+        let is_new = |path: &&PathBuf| pattern.matches_path_with(path, PATTERNS) && !paths.contains(path);
         let new: Vec<PathBuf> = written.keys().filter(is_new).cloned().collect();
         paths.extend(new);
         paths
@@ -163,7 +157,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let after = Files::read(&main, &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;
     let notes = [attached.notes, warnings].concat();
-    finish(action, &folder, &printed[1..], &changes, &notes, &joined(&attached.servers))
+    finish(is_to_write, &folder, &printed[1..], &changes, &notes, &attached.names)
 }
 
 /// The real path of the main file, and slowlane's folder beside the path that was typed.
@@ -173,49 +167,44 @@ fn found(config: &Path) -> anyhow::Result<(PathBuf, Folder)> {
     Ok((main, Folder(folder)))
 }
 
-/// Patterns match as those of nginx do.
-pub(super) const AS_NGINX: MatchOptions =
-    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
-
 /// The files of an include, by their real paths. A path without a pattern is there, or reading it fails.
-fn list(pattern: &Path) -> Vec<PathBuf> {
+pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     let text = pattern.to_string_lossy();
-    let found: Vec<PathBuf> = match glob::glob_with(&text, AS_NGINX) {
-        Ok(paths) if text.contains(['*', '?', '[']) => paths.flatten().collect(),
+    let or_unreadable = |path: GlobResult| path.unwrap_or_else(|error| error.path().to_owned());
+    let found: Vec<PathBuf> = match glob::glob_with(&text, PATTERNS) {
+        Ok(paths) if text.contains(['*', '?', '[']) => paths.map(or_unreadable).collect(),
         _ => vec![pattern.to_owned()],
     };
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
 /// The error of a configuration that stays as it is. Prints the lines to paste, where they are of use.
-fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: Refused) -> anyhow::Error {
-    let mut text = format!("{}: nothing was written: {refused}", config.display());
-    if refused.is_for_hands() {
-        let folder = folder.0.display();
-        text += &format!(
-            "\nto attach by hand: `slowlane config {command} --dir {folder}`, and paste the lines above"
-        );
-        if let Err(error) = say(lines) {
-            return error;
-        }
+fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
+    let refusal = format!("{}: nothing was written: {refused}", config.display());
+    if !refused.is_for_hands() {
+        return anyhow!(refusal);
     }
-    anyhow!(text)
+    let command = format!("slowlane config {command} --dir {}", folder.0.display());
+    match say(lines) {
+        Ok(()) => anyhow!("{refusal}\nto attach by hand: `{command}`, and paste the lines above"),
+        Err(error) => error,
+    }
 }
 
 /// Shows what changes, and writes it if that is asked for.
 fn finish(
-    action: Action,
+    is_to_write: bool,
     folder: &Folder,
     files: &[File],
     changes: &[Change],
     notes: &[String],
-    names: &str,
+    names: &[String],
 ) -> anyhow::Result<()> {
     changes.iter().try_for_each(|change| change.show("with slowlane"))?;
     notes.iter().for_each(|note| eprintln!("slowlane: note: {note}"));
-    if action.write {
+    if is_to_write {
         folder.write(files, changes)?;
-        eprintln!("slowlane: reload the proxy: {names} then asks slowlane; --undo removes it");
+        eprintln!("slowlane: reload the proxy: {} then asks slowlane; --undo removes it", joined(names));
     } else {
         eprintln!("slowlane: nothing was written; --write puts this in place");
     }

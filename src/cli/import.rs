@@ -5,8 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use clap::Args;
-use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 
 use crate::import::{self, BYTES_MAX, Program, Written};
 use slowlane_core::base::shown;
@@ -26,17 +25,6 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-impl clap::ValueEnum for Program {
-    fn value_variants<'a>() -> &'a [Program] {
-        &Program::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let value = PossibleValue::new(self.name());
-        Some(if *self == Program::IngressNginx { value.alias("ingress") } else { value })
-    }
-}
-
 pub(super) fn import(typed: Arguments) -> anyhow::Result<()> {
     let name = shown(typed.file.display().to_string());
     let text = text(&typed.file).map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
@@ -51,33 +39,25 @@ pub(super) fn import(typed: Arguments) -> anyhow::Result<()> {
 
 /// Reads one byte more than a file may have, so that no device fills the memory.
 fn text(path: &Path) -> io::Result<String> {
+    let input: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
     let mut bytes = Vec::new();
-    let most = BYTES_MAX as u64 + 1;
-    if path == Path::new("-") {
-        io::stdin().take(most).read_to_end(&mut bytes)?;
-    } else {
-        File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    }
+    input.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The files with their names in comments, below the notes.
 fn report(written: &Written) -> String {
-    let mut report = format!("# Imported from {}. Review the files before you save them.\n", written.from);
-    let mut notes = |title: &str, notes: Vec<String>| {
-        if !notes.is_empty() {
-            report += &format!("#\n# {title}:\n");
-            notes.iter().for_each(|note| report += &format!("# - {}\n", shown(note)));
-        }
-    };
-    notes("Where the meaning differs", written.differences.clone());
+    let from = written.from.to_possible_value().expect("no program is hidden");
+    let mut report = format!("# Imported from {}. Review the files before you save them.\n", from.get_name());
     let omissions = written.omissions.iter();
-    notes(
-        "Not imported",
-        omissions
-            .map(|omission| format!("line {}: {}: {}", omission.line, omission.text, omission.reason))
-            .collect(),
-    );
+    let omissions: Vec<String> =
+        omissions.map(|of| format!("line {}: {}: {}", of.line, of.text, of.reason)).collect();
+    let notes = [("Where the meaning differs", &written.differences), ("Not imported", &omissions)];
+    for (title, notes) in notes.into_iter().filter(|(_, notes)| !notes.is_empty()) {
+        report += &format!("#\n# {title}:\n");
+        notes.iter().for_each(|note| report += &format!("# - {}\n", shown(note)));
+    }
     for file in &written.files {
         report += &format!("\n# ---- {} ----\n{}", file.name, file.text);
     }

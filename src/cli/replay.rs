@@ -13,7 +13,7 @@ use clap::Args;
 use crate::cli::progress::Progress;
 use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
-use slowlane_core::base::{shown, units};
+use slowlane_core::base::{plural, shown, units};
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping};
 use slowlane_lab::replay::{self, Input, Settings, Subject};
@@ -171,7 +171,9 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
         }
         match broken {
             Some(why) if *lines == 0 => eprintln!("slowlane: {name}: {why}"),
-            Some(why) => eprintln!("slowlane: {name}: {why}, after line {lines} and {requests} requests"),
+            Some(why) => {
+                eprintln!("slowlane: {name}: {why}, after line {lines} and {}", plural(*requests, "request"))
+            }
             None => {}
         }
     }

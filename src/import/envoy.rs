@@ -10,8 +10,13 @@ const UNITS: [(&str, &str); 5] =
 
 pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     let mut found = Found::default();
-    for document in documents(text)? {
-        descriptors(&document, document.text_of("domain"), &[], &mut found)?;
+    for document in documents(text, 0)? {
+        domain(&document, &mut found)?;
+        let is_map = |object: &&Node| object.get("kind").text() == "ConfigMap";
+        let files = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
+        for (_, file) in files.filter(|(_, file)| file.text().contains("descriptors:")) {
+            documents(file.text(), file.line - 1)?.iter().try_for_each(|inner| domain(inner, &mut found))?;
+        }
     }
     if !found.is_empty() {
         found.differs(
@@ -30,15 +35,19 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     Ok(found)
 }
 
+fn domain(node: &Node, found: &mut Found) -> Result<(), ImportError> {
+    descriptors(node, node.get("domain").text(), &[], found)
+}
+
 /// Adds the rules of a list of descriptors below others. The tree is at most as deep as YAML may be.
 fn descriptors(node: &Node, domain: &str, above: &[Condition], found: &mut Found) -> Result<(), ImportError> {
-    for descriptor in node.get("descriptors").map_or(&[][..], Node::items) {
-        let field = match descriptor.text_of("key") {
+    for descriptor in node.get("descriptors").items() {
+        let field = match descriptor.get("key").text() {
             "remote_address" | "masked_remote_address" => "source",
             "host" | ":authority" | "authority" => "website",
             key => key,
         };
-        let value = descriptor.text_of("value");
+        let value = descriptor.get("value").text();
         let is = match value.strip_suffix('*') {
             Some(prefix) => Match::Prefix(prefix.to_owned()),
             None if value.is_empty() => Match::Any,
@@ -63,21 +72,19 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
     let add = |found: &mut Found, limits| {
         found.rule(Rule { line, scope: scope.to_vec(), limits, ..Rule::default() })
     };
-    let Some(limit) = descriptor.get("rate_limit") else {
-        // Without a limit and without descriptors below, it is an exception.
-        return if descriptor.get("descriptors").is_none() { add(found, Vec::new()) } else { Ok(()) };
-    };
-    if limit.text_of("unlimited") == "true" {
+    let limit = descriptor.get("rate_limit");
+    if limit.is_none() && !descriptor.get("descriptors").is_none() {
+        return Ok(());
+    }
+    // Without a limit and without descriptors below, it is an exception.
+    if limit.is_none() || limit.get("unlimited").text() == "true" {
         return add(found, Vec::new());
     }
-    let (unit, count) = (limit.text_of("unit"), limit.text_of("requests_per_unit"));
+    let (unit, count) = (limit.get("unit").text(), limit.get("requests_per_unit").text());
     let text = format!("{domain}: {path}: {count} per {unit}");
-    if limit.get("replaces").is_some() {
-        found.omissions.add(
-            line,
-            &text,
-            "`replaces` is not imported: the limit stands beside those that it replaces",
-        );
+    if !limit.get("replaces").is_none() {
+        let reason = "`replaces` is not imported: the limit stands beside those that it replaces";
+        found.omissions.add(line, &text, reason);
     }
     let period = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
     let (Some((_, period)), Ok(count)) = (period, count.parse::<u64>()) else {
@@ -90,11 +97,10 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
     if scope.iter().any(|(field, is)| field == "source" && *is == Match::Any) {
         found.differs(ADDRESSES);
     }
-    let is_shadow = descriptor.text_of("shadow_mode") == "true";
+    let is_shadow = descriptor.get("shadow_mode").text() == "true";
     let law = if count == 0 { "" } else { " law=fixed-window reset=calendar" };
     let dry = if is_shadow { " dry_run=yes" } else { "" };
-    let mut key: Vec<String> = scope.iter().map(|(field, _)| field.clone()).collect();
-    key.sort();
+    let key = scope.iter().map(|(field, _)| field.clone()).collect();
     let options = format!("burst=0 rate={count}/{period}{law}{dry}");
     add(found, vec![Limit { counter: String::new(), key, options, line, quoted: quoted(&text) }])
 }

@@ -11,7 +11,7 @@ use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 use crate::import::rule::{Condition, Found, Limit, Match, Omissions, Rule, covers};
-use crate::import::{ImportError, Omission, Program};
+use crate::import::{Omission, Program};
 
 /// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,7 +23,7 @@ pub struct File {
 /// An import: the files, where their meaning differs from the original, and what they leave out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
-    pub from: &'static str,
+    pub from: Program,
     /// Empty if nothing of the original can be expressed.
     pub files: Vec<File>,
     pub differences: Vec<String>,
@@ -36,14 +36,11 @@ const CHAIN_MAX: usize = 3;
 
 const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's files again with --config: they send the new fields.\n";
 
-/// Ids of one type.
-const IDS_MAX: u16 = 999;
-
 /// The types that a policy may add.
 const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
 
 /// Leaves out what the policy reader refuses or warns of.
-pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportError> {
+pub(super) fn write(from: Program, found: Found) -> Written {
     let Found { mut rules, differences, mut omissions } = found;
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
@@ -54,7 +51,6 @@ pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportErr
         !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
     });
     let rules = [exceptions(&rules, &mut omissions), rules].concat();
-    let is_said = |rules: &[Rule]| rules.iter().any(|rule| !rule.limits.is_empty());
     let (mut kept, mut files) = (Vec::new(), Vec::new());
     match Plan::checked(&rules) {
         Ok(all) => (kept, files) = (rules, all),
@@ -66,19 +62,18 @@ pub(super) fn write(program: Program, found: Found) -> Result<Written, ImportErr
                     Ok(all) => files = all,
                     Err(reason) => {
                         let rule = kept.pop().expect("it was pushed");
-                        rule.limits
-                            .iter()
-                            .for_each(|limit| omissions.add(limit.line, &limit.quoted, &reason));
+                        let limits = rule.limits.iter();
+                        limits.for_each(|limit| omissions.add(limit.line, &limit.quoted, &reason));
                     }
                 }
             }
         }
     }
-    if !is_said(&kept) {
+    if kept.iter().all(|rule| rule.limits.is_empty()) {
         files.clear();
     }
     let differences = if files.is_empty() { Vec::new() } else { differences };
-    Ok(Written { from: program.name(), files, differences, omissions: omissions.0 })
+    Written { from, files, differences, omissions: omissions.0 }
 }
 
 /// The networks that rules leave out, as rules without limits. A map asks for networks first. So an exception holds for
@@ -119,8 +114,8 @@ type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 /// A policy in the making.
 #[derive(Default)]
 struct Plan {
-    /// The types of counters.
-    types: BTreeMap<(String, Vec<String>), u8>,
+    /// The counter of each type, and the fields of its key.
+    types: BTreeMap<u8, (String, Vec<String>)>,
     /// The ids of SLOs, by their type and options.
     ids: BTreeMap<(u8, String), u16>,
     slos: String,
@@ -192,17 +187,16 @@ impl Plan {
             return Err(format!("{field:?} cannot be the name of a field"));
         }
         let counter = (limit.counter.clone(), key.clone());
-        if let Some(&kind) = self.types.get(&counter) {
+        if let Some((&kind, _)) = self.types.iter().find(|(_, of)| **of == counter) {
             return Ok(kind);
         }
         let built_in = ["", "owner", "website", "source", "owner+source", "source+website"];
         let built_in = built_in.iter().position(|fields| *fields == key.join("+")).map(|kind| kind as u8);
         let own = OWN_TYPES.filter(|_| !key.is_empty());
-        let is_free = |kind: &u8| self.types.values().all(|taken| taken != kind);
-        let free = built_in.into_iter().chain(own).find(is_free);
+        let free = built_in.into_iter().chain(own).find(|kind| !self.types.contains_key(kind));
         let kind =
             free.ok_or("no type is free: only four counters can have a key of their own (types 6 to 9)")?;
-        self.types.insert(counter, kind);
+        self.types.insert(kind, counter);
         Ok(kind)
     }
 
@@ -212,9 +206,6 @@ impl Plan {
             return Ok(id);
         }
         let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u16;
-        if count == IDS_MAX {
-            return Err(format!("type {kind} has more than {IDS_MAX} different limits"));
-        }
         let id = u16::from(kind) * 1_000 + count + 1;
         self.slos += &format!("# line {}: {}\n{id} {options}\n", limit.line, limit.quoted);
         self.ids.insert((kind, options), id);
@@ -245,15 +236,9 @@ impl Plan {
         (!is_default).then_some(own)
     }
 
-    /// The types that the policy adds, with their fields.
-    fn own_types(&self) -> BTreeMap<u8, &Vec<String>> {
-        let own = self.types.iter().filter(|(_, kind)| OWN_TYPES.contains(kind));
-        own.map(|((_, key), &kind)| (kind, key)).collect()
-    }
-
     fn layout(&self) -> Result<Layout, String> {
         let mut layout = Layout::default();
-        for (kind, fields) in self.own_types() {
+        for (&kind, (_, fields)) in self.types.range(OWN_TYPES) {
             layout = layout.with_type(kind, fields.clone()).map_err(|error| error.to_string())?;
         }
         match self.lookups() {
@@ -276,19 +261,18 @@ impl Plan {
 
     /// The part of the config that the maps need.
     fn toml(&self) -> String {
-        let (types, lookups) = (self.own_types(), self.lookups().unwrap_or_default());
-        if types.is_empty() && lookups.is_empty() {
-            return String::new();
+        let mut toml = String::new();
+        for (kind, (_, fields)) in self.types.range(OWN_TYPES) {
+            let head = if toml.is_empty() { "[policy.types]\n" } else { "" };
+            toml += &format!("{head}{kind} = {fields:?}\n");
         }
-        let mut toml = RESTART.to_owned() + if types.is_empty() { "" } else { "[policy.types]\n" };
-        types.iter().for_each(|(kind, fields)| toml += &format!("{kind} = {fields:?}\n"));
-        for Lookup { fields, file, method } in &lookups {
+        for Lookup { fields, file, method } in self.lookups().unwrap_or_default() {
             let (file, method) = (file.display(), method.name());
             toml += &format!(
                 "\n[[policy.lookups]]\nfields = {fields:?}\nmap = \"{file}\"\nmatch = \"{method}\"\n"
             );
         }
-        toml
+        if toml.is_empty() { toml } else { RESTART.to_owned() + &toml }
     }
 }
 

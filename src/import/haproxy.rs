@@ -1,6 +1,7 @@
 //! HAProxy: rules that refuse by a rate or by connections of a stick table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use slowlane_core::base::units;
@@ -38,10 +39,8 @@ struct Refusal {
 struct Declared<'l> {
     /// The period of `http_req_rate` in milliseconds, by the name of the table.
     periods: BTreeMap<String, u64>,
-    /// Expressions by section and name. None: several.
-    acls: BTreeMap<(&'l str, &'l str), Option<&'l [String]>>,
-    /// Those with a counter, of which `acls` may have lost one.
-    counting: BTreeSet<(&'l str, &'l str)>,
+    /// Expressions by section and name, of which one must hold.
+    acls: BTreeMap<(&'l str, &'l str), Vec<&'l [String]>>,
     /// What `track-sc` tracks, by section and number.
     tracks: BTreeMap<(&'l str, &'l str), &'l Line>,
 }
@@ -59,16 +58,7 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     for line in &lines {
         let Some(action) = line.action() else { continue };
         let condition = line.condition();
-        let terms = declared.terms(&line.section, condition);
-        let counts = |(_, words): &Term<'_>| words.first().is_some_and(|word| is_counter(word));
-        let is_limit = match &terms {
-            Some(terms) => terms.iter().any(counts),
-            None => condition.iter().any(|word| {
-                is_counter(word)
-                    || declared.counting.contains(&(line.section.as_str(), word.trim_start_matches('!')))
-            }),
-        };
-        if !is_limit {
+        if !condition.iter().any(|word| is_counter(word) || declared.counts(&line.section, word)) {
             continue;
         }
         limits += 1;
@@ -79,6 +69,7 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
             found.omissions.add(line.number, &line.text, "only rules that refuse become limits");
             continue;
         }
+        let terms = declared.terms(&line.section, condition);
         let terms = terms.ok_or("`or`, `unless` and long conditions need a line for each limit".to_owned());
         match terms.and_then(|terms| declared.refusal(line, &terms, &mut found)) {
             Ok(refusal) => refusals.push(refusal),
@@ -162,11 +153,7 @@ impl<'l> Declared<'l> {
                 ["stick-table", ..] => declared.table(section.to_owned(), &words),
                 ["table", name, ..] => declared.table(format!("{section}/{name}"), &words),
                 ["acl", name, ..] => {
-                    if words.get(2).is_some_and(|word| is_counter(word)) {
-                        declared.counting.insert((section, name));
-                    }
-                    let entry = declared.acls.entry((section, name));
-                    entry.and_modify(|all| *all = None).or_insert(Some(&line.words[2..]));
+                    declared.acls.entry((section, name)).or_default().push(&line.words[2..]);
                 }
                 _ => {
                     let number = line.action().and_then(|action| action.strip_prefix("track-sc"));
@@ -184,6 +171,12 @@ impl<'l> Declared<'l> {
             .find_map(|word| word.strip_prefix("http_req_rate("));
         let period = stored.and_then(|period| milliseconds(period.trim_end_matches(')')));
         self.periods.insert(name, period.unwrap_or(0));
+    }
+
+    /// Whether a word of a condition names an expression with a counter.
+    fn counts(&self, section: &str, word: &str) -> bool {
+        let named = self.acls.get(&(section, word.trim_start_matches('!'))).into_iter().flatten();
+        named.filter_map(|words| words.first()).any(|word| is_counter(word))
     }
 
     /// The parts of a condition, all of which must hold. None: it has alternatives.
@@ -206,13 +199,11 @@ impl<'l> Declared<'l> {
                     terms.push((is_not, &condition[at..end]));
                     at = end + 1;
                 }
-                name => {
-                    let expression = self.acls.get(&(section, name)).copied();
-                    terms.push((
-                        is_not,
-                        expression.map_or(Some(&condition[at - 1..at]), |expression| expression)?,
-                    ));
-                }
+                name => match self.acls.get(&(section, name)).map(Vec::as_slice) {
+                    None => terms.push((is_not, &condition[at - 1..at])),
+                    Some([expression]) => terms.push((is_not, expression)),
+                    Some(_) => return None,
+                },
             }
             is_not = false;
         }
@@ -244,12 +235,8 @@ impl<'l> Declared<'l> {
             if scopes.len() * matches.len() > SCOPES_MAX {
                 return Err("too many values".to_owned());
             }
-            let with = |scope: &Vec<Condition>| {
-                let scope = scope.clone();
-                matches
-                    .iter()
-                    .map(move |new| scope.iter().cloned().chain([new.clone()]).collect())
-                    .collect::<Vec<_>>()
+            let with = |scope: &Vec<Condition>| -> Vec<Vec<Condition>> {
+                matches.iter().map(|new| [&scope[..], slice::from_ref(new)].concat()).collect()
             };
             scopes = scopes.iter().flat_map(with).collect();
         }
@@ -270,6 +257,9 @@ impl<'l> Declared<'l> {
         let arguments: Vec<&str> =
             arguments.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
         let unknown = || format!("slowlane does not count {name}");
+        if name.contains('(') {
+            return Err(unknown());
+        }
         let (key, fetch, table, track) = if let Some(fetch) = name.strip_prefix("src_") {
             ("src", fetch, arguments.first().copied(), None)
         } else {
@@ -334,16 +324,17 @@ const REFUSED: &str = "HAProxy counts refused requests, too: a client that does 
 const DELAY: &str =
     "To delay requests instead of refusing them, replace `burst=0` by a burst, and remove law= and window=.";
 
-/// Whether a word fetches a counter of a stick table.
+/// Whether a word fetches a counter of a stick table, perhaps with converters behind it.
 fn is_counter(word: &str) -> bool {
-    let (name, _) = parts(word);
-    let is_tracked = name
+    let looked_up = word.split_once(",table_").map(|(_, fetch)| fetch);
+    let fetch = looked_up.unwrap_or(word).split('(').next().unwrap_or_default();
+    let is_tracked = fetch
         .strip_prefix("sc")
         .is_some_and(|rest| rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).starts_with('_'));
-    let is_number = ["_rate", "_cnt", "_cur"].iter().any(|ending| name.ends_with(ending))
-        || name.contains("gpc")
-        || name.contains("gpt");
-    is_number && (is_tracked || name.contains(",table_") || name.starts_with("src_"))
+    let is_number = ["_rate", "_cnt", "_cur"].iter().any(|ending| fetch.ends_with(ending))
+        || fetch.contains("gpc")
+        || fetch.contains("gpt");
+    is_number && (is_tracked || looked_up.is_some() || fetch.starts_with("src_"))
 }
 
 /// The name of a fetch, and its arguments.
@@ -395,6 +386,8 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
         ("url32+src", "") => &["source", "url"],
         ("path", "") => &["path"],
         ("method", "") => &["method"],
+        // One bucket for all.
+        ("str" | "int" | "always_true", _) => &[],
         ("hdr" | "req.hdr" | "req.fhdr", header) => {
             let name = header.to_ascii_lowercase().replace('-', "_");
             return match name.as_str() {

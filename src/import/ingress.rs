@@ -13,9 +13,8 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     let mut found = Found::default();
     // Objects before, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
-    for document in documents(text)? {
-        let items = document.get("items").map_or(&[][..], Node::items);
-        for object in items.iter().chain([&document]).filter(|object| object.text_of("kind") == "Ingress") {
+    for document in documents(text, 0)? {
+        for object in document.objects().filter(|object| object.get("kind").text() == "Ingress") {
             ingress(object, &mut objects, &mut found)?;
         }
     }
@@ -31,11 +30,9 @@ fn ingress(
     found: &mut Found,
 ) -> Result<(), ImportError> {
     let metadata = object.get("metadata");
-    let name = |key| metadata.map_or("", |metadata| metadata.text_of(key));
-    let name = format!("{}/{}", name("namespace"), name("name"));
-    let entries = metadata.and_then(|metadata| metadata.get("annotations")).map_or(&[][..], Node::entries);
-    let given: Annotations<'_> = entries
-        .iter()
+    let name = format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text());
+    let annotations = metadata.get("annotations").entries().iter();
+    let given: Annotations<'_> = annotations
         .filter_map(|(key, node)| Some((key.split_once('/')?.1, (node.line, node.text()))))
         .filter(|(key, _)| key.starts_with("limit-") || key.starts_with("global-rate-limit"))
         .collect();
@@ -72,29 +69,26 @@ fn host(scope: &[Condition]) -> &str {
 
 /// The hosts and paths of an object. One without rules is for every request.
 fn scopes(object: &Node, found: &mut Found, given: &Annotations<'_>) -> Vec<Vec<Condition>> {
-    let rules = object.get("spec").and_then(|spec| spec.get("rules")).map_or(&[][..], Node::items);
+    let rules = object.get("spec").get("rules").items();
     let mut scopes = Vec::new();
     for rule in rules {
-        let host = rule.text_of("host");
+        let host = rule.get("host").text();
         if host.starts_with('*') {
+            let reason = "this host needs a map of websites with match = \"end\"";
             if !given.is_empty() {
-                found.omissions.add(
-                    rule.line,
-                    host,
-                    "this host needs a map of websites with match = \"end\"",
-                );
+                found.omissions.add(rule.line, host, reason);
             }
             continue;
         }
         let website = (!host.is_empty()).then(|| ("website".to_owned(), Match::Exact(host.to_owned())));
         let website: Vec<Condition> = website.into_iter().collect();
-        let paths = rule.get("http").and_then(|http| http.get("paths")).map_or(&[][..], Node::items);
+        let paths = rule.get("http").get("paths").items();
         let mut add = |path: Option<Match>| {
             let path = path.map(|path| ("path".to_owned(), path));
             scopes.push(website.iter().cloned().chain(path).collect());
         };
         for path in paths {
-            match (path.text_of("path"), path.text_of("pathType")) {
+            match (path.get("path").text(), path.get("pathType").text()) {
                 ("" | "/", kind) if kind != "Exact" => add(None),
                 (path, "Exact") => add(Some(Match::Exact(path.to_owned()))),
                 (path, "Prefix") => {
@@ -128,38 +122,31 @@ fn limits(
         given.get(name).and_then(|(_, text)| text.parse::<u64>().ok()).filter(|&count| count > 0)
     };
     let multiplier = count("limit-burst-multiplier").unwrap_or(MULTIPLIER);
-    let burst = |count: u64| count.saturating_mul(multiplier).saturating_add(1);
-    let bucket =
-        |period| move |count| format!("burst={} rate={count}/{period} law=token-bucket", burst(count));
+    let bucket = |count: u64, period| {
+        let burst = count.saturating_mul(multiplier).saturating_add(1);
+        (format!("burst={burst} rate={count}/{period} law=token-bucket"), BURST)
+    };
+    let fields = if is_for_all { &["source"][..] } else { &["source", "website"] };
     let mut limits = Vec::new();
-    let kinds: [(&str, &dyn Fn(u64) -> String); 3] =
-        [("limit-connections", &at_a_time), ("limit-rpm", &bucket("m")), ("limit-rps", &bucket("s"))];
-    for (kind, options) in kinds {
-        let Some(count) = count(kind) else { continue };
-        let counter = format!("{kind} {object_of_host}");
-        let key = ["source", "website"]
-            .map(str::to_owned)
-            .into_iter()
-            .take(if is_for_all { 1 } else { 2 })
-            .collect();
-        let (line, text) = given[kind];
+    // In this order: `given` has them by their names.
+    for (&kind, &(line, text)) in given {
         let quoted = quoted(&format!("{name}: {kind}: {text}"));
-        limits.push(Limit { counter, key, options: options(count), line, quoted });
-        found.differs(REPLICAS);
-        found.differs(STATUS);
-        found.differs(ADDRESSES);
-        found.differs(if kind == "limit-connections" { ENDS } else { BURST });
-    }
-    for (kind, (line, text)) in given {
-        let is_known = ["limit-burst-multiplier", "limit-whitelist", "limit-allowlist"].contains(kind)
-            || kinds.iter().any(|(known, _)| known == kind && (count(kind).is_some() || *text == "0"));
-        if !is_known {
-            found.omissions.add(
-                *line,
-                &format!("{name}: {kind}: {text}"),
-                "slowlane has no such limit, or the number is not one",
-            );
-        }
+        let (options, burst) = match (kind, count(kind)) {
+            ("limit-connections", Some(count)) => (at_a_time(count), ENDS),
+            ("limit-rpm", Some(count)) => bucket(count, "m"),
+            ("limit-rps", Some(count)) => bucket(count, "s"),
+            ("limit-connections" | "limit-rpm" | "limit-rps", None) if text == "0" => continue,
+            ("limit-burst-multiplier" | "limit-whitelist" | "limit-allowlist", _) => continue,
+            _ => {
+                let reason = "slowlane has no such limit, or the number is not one";
+                found.omissions.add(line, &quoted, reason);
+                continue;
+            }
+        };
+        let counter = format!("{kind} {object_of_host}");
+        let key = fields.iter().map(|&field| field.to_owned()).collect();
+        limits.push(Limit { counter, key, options, line, quoted });
+        [REPLICAS, STATUS, ADDRESSES, burst].into_iter().for_each(|difference| found.differs(difference));
     }
     limits
 }

@@ -7,11 +7,14 @@
 mod envoy;
 mod files;
 mod haproxy;
+mod included;
 mod ingress;
 mod nginx;
 mod rule;
 mod yaml;
 
+use clap::ValueEnum;
+use serde::Serialize;
 use thiserror::Error;
 
 pub use files::{File, Written};
@@ -20,30 +23,21 @@ pub use rule::Omission;
 /// The most bytes of a file that is imported.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// The most limits, exceptions and scopes that are imported from one file.
-const RULES_MAX: usize = 1_000;
+/// The most limits, exceptions and scopes that are imported from one file: a type has no more ids.
+const RULES_MAX: usize = 999;
 
 /// The programs whose limits can be imported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum Program {
     Nginx,
     Haproxy,
+    #[value(alias = "ingress")]
     IngressNginx,
     Envoy,
 }
 
 impl Program {
-    pub const ALL: [Program; 4] = [Program::Nginx, Program::Haproxy, Program::IngressNginx, Program::Envoy];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Program::Nginx => "nginx",
-            Program::Haproxy => "haproxy",
-            Program::IngressNginx => "ingress-nginx",
-            Program::Envoy => "envoy",
-        }
-    }
-
     /// The program whose configuration this is, if one of its lines shows it.
     fn of(text: &str) -> Option<Program> {
         let starts = |words: &[&str]| {
@@ -77,9 +71,6 @@ pub enum ImportError {
     TooMany,
     #[error("it has no rate limits")]
     NoLimits,
-    /// The policy reader refuses the result, for a reason that no single rule has.
-    #[error("no valid policy: {0}")]
-    Policy(String),
 }
 
 /// Expresses the limits of a configuration as a policy. If no program is named, it is recognised by the text.
@@ -108,5 +99,5 @@ pub fn import(text: &str, program: Option<Program>) -> Result<Written, ImportErr
     if found.is_empty() {
         return Err(ImportError::NoLimits);
     }
-    files::write(program, found)
+    Ok(files::write(program, found))
 }

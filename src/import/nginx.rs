@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use slowlane_core::base::{HOLD_SHIPPED, units};
 
+use crate::import::included::{MARK, directives};
 use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, quoted};
 use crate::import::{ImportError, RULES_MAX};
-use crate::proxy::nginx_syntax::{Directive, line_of, parse};
+use crate::proxy::nginx_syntax::Directive;
 
 /// A zone: the fields of its key, and its rate like `10/s`.
 struct Zone {
@@ -60,12 +61,7 @@ struct Reader<'t> {
 }
 
 pub(super) fn read(text: &str) -> Result<Found, ImportError> {
-    let syntax = |at: usize| ImportError::Syntax {
-        line: line_of(text, at),
-        reason: "not understood as nginx's".to_owned(),
-    };
-    let directives = parse(text, &|_| Vec::new()).map_err(syntax)?;
-    // `nginx -T` prints included files behind the block `http`.
+    let directives = directives(text)?;
     let outer = directives.iter().filter(|directive| directive.name() != "http");
     let http = directives.iter().filter(|directive| directive.name() == "http").flat_map(|http| &http.inner);
     let root: Vec<&Directive> = outer.chain(http).collect();
@@ -74,7 +70,7 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     for directive in &root {
         match directive.name() {
             "limit_req_zone" | "limit_conn_zone" => reader.zone(directive),
-            "include" if !text.contains("# configuration file ") => {
+            "include" if !text.contains(MARK) => {
                 reader.found.differs("Included files are not read. `nginx -T | slowlane import -` reads all.")
             }
             _ => {}
@@ -149,19 +145,21 @@ impl Reader<'_> {
         let names = names.flat_map(|directive| directive.words.iter().skip(1));
         let names: Vec<&String> = names.filter(|name| !["_", ""].contains(&name.as_str())).collect();
         let level = above.inside(&inner);
-        for name in &names {
+        if names.is_empty() {
+            return self.locations(&inner, &level, &[]);
+        }
+        for name in names {
             if name.starts_with(['*', '.', '~']) || name.ends_with('*') {
-                let reason =
-                    format!("the name {name} needs a map of websites with match = \"end\" or \"reg\"");
-                self.omit(server, reason);
+                let map = "needs a map of websites with match = \"end\" or \"reg\"";
+                self.omit(server, format!("the name {name} {map}"));
                 continue;
             }
-            self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.to_string()))])?;
+            self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.clone()))])?;
         }
-        if !names.is_empty() && !self.found.rules.is_empty() {
+        if !self.found.rules.is_empty() {
             self.found.differs(DEFAULT_SERVER);
         }
-        if names.is_empty() { self.locations(&inner, &level, &[]) } else { Ok(()) }
+        Ok(())
     }
 
     /// Adds the rules of a server, one for each location with limits other than the server's.
@@ -207,19 +205,10 @@ impl Reader<'_> {
         }
         let others: Vec<Vec<Condition>> =
             rules.iter().filter(|rule| rule.limits != own).map(|rule| rule.scope.clone()).collect();
-        let is_needed =
-            |rule: &&Rule| rule.limits != own || others.iter().any(|outer| covers(outer, &rule.scope));
-        let first = inner.first().map_or(1, |directive| self.line(directive));
-        let kept: Vec<Rule> = rules.iter().filter(is_needed).cloned().collect();
-        for rule in kept.into_iter().chain([Rule {
-            line: first,
-            scope: server.to_vec(),
-            limits: own,
-            ..Rule::default()
-        }]) {
-            self.found.rule(rule)?;
-        }
-        Ok(())
+        rules.retain(|rule| rule.limits != own || others.iter().any(|outer| covers(outer, &rule.scope)));
+        let line = inner.first().map_or(1, |directive| self.line(directive));
+        rules.push(Rule { line, scope: server.to_vec(), limits: own, ..Rule::default() });
+        rules.into_iter().try_for_each(|rule| self.found.rule(rule))
     }
 
     fn limits(&mut self, level: &Level<'_>) -> Vec<Limit> {

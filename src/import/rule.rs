@@ -148,9 +148,8 @@ fn is_in(inner: &Match, outer: &Match) -> bool {
     }
 }
 
-/// The periods of a rate, the shortest first, by their names in `slo.map`.
-const PERIODS: [(&str, Period); 4] =
-    [("s", Period::Second), ("m", Period::Minute), ("h", Period::Hour), ("d", Period::Day)];
+/// The periods of a rate, the shortest first.
+const PERIODS: [Period; 4] = [Period::Second, Period::Minute, Period::Hour, Period::Day];
 
 /// The rate of this many requests in a window of milliseconds, and whether it is exact.
 ///
@@ -158,8 +157,8 @@ const PERIODS: [(&str, Period); 4] =
 pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
     let scaled = |period: Period| u128::from(count) * u128::from(period.seconds()) * 1_000;
     let window_ms = u128::from(window_ms.max(1));
-    match PERIODS.iter().find(|(_, period)| scaled(*period).is_multiple_of(window_ms)) {
-        Some((name, period)) => (format!("{}/{name}", scaled(*period) / window_ms), true),
+    match PERIODS.into_iter().find(|period| scaled(*period).is_multiple_of(window_ms)) {
+        Some(period) => (format!("{}/{}", scaled(period) / window_ms, period.name()), true),
         None => (format!("{}/d", scaled(Period::Day).div_ceil(window_ms)), false),
     }
 }

@@ -13,19 +13,28 @@ pub(super) struct Node {
 
 #[derive(Debug)]
 enum Content {
+    None,
     Text(String),
     List(Vec<Node>),
     Map(Vec<(String, Node)>),
 }
 
+/// A missing value.
+const NONE: &Node = &Node { line: 0, content: Content::None };
+
 impl Node {
-    pub(super) fn get(&self, name: &str) -> Option<&Node> {
-        self.entries().iter().find(|(key, _)| key == name).map(|(_, node)| node)
+    /// A value of a map.
+    pub(super) fn get(&self, name: &str) -> &Node {
+        self.entries().iter().find(|(key, _)| key == name).map_or(NONE, |(_, node)| node)
     }
 
-    /// The text of a value of a map; empty for another value, and for none.
-    pub(super) fn text_of(&self, name: &str) -> &str {
-        self.get(name).map_or("", Node::text)
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self.content, Content::None)
+    }
+
+    /// The objects of a Kubernetes list, or the only one.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Node> {
+        self.get("items").items().iter().chain([self])
     }
 
     pub(super) fn text(&self) -> &str {
@@ -49,13 +58,14 @@ const NODES_MAX: usize = 200_000;
 /// An open list or map, and the key whose value comes next.
 type Open = (Node, Option<String>);
 
-/// Reads all documents. References to anchors are refused, so no text can expand into a larger one.
-pub(super) fn documents(text: &str) -> Result<Vec<Node>, ImportError> {
+/// Reads all documents of a text below some lines. References to anchors are refused, so no text can expand into a
+/// larger one.
+pub(super) fn documents(text: &str, above: usize) -> Result<Vec<Node>, ImportError> {
     let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
     let (mut done, mut open, mut nodes): (Vec<Node>, Vec<Open>, usize) = Default::default();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| fault(error.marker().line(), error.info()))?;
-        let line = span.start.line();
+        let (event, span) = event.map_err(|error| fault(above + error.marker().line(), error.info()))?;
+        let line = above + span.start.line();
         let begin = |content| (Node { line, content }, None);
         let whole = match event {
             Event::Alias(_) => return Err(fault(line, "a reference to an anchor: write the value itself")),

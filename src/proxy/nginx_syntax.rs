@@ -3,8 +3,14 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use glob::MatchOptions;
+
 /// Blocks within blocks: nginx itself has no more than a few.
 const DEPTH_MAX: usize = 32;
+
+/// Patterns of includes match as those of nginx do.
+pub(crate) const PATTERNS: MatchOptions =
+    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// A directive, with the content of its `{ }` if it has one.
 #[derive(Clone, Debug, Default)]

@@ -95,6 +95,14 @@ fn it_says_what_it_cannot_do() {
             &["--field", "api_key=$http_user_agent", "access.log"],
             "--field api_key: not used; --by api_key proposes a limit for it",
         ),
+        (
+            &["--by", "website", "--by", "source+website", "access.log"],
+            "--by website and --by source+website: their map is the same, and has one SLO for a value: ask for one type at a time",
+        ),
+        (
+            &["--by", "a", "--by", "b", "--by", "c", "--by", "d", "--by", "e", "access.log"],
+            "--by: more than four types with fields of your own, 6 to 9: ask for the others separately",
+        ),
     ] {
         let Ran { code, out, problems } = ran_in(folder.path(), &[&["advise"], args].concat());
         assert_eq!((code, out.as_str(), problems.last().unwrap().as_str()), (1, "", problem), "{args:?}");
@@ -112,8 +120,8 @@ fn several_types_are_proposed_together() {
     let usual = ran_in(folder.path(), &[&["advise", "haproxy.log"], &website[..]].concat());
     assert_eq!(usual.code, 0, "{:?}", usual.problems);
     for text in [
-        "by source: 1 clients",
-        "by website: 1 keys",
+        "by source: 1 client\n",
+        "by website: 1 key\n",
         "shop.example 2001",
         "Examplebot/1.0  source=192.0.2.7",
     ] {
@@ -131,7 +139,7 @@ fn several_types_are_proposed_together() {
 #[test]
 fn few_clients_are_all_spared_and_it_says_so() {
     let Ran { code, problems, .. } = ran_in(folder().path(), &["advise", "access.log"]);
-    let note = "by source: 99.9 % of 21 clients are all of them; a lower --spare lets the busiest wait";
+    let note = "by source: 99.9 % of 21 clients spares all of them; a lower --spare lets the busiest wait";
     assert_eq!((code, problems), (0, vec![note.to_owned()]));
 }
 

@@ -102,7 +102,7 @@ fn judged(
     let is_new = |line: &&str| !known.contains(&bare(line));
     let warnings = said.lines().filter(|line| line.to_lowercase().contains("[warn")).filter(is_new);
     let warnings: Vec<String> = warnings.map(|line| format!("{proxy} warns: {line}")).collect();
-    // HAProxy ignores rules in a section of another mode than HTTP, and says so.
+    // HAProxy ignores rules in a section of another mode than HTTP, and only warns.
     if !after.status.success() || warnings.iter().any(|line| line.contains("ignored")) {
         return Err(Refused::Result { proxy, said });
     }

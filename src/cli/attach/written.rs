@@ -1,9 +1,9 @@
 //! Writing slowlane into the operator's files, with copies of what they were, and taking it out again.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -31,14 +31,22 @@ impl Change {
 
     fn write(&self) -> anyhow::Result<()> {
         ensure!(read(&self.path)? == self.before, "{}: was edited meanwhile", self.path.display());
-        write_over(&self.path, &self.after)
+        write_over(&self.path, &self.after, &self.path)
     }
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Refused> {
-    let unread = |reason: String| Refused::Unread(format!("{}: {reason}", path.display()));
-    let bytes = fs::read(path).map_err(|error| unread(error.to_string()))?;
-    String::from_utf8(bytes).map_err(|_| unread("is not UTF-8 text".to_owned()))
+    String::from_utf8(bytes(path)?)
+        .map_err(|_| Refused::Unread(format!("{}: is not UTF-8 text", path.display())))
+}
+
+/// A file that is only looked at.
+pub(in crate::cli) fn lossy(path: &Path) -> Result<String, Refused> {
+    Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, Refused> {
+    fs::read(path).map_err(|error| Refused::Unread(format!("{}: {error}", path.display())))
 }
 
 /// The folder of slowlane's own files, beside the operator's main file.
@@ -52,25 +60,20 @@ impl Folder {
 
     /// Writes slowlane's own files, copies of the operator's, and then the operator's: all of them or none.
     pub(super) fn write(&self, files: &[File], changes: &[Change]) -> anyhow::Result<()> {
-        fs::create_dir_all(&self.0).with_context(|| self.0.display().to_string())?;
         for File { name, text } in files {
             let path = self.0.join(name);
             // What the operator has edited in it is kept, too.
             if fs::read_to_string(&path).is_ok_and(|there| there != *text) {
                 self.back_up(&path)?;
             }
-            fs::write(&path, text).with_context(|| path.display().to_string())?;
+            write_over(&path, text, &path)?;
         }
         changes.iter().try_for_each(|change| self.back_up(&change.path))?;
         write_all(changes)
     }
 
     fn back_up(&self, path: &Path) -> anyhow::Result<()> {
-        let backup = self.backup(path);
-        let place = || backup.display().to_string();
-        fs::create_dir_all(backup.parent().unwrap_or(&self.0)).with_context(place)?;
-        fs::copy(path, &backup).with_context(place)?;
-        Ok(())
+        write_over(&self.backup(path), bytes(path)?, path)
     }
 
     /// The files that were changed once, by the copies of what they were.
@@ -115,7 +118,8 @@ impl Folder {
 fn write_all(changes: &[Change]) -> anyhow::Result<()> {
     for (number, change) in changes.iter().enumerate() {
         let Err(error) = change.write() else { continue };
-        let stays = changes[..number].iter().filter(|done| write_over(&done.path, &done.before).is_err());
+        let stays =
+            changes[..number].iter().filter(|done| write_over(&done.path, &done.before, &done.path).is_err());
         let stays: Vec<String> = stays.map(|done| done.path.display().to_string()).collect();
         return match stays.is_empty() {
             true => Err(error),
@@ -125,17 +129,25 @@ fn write_all(changes: &[Change]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replaces a file whole, with its owner and its permissions.
-fn write_over(path: &Path, text: &str) -> anyhow::Result<()> {
+/// Writes a file whole: after a power cut, it has the old text or the new one. Its owner and its permissions are those of
+/// `like`, or usual ones.
+fn write_over(path: &Path, text: impl AsRef<[u8]>, like: &Path) -> anyhow::Result<()> {
     let place = || path.display().to_string();
-    let (metadata, folder) = (fs::metadata(path)?, path.parent().unwrap_or(Path::new("/")));
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).with_context(place)?;
     let mut file = NamedTempFile::new_in(folder).with_context(place)?;
-    file.write_all(text.as_bytes())?;
-    fchown(file.as_file(), Some(metadata.uid()), Some(metadata.gid()))?;
-    file.as_file().set_permissions(metadata.permissions())?;
+    file.write_all(text.as_ref()).with_context(place)?;
+    let permissions = match fs::metadata(like) {
+        Ok(of) => {
+            fchown(file.as_file(), Some(of.uid()), Some(of.gid())).with_context(place)?;
+            of.permissions()
+        }
+        Err(_) => Permissions::from_mode(0o644),
+    };
+    file.as_file().set_permissions(permissions)?;
     file.as_file().sync_all()?;
     file.persist(path).with_context(place)?;
-    Ok(())
+    Ok(fs::File::open(folder)?.sync_all()?)
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! The running agent: its listeners, and what the proxies ask it.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use crate::admin_client::AskError;
 use crate::cli::admin::Daemon;
 use crate::cli::doctor::{Report, State};
 use crate::config::Config;
 use crate::observe::status::{ClusterUse, REQUESTS_MIN, Snapshot};
+use crate::server::Stream;
 use slowlane_core::base::Address;
 
 /// A listener of this machine answers at once.
@@ -53,18 +53,8 @@ pub(super) fn of_listeners(config: &Config, report: &mut Report) {
 }
 
 fn connect(address: &Address) -> io::Result<()> {
-    match address {
-        // It has no timeout of its own: it waits while the listener's queue is full.
-        Address::Unix(path) => {
-            let ((sender, connected), path) = (mpsc::channel(), path.clone());
-            thread::spawn(move || sender.send(UnixStream::connect(path).map(drop)));
-            connected.recv_timeout(CONNECT_MAX).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        }
-        Address::Tcp(address) => {
-            let first = address.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-            TcpStream::connect_timeout(&first, CONNECT_MAX).map(drop)
-        }
-    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { timeout(CONNECT_MAX, Stream::connect(address)).await })?.map(drop)
 }
 
 /// Asks the daemon for its status and its metrics.

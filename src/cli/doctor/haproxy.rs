@@ -1,14 +1,14 @@
 //! HAProxy's configuration, and what of slowlane is in it.
 
 use std::path::Path;
-use std::{fs, io};
 
+use crate::cli::attach::lossy;
 use crate::cli::doctor::proxies::{Read, Site};
+use crate::proxy::attach::Refused;
 use crate::proxy::haproxy_syntax::{Config, Section};
 
-pub(super) fn read(path: &Path) -> io::Result<Read> {
-    let text = fs::read(path)?;
-    let text = String::from_utf8_lossy(&text);
+pub(super) fn read(path: &Path) -> Result<Read, Refused> {
+    let text = lossy(path)?;
     let config = Config::read(&text);
     let agents = config.sections.iter().filter(|section| section.kind == "backend");
     let agents = agents.filter(|section| section.name.starts_with("slowlane"));

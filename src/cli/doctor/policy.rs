@@ -74,13 +74,6 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut Report) {
         let fix = "write `3001 burst=20 rate=10/s` into slo.map, and `0.0.0.0/0 3001` and `::/0 3001` into source.map";
         report.wrong("policy", "no SLO has a limit: nothing is throttled", fix);
     }
-    if status.slos.iter().any(|slo| slo.id == 0 && slo.rate != "unlimited") {
-        report.note(
-            "policy",
-            "the default, SLO 0, is one bucket for all clients",
-            "`0 rate=unlimited` in slo.map",
-        );
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! The configurations of the proxies on this machine: whether slowlane is attached.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::cli::doctor::{Report, haproxy, nginx};
 use crate::config::{Config, Listen};
+use crate::proxy::attach::Refused;
 use slowlane_core::base::Address;
 
 /// What a configuration says of slowlane.
@@ -33,8 +33,7 @@ struct Proxy {
     path: PathBuf,
     /// The operator has named the file.
     is_named: bool,
-    read: io::Result<Read>,
-    fix: &'static str,
+    read: Result<Read, Refused>,
 }
 
 /// The proxies of this machine that have a configuration.
@@ -47,16 +46,14 @@ const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {
     pub(super) fn read(haproxy: Option<PathBuf>, nginx: Option<PathBuf>) -> Proxies {
-        let read = |kind, named: Option<PathBuf>, default: &str, read: fn(&Path) -> _, fix| {
+        let read = |kind, named: Option<PathBuf>, default: &str, read: fn(&Path) -> _| {
             let (is_named, path) = (named.is_some(), named.unwrap_or_else(|| default.into()));
             // One that cannot be looked for may be there.
             let is_there = is_named || path.try_exists().unwrap_or(true);
-            is_there.then(|| Proxy { kind, read: read(&path), path, is_named, fix })
+            is_there.then(|| Proxy { kind, read: read(&path), path, is_named })
         };
-        let attach = "run `slowlane attach haproxy`";
-        let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read, attach);
-        let write = "run `slowlane attach nginx`";
-        let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read, write);
+        let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read);
+        let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read);
         Proxies(haproxy.into_iter().chain(nginx).collect())
     }
 
@@ -81,12 +78,10 @@ impl Proxies {
         let may_be_asked = may_be_asked || self.are_attached() == Some(true);
         for proxy in &self.0 {
             let listen = if proxy.kind == "nginx" { &config.http.listen } else { &config.spop.listen };
-            let path = proxy.path.display();
             match &proxy.read {
                 Ok(read) => proxy.report(read, listen, may_be_asked && !proxy.is_named, report),
                 Err(error) => {
-                    let text = format!("{path}, or a file that it includes: {error}");
-                    report.wrong(proxy.kind, text, NAME_IT);
+                    report.wrong(proxy.kind, error.to_string(), NAME_IT);
                 }
             }
         }
@@ -95,7 +90,8 @@ impl Proxies {
 
 impl Proxy {
     fn report(&self, read: &Read, listen: &Listen, may_be_unattached: bool, report: &mut Report) {
-        let (kind, fix, path) = (self.kind, self.fix, self.path.display());
+        let (kind, path) = (self.kind, self.path.display());
+        let fix = format!("run `slowlane attach {kind}`");
         let asks = read.sites.iter().any(|site| site.lacks.is_none());
         let mut sites: Vec<&Site> = read.sites.iter().collect();
         sites.sort_by_key(|site| site.lacks);
@@ -108,7 +104,7 @@ impl Proxy {
                     let fix = format!("if clients reach it directly, {fix}");
                     report.note(kind, format!("{path}: {lacks}: {names}"), fix);
                 }
-                Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), fix),
+                Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), &fix),
             }
         }
         if read.sites.is_empty() {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use slowlane_core::base::plural;
 use slowlane_core::cluster::Member;
 
 /// What an operator sees of a cluster.
@@ -42,7 +43,8 @@ impl fmt::Display for ClusterLine {
             None => writeln!(f, "store {store}: answers for {since_s} s, round trip {round_trip_ms:.1} ms")?,
             Some(reason) => writeln!(f, "store {store}: silent for {since_s} s: {reason}")?,
         }
-        writeln!(f, "{keys} keys shared, {debt:.0} requests not yet reported")?;
+        let debt = plural(debt.round() as u64, "request");
+        writeln!(f, "{} shared, {debt} not yet reported", plural(*keys, "key"))?;
         let width = nodes.iter().map(|node| node.name.len()).max().unwrap_or_default().max(4);
         writeln!(f, "{:width$}  version  policy            clock", "node")?;
         for node @ Member { name, run, version, policy, clock_ms, .. } in nodes {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::{Key, Timestamp, shown};
+use slowlane_core::base::{Key, Timestamp, plural, shown};
 use slowlane_core::peers::{KeyStats, Pushed};
 use slowlane_core::throttle::ProxyLimits;
 
@@ -159,12 +159,14 @@ impl fmt::Display for PeersStatus {
                     let rest = if connection.is_synced { "" } else { "; still sending its entries" };
                     writeln!(
                         f,
-                        "{name:width$}  connected for {since_s} s {from} {address}, {updates} counts, {pushes} limits, \
-                         {acks_behind} not acknowledged{rest}"
+                        "{name:width$}  connected for {since_s} s {from} {address}, {}, {}, \
+                         {acks_behind} not acknowledged{rest}",
+                        plural(*updates, "count"),
+                        plural(*pushes, "limit"),
                     )?;
                 }
             }
-            writeln!(f, "{:width$}  {}: {keys} keys in all", "", tables.join(", "))?;
+            writeln!(f, "{:width$}  {}: {} in all", "", tables.join(", "), plural(*keys, "key"))?;
         }
         Ok(())
     }

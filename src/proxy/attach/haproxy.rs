@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::proxy::attach::{Block, Refused, with_blocks};
+use crate::proxy::attach::{Attached, BEGIN, Block, Refused, Site, chosen, with_blocks};
 use crate::proxy::haproxy_syntax::{Config, Section};
 use crate::proxy::shipped::haproxy::Pieces;
 
@@ -12,95 +12,68 @@ const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit u
 /// The words before which HAProxy wants all rules of requests.
 const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "default_backend"];
 
-/// A configuration with slowlane in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
-    pub text: String,
-    /// The frontends that ask slowlane.
-    pub frontends: Vec<String>,
-    /// What the operator should know.
-    pub notes: Vec<String>,
-}
+/// Lines that make a place unclear, or a check of a copy elsewhere.
+const ODD: [(&[&str], &str); 3] = [
+    (&[".if"], "with an `.if`, slowlane's lines might be left out"),
+    (&["default-path", "config"], "with this `default-path`, a copy elsewhere cannot be checked"),
+    (&["default-path", "parent"], "with this `default-path`, a copy elsewhere cannot be checked"),
+];
+
+/// The first words of lines that are slowlane's, also of pasted ones.
+const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP.
 ///
 /// # Errors
 /// A frontend is not found or more than one fits, slowlane is attached already, or a place for the lines is not clear.
-pub fn attach(text: &str, names: &[String], pieces: &Pieces<'_>) -> Result<Attached, Refused> {
+pub fn attach(text: &str, names: &[String], pieces: &Pieces<'_>) -> Result<Attached<String>, Refused> {
     let config = Config::read(text);
-    if let Some(line) = config.find(&["filter", "spoe", "engine", "slowlane"]) {
-        return Err(Refused::Attached(place(line)));
+    if let Some(line) = OURS.iter().find_map(|words| config.find(words)) {
+        let refused = if text.contains(BEGIN) { Refused::Attached } else { Refused::ByHand };
+        return Err(refused(place(line)));
     }
-    let moves = ["config", "parent"].into_iter().find_map(|from| config.find(&["default-path", from]));
-    if let Some(line) = moves {
-        return Err(odd(line, "with this `default-path`, a copy elsewhere cannot be checked"));
+    for (words, reason) in ODD {
+        if let Some(line) = config.find(words) {
+            return Err(Refused::Odd { place: place(line), reason });
+        }
     }
-    let (chosen, others) = config.chosen(names)?;
+    let fit = config.sections.iter().filter(|section| config.serves(section));
+    let sites = fit.map(|of| Site {
+        of,
+        shown: of.name.to_owned(),
+        place: place(of.first),
+        names: vec![of.name.to_owned()],
+    });
+    let (chosen, others) = chosen("frontend", sites.collect(), names)?;
     // In this order, should two of them have the same place.
-    let mut blocks = Vec::from_iter(config.global(pieces)?);
-    for section in &chosen {
-        blocks.push(Block { at: config.begins[config.rule_place(section)?], lines: pieces.frontend() });
+    let mut blocks = Vec::from_iter(config.global(pieces));
+    for site in &chosen {
+        blocks.push(Block { at: config.begins[config.rule_place(site.of)], lines: pieces.frontend() });
     }
-    blocks.push(Block { at: config.begins[config.end_place()?], lines: pieces.end() });
-    let found: BTreeSet<(usize, String)> = chosen.iter().flat_map(|section| config.notes(section)).collect();
+    blocks.push(Block { at: config.begins[config.end_place()], lines: pieces.end() });
+    let found: BTreeSet<(usize, String)> = chosen.iter().flat_map(|site| config.notes(site.of)).collect();
     let mut notes: Vec<String> =
         found.into_iter().map(|(line, note)| format!("{}: {note}", place(line))).collect();
     if let (Some(line), Some(socket)) = (config.find(&["chroot"]), pieces.socket()) {
         notes.push(format!("{}: HAProxy looks for the socket {socket} inside this folder", place(line)));
     }
-    notes.extend(others.iter().map(|other| format!("{} does not ask slowlane", other.name)));
-    let frontends = chosen.iter().map(|section| section.name.to_owned()).collect();
-    Ok(Attached { text: with_blocks(text, blocks), frontends, notes })
+    notes.extend(others);
+    let names = chosen.into_iter().map(|site| site.shown).collect();
+    Ok(Attached { after: with_blocks(text, blocks), names, notes })
 }
 
 fn place(line: usize) -> String {
     format!("line {}", line + 1)
 }
 
-fn odd(line: usize, reason: &'static str) -> Refused {
-    Refused::Odd { place: place(line), reason }
-}
-
 impl<'a> Config<'a> {
-    /// The frontends to attach to, and the others that serve an application.
-    fn chosen(&self, names: &[String]) -> Result<(Vec<&Section<'a>>, Vec<&Section<'a>>), Refused> {
-        let fit: Vec<&Section<'_>> = self.sections.iter().filter(|section| self.serves(section)).collect();
-        let found = || fit.iter().map(|section| section.name.to_owned()).collect();
-        let missing = names.iter().find(|name| !fit.iter().any(|section| section.name == **name));
-        if let Some(name) = missing {
-            return Err(Refused::NoSuch { kind: "frontend", name: name.clone(), found: found() });
-        }
-        match fit[..] {
-            [] => Err(Refused::None("frontend that serves an application over HTTP")),
-            [_] => Ok((fit, Vec::new())),
-            _ if names.is_empty() => Err(Refused::Several { flag: "--frontend", found: found() }),
-            _ => Ok(fit.into_iter().partition(|section| names.iter().any(|name| name == section.name))),
-        }
-    }
-
-    /// How many `.if` are open before a line.
-    fn depth(&self, line: usize) -> usize {
-        let is = |words: &&Vec<&str>, wanted: &str| words.first() == Some(&wanted);
-        let count = |wanted: &str| self.words[..line].iter().filter(|words| is(words, wanted)).count();
-        count(".if").saturating_sub(count(".endif"))
-    }
-
-    /// The last line up to this one that is inside no `.if`, if it is below the floor.
-    fn outside(&self, line: usize, floor: usize) -> Result<usize, Refused> {
-        let outside = (0..=line).rev().find(|&line| self.depth(line) == 0).unwrap_or(0);
-        if outside <= floor {
-            return Err(odd(line.min(self.words.len() - 1), "slowlane's lines would be inside an `.if`"));
-        }
-        Ok(outside)
-    }
-
     /// The line before which the rules of slowlane belong: after the others, and before the choice of a backend.
-    fn rule_place(&self, section: &Section<'_>) -> Result<usize, Refused> {
+    fn rule_place(&self, section: &Section<'_>) -> usize {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);
-        let after =
-            self.body(section).find(|(line, words)| *line > last_rule && AFTER_RULES.contains(&words[0]));
-        self.outside(after.map_or_else(|| self.end_of(section), |(line, _)| line), last_rule)
+        let mut after = self.body(section).filter(|(line, _)| *line > last_rule);
+        let choice = after.find(|(_, words)| AFTER_RULES.contains(&words[0]));
+        choice.map_or_else(|| self.end_of(section), |(line, _)| line)
     }
 
     /// The line after the last one of a section that is neither empty nor a comment.
@@ -109,36 +82,23 @@ impl<'a> Config<'a> {
     }
 
     /// The lines for `global`, where it is, or before everything.
-    fn global(&self, pieces: &Pieces<'_>) -> Result<Option<Block>, Refused> {
+    fn global(&self, pieces: &Pieces<'_>) -> Option<Block> {
         let mut lines = pieces.global();
-        if lines.is_empty() {
-            return Ok(None);
-        }
-        let Some(global) = self.sections.iter().find(|section| section.kind == "global") else {
+        let global = self.sections.iter().find(|section| section.kind == "global");
+        if global.is_none() {
             lines.insert(0, "global".to_owned());
-            return Ok(Some(Block { at: 0, lines }));
-        };
-        let line = self.outside(self.end_of(global), global.first)?;
-        Ok(Some(Block { at: self.begins[line], lines }))
+        }
+        let at = global.map_or(0, |global| self.begins[self.end_of(global)]);
+        (!pieces.global().is_empty()).then_some(Block { at, lines })
     }
 
     /// The line before which the sections of slowlane belong: before the first defaults and the comment above them,
     /// which stay those of all that follows, in further files too.
-    fn end_place(&self) -> Result<usize, Refused> {
-        let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
-            return Ok(self.words.len());
-        };
-        let mut line = first.first;
-        while line > 0 && self.depth(line) > 0 {
-            line -= 1;
-            if !matches!(self.words[line][..], [] | [".if", ..]) {
-                return Err(odd(first.first, "these defaults are inside an `.if`"));
-            }
-        }
-        while line > 0 && self.lines[line - 1].starts_with('#') {
-            line -= 1;
-        }
-        Ok(line)
+    fn end_place(&self) -> usize {
+        let first = self.sections.iter().find(|section| section.kind == "defaults");
+        let line = first.map_or(self.words.len(), |first| first.first);
+        let above = self.lines[..line].iter().rev().take_while(|line| line.starts_with('#'));
+        line - above.count()
     }
 
     /// The lines by which requests pass or are answered before slowlane is asked.

@@ -3,6 +3,8 @@
 pub mod haproxy;
 pub mod nginx;
 
+use std::collections::BTreeSet;
+
 use thiserror::Error;
 
 /// The first line of each block that slowlane adds.
@@ -22,18 +24,18 @@ const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 pub enum Refused {
     #[error("{0}: slowlane is attached already; --undo removes what attach has written")]
     Attached(String),
+    #[error("{0}: slowlane is attached by hand already: keep that, or remove its lines first")]
+    ByHand(String),
     #[error("no {kind} {name:?} here, only {}", joined(.found))]
     NoSuch { kind: &'static str, name: String, found: Vec<String> },
-    #[error("there is no {0}")]
+    #[error("there is no {0} that serves an application over HTTP")]
     None(&'static str),
-    #[error("several fit: choose with {flag}, which may be repeated: {}", joined(.found))]
-    Several { flag: &'static str, found: Vec<String> },
+    #[error("several fit: choose with --{kind}, which may be repeated: {}", joined(.found))]
+    Several { kind: &'static str, found: Vec<String> },
     #[error("{place}: {reason}")]
     Odd { place: String, reason: &'static str },
     #[error("{0}")]
     Unread(String),
-    #[error("more than {0} files are included")]
-    TooManyFiles(usize),
     #[error("line {0}: the marks of slowlane's lines do not match: remove its lines by hand")]
     Marks(usize),
     #[error(
@@ -47,11 +49,56 @@ pub enum Refused {
 impl Refused {
     /// Whether the operator may still add the lines by hand.
     pub fn is_for_hands(&self) -> bool {
-        matches!(
-            self,
-            Refused::Odd { .. } | Refused::Unread(_) | Refused::TooManyFiles(_) | Refused::Result { .. }
-        )
+        matches!(self, Refused::Odd { .. } | Refused::Unread(_) | Refused::Result { .. })
     }
+}
+
+/// A configuration with slowlane in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached<T> {
+    pub after: T,
+    /// The frontends or servers that ask slowlane.
+    pub names: Vec<String>,
+    /// What the operator should know.
+    pub notes: Vec<String>,
+}
+
+/// A frontend or server that slowlane can be attached to.
+struct Site<T> {
+    of: T,
+    /// What it is called in messages.
+    shown: String,
+    place: String,
+    names: Vec<String>,
+}
+
+/// The sites that an operator has named, or the only one; and a note on the others.
+fn chosen<T>(
+    kind: &'static str,
+    sites: Vec<Site<T>>,
+    names: &[String],
+) -> Result<(Vec<Site<T>>, Option<String>), Refused> {
+    let found = || sites.iter().map(|site| site.shown.clone()).collect();
+    match sites.len() {
+        0 => return Err(Refused::None(kind)),
+        1 if names.is_empty() => return Ok((sites, None)),
+        _ if names.is_empty() => return Err(Refused::Several { kind, found: found() }),
+        _ => {}
+    }
+    let mut chosen = BTreeSet::new();
+    for name in names {
+        let is_named = |site: &&Site<T>| site.place == *name || site.names.contains(name);
+        let places: Vec<String> = sites.iter().filter(is_named).map(|site| site.place.clone()).collect();
+        match places.len() {
+            0 => return Err(Refused::NoSuch { kind, name: name.clone(), found: found() }),
+            1 => chosen.extend(places),
+            _ => return Err(Refused::Several { kind, found: places }),
+        }
+    }
+    let (chosen, others): (Vec<_>, Vec<_>) = sites.into_iter().partition(|site| chosen.contains(&site.place));
+    let others: Vec<String> = others.into_iter().map(|other| other.shown).collect();
+    let note = (!others.is_empty()).then(|| format!("without slowlane: {}", joined(&others)));
+    Ok((chosen, note))
 }
 
 /// Some names as a sentence has them.

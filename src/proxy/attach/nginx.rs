@@ -5,60 +5,60 @@ mod files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::proxy::attach::nginx::files::{Placed, quoted};
-use crate::proxy::attach::{Block, Refused, with_blocks};
+use crate::proxy::attach::nginx::files::quoted;
+use crate::proxy::attach::{Attached, BEGIN, Block, Refused, Site, chosen, with_blocks};
 
 pub use crate::proxy::attach::nginx::files::Files;
-
-/// A configuration with slowlane in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attached {
-    /// The files that change, as they would be.
-    pub changed: BTreeMap<PathBuf, String>,
-    /// The servers that ask slowlane.
-    pub servers: Vec<String>,
-    /// What the operator should know.
-    pub notes: Vec<String>,
-}
+pub(crate) use crate::proxy::attach::nginx::files::Placed;
 
 /// A server of HTTP, and what is directly inside.
-struct Server<'f> {
+pub(crate) struct Server<'f> {
     at: Placed<'f>,
-    inner: Vec<Placed<'f>>,
+    pub(crate) inner: Vec<Placed<'f>>,
 }
 
-/// Adds slowlane to the servers with these names or places, or to the only one. `ours` are the paths of slowlane's own
-/// files: the one for the block `http`, and the one for a server.
+/// Adds slowlane to the servers with these names or places, or to the only one: the files that change, as they would be.
+/// `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a server.
 ///
 /// # Errors
 /// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
-pub fn attach(files: &Files, names: &[String], ours: [&Path; 2]) -> Result<Attached, Refused> {
+pub fn attach(
+    files: &Files,
+    names: &[String],
+    ours: [&Path; 2],
+) -> Result<Attached<BTreeMap<PathBuf, String>>, Refused> {
     let top = files.top();
     let http = top.iter().find(|placed| placed.directive.name() == "http");
-    let http = *http.ok_or(Refused::None("block http"))?;
+    let http = *http.ok_or(Refused::None("server"))?;
     let inner = files.inside(http);
     let servers = servers(files, &inner);
     let is_ours = |placed: &&Placed<'_>| {
         matches!(placed.words()[..], ["upstream", "slowlane"] | ["auth_request", "/slowlane-check"])
     };
     if let Some(there) = inner.iter().chain(servers.iter().flat_map(|server| &server.inner)).find(is_ours) {
-        return Err(Refused::Attached(there.place()));
+        let is_marked = files.paths().any(|path| files.text(path).contains(BEGIN));
+        let refused = if is_marked { Refused::Attached } else { Refused::ByHand };
+        return Err(refused(there.place()));
     }
-    let chosen = chosen(&servers, names)?;
+    let sites = servers.iter().map(|of| Site {
+        of,
+        shown: of.shown(&servers),
+        place: of.at.place(),
+        names: of.names().map(str::to_owned).collect(),
+    });
+    let (chosen, others) = chosen("server", sites.collect(), names)?;
     let mut notes = notes(files, &inner, &chosen)?;
-    let is_chosen = |server: &&Server<'_>| chosen.iter().any(|chosen| chosen.at.place() == server.at.place());
-    let others = servers.iter().filter(|server| !is_chosen(server));
-    notes.extend(others.map(|other| format!("{} does not ask slowlane", other.shown(&servers))));
+    notes.extend(others);
     let mut blocks: BTreeMap<&Path, Vec<Block>> = BTreeMap::new();
-    let places = chosen.iter().map(|server| (server.at, begin(&server.at), ours[1]));
+    let places = chosen.iter().map(|site| (site.of.at, begin(&site.of.at), ours[1]));
     for (placed, at, path) in places.chain([(http, end(&http), ours[0])]) {
         let lines = vec![format!("    include {};", quoted(path))];
         blocks.entry(placed.file).or_default().push(Block { at, lines });
     }
     let changed =
         blocks.into_iter().map(|(path, blocks)| (path.to_owned(), with_blocks(files.text(path), blocks)));
-    let shown = chosen.iter().map(|server| server.shown(&servers)).collect();
-    Ok(Attached { changed: changed.collect(), servers: shown, notes })
+    let after = changed.collect();
+    Ok(Attached { after, names: chosen.into_iter().map(|site| site.shown).collect(), notes })
 }
 
 /// The lines to paste, where slowlane's own files are in a folder.
@@ -70,7 +70,7 @@ pub fn to_paste(ours: [&Path; 2]) -> String {
 }
 
 /// The servers that serve an application: not those that answer each request by a `return` of their own.
-fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'f>> {
+pub(crate) fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'f>> {
     let mut places = BTreeSet::new();
     let is_server =
         |placed: &&Placed<'_>| placed.directive.name() == "server" && placed.directive.block.is_some();
@@ -81,47 +81,21 @@ fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'f>> {
 }
 
 impl Server<'_> {
-    fn has_name(&self, name: &str) -> bool {
-        self.at.place() == name || self.names().any(|own| own == name)
-    }
-
     fn names(&self) -> impl Iterator<Item = &str> {
         let names = self.inner.iter().filter(|placed| placed.directive.name() == "server_name");
         names.flat_map(|placed| &placed.directive.words[1..]).map(String::as_str)
     }
 
     /// Its first plain name that no other server has, or else its file and line.
-    fn shown(&self, servers: &[Server<'_>]) -> String {
+    pub(crate) fn shown(&self, servers: &[Server<'_>]) -> String {
         let is_plain =
             |name: &str| name.len() > 1 && name.chars().all(|c| c.is_alphanumeric() || "*.-".contains(c));
-        let is_own = |name: &str| servers.iter().filter(|server| server.has_name(name)).count() == 1;
+        let is_own =
+            |name: &str| servers.iter().filter(|server| server.names().any(|own| own == name)).count() == 1;
         self.names()
             .find(|name| is_plain(name) && is_own(name))
             .map_or_else(|| self.at.place(), str::to_owned)
     }
-}
-
-fn chosen<'s, 'f>(servers: &'s [Server<'f>], names: &[String]) -> Result<Vec<&'s Server<'f>>, Refused> {
-    let found = || servers.iter().map(|server| server.shown(servers)).collect();
-    match servers {
-        [] => return Err(Refused::None("server that serves an application over HTTP")),
-        [only] if names.is_empty() => return Ok(vec![only]),
-        _ if names.is_empty() => return Err(Refused::Several { flag: "--server", found: found() }),
-        _ => {}
-    }
-    let mut chosen: BTreeMap<String, &Server<'_>> = BTreeMap::new();
-    for name in names {
-        let named: Vec<&Server<'_>> = servers.iter().filter(|server| server.has_name(name)).collect();
-        let [only] = named[..] else {
-            let places = named.iter().map(|server| server.at.place()).collect();
-            return Err(match named.len() {
-                0 => Refused::NoSuch { kind: "server", name: name.clone(), found: found() },
-                _ => Refused::Several { flag: "--server", found: places },
-            });
-        };
-        chosen.insert(only.at.place(), only);
-    }
-    Ok(chosen.into_values().collect())
 }
 
 /// The place of the first line in a server: nginx runs its rewrites in order, and slowlane's have to be first.
@@ -148,19 +122,19 @@ enum Level {
 }
 
 /// Goes through all directives in force: an error if one would defeat slowlane.
-fn notes(files: &Files, http: &[Placed<'_>], chosen: &[&Server<'_>]) -> Result<Vec<String>, Refused> {
+fn notes(files: &Files, http: &[Placed<'_>], chosen: &[Site<&Server<'_>>]) -> Result<Vec<String>, Refused> {
     let mut notes = Vec::new();
     let mut add = |placed: Placed<'_>, effect: Result<Option<&str>, &'static str>| {
         let note = effect.map_err(|reason| placed.refuse(reason))?;
         notes.extend(note.map(|note| format!("{}: {note}", placed.place())));
         Ok(())
     };
-    let has_pages = chosen.iter().all(|server| has(&server.inner, "error_page"));
+    let has_pages = chosen.iter().all(|site| has(&site.of.inner, "error_page"));
     for &placed in http {
         add(placed, effect(&placed.words(), Level::Http, has_pages, &BTreeSet::new()))?;
     }
-    for server in chosen {
-        let all = deep(files, &server.inner, Level::Server);
+    for site in chosen {
+        let all = deep(files, &site.of.inner, Level::Server);
         let returned = all.iter().filter(|(placed, ..)| placed.directive.name() == "return");
         let returned = returned.filter_map(|(placed, ..)| placed.directive.words.get(1).cloned()).collect();
         for (placed, level, is_exempt) in all {

@@ -203,6 +203,11 @@ fn keys_tables_and_connections_of_haproxy_are_found() {
     );
     assert!(file(&written, "slowlane.toml").contains("6 = [\"base\", \"source\"]"));
     has_note(&written, "403 by default");
+    let one_for_all = imported(
+        "frontend web\n  stick-table type string len 10 size 1 expire 5m store conn_cur\n  http-request track-sc0 str(global)\n  \
+         http-request deny if { sc0_conn_cur ge 500 }\n",
+    );
+    assert_eq!(slos(&one_for_all), ["1 burst=499 rate=1/s law=concurrency"]);
 }
 
 /// A rule for a path is on top of the rule for all; an exception that only one of them has is none.
@@ -249,7 +254,8 @@ fn what_haproxy_alone_can_say_is_listed_with_its_line() {
          tcp-request connection reject if { sc0_get_gpc0 gt 0 }\n  use_backend slow if { sc0_http_req_rate gt 5 }\n  \
          http-request deny if { path /admin }\nbackend http_dynamic\n  stick-table type ip size 1m expire 5m store \
          http_req_rate(10s)\n  acl click_too_fast sc1_http_req_rate gt 10\n  acl mark_as_abuser sc0_inc_gpc0(http) gt 0\n  \
-         tcp-request content track-sc1 src\n  tcp-request content reject if click_too_fast mark_as_abuser\n",
+         tcp-request content track-sc1 src\n  tcp-request content reject if click_too_fast mark_as_abuser\n  \
+         http-request deny if { sc_http_req_rate(1),sub(txn.most) gt 0 }\n",
     );
     assert_eq!(written.files, []);
     let omissions: Vec<(usize, &str)> =
@@ -260,6 +266,7 @@ fn what_haproxy_alone_can_say_is_listed_with_its_line() {
             (4, "slowlane does not count sc0_get_gpc0"),
             (5, "only rules that refuse become limits"),
             (12, "expected one counter in the condition, without `!`"),
+            (13, "slowlane does not count sc_http_req_rate(1),sub"),
         ]
     );
 }
@@ -414,6 +421,34 @@ fn replaces_of_envoy_is_listed() {
     assert_eq!(slos(&written).len(), 2);
     assert_eq!(written.omissions.len(), 1);
     assert!(written.omissions[0].reason.contains("`replaces`"));
+}
+
+/// `nginx -T` prints each file once, by its path. A snippet holds where it is included.
+#[test]
+fn files_that_nginx_prints_hold_where_they_are_included() {
+    let written = imported(
+        "# configuration file /etc/nginx/nginx.conf:\nhttp { include zones; include sites/*.conf; }\n# configuration file \
+         /etc/nginx/zones:\nlimit_req_zone $remote_addr zone=a:1m rate=1r/s;\n# configuration file \
+         /etc/nginx/sites/a.conf:\nserver { server_name a.example; include limits; }\nserver { server_name b.example; location \
+         /b/ { include limits; } }\n# configuration file /etc/nginx/limits:\nlimit_req zone=a;\n# configuration file \
+         /etc/nginx/sites/.old.conf:\nlimit_req zone=a burst=9;\n",
+    );
+    assert_eq!(slos(&written), ["3001 burst=1 rate=1/s law=token-bucket"]);
+    assert_eq!(file(&written, "website.map"), "a.example 3001\n");
+    assert_eq!(file(&written, "website+path-prefix.map"), "b.example+/b/ 3001\n");
+    assert!(file(&written, "slo.map").contains("# line 9: limit_req zone=a;\n"), "{written:#?}");
+}
+
+/// As `kubectl get configmaps -o yaml` prints it, beside another one. Lines are those of the whole.
+#[test]
+fn descriptors_of_envoy_are_read_from_a_configmap() {
+    let written = imported(
+        "kind: List\nitems:\n- kind: ConfigMap\n  data:\n    notes: \"a: [\"\n- kind: ConfigMap\n  data:\n    config.yaml: |\n      \
+         domain: edge\n      descriptors:\n      - key: remote_address\n        rate_limit:\n          unit: minute\n          \
+         requests_per_unit: 20\n",
+    );
+    assert_eq!(slos(&written), ["3001 burst=0 rate=20/m law=fixed-window reset=calendar"]);
+    assert!(file(&written, "slo.map").contains("# line 11: edge: source: 20 per minute\n"), "{written:#?}");
 }
 
 #[test]

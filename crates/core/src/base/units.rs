@@ -63,7 +63,7 @@ impl Period {
     }
 
     /// Its name in a rate.
-    const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         Period::NAMES[self as usize]
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hashbrown::DefaultHashBuilder;
 
-use crate::base::{cut, shown};
+use crate::base::{cut, plural, shown};
 use crate::policy::read::size::MapSize;
 use crate::policy::{Line, Policy, map};
 
@@ -164,10 +164,6 @@ fn short(text: &str) -> String {
 
 fn shown_path(path: &Path) -> String {
     shown(path.as_os_str().as_encoded_bytes())
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -59,9 +59,9 @@ impl<'r> Lines<'r> {
         let mut head = Vec::new();
         let broken = match (read, other) {
             (Err(error), _) => Some(error.to_string()),
-            (_, Some((_, program))) => Some(format!(
-                "compressed with {program}: decompress it, like `{program} -dc LOG | slowlane replay ... -`"
-            )),
+            (_, Some((_, program))) => {
+                Some(format!("compressed with {program}: decompress it first, with `{program} -dk`"))
+            }
             _ => {
                 let read = text.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut head);
                 read.err().map(|error| reason(&error, is_gzip))

@@ -1,5 +1,6 @@
 //! The type of an SLO by the fields of its keys, with its map and its policies.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -40,10 +41,6 @@ impl By {
         &self.0
     }
 
-    pub(super) fn is(&self, name: &str) -> bool {
-        self.0 == name
-    }
-
     pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.split('+')
     }
@@ -54,25 +51,31 @@ impl By {
         self.0.strip_prefix("source+").unwrap_or(&self.0)
     }
 
-    /// The thousands digits of some types: of the built-in ones, and from 6 on those that the operator has to declare.
-    pub(super) fn digits(types: &[By]) -> Vec<u8> {
-        let mut own = 6..;
-        let digit = |by: &By| match by.name() {
-            "owner" => 1,
-            "website" => 2,
-            "source" => 3,
-            "source+owner" => 4,
-            "source+website" => 5,
-            _ => own.next().unwrap_or(u8::MAX),
+    /// The thousands digits of some types: of the built-in ones, and of those that the operator has to declare. A map
+    /// has one SLO for a value, so each type needs a map of its own.
+    pub(super) fn digits(types: &[By]) -> Result<Vec<u8>, AdviseError> {
+        let (mut own, mut maps) = (OWN_TYPES, HashMap::new());
+        let mut digit = |by: &By| {
+            if let Some(other) = maps.insert(by.looked_up().to_owned(), by.0.clone()) {
+                return Err(AdviseError::SameMap(other, by.0.clone()));
+            }
+            Ok(match by.name() {
+                "owner" => 1,
+                "website" => 2,
+                "source" => 3,
+                "source+owner" => 4,
+                "source+website" => 5,
+                _ => own.next().ok_or(AdviseError::TooManyTypes)?,
+            })
         };
-        types.iter().map(digit).collect()
+        types.iter().map(&mut digit).collect()
     }
 
     /// The lines of the map: every address, or these values.
     pub(super) fn lines(&self, id: u16, values: &[String]) -> String {
-        match self.is("source") {
-            true => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
-            false => values.iter().map(|value| format!("{value} {id}\n")).collect(),
+        match self.name() {
+            "source" => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
+            _ => values.iter().map(|value| format!("{value} {id}\n")).collect(),
         }
     }
 
@@ -97,7 +100,7 @@ impl By {
         lines: &str,
     ) -> Result<Policy, AdviseError> {
         let (field, fields) = (self.looked_up().to_owned(), self.fields().map(str::to_owned).collect());
-        let method = if self.is("source") { Method::Ip } else { method };
+        let method = if self.name() == "source" { Method::Ip } else { method };
         let lookup = Lookup { file: format!("{field}.map").into(), fields: vec![field], method };
         let layout = Layout::default().with_type(digit, fields)?.with_lookups(vec![lookup])?;
         let slo_map = format!("0 rate=unlimited\n{slo}\n");

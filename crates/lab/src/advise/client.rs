@@ -6,10 +6,11 @@ use slowlane_core::base::Rate;
 
 /// The rates that are tried.
 pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
-    let texts = "1/m 2/m 5/m 10/m 20/m 30/m 1/s 2/s 5/s 10/s 20/s 50/s 100/s 200/s 500/s 1000/s 2000/s 5000/s 10000/s \
-                 20000/s 50000/s 100000/s";
-    let mut rates = texts.split(' ').map(|text| text.parse().expect("a rate"));
-    std::array::from_fn(|_| rates.next().expect("one for each place"))
+    let texts = [
+        "1/m", "2/m", "5/m", "10/m", "20/m", "30/m", "1/s", "2/s", "5/s", "10/s", "20/s", "50/s", "100/s",
+        "200/s", "500/s", "1000/s", "2000/s", "5000/s", "10000/s", "20000/s", "50000/s", "100000/s",
+    ];
+    texts.map(|text| text.parse().expect("a rate"))
 });
 
 /// A bot sends this many requests in each of this many consecutive minutes. People pause.

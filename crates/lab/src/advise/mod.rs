@@ -77,6 +77,12 @@ pub enum AdviseError {
         "by {0}: no clients; use --field to name the item of a missing field, and try without --except-bots"
     )]
     NoClients(String),
+    #[error(
+        "--by {0} and --by {1}: their map is the same, and has one SLO for a value: ask for one type at a time"
+    )]
+    SameMap(String, String),
+    #[error("--by: more than four types with fields of your own, 6 to 9: ask for the others separately")]
+    TooManyTypes,
     #[error("--field {0}: not used; --by {0} proposes a limit for it")]
     UselessField(String),
 }
@@ -103,7 +109,7 @@ pub fn advise<E: From<AdviseError>>(
     }
     let mut requests = Requests::open(open()?, &settings.reading, &|field| fields.contains(field))
         .map_err(AdviseError::from)?;
-    let digits = By::digits(&types);
+    let digits = By::digits(&types)?;
     let mut all = types.iter().zip(digits).map(Clients::new).collect::<Result<Vec<_>, AdviseError>>()?;
     let mut count = 0;
     requests.each(&mut progress, |request, now_ns, _| {
@@ -118,7 +124,7 @@ pub fn advise<E: From<AdviseError>>(
     if is_usual {
         // The host of the few absolute URIs in a log is not a website.
         let is_by_chance = requests.plans().all(|plan| plan.has_website_by_chance());
-        all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.is("website")));
+        all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.name() == "website"));
     }
     let whole_seconds = requests.plans().any(|plan| plan.times.is_in_seconds());
     let (mut notes, mut types) = (requests.notes(), Vec::new());

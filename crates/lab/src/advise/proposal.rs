@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::advise::client::STEADY;
 use crate::advise::{AdviseError, Client, Clients, RATES, Settings};
 use crate::replay::{self, Counts, Input, KeyRow, Subject};
-use slowlane_core::base::{Key, SloId};
+use slowlane_core::base::{Key, SloId, plural};
 use slowlane_core::policy::{Method, Policy};
 use slowlane_core::throttle::Throttle;
 
@@ -102,7 +102,7 @@ pub(super) fn propose(
     let Clients { by, id, mut rows, .. } = clients;
     let (top, mut values) = (settings.reading.top, Vec::new());
     let mut values_left_out = 0;
-    if !by.is("source") {
+    if by.name() != "source" {
         let count;
         (values, count) = listed(&rows, by.looked_up());
         values.truncate(top);
@@ -182,15 +182,17 @@ fn keys_waiting(
 impl Proposal {
     /// What the clients of a key are called: without the source, many share one.
     pub(super) fn noun(&self) -> &'static str {
-        if self.by.starts_with("source") { "clients" } else { "keys" }
+        if self.by.starts_with("source") { "client" } else { "key" }
     }
 
     /// With few clients, the percentage may be all of them.
     pub(super) fn note(&self, spare: f64) -> Option<String> {
         let Proposal { by, to_spare, .. } = self;
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
-            let noun = self.noun();
-            format!("by {by}: {spare} % of {to_spare} {noun} are all of them; a lower --spare lets the busiest wait")
+            let clients = plural(*to_spare, self.noun());
+            format!(
+                "by {by}: {spare} % of {clients} spares all of them; a lower --spare lets the busiest wait"
+            )
         })
     }
 }

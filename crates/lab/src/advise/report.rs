@@ -1,7 +1,7 @@
 //! Advice as text: tables, then the lines to paste.
 
 use crate::advise::{Advice, Busy, Pair, Proposal, Waiting};
-use slowlane_core::base::aligned;
+use slowlane_core::base::{aligned, plural};
 
 const NONE: &str = "-";
 
@@ -10,7 +10,7 @@ pub fn report(advice: &Advice) -> String {
     let Advice { requests, from, to, .. } = advice;
     let seconds = if advice.whole_seconds { "; times in whole seconds" } else { "" };
     let types: String = advice.types.iter().map(section).collect();
-    format!("{requests} requests from {from} to {to} UTC{seconds}\n{types}")
+    format!("{} from {from} to {to} UTC{seconds}\n{types}", plural(*requests, "request"))
 }
 
 fn section(proposal: &Proposal) -> String {
@@ -18,17 +18,18 @@ fn section(proposal: &Proposal) -> String {
     let Proposal { slo_line, map, map_lines, config, values_left_out, .. } = proposal;
     let noun = proposal.noun();
     let named = bots - steady_bots;
-    let mut text = format!("\nby {by}: {clients} {noun}\n{}", rates(proposal));
-    text += &format!(
-        "\n{bots} bots with {bot_requests} requests: {named} by their user agent, {steady_bots} by a steady rate\n"
-    );
+    let mut text = format!("\nby {by}: {}\n{}", plural(*clients, noun), rates(proposal));
+    let (bots, requests) = (plural(*bots, "bot"), plural(*bot_requests, "request"));
+    text += &format!("\n{bots} with {requests}: {named} by user agent, {steady_bots} by a steady rate\n");
     let percent = *spared as f64 * 100.0 / *to_spare as f64;
     text += &format!(
-        "\nfor each rate, the smallest burst that spares enough of the {to_spare} {noun}:\n{}",
+        "\nfor each rate, the smallest burst that spares enough of {}:\n{}",
+        plural(*to_spare, noun),
         pairs(proposal)
     );
     text += &format!(
-        "\nIn a replay under the proposal, {spared} of {to_spare} {noun} never waited ({percent:.2} %).\n"
+        "\nIn a replay under the proposal, {spared} of {} never waited ({percent:.2} %).\n",
+        plural(*to_spare, noun)
     );
     text += &waiting(proposal);
     let left_out =
@@ -72,9 +73,9 @@ fn waiting(proposal: &Proposal) -> String {
     };
     let rows =
         table(["requests", "delayed", "denied", "mean ms", "max ms", "bot", "who"], waiting.iter().map(row));
-    format!(
-        "{waiting_clients} waited: {delayed} of their {waiting_requests} requests delayed, {denied} denied:\n{rows}"
-    )
+    let (clients, requests) =
+        (plural(*waiting_clients, proposal.noun()), plural(*waiting_requests, "request"));
+    format!("{clients} waited: of {requests}, {delayed} delayed and {denied} denied:\n{rows}")
 }
 
 fn bot(bot: &Option<String>) -> String {

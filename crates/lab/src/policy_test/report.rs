@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::policy_test::errors::{CaseError, CaseErrors};
 use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
-use slowlane_core::base::shown;
+use slowlane_core::base::{plural, shown};
 
 /// A file and its outcome, or the errors that kept it from running.
 #[derive(Clone, Debug)]
@@ -62,9 +62,9 @@ pub fn report(files: &[FileOutcome], verbose: bool) -> String {
     }
     let faulty = files.iter().filter(|file| file.result.is_err()).count();
     let (cases, failed) = counts(files);
-    let _ = write!(text, "{}: {} ok, {failed} failed", counted(cases, "case"), cases - failed);
+    let _ = write!(text, "{}: {} ok, {failed} failed", plural(cases, "case"), cases - failed);
     if faulty > 0 {
-        let _ = write!(text, "; {} not run", counted(faulty, "file"));
+        let _ = write!(text, "; {} not run", plural(faulty, "file"));
     }
     text + "\n"
 }
@@ -86,10 +86,6 @@ fn cases(files: &[FileOutcome]) -> impl Iterator<Item = (&str, &CaseOutcome)> {
 /// The number of cases, and of failed cases.
 fn counts(files: &[FileOutcome]) -> (usize, usize) {
     (cases(files).count(), cases(files).filter(|(_, case)| !case.holds()).count())
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// The fields of `--json`.

@@ -14,6 +14,7 @@
 
 use crate::chart::{Chart, Line, POINTS_MAX, Panel, Unit};
 use crate::replay::{Bin, Outcome, Series};
+use slowlane_core::base::plural;
 
 /// Draws rates and delays over the time of the logs.
 pub fn plot(outcome: &Outcome) -> String {
@@ -42,7 +43,11 @@ pub fn plot(outcome: &Outcome) -> String {
     let seconds = series.iter().map(lasts).fold(1.0, f64::max);
     let [begun, _] = outcome.span();
     let chart = Chart {
-        title: format!("{}: {} requests from {begun} UTC", outcome.sides[0].name, outcome.requests()),
+        title: format!(
+            "{}: {} from {begun} UTC",
+            outcome.sides[0].name,
+            plural(outcome.requests(), "request")
+        ),
         lines,
         panels: vec![
             panel("requests per second", rates),

@@ -1,7 +1,7 @@
 //! The outcome as text tables.
 
 use crate::replay::{Counts, KeyRow, Outcome, Side, Tally};
-use slowlane_core::base::{Kind, aligned};
+use slowlane_core::base::{Kind, aligned, plural};
 
 const NONE: &str = "-";
 
@@ -13,7 +13,7 @@ pub fn report(outcome: &Outcome) -> String {
     let ([begun, ended], requests) = (outcome.span(), outcome.requests());
     let seconds = ((outcome.ended_ns - outcome.begun_ns) as f64 / 1e9).max(1.0);
     let per_s = requests as f64 / seconds;
-    let mut text = format!("{requests} requests from {begun} to {ended} UTC, {per_s:.1}/s\n\n");
+    let mut text = format!("{} from {begun} to {ended} UTC, {per_s:.1}/s\n\n", plural(requests, "request"));
     text += &totals(outcome);
     if let (Some(changes), [first, second]) = (&outcome.changes, outcome.sides.as_slice()) {
         text += "\n";

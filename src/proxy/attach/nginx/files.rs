@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::proxy::attach::Refused;
 use crate::proxy::nginx_syntax::{Directive, line_of, parse};
 
-/// The most files that are read.
-const FILES_MAX: usize = 1_000;
+/// The most files, each counted as often as it is included.
+const FILES_MAX: usize = 10_000;
 
 /// The files of a configuration: the main one, and all that it includes.
 #[derive(Clone, Debug, Default)]
@@ -24,10 +24,10 @@ struct File {
 
 /// A directive and the file that it is in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Placed<'f> {
+pub(crate) struct Placed<'f> {
     pub(super) file: &'f Path,
     pub(super) text: &'f str,
-    pub(super) directive: &'f Directive,
+    pub(crate) directive: &'f Directive,
 }
 
 impl Placed<'_> {
@@ -35,7 +35,7 @@ impl Placed<'_> {
         format!("{}:{}", self.file.display(), line_of(self.text, self.directive.place.start))
     }
 
-    pub(super) fn words(&self) -> Vec<&str> {
+    pub(crate) fn words(&self) -> Vec<&str> {
         self.directive.words.iter().map(String::as_str).collect()
     }
 
@@ -57,37 +57,26 @@ impl Files {
         list: impl Fn(&Path) -> Vec<PathBuf>,
     ) -> Result<Files, Refused> {
         let mut files = Files { main: main.to_owned(), files: BTreeMap::new() };
-        let mut left = vec![main.to_owned()];
+        let (mut left, mut count) = (vec![main.to_owned()], 0);
         while let Some(path) = left.pop() {
-            if files.files.contains_key(&path) {
-                continue;
+            count += 1;
+            if count > FILES_MAX {
+                let reason = format!("more than {FILES_MAX} files are included, or one includes itself");
+                return Err(Refused::Unread(reason));
             }
-            if files.files.len() == FILES_MAX {
-                return Err(Refused::TooManyFiles(FILES_MAX));
+            if !files.files.contains_key(&path) {
+                let text = read(&path)?;
+                let directives = parse(&text, &|pattern| list(&folder.join(pattern))).map_err(|at| {
+                    let place = format!("{}:{}", path.display(), line_of(&text, at));
+                    Refused::Odd { place, reason: "this is not understood" }
+                })?;
+                files.files.insert(path.clone(), File { text, directives });
             }
-            let text = read(&path)?;
-            let directives = parse(&text, &|pattern| list(&folder.join(pattern))).map_err(|at| {
-                let place = format!("{}:{}", path.display(), line_of(&text, at));
-                Refused::Odd { place, reason: "this is not understood" }
-            })?;
-            includes(&directives, &mut |include| left.extend(include.files.iter().cloned()));
-            files.files.insert(path, File { text, directives });
+            includes(&files.files[&path].directives, &mut |include| {
+                left.extend(include.files.iter().cloned())
+            });
         }
-        match files.loops(main, &mut Vec::new()) {
-            true => Err(Refused::Odd { place: main.display().to_string(), reason: "a file includes itself" }),
-            false => Ok(files),
-        }
-    }
-
-    /// Whether a file includes itself, by whatever way.
-    fn loops<'f>(&'f self, path: &'f Path, above: &mut Vec<&'f Path>) -> bool {
-        above.push(path);
-        let mut found = false;
-        includes(&self.files[path].directives, &mut |include| {
-            found |= include.files.iter().any(|path| above.contains(&&**path) || self.loops(path, above));
-        });
-        above.pop();
-        found
+        Ok(files)
     }
 
     pub fn paths(&self) -> impl Iterator<Item = &PathBuf> {
@@ -115,12 +104,12 @@ impl Files {
     }
 
     /// The directives of the main file, with those of the files that it includes.
-    pub(super) fn top(&self) -> Vec<Placed<'_>> {
+    pub(crate) fn top(&self) -> Vec<Placed<'_>> {
         self.of_file(&self.main)
     }
 
     /// The directives of a block, with those of the files that it includes.
-    pub(super) fn inside<'f>(&'f self, block: Placed<'f>) -> Vec<Placed<'f>> {
+    pub(crate) fn inside<'f>(&'f self, block: Placed<'f>) -> Vec<Placed<'f>> {
         let Placed { file, text, directive } = block;
         self.expanded(file, text, &directive.inner)
     }
