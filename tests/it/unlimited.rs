@@ -119,9 +119,9 @@ fn what_is_installed_throttles_nothing() {
     let script = fs::read_to_string(project("packaging/build-deb")).unwrap();
     let edit = script
         .lines()
-        .find_map(|line| line.trim().strip_prefix("sed -E '/^(#"))
+        .find_map(|line| line.trim().strip_prefix("sed -E \"/^(#"))
         .expect("a line that edits maps");
-    let (edit, _) = edit.split_once('\'').unwrap();
+    let (edit, _) = edit.split_once(';').unwrap();
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(project("haproxy/maps")).unwrap().map(|file| file.unwrap().path()) {
         let edited = Command::new("sed").arg("-E").arg(format!("/^(#{edit}")).arg(&file).output().unwrap();
