@@ -45,10 +45,11 @@ impl AccessList {
 
     /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
     pub(super) async fn open(&self, stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
-        stream.set_options();
         match (stream, &self.tls) {
             (Stream::Tcp(stream), Some(tls)) => {
-                shutdown.signal.unless_begun(tls.handshake(stream)).await.flatten().map(Stream::Tls)
+                // In a box, so that a connection without TLS needs no room for it.
+                let handshake = Box::pin(tls.handshake(stream));
+                shutdown.signal.unless_begun(handshake).await.flatten().map(Stream::Tls)
             }
             (stream, _) => Some(stream),
         }

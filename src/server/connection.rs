@@ -56,8 +56,17 @@ pub(super) enum Next {
     Write,
     /// Write the answers and close, after this pause.
     Close(Option<Duration>),
+    /// Write the answers and close: the peer has sent all that it has to say, so nothing is left to drain.
+    Done,
     /// Close at once.
     Drop,
+}
+
+impl Next {
+    /// The pause before a close.
+    fn pause(self) -> Option<Duration> {
+        if let Next::Close(pause) = self { pause } else { None }
+    }
 }
 
 /// The reason why a wait is over.
@@ -104,7 +113,13 @@ impl<P: Protocol> Connection<P> {
             }
             match next {
                 Next::Wait | Next::Write => {}
-                Next::Close(pause) => return Box::pin(self.close(pause, true, &signal)).await,
+                Next::Done if !matches!(self.stream, Stream::Tls(_)) => {
+                    self.shutdown.decides_no_more();
+                    return self.flush().await;
+                }
+                Next::Close(_) | Next::Done => {
+                    return Box::pin(self.close(next.pause(), true, &signal)).await;
+                }
                 Next::Drop => return Ok(()),
             }
         }
@@ -171,8 +186,9 @@ impl<P: Protocol> Connection<P> {
         // Unread queries are answered, too.
         for _ in 0..self.protocol.begin_end(self.agent.clock.now()) {
             let bytes = self.inbox.read_at_once(&mut self.stream).await?;
-            if let Next::Close(pause) = self.read() {
-                return self.close(pause, true, signal).await;
+            let next = self.read();
+            if matches!(next, Next::Close(_) | Next::Done) {
+                return self.close(next.pause(), true, signal).await;
             }
             if bytes == 0 {
                 break;
@@ -258,7 +274,7 @@ impl<P: Protocol> Connection<P> {
 }
 
 /// The initial size: room for a few queries. Most connections never need more.
-const READ_BYTES_MIN: usize = 2 * 1024;
+const READ_BYTES_MIN: usize = 1000;
 
 /// The size that a busy connection grows to. Only a longer frame needs more.
 const READ_BYTES_MAX: usize = 16 * 1024;

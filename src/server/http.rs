@@ -76,7 +76,8 @@ struct Conversation {
     /// Room for the lines of a query that nginx may repeat.
     question: Vec<u8>,
     out: Vec<u8>,
-    held: Option<Held>,
+    /// In a box: most connections never hold one, and each is moved when it begins.
+    held: Option<Box<Held>>,
     /// The moment of the last request, or of the answer to a held one.
     quiet_since: Timestamp,
     date: Date,
@@ -85,6 +86,8 @@ struct Conversation {
     seen: usize,
     /// No further request is answered.
     is_over: bool,
+    /// The last request was read whole, with its body.
+    is_whole: bool,
     /// The next answer is the last one.
     is_ending: bool,
 }
@@ -116,7 +119,8 @@ impl Protocol for Conversation {
         let (mut used, mut room) = (0, HeaderSlots::default());
         let next = loop {
             if self.is_over {
-                break Next::Close(None);
+                let is_all_read = self.is_whole && used == bytes.len();
+                break if is_all_read { Next::Done } else { Next::Close(None) };
             }
             if self.held.is_some() {
                 break Next::Wait;
@@ -138,6 +142,7 @@ impl Protocol for Conversation {
                     // Bytes after an incomplete body cannot be separated from it.
                     used += length - rest.len() + body.unwrap_or(rest.len());
                     self.quiet_since = now;
+                    self.is_whole = body.is_some();
                     let keeps_alive = head.keeps_alive && body.is_some() && !self.is_ending;
                     self.respond(&head, keeps_alive, now);
                 }
@@ -145,7 +150,10 @@ impl Protocol for Conversation {
                     self.seen = length;
                     break Next::Wait;
                 }
-                Err(refusal) => self.refuse(refusal, now),
+                Err(refusal) => {
+                    self.is_whole = false;
+                    self.refuse(refusal, now);
+                }
             }
             self.seen = 0;
         };
@@ -163,7 +171,8 @@ impl Protocol for Conversation {
     fn release(&mut self, now: Timestamp) {
         self.date.advance(now);
         self.quiet_since = now;
-        let Some(Held { decision, asked, quota, fingerprint, .. }) = self.held.take() else { return };
+        let Some(held) = self.held.take() else { return };
+        let Held { decision, asked, quota, fingerprint, .. } = *held;
         let reply = Reply::to(&decision);
         self.remember(fingerprint, &reply, now, now);
         self.report(&reply, asked, quota);
@@ -210,6 +219,7 @@ impl Conversation {
             rng: Rng::new(),
             seen: 0,
             is_over: false,
+            is_whole: false,
             is_ending: false,
         }
     }
@@ -270,7 +280,8 @@ impl Conversation {
             match self.agent.place(now) {
                 Ok(place) => {
                     let due = now + self.agent.holds.bounded(wait);
-                    self.held = Some(Held { decision, asked, quota, fingerprint, due, _place: place });
+                    let held = Held { decision, asked, quota, fingerprint, due, _place: place };
+                    self.held = Some(Box::new(held));
                     return;
                 }
                 Err(verdict) => {

@@ -11,7 +11,7 @@ use socket2::{Domain, SockRef};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
-use crate::server::Stream;
+use crate::server::{Stream, set_options};
 use slowlane_core::base::{Address, is_loopback};
 
 /// The default permissions of a Unix socket: its owner and its group may connect.
@@ -75,6 +75,9 @@ impl Listener {
             }
             _ => None,
         };
+        if let Socket::Tcp(listener) = &socket {
+            set_options(listener);
+        }
         Listener { socket, address, path }
     }
 
@@ -201,6 +204,25 @@ impl Drop for PathGuard {
     fn drop(&mut self) {
         if !*self.is_left.get_mut() {
             let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::stream::KEEPALIVE_S;
+
+    #[tokio::test]
+    async fn connections_inherit_the_options_of_their_listener() {
+        let bound = Listener::bind(&"127.0.0.1:0".parse().unwrap(), UNIX_MODE).unwrap();
+        let taken = Listener::taken(net::TcpListener::bind("127.0.0.1:0").unwrap().into(), None).unwrap();
+        for listener in [bound, taken] {
+            let _peer = net::TcpStream::connect(listener.to_string()).unwrap();
+            let Stream::Tcp(stream) = listener.accept().await.unwrap() else { panic!("it is TCP") };
+            let socket = SockRef::from(&stream);
+            assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap().as_secs(), KEEPALIVE_S);
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) use inherited::Inherited;
 pub(crate) use listener::{Listener, OpenListener};
 pub(crate) use lobby::{Guest, Lobby};
 pub(crate) use shutdown::{Shutdown, Signal, Trigger};
-pub(crate) use stream::{Stream, drain};
+pub(crate) use stream::{Stream, drain, set_options};
 pub(crate) use tls::{Tls, TlsError};
 pub(crate) use transfer::{State, Transfer};
 pub(crate) use write_timeout::{WriteTimeout, limited};

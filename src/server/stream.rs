@@ -17,7 +17,9 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use slowlane_core::base::Address;
 
 /// Detects within minutes that the machine of a proxy has disappeared without closing.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(KEEPALIVE_S));
+
+pub(super) const KEEPALIVE_S: u64 = 60;
 
 /// The longest wait for the peer to close.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -41,7 +43,9 @@ impl Stream {
             Address::Tcp(address) => Stream::Tcp(TcpStream::connect(address).await?),
             Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
         };
-        stream.set_options();
+        if let Stream::Tcp(stream) = &stream {
+            set_options(stream);
+        }
         Ok(stream)
     }
 
@@ -50,16 +54,6 @@ impl Stream {
         let Stream::Tcp(stream) = self else { return Ok(self) };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         Ok(Stream::Tls(Box::new(TlsConnector::from(tls).connect(name, stream).await?.into())))
-    }
-
-    /// Sets the options of a TCP socket. The task that serves the connection calls this, not the loop that accepts.
-    pub(crate) fn set_options(&self) {
-        if let Stream::Tcp(stream) = self {
-            // Each answer is a single write, so Nagle's algorithm would only add latency. A failure means that the
-            // other side has closed, which the first read reports.
-            let _ = stream.set_nodelay(true);
-            let _ = SockRef::from(stream).set_tcp_keepalive(&KEEPALIVE);
-        }
     }
 
     /// The peer's address without a port, or `unix`.
@@ -80,6 +74,15 @@ impl Stream {
             Stream::Unix(stream) => stream.try_write(bytes),
         }
     }
+}
+
+/// Sets the options of a TCP socket. Connections inherit those of their listener.
+pub(crate) fn set_options<'s>(socket: impl Into<SockRef<'s>>) {
+    let socket = socket.into();
+    // Each answer is a single write, so Nagle's algorithm would only add latency. A failure means that the other side
+    // has closed, which the first read reports.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&KEEPALIVE);
 }
 
 fn address(stream: &TcpStream) -> String {

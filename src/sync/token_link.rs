@@ -5,7 +5,7 @@ use std::io;
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::net::TcpStream;
 
-use crate::server::Stream;
+use crate::server::{Stream, set_options};
 use crate::store_protocol::{Answer, Question, greet, greeted, read, write};
 use crate::sync::{Files, StoreError};
 use slowlane_core::cluster::{Due, Response};
@@ -50,8 +50,9 @@ async fn stream(address: &ConnectionAddr, files: &Files) -> Result<Stream, Store
         ConnectionAddr::TcpTls { host, port, .. } => (host, *port, true),
         _ => unreachable!("the address of a token server has a host and a port"),
     };
-    let stream = Stream::Tcp(TcpStream::connect((host.as_str(), port)).await?);
-    stream.set_options();
+    let stream = TcpStream::connect((host.as_str(), port)).await?;
+    set_options(&stream);
+    let stream = Stream::Tcp(stream);
     if !is_tls {
         return Ok(stream);
     }
