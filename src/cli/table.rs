@@ -62,7 +62,7 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
     };
     let reported = admin::print(&daemon.client()?, question)?;
     match action {
-        Action::Get { key } => ensure!(reported, "the table has no entry of key {key}"),
+        Action::Get { key } => ensure!(reported, "the table has no entry for key {key}"),
         Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
     }
     Ok(())

@@ -86,7 +86,7 @@ impl DecisionLog {
         fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
     ) {
         let mut line = String::with_capacity(320);
-        write_line(&mut line, decision, rate, fields).expect("a string takes all that is written");
+        write_line(&mut line, decision, rate, fields).expect("writing to a string cannot fail");
         self.queue.push(line.into_bytes());
     }
 
