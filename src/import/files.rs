@@ -108,7 +108,7 @@ struct Map {
     lines: Vec<(String, u16)>,
 }
 
-/// The order of lookups: exceptions by network first, then the more exact, and last the one for every request.
+/// The order of lookups: exceptions by network first, then from the most specific to the one for every request.
 type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
 /// A policy in the making.
@@ -179,7 +179,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The type of a limit: a built-in one for its key, or one of its own if another counter has that.
+    /// The type of a limit: a built-in one for its key, or a new one if another counter has that.
     fn type_of(&mut self, limit: &Limit) -> Result<u8, String> {
         let mut key = limit.key.clone();
         key.sort();
@@ -227,7 +227,7 @@ impl Plan {
         }
     }
 
-    /// The lookups. None: some of the default ones in their order serve.
+    /// The lookups. None: the default ones, in their order, are enough.
     fn lookups(&self) -> Option<Vec<Lookup>> {
         let own: Vec<Lookup> = self.maps.iter().map(|map| map.lookup.clone()).collect();
         let default = Layout::default();

@@ -12,7 +12,7 @@ use crate::observe::status::Snapshot;
 /// The daemon's clock is shown once a second, and both answers take time.
 const JUMP_MIN_S: u64 = 10;
 
-/// Files beside connections, as the page "Sizing" has them.
+/// Open files other than connections, as on the page "Sizing".
 const OTHER_FILES: usize = 2_000;
 
 /// A state file is old after this many periods.
@@ -97,7 +97,7 @@ pub(super) fn of_state(config: &Config, seen: &Seen, report: &mut Report) {
         true => report.wrong(
             "state",
             text,
-            "let the daemon's user write its directory, and see that the disk has room",
+            "let the daemon's user write to its directory, and check that the disk is not full",
         ),
         false => report.ok("state", text),
     }
