@@ -273,7 +273,7 @@ fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
         let path = dir.join(name);
         ensure!(
             !path.try_exists()?,
-            "{}: is there already: remove it, or choose another --dir",
+            "{}: already exists: remove it, or choose another --dir",
             path.display()
         );
     }

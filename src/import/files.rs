@@ -151,7 +151,7 @@ impl Plan {
             let mut scope: Vec<&Condition> = rule.scope.iter().collect();
             scope.sort();
             if let Some(line) = scopes.insert(scope, rule.line) {
-                return Err(format!("line {line} already decides about the same requests"));
+                return Err(format!("line {line} already covers the same requests"));
             }
             if place.is_for_all {
                 place.name = if is_split { "source-all" } else { "source" }.to_owned();

@@ -136,7 +136,7 @@ pub(super) fn of_cluster(status: &Snapshot, report: &mut Report) {
         Some(reason) => report.wrong(
             "cluster",
             format!("the store is silent for {since_s} s: {reason}"),
-            "start it, or correct [cluster] store; until then, each node does what on_silence says",
+            "start it, or correct [cluster] store; until then, each node follows on_silence",
         ),
         None if *other_slos > 0 => report.wrong(
             "cluster",

@@ -34,17 +34,13 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
-        report.note(
-            "clock",
-            text,
-            "restart slowlane: until then, its quotas by the calendar follow the old time",
-        );
+        report.note("clock", text, "restart slowlane: until then, its calendar quotas follow the old time");
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
     match asked.map(|output| output.stdout).unwrap_or_default().trim_ascii() {
         b"yes" => report.ok("clock", "synchronised"),
         b"no" => {
-            // Alone, only quotas by the calendar follow it.
+            // Without a cluster, only calendar quotas follow it.
             let add = if status.cluster.is_some() { Report::wrong } else { Report::note };
             add(
                 report,

@@ -98,7 +98,7 @@ impl Proxy {
         for group in sites.chunk_by(|one, other| one.lacks == other.lacks) {
             let names = group.iter().map(|site| site.name.as_str()).collect::<Vec<_>>().join(", ");
             match group[0].lacks {
-                None => report.ok(kind, format!("{path}: slowlane is asked by {names}")),
+                None => report.ok(kind, format!("{path}: slowlane is queried by {names}")),
                 Some(lacks) if asks || may_be_unattached => {
                     // Behind another proxy, all clients would share the address of that one.
                     let fix = format!("if clients reach it directly, {fix}");
@@ -108,7 +108,7 @@ impl Proxy {
             }
         }
         if read.sites.is_empty() {
-            report.note(kind, format!("{path}: no frontend or server of HTTP"), NAME_IT);
+            report.note(kind, format!("{path}: no frontend or server for HTTP"), NAME_IT);
         }
         if !asks {
             return;

@@ -319,7 +319,7 @@ impl Text {
             Value::Address(address) => write!(self, "{address}"),
             Value::Number(number) => write!(self, "{number}"),
         };
-        written.expect("memory takes all that is written");
+        written.expect("writing to memory cannot fail");
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {
