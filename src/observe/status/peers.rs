@@ -122,7 +122,7 @@ fn in_words(pushed: Pushed) -> String {
         Some(ProxyLimits::Unlimited) => "unlimited".into(),
         Some(ProxyLimits::Ask) => "queries over SPOE".into(),
         Some(ProxyLimits::Refused(_)) => "refuse all".into(),
-        Some(ProxyLimits::Paced(_)) => format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us"),
+        Some(ProxyLimits::Paced(_)) => format!("slot {slot_us} us, tau {tau_us} us, max {max_us} us"),
     }
 }
 
