@@ -167,7 +167,7 @@ fn found(config: &Path) -> anyhow::Result<(PathBuf, Folder)> {
     Ok((main, Folder(folder)))
 }
 
-/// The files of an include, by their real paths. A path without a pattern is there, or reading it fails.
+/// The files of an include, by their real paths. A path without a pattern must exist, or reading it fails.
 pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     let text = pattern.to_string_lossy();
     let or_unreadable = |path: GlobResult| path.unwrap_or_else(|error| error.path().to_owned());
@@ -178,7 +178,7 @@ pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// The error of a configuration that stays as it is. Prints the lines to paste, where they are of use.
+/// The error of a configuration that stays as it is. Prints the lines to paste, where they help.
 fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
     let refusal = format!("{}: nothing was written: {refused}", config.display());
     if !refused.is_for_hands() {

@@ -78,7 +78,7 @@ struct Common {
     /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     file: Option<String>,
-    /// Write all files into this directory, the final one; existing files are never overwritten
+    /// Write all files into this directory, which must be the final one; existing files are never overwritten
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
@@ -100,7 +100,7 @@ pub(super) struct Answers {
     /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
     #[arg(long)]
     ratelimit: bool,
-    /// Use TLS to slowlane, whose certificate has this name [default: as in --config; the name: slowlane.example]
+    /// Connect by TLS, and expect this name in the certificate [default: as in --config; name: slowlane.example]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
     tls: Option<String>,
 }
@@ -273,7 +273,7 @@ fn write_all(files: &[File], dir: &Path) -> anyhow::Result<()> {
         let path = dir.join(name);
         ensure!(
             !path.try_exists()?,
-            "{}: is there already: remove it, or choose another --dir",
+            "{}: already exists: remove it, or choose another --dir",
             path.display()
         );
     }

@@ -68,7 +68,7 @@ enum Command {
     /// Serve until SIGTERM or Ctrl-C; SIGHUP reloads the policy, SIGUSR2 upgrades.
     ///
     /// The config file is read only at the start. On SIGHUP, the log says whether it has changed.
-    /// ADDR is host:port or unix:/path. Flags win over the config file, which wins over the defaults.
+    /// ADDR is host:port or unix:/path. Flags override the config file, which overrides the defaults.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
     /// Read the config and the policy, print every error with its file and line, and exit.
@@ -108,7 +108,7 @@ enum Command {
     Top(top::Arguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
     ///
-    /// It asks a running daemon, or with --policy the files of a policy. Nothing is counted.
+    /// It queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
     #[command(after_help = why::EXAMPLES)]
     Why(why::Arguments),
     /// Show how much of its quotas a client has used, how much is left, and when they reset.
@@ -162,7 +162,7 @@ enum Command {
     Man(man::Arguments),
 }
 
-/// The commands of `slowlane --help`, by what they are for.
+/// The commands of `slowlane --help`, by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["attach", "advise", "import", "check", "config", "test", "replay", "simulate"]),

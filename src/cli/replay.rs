@@ -156,7 +156,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
             eprintln!("slowlane: {name}: is empty");
         } else if format.is_none() && broken.is_none() {
             eprintln!(
-                "slowlane: {name}: no line of it is of a format that is known: give its log-format or log_format with \
+                "slowlane: {name}: no line has a known format: give its log-format or log_format with \
                  --format"
             );
         }

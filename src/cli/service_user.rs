@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError};
 
 const NAME: &str = "slowlane";
 
-/// Prints those of its arguments that exist and cannot be read.
+/// Prints those arguments that exist but cannot be read.
 const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; done"#;
 
 /// The files of the service's config that the user of the service cannot read.

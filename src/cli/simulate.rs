@@ -216,7 +216,7 @@ fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
         ];
         let idle = flags.iter().find(|(_, is_typed)| *is_typed);
         return match idle {
-            Some((flag, _)) => bail!("{flag}: one node shares with none: add --nodes, like --nodes 35"),
+            Some((flag, _)) => bail!("{flag} needs several nodes: add --nodes, like --nodes 35"),
             None => Ok(None),
         };
     }
@@ -236,7 +236,7 @@ fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
 fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
     ensure!(
         lines <= LINES_MAX,
-        "--plot: {lines} runs, of which {LINES_MAX} can be told apart: name fewer laws or numbers of clients"
+        "--plot: {lines} runs, of which {LINES_MAX} can be distinguished: name fewer laws or numbers of clients"
     );
     check_writable(path)
 }

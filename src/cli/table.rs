@@ -62,13 +62,13 @@ pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
     };
     let reported = admin::print(&daemon.client()?, question)?;
     match action {
-        Action::Get { key } => ensure!(reported, "the table has no entry of key {key}"),
+        Action::Get { key } => ensure!(reported, "the table has no entry for key {key}"),
         Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
     }
     Ok(())
 }
 
-/// Makes the daemon forget the keys of a request. Only the daemon knows the secret of its keys.
+/// Makes the daemon forget the keys of a request. Only the daemon knows the secret that hashes them.
 fn of_fields(words: &[String]) -> anyhow::Result<Question> {
     let fields: Result<Vec<Field>, _> = words.iter().map(|word| word.parse()).collect();
     let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;

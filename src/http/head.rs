@@ -23,7 +23,7 @@ pub enum Refusal {
     Malformed,
     #[error("ambiguous body length")]
     Ambiguous,
-    #[error("this is {0}, not HTTP: this port is for nginx and others that ask by HTTP")]
+    #[error("this is {0}, not HTTP: this port is for nginx and others that query over HTTP")]
     Foreign(&'static str),
     #[error("a head over {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
     TooLarge,
@@ -124,7 +124,7 @@ impl<'a> Head<'a> {
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
-    /// Two lengths, a length and chunks, or another coding than chunks: other programs may see the end of the body
+    /// Two lengths, a length and chunks, or a coding other than chunks: other programs may see the end of the body
     /// elsewhere, so a client could hide a request in it (RFC 9112, sections 6.3 and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {
         let (mut has_close, mut has_keep_alive) = (false, false);
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(reported(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
         assert_eq!(reported(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
         assert_eq!(reported(b"\x16oh"), Refusal::Malformed);
-        let text = "this is SPOP, not HTTP: this port is for nginx and others that ask by HTTP";
+        let text = "this is SPOP, not HTTP: this port is for nginx and others that query over HTTP";
         assert_eq!(Refusal::Foreign("SPOP").to_string(), text);
     }
 

@@ -20,7 +20,7 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     }
     if !found.is_empty() {
         found.differs(
-            "Windows are those of the clock in UTC, as Envoy's. N requests may pass at the end of one, and N at the start of \
+            "Windows follow the clock in UTC, as Envoy's do. N requests may pass at the end of one, and N at the start of \
              the next.",
         );
         found.differs(
@@ -39,7 +39,7 @@ fn domain(node: &Node, found: &mut Found) -> Result<(), ImportError> {
     descriptors(node, node.get("domain").text(), &[], found)
 }
 
-/// Adds the rules of a list of descriptors below others. The tree is at most as deep as YAML may be.
+/// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
 fn descriptors(node: &Node, domain: &str, above: &[Condition], found: &mut Found) -> Result<(), ImportError> {
     for descriptor in node.get("descriptors").items() {
         let field = match descriptor.get("key").text() {
@@ -76,14 +76,14 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
     if limit.is_none() && !descriptor.get("descriptors").is_none() {
         return Ok(());
     }
-    // Without a limit and without descriptors below, it is an exception.
+    // A descriptor without a limit and without descriptors below is an exception.
     if limit.is_none() || limit.get("unlimited").text() == "true" {
         return add(found, Vec::new());
     }
     let (unit, count) = (limit.get("unit").text(), limit.get("requests_per_unit").text());
     let text = format!("{domain}: {path}: {count} per {unit}");
     if !limit.get("replaces").is_none() {
-        let reason = "`replaces` is not imported: the limit stands beside those that it replaces";
+        let reason = "`replaces` is not imported: the limit applies together with those that it replaces";
         found.omissions.add(line, &text, reason);
     }
     let period = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
@@ -92,7 +92,7 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
         return Ok(());
     };
     if *period == "month" {
-        found.differs("A month is that of the calendar. Envoy's has 30 days.");
+        found.differs("A month is a calendar month. Envoy's has 30 days.");
     }
     if scope.iter().any(|(field, is)| field == "source" && *is == Match::Any) {
         found.differs(ADDRESSES);

@@ -108,7 +108,7 @@ struct Map {
     lines: Vec<(String, u16)>,
 }
 
-/// The order of lookups: exceptions by network first, then the more exact, and last the one for every request.
+/// The order of lookups: exceptions by network first, then from the most specific to the one for every request.
 type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
 /// A policy in the making.
@@ -151,7 +151,7 @@ impl Plan {
             let mut scope: Vec<&Condition> = rule.scope.iter().collect();
             scope.sort();
             if let Some(line) = scopes.insert(scope, rule.line) {
-                return Err(format!("line {line} already decides about the same requests"));
+                return Err(format!("line {line} already covers the same requests"));
             }
             if place.is_for_all {
                 place.name = if is_split { "source-all" } else { "source" }.to_owned();
@@ -179,7 +179,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The type of a limit: a built-in one for its key, or one of its own if another counter has that.
+    /// The type of a limit: a built-in one for its key, or a new one if another counter has that.
     fn type_of(&mut self, limit: &Limit) -> Result<u8, String> {
         let mut key = limit.key.clone();
         key.sort();
@@ -227,7 +227,7 @@ impl Plan {
         }
     }
 
-    /// The lookups. None: some of the default ones in their order serve.
+    /// The lookups. None: the default ones, in their order, are enough.
     fn lookups(&self) -> Option<Vec<Lookup>> {
         let own: Vec<Lookup> = self.maps.iter().map(|map| map.lookup.clone()).collect();
         let default = Layout::default();

@@ -30,7 +30,7 @@ struct Refusal {
     /// Networks that it does not apply to.
     networks: Vec<String>,
     limit: Limit,
-    /// The most that passes.
+    /// The maximum that passes.
     most: u64,
 }
 
@@ -39,16 +39,16 @@ struct Refusal {
 struct Declared<'l> {
     /// The period of `http_req_rate` in milliseconds, by the name of the table.
     periods: BTreeMap<String, u64>,
-    /// Expressions by section and name, of which one must hold.
+    /// Expressions by section and name. One of them must hold.
     acls: BTreeMap<(&'l str, &'l str), Vec<&'l [String]>>,
     /// What `track-sc` tracks, by section and number.
     tracks: BTreeMap<(&'l str, &'l str), &'l Line>,
 }
 
-/// The most parts of a condition.
+/// The maximum number of parts in a condition.
 const TERMS_MAX: usize = 16;
 
-/// The most combinations of values in one condition.
+/// The maximum number of combinations of values in one condition.
 const SCOPES_MAX: usize = 64;
 
 pub(super) fn read(text: &str) -> Result<Found, ImportError> {
@@ -230,7 +230,7 @@ impl<'l> Declared<'l> {
                 continue;
             }
             if *is_not {
-                return Err(format!("no map says `!{}`", words.join(" ")));
+                return Err(format!("no map can express `!{}`", words.join(" ")));
             }
             if scopes.len() * matches.len() > SCOPES_MAX {
                 return Err("too many values".to_owned());
@@ -345,9 +345,9 @@ fn parts(word: &str) -> (&str, &str) {
     }
 }
 
-/// What a condition other than a limit says: one of these matches.
+/// The alternatives of a condition that is not a limit. One of them must match.
 fn conditions(words: &[String]) -> Result<Vec<Condition>, String> {
-    let unknown = || format!("no map says `{}`", words.join(" "));
+    let unknown = || format!("no map can express `{}`", words.join(" "));
     let (name, mut values) = words.split_first().ok_or_else(unknown)?;
     let (field, is): (&str, fn(String) -> Match) = match parts(name) {
         (method, "") if method.starts_with("METH_") => {
@@ -402,14 +402,14 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
     Ok(fields.iter().map(|field| (*field).to_owned()).collect())
 }
 
-/// A time of HAProxy: a number, of milliseconds or of the unit behind it.
+/// A time in HAProxy's notation: a number of milliseconds, or of the unit after it.
 fn milliseconds(text: &str) -> Option<u64> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };
     units::duration(&text).ok().and_then(|duration| u64::try_from(duration.as_millis()).ok())
 }
 
-/// The lines of all sections that limits may be in.
+/// The lines of all sections that may contain limits.
 fn lines(text: &str) -> Vec<Line> {
     let mut section = String::new();
     let mut lines = Vec::new();

@@ -11,13 +11,13 @@ use crate::proxy::nginx_syntax::{Directive, PATTERNS, line_of, parse};
 /// The beginning of the line above each file.
 pub(super) const MARK: &str = "# configuration file ";
 
-/// Includes within includes and blocks: nginx itself has no more than a few.
+/// The maximum depth of includes and blocks. Real configurations have a few levels.
 const DEPTH_MAX: usize = 64;
 
-/// The directives that includes may add to those of the text.
+/// The maximum number of directives that includes may add to those of the text.
 const ADDED_MAX: usize = 100_000;
 
-/// The most paths that are compared with patterns, and stars in a pattern, each of which multiplies the work.
+/// The maximum number of comparisons of a path with a pattern, and of stars in a pattern: each multiplies the work.
 const COMPARED_MAX: usize = 2_000_000;
 const STARS_MAX: usize = 4;
 
@@ -25,7 +25,7 @@ const STARS_MAX: usize = 4;
 pub(super) fn directives(text: &str) -> Result<Vec<Directive>, ImportError> {
     let syntax = |at: usize| ImportError::Syntax {
         line: line_of(text, at),
-        reason: "not understood as nginx's".to_owned(),
+        reason: "not understood as nginx configuration".to_owned(),
     };
     let path = |at: usize| text[at + MARK.len()..].lines().next().unwrap_or_default().trim_end_matches(':');
     let marks: Vec<(usize, &Path)> =

@@ -11,7 +11,7 @@ const MULTIPLIER: u64 = 5;
 
 pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     let mut found = Found::default();
-    // Objects before, by the hosts that they limit.
+    // Earlier objects, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
     for document in documents(text, 0)? {
         for object in document.objects().filter(|object| object.get("kind").text() == "Ingress") {
@@ -39,7 +39,7 @@ fn ingress(
     let scopes = scopes(object, found, &given);
     let is_for_all = scopes.iter().any(|scope| host(scope).is_empty());
     let hosts: BTreeSet<String> = scopes.iter().map(|scope| host(scope).to_owned()).collect();
-    // Objects for different hosts have different keys. Each further one of a host needs a counter of its own.
+    // Objects for different hosts have different keys. Each further object for a host needs its own counter.
     let object_of_host = hosts.iter().filter_map(|host| objects.get(host)).max().map_or(0, |last| last + 1);
     let limits = limits(&given, &name, is_for_all, object_of_host, found);
     if !limits.is_empty() {
@@ -138,7 +138,7 @@ fn limits(
             ("limit-connections" | "limit-rpm" | "limit-rps", None) if text == "0" => continue,
             ("limit-burst-multiplier" | "limit-whitelist" | "limit-allowlist", _) => continue,
             _ => {
-                let reason = "slowlane has no such limit, or the number is not one";
+                let reason = "slowlane has no such limit, or its value is not a valid number";
                 found.omissions.add(line, &quoted, reason);
                 continue;
             }

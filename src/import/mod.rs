@@ -20,10 +20,10 @@ use thiserror::Error;
 pub use files::{File, Written};
 pub use rule::Omission;
 
-/// The most bytes of a file that is imported.
+/// The maximum size of a file to import, in bytes.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// The most limits, exceptions and scopes that are imported from one file: a type has no more ids.
+/// The maximum number of limits, exceptions and scopes imported from one file: a type has no more ids.
 const RULES_MAX: usize = 999;
 
 /// The programs whose limits can be imported.

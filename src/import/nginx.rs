@@ -97,7 +97,7 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
 
 const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, under the limits there. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
 
-const APART: &str = "A zone that is used with a queue in one place and without in another counts apart in slowlane, and once in nginx.";
+const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two apart; nginx counts them together.";
 
 impl Reader<'_> {
     fn line(&self, directive: &Directive) -> usize {
@@ -109,7 +109,7 @@ impl Reader<'_> {
     }
 
     fn omit(&mut self, directive: &Directive, reason: impl AsRef<str>) {
-        // A note shows the beginning only, and a block may be long.
+        // A block may be long, and a note shows only its beginning.
         let (line, text) =
             (self.line(directive), self.source_of(directive).chars().take(200).collect::<String>());
         self.found.omissions.add(line, &text, reason);
@@ -191,7 +191,7 @@ impl Reader<'_> {
                         let begin = Directive { place: directive.place.start..end, ..directive.clone() };
                         self.omit(
                             &begin,
-                            "only locations that are a path or its beginning become lines of a map",
+                            "only locations that match a path or a prefix become lines of a map",
                         );
                     }
                     continue;

@@ -1,4 +1,4 @@
-//! What an import has found: rules that slowlane can have, and lines that it cannot.
+//! The findings of an import: rules that slowlane can express, and lines that it cannot.
 
 use serde::Serialize;
 
@@ -6,28 +6,28 @@ use slowlane_core::base::{Period, shown};
 
 use crate::import::{ImportError, RULES_MAX};
 
-/// The most lines of each kind of note.
+/// The maximum number of lines of each kind of note.
 const NOTES_MAX: usize = 200;
 
-/// The most characters of a line that are repeated.
+/// The maximum number of characters quoted from a line.
 const QUOTED_CHARS_MAX: usize = 120;
 
 /// A reason may quote names and values of the original.
 const REASON_CHARS_MAX: usize = 400;
 
-/// What a field must be for a rule to apply.
+/// The values of a field to which a rule applies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Match {
     /// The source is in this network.
     Network(String),
     Exact(String),
     Prefix(String),
-    /// The field is there.
+    /// The field is present.
     Any,
 }
 
 impl Match {
-    /// The more exact, the lower.
+    /// Lower for more specific values.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Match::Network(_) => 0,
@@ -45,7 +45,7 @@ impl Match {
     }
 }
 
-/// A field and what it must be.
+/// A field and its required value.
 pub(super) type Condition = (String, Match);
 
 /// A limit, as the options of an SLO.
@@ -80,7 +80,7 @@ pub struct Omission {
     pub reason: String,
 }
 
-/// What an import has found.
+/// The findings of an import.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) rules: Vec<Rule>,
@@ -172,7 +172,7 @@ pub(super) const ENDS: &str = "Requests in flight are counted only if the proxy 
                                requests, not connections.";
 
 pub(super) const ADDRESSES: &str =
-    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix), the original each by itself.";
+    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix), the original counts each one.";
 
 #[cfg(test)]
 mod tests {

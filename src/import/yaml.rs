@@ -58,8 +58,8 @@ const NODES_MAX: usize = 200_000;
 /// An open list or map, and the key whose value comes next.
 type Open = (Node, Option<String>);
 
-/// Reads all documents of a text below some lines. References to anchors are refused, so no text can expand into a
-/// larger one.
+/// Reads all documents of a text that begins after `above` lines. References to anchors are refused, so no text can
+/// expand into a larger one.
 pub(super) fn documents(text: &str, above: usize) -> Result<Vec<Node>, ImportError> {
     let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
     let (mut done, mut open, mut nodes): (Vec<Node>, Vec<Open>, usize) = Default::default();

@@ -99,7 +99,7 @@ impl LineOutput {
         written
     }
 
-    /// Like `Write::write_all`, for an output that another program has set not to block. `bytes` keeps what is left.
+    /// Like `Write::write_all`, for an output that another program has set not to block. `bytes` keeps the rest.
     fn write_all(&mut self, bytes: &mut &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.out.write(bytes) {

@@ -5,7 +5,7 @@ use std::{env, process};
 
 use sd_notify::NotifyState;
 
-/// The most characters of a status: a line of `systemctl status` shows no more, and it fits a datagram.
+/// The maximum length of a status, in characters: `systemctl status` shows no more in a line, and it fits a datagram.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.

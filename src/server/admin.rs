@@ -288,7 +288,7 @@ fn reported(result: Result<String, String>) -> Answer {
     }
 }
 
-/// Answers `/api/clear`: forgets the keys of a request, so that each has its whole burst again.
+/// Answers `/api/clear`: forgets the keys of a request, so that each has its full burst again.
 fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     reported(cleared(&agent.throttle, &query.request(), agent.clock.now()))

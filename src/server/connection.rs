@@ -183,7 +183,7 @@ impl<P: Protocol> Connection<P> {
             handover.pass_on(Transfer { stream: self.stream, state });
             return Ok(());
         }
-        // Unread queries are answered, too.
+        // Queries that are not read yet are answered, too.
         for _ in 0..self.protocol.begin_end(self.agent.clock.now()) {
             let bytes = self.inbox.read_at_once(&mut self.stream).await?;
             let next = self.read();

@@ -28,8 +28,8 @@ impl Hosts {
         Ok(Hosts(hosts.iter().map(known).collect::<Result<_, _>>()?))
     }
 
-    /// Whether a request names such a host, wherever it can name one. With HTTP/1.0 it may name none: health checks
-    /// do so, and no browser does.
+    /// Whether a request names such a host, wherever it can name one. With HTTP/1.0 it may name none, as health
+    /// checks do; browsers never do.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut named =

@@ -62,7 +62,7 @@ impl StateFile {
                 tracing::warn!("{path}: {unusable}; renamed to {}, starting without it", aside.display())
             }
             Err(error) => {
-                tracing::warn!("{path}: {unusable}; starting without it; it cannot be renamed: {error}")
+                tracing::warn!("{path}: {unusable}; starting without it, and it cannot be renamed: {error}")
             }
         }
         None

@@ -282,7 +282,7 @@ impl<'n> Task<'n> {
             ),
             (Some(theirs), Some(reload)) => {
                 tracing::info!(
-                    "cluster: this node takes the key secret of the others, and its table is cleared"
+                    "cluster: this node adopts the key secret of the others, and clears its table"
                 );
                 reload.rekey(theirs);
             }

@@ -26,7 +26,7 @@ pub(super) fn why(daemon: &AdminClient, key: &KeyLine) -> String {
     };
     match text {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
-        Err(AskError::Unknown { .. }) => format!("the table has no entry of key {} any more", key.key),
+        Err(AskError::Unknown { .. }) => format!("the table no longer has an entry for key {}", key.key),
         Err(error) => error.to_string(),
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn fit(wanted: &[Wanted], width: usize) -> Result<Vec<Option<usize>>,
     Ok(widths.collect())
 }
 
-/// The columns of a terminal that a text takes up.
+/// The terminal columns that a text occupies.
 pub(super) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
@@ -71,7 +71,7 @@ fn taken(letters: impl Iterator<Item = char>, columns: usize) -> String {
     taken
 }
 
-/// A line of the first pieces that fit, each whole.
+/// A line of the first pieces that fit. None is cut.
 pub(super) fn packed(pieces: impl IntoIterator<Item = Span<'static>>, columns: usize) -> Line<'static> {
     let mut used = 0;
     let fits = |piece: &Span<'static>| {

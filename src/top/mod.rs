@@ -9,7 +9,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "it asks once a second, in a thread of its own"
+    reason = "it queries once a second, in its own thread"
 )]
 
 mod columns;
@@ -59,8 +59,8 @@ pub(crate) fn has_screen() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Shows the daemon's status until the user leaves. With a time span, the history of it comes first. Fails if the first
-/// question gets no answer.
+/// Shows the daemon's status until the user leaves. With a time span, its history is shown first. Fails if the
+/// first query gets no answer.
 pub(crate) fn watch(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {

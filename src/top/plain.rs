@@ -43,7 +43,7 @@ pub(super) fn history(history: &HistoryLines) -> String {
     text
 }
 
-/// The time span of the history, and the number of keys if the list has not all of them.
+/// The time span of the history, and the number of keys if the list is incomplete.
 pub(super) fn since(history: &HistoryLines) -> String {
     let span = time(history.at_ms.saturating_sub(history.from_ms) / 1_000);
     let KeyCount { number, is_exact } = history.keys_total;
@@ -71,7 +71,7 @@ pub(super) fn warning(snapshot: &Snapshot) -> Option<(bool, String)> {
     Some((!reload.ok, reported))
 }
 
-/// `throttled`, and the number of keys if the list has not all of them: `throttled (first 100 of about 1003)`.
+/// `throttled`, and the number of keys if the list is incomplete: `throttled (first 100 of about 1003)`.
 pub(super) fn throttled(snapshot: &Snapshot) -> String {
     let dry_runs = snapshot.keys.iter().filter(|key| key.dry_run).count();
     let groups = [

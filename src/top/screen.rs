@@ -160,7 +160,7 @@ fn rows<T>(frame: &mut Frame<'_>, area: Rect, view: &View, columns: &[Column<T>]
     let widths = match fits(long).or_else(|_| fits(middling)).or_else(|_| fits(short)) {
         Ok(widths) => widths,
         Err(least) => {
-            let reported = format!("too narrow for this table: it takes {least} columns");
+            let reported = format!("too narrow for this table: it needs {least} columns");
             let lines = wrapped(&reported, area.width.into()).into_iter().map(Line::from);
             return frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), area);
         }
@@ -199,8 +199,8 @@ fn heading<T>(column: &Column<T>, place: usize, sort: Sort) -> String {
 fn foot(view: &View, width: usize) -> Line<'static> {
     let filter = &view.list().filter;
     let reported = match (view.is_typing, filter.is_empty()) {
-        (true, _) => vec![format!("filter: {filter}█"), "Enter keeps it".into(), "Esc drops it".into()],
-        (false, false) => vec![format!("filter: {filter}"), "Esc drops it".into()],
+        (true, _) => vec![format!("filter: {filter}█"), "Enter keeps it".into(), "Esc clears it".into()],
+        (false, false) => vec![format!("filter: {filter}"), "Esc clears it".into()],
         (false, true) => Vec::new(),
     };
     let soft = Style::new().add_modifier(Modifier::DIM);

@@ -213,7 +213,7 @@ impl View {
             (0, Tab::Keys) => "no client is throttled".to_owned(),
             (0, Tab::History) => "no client was throttled".to_owned(),
             (0, _) => "no SLO".to_owned(),
-            (all, _) => format!("none of {all} has \"{}\" in it: Esc drops the filter", self.list().filter),
+            (all, _) => format!("none of {all} contains \"{}\": Esc clears the filter", self.list().filter),
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(View::new("here".into()).why_empty(), "no client is throttled");
         press(&mut view, "/nowhere\n");
         assert_eq!((shown(&view).len(), view.list().filter.as_str()), (0, "nowhere"));
-        assert_eq!(view.why_empty(), "none of 3 has \"nowhere\" in it: Esc drops the filter");
+        assert_eq!(view.why_empty(), "none of 3 contains \"nowhere\": Esc clears the filter");
         press(&mut view, "\t");
         assert_eq!((view.list().filter.as_str(), view.why_empty().as_str()), ("", "no SLO"));
         // The connections have no filter.

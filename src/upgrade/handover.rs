@@ -20,7 +20,7 @@ use slowlane_core::base::Decision;
 use slowlane_core::snapshot::{Head, save};
 
 /// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for
-/// it, too, so it is less than systemd's patience with a process that is to end.
+/// it, too, so it is shorter than systemd's stop timeout.
 const START_MAX: Duration = Duration::from_secs(10);
 
 /// The longest wait for this process's own tasks to stop deciding.

@@ -519,7 +519,7 @@ fn the_gaps_of_a_server_are_told() {
         "api.conf:5: add `error_page 403 = @slowlane_denied;` here",
         "api.conf:6: slowlane's error_page 403 comes first",
         "api.conf:7: a request that `return` sends here is refused with 403",
-        "api.conf:8: nginx's own page replaces that of the application's 403",
+        "api.conf:8: nginx's own page replaces the application's page for 403",
         "api.conf:9: nginx redirects before it asks slowlane",
         "api.conf:10: this location asks another service",
     ] {

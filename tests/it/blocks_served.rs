@@ -217,7 +217,7 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
         ),
         (
             &["block", "add", "source=192.0.2.1", "source=192.0.2.2", "--for", "1m"],
-            "source is given twice: one value can match, so keep one",
+            "source is given twice: only one value can match, so keep one",
         ),
         (
             &["block", "rm", "source=192.0.2.66"],

@@ -564,7 +564,7 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
         ),
         (
             &[("slo.map", SLOS), ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"), ("owner.map", "acme 1001\n")],
-            "owner.map: source.map:2 answers for every client first, so this map is never used",
+            "owner.map: source.map:2 matches every client first, so this map is never used",
         ),
         (&[("slo.map", "0 rate=unlimited\n3001 burst=20 rate=10/s\n")], "slo.map:2: no map names SLO 3001"),
         (

@@ -283,7 +283,7 @@ fn what_cannot_be_printed_is_told() {
     let there = folder.path().join("slowlane.conf");
     fs::write(&there, "mine").unwrap();
     let refused = problems(&["nginx", "--dir", folder.path().to_str().unwrap()]);
-    let expected = format!("{}: is there already: remove it, or choose another --dir", there.display());
+    let expected = format!("{}: already exists: remove it, or choose another --dir", there.display());
     assert_eq!(refused, expected);
     assert_eq!(fs::read_to_string(there).unwrap(), "mine");
     assert!(!folder.path().join("nginx.conf").exists());

@@ -103,7 +103,7 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     let text = fs::read_to_string(&attached).unwrap();
     let attached = attached.to_str().unwrap();
     let report = doctor(&config, &["--haproxy", attached]);
-    report.has("ok", "/haproxy.cfg: slowlane is asked by www");
+    report.has("ok", "/haproxy.cfg: slowlane is queried by www");
     assert!(report.fix("ok", "since the start").is_none(), "{:#}", report.json);
 
     (0..3).for_each(|_| {
@@ -112,7 +112,7 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     let report = doctor(&config, &["--haproxy", attached]);
     report.has("ok", "requests: 3 since the start");
     report.lacks("no proxy is connected");
-    report.lacks("seeks slowlane at");
+    report.lacks("expects slowlane at");
 
     // The same without the lines, with half of them, with another frontend, and with another address.
     let without = |words: &[&str]| -> String {
@@ -129,10 +129,10 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     );
     report.has("note", "no `filter spoe engine slowlane`: api");
     assert!(report.fix("note", "slowlane`: api").unwrap().starts_with("if clients reach it directly, "));
-    report.has("ok", "slowlane is asked by www");
+    report.has("ok", "slowlane is queried by www");
     let report = looked(&text.replace(&format!("agent1 {agent}"), "agent1 127.0.0.1:1"));
-    report.has("wrong", "seeks slowlane at 127.0.0.1:1, and it listens on ");
-    looked("frontend tcp\n  mode tcp\n  bind :1\n").has("note", "no frontend or server of HTTP");
+    report.has("wrong", "expects slowlane at 127.0.0.1:1, but it listens on ");
+    looked("frontend tcp\n  mode tcp\n  bind :1\n").has("note", "no frontend or server for HTTP");
     doctor(&config, &["--haproxy", "/nowhere/haproxy.cfg"])
         .has("wrong", "/nowhere/haproxy.cfg: No such file");
 }
@@ -148,7 +148,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     let report = doctor(&config, &["--nginx", main.to_str().unwrap()]);
     report.has("ok", "/nginx.conf: ");
     report.has("ok", "requests: 1 since the start");
-    report.lacks("seeks slowlane at");
+    report.lacks("expects slowlane at");
     report.lacks("worker_connections");
 
     let looked = |text: &str| {
@@ -173,7 +173,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     let own = "events {}\nhttp { include *sub*.conf; include none*.conf; }\n";
     fs::write(nginx.path("sub1.conf"), "server { server_name sub.example; auth_request /slowlane-check; }")
         .unwrap();
-    looked(own).has("ok", "slowlane is asked by sub.example");
+    looked(own).has("ok", "slowlane is queried by sub.example");
 }
 
 /// The text with the line of a word replaced.
@@ -200,7 +200,7 @@ fn nobody_who_asks_is_told_from_health_checks_and_from_requests() {
         let report = doctor(&config, &[]);
         report.fix("wrong", "no proxy is connected").is_none().then_some(report)
     });
-    report.has("wrong", "a proxy connects, and has not asked: only health checks arrive");
+    report.has("wrong", "a proxy connects, but sends no requests: only health checks arrive");
     assert!(fix("only health checks").unwrap().contains("send a request"));
     drop(line.ask(1, "192.0.2.1", "shop.example"));
     let report = doctor(&config, &[]);
@@ -344,7 +344,7 @@ fn a_frontend_inherits_from_defaults_by_name() {
                 filter spoe engine slowlane config x\nhttp-request send-spoe-group slowlane decide\nfrontend page from web\n\
                 mode tcp\nring logs\nserver a 127.0.0.1:1\n";
     let report = doctor(&config(&slowlane, ""), &["--haproxy", &file(&slowlane, "haproxy.cfg", text)]);
-    report.has("ok", "slowlane is asked by www");
+    report.has("ok", "slowlane is queried by www");
     report.lacks("page");
 }
 

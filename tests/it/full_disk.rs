@@ -115,7 +115,7 @@ fn a_full_disk_is_told_once_and_everything_is_written_again_once_there_is_room()
     disk.give_room();
     ask(&slowlane, "192.0.2.77");
     slowlane.process.logged("the state can be written again");
-    slowlane.process.logged("the decision log is written again");
+    slowlane.process.logged("the decision log can be written again");
     let lines = fs::read_to_string(&decisions).unwrap();
     let is_json = |line: &&str| serde_json::from_str::<serde_json::Value>(line).is_ok();
     let torn = lines.lines().filter(|line| !is_json(line)).count();

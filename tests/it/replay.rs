@@ -457,12 +457,12 @@ fn a_log_without_a_request_is_an_error() {
         (
             "prose",
             b"hello\nworld\n",
-            "prose: no line of it is of a format that is known: give its log-format or log_format with --format",
+            "prose: no line has a known format: give its log-format or log_format with --format",
         ),
         (
             "binary",
             b"\x7fELF\x00\x01\n\x00",
-            "binary: no line of it is of a format that is known: give its log-format or log_format with --format",
+            "binary: no line has a known format: give its log-format or log_format with --format",
         ),
     ] {
         workdir.write(name, bytes);

@@ -254,15 +254,15 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),
         (
             &["--law", "all", "--clients", "1,2", "--plot", "laws.svg"],
-            "--plot: 22 runs, of which 12 can be told apart: name fewer laws or numbers of clients",
+            "--plot: 22 runs, of which 12 can be distinguished: name fewer laws or numbers of clients",
         ),
         (
             &["--plot", "nowhere/laws.svg"],
             "nowhere/laws.svg: cannot be written: No such file or directory (os error 2); make its directory first, \
              or choose another file",
         ),
-        (&["--skew", "80%"], "--skew: one node shares with none: add --nodes, like --nodes 35"),
-        (&["--nodes", "1", "--rtt", "5ms"], "--rtt: one node shares with none: add --nodes, like --nodes 35"),
+        (&["--skew", "80%"], "--skew needs several nodes: add --nodes, like --nodes 35"),
+        (&["--nodes", "1", "--rtt", "5ms"], "--rtt needs several nodes: add --nodes, like --nodes 35"),
         (
             &["--nodes", "35", "--law", "fair"],
             "fair: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node",
@@ -290,7 +290,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--measure", "50s..70s"], "50s..70s is measured, but the run ends before that: use more seconds"),
         (
             &["--measure", "10s..20s", "--clients", "5-50-5"],
-            "10s..20s is measured, but each phase of 5-50-5 has a measured part of its own: name one number of clients",
+            "10s..20s is measured, but each phase of 5-50-5 has its own measured part: name one number of clients",
         ),
     ] {
         let Ran { code, out, problems } = ran(&[&["simulate"], args].concat());

@@ -118,7 +118,7 @@ fn rows_are_set_shown_filtered_and_cleared() {
     );
     assert_eq!(
         refused(&slowlane, &["get", "0000000000000003"]),
-        "the table has no entry of key 0000000000000003"
+        "the table has no entry for key 0000000000000003"
     );
     assert_eq!(
         refused(&slowlane, &["show", "data.gpt0", "above", "3"]),

@@ -92,8 +92,8 @@ fn files_are_asked_without_a_daemon() {
         "request   website=slow.example\n\
          SLO 2001  burst=1 rate=1/m max_delay=1h\n  in      {policy}/slo.map:2\n  \
          named   {policy}/website.map:1 (lookup website)\n  \
-         key     differs from start to start, of website slow.example (type 2)\n  \
-         entry   none: a fresh one\n  pace    used 0 + cost 1 <= burst 1\n  says    pass\n\
+         key     random at each start, of website slow.example (type 2)\n  \
+         entry   none: a new key\n  pace    used 0 + cost 1 <= burst 1\n  says    pass\n\
          verdict   pass, if asked now; nothing was counted\n"
     );
     assert_eq!(of_policy, outcome);
@@ -124,7 +124,7 @@ fn a_daemon_tells_what_the_next_request_then_gets() {
     let why = |website: &str| said(&["why", "--admin", &admin, &format!("website={website}")]);
     let ask = |website| slowlane.check("?hold=off", &[("X-Slowlane-Website", website)]);
     for website in ["slow.example", "denied.example"] {
-        assert!(why(website).contains("\n  entry   none: a fresh one\n"));
+        assert!(why(website).contains("\n  entry   none: a new key\n"));
         assert_eq!(ask(website).header("x-slowlane-verdict"), Some("pass"));
     }
     let outcome = why("slow.example");

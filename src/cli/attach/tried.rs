@@ -23,7 +23,8 @@ pub(super) fn haproxy(
     folder: &Path,
     files: &[File],
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
-    let (binary, _) = installed::haproxy().context("no HAProxy from 2.6 on is installed here to check it")?;
+    let (binary, _) =
+        installed::haproxy().context("HAProxy 2.6 or later is not installed here to check it")?;
     let copies = TempDir::new()?;
     let moved = |path: &Path| path.display().to_string() + "/";
     for File { name, text } in files {
@@ -79,7 +80,7 @@ fn run(command: &mut Command) -> anyhow::Result<Output> {
     command.stdin(Stdio::null()).output().context("the proxy cannot be run to check it")
 }
 
-/// The new warnings of the result, whose text is made to name the real files.
+/// The new warnings of the result, with the names of the real files.
 fn judged(
     proxy: &'static str,
     before: Output,
@@ -96,7 +97,7 @@ fn judged(
         return Err(Refused::AsItIs { proxy, said: said(&before) });
     }
     let (before, said) = (said(&before), real(said(&after)));
-    // Their numbers are those of processes and lines.
+    // The numbers in them are process ids and line numbers.
     let bare = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
     let known: Vec<String> = before.lines().map(bare).collect();
     let is_new = |line: &&str| !known.contains(&bare(line));

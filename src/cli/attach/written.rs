@@ -1,4 +1,4 @@
-//! Writing slowlane into the operator's files, with copies of what they were, and taking it out again.
+//! Writing slowlane into the operator's files, with copies of the originals, and removing it again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         .map_err(|_| Refused::Unread(format!("{}: is not UTF-8 text", path.display())))
 }
 
-/// A file that is only looked at.
+/// A file that is only read.
 pub(in crate::cli) fn lossy(path: &Path) -> Result<String, Refused> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
@@ -76,7 +76,7 @@ impl Folder {
         write_over(&self.backup(path), bytes(path)?, path)
     }
 
-    /// The files that were changed once, by the copies of what they were.
+    /// The files that were changed earlier. The copies of their originals name them.
     pub(super) fn changed(&self) -> anyhow::Result<Vec<PathBuf>> {
         let kept = self.0.join("before");
         let pattern = format!("{}/**/*", glob::Pattern::escape(&kept.display().to_string()));

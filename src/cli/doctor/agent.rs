@@ -1,4 +1,4 @@
-//! The running agent: its listeners, and what the proxies ask it.
+//! The running agent: its listeners, and the queries of the proxies.
 
 use std::io;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
 const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and send it a request";
 const SEND: &str = "send a request; if it does not arrive, a rule above slowlane's lines answers it";
 
-/// What a running daemon says of itself.
+/// The status and the metrics of a running daemon.
 pub(super) struct Seen {
     pub(super) status: Snapshot,
     metrics: String,
@@ -78,7 +78,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut Report) -> Option<Seen> {
     asked.ok()
 }
 
-/// Whether proxies ask, and with which fields. Returns whether there is a proxy at all.
+/// Whether proxies query slowlane, and with which fields. Returns whether there is a proxy at all.
 ///
 /// `attached`: whether a proxy of this machine is; none if there is no proxy.
 pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Report) -> bool {
@@ -98,7 +98,7 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
     match requests {
         0 if connects => report.wrong(
             "proxy",
-            "a proxy connects, and has not asked: only health checks arrive",
+            "a proxy connects, but sends no requests: only health checks arrive",
             if is_attached { SEND } else { ATTACH },
         ),
         0 => report.wrong(
@@ -136,7 +136,7 @@ pub(super) fn of_cluster(status: &Snapshot, report: &mut Report) {
         Some(reason) => report.wrong(
             "cluster",
             format!("the store is silent for {since_s} s: {reason}"),
-            "start it, or correct [cluster] store; until then, each node does what on_silence says",
+            "start it, or correct [cluster] store; until then, each node follows on_silence",
         ),
         None if *other_slos > 0 => report.wrong(
             "cluster",
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(looked(0, 0, 0.0, None), told(false, nobody, ATTACH));
         assert_eq!(looked(0, 0, 0.0, Some(false)), told(false, nobody, ATTACH));
         assert_eq!(looked(0, 0, 0.0, Some(true)), told(false, nobody, RELOAD), "attached, not yet reloaded");
-        let checks = "a proxy connects, and has not asked: only health checks arrive";
+        let checks = "a proxy connects, but sends no requests: only health checks arrive";
         assert_eq!(looked(0, 9, 0.0, Some(false)), told(true, checks, ATTACH));
         assert_eq!(looked(0, 9, 0.0, Some(true)), told(true, checks, SEND), "reloaded, and no request yet");
         assert_eq!(looked(5, 9, 0.5, Some(false)).1, "requests: 5 since the start, 0.5/s now");

@@ -1,4 +1,4 @@
-//! HAProxy's configuration, and what of slowlane is in it.
+//! HAProxy's configuration, and slowlane's lines in it.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(super) fn read(path: &Path) -> Result<Read, Refused> {
     })
 }
 
-/// The words at a place of the lines that begin with a word.
+/// The word at a place of each line with this first word.
 fn word<'c>(
     config: &'c Config<'_>,
     section: &'c Section<'_>,

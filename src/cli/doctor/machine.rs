@@ -12,7 +12,7 @@ use crate::observe::status::Snapshot;
 /// The daemon's clock is shown once a second, and both answers take time.
 const JUMP_MIN_S: u64 = 10;
 
-/// Files beside connections, as the page "Sizing" has them.
+/// Open files other than connections, as on the page "Sizing".
 const OTHER_FILES: usize = 2_000;
 
 /// A state file is old after this many periods.
@@ -34,17 +34,13 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
-        report.note(
-            "clock",
-            text,
-            "restart slowlane: until then, its quotas by the calendar follow the old time",
-        );
+        report.note("clock", text, "restart slowlane: until then, its calendar quotas follow the old time");
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
     match asked.map(|output| output.stdout).unwrap_or_default().trim_ascii() {
         b"yes" => report.ok("clock", "synchronised"),
         b"no" => {
-            // Alone, only quotas by the calendar follow it.
+            // Without a cluster, only calendar quotas follow it.
             let add = if status.cluster.is_some() { Report::wrong } else { Report::note };
             add(
                 report,
@@ -97,7 +93,7 @@ pub(super) fn of_state(config: &Config, seen: &Seen, report: &mut Report) {
         true => report.wrong(
             "state",
             text,
-            "let the daemon's user write its directory, and see that the disk has room",
+            "let the daemon's user write to its directory, and check that the disk is not full",
         ),
         false => report.ok("state", text),
     }

@@ -59,12 +59,12 @@ enum State {
     Ok,
     /// Worth knowing, and perhaps intended.
     Note,
-    /// This user may not look at it.
+    /// This user lacks the rights to read it.
     Unknown,
     Wrong,
 }
 
-/// What the system says to a user without the rights to look.
+/// The system's error for a user without the rights.
 const DENIED: &str = "Permission denied";
 
 impl Report {
@@ -76,7 +76,7 @@ impl Report {
         self.add(State::Note, about, text.into(), fix.into());
     }
 
-    /// Adds a fault, or that this user may not look.
+    /// Adds a fault, or an unknown if this user lacks the rights.
     fn wrong(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
         let text = text.into();
         match text.contains(DENIED) {
@@ -115,7 +115,7 @@ pub(super) fn doctor(typed: Arguments) -> anyhow::Result<()> {
     }
     let seen = agent::ask(daemon, &mut report);
     let proxies = Proxies::read(haproxy, nginx);
-    // Without a status, a proxy of another machine may ask.
+    // Without a status, a proxy on another machine may be querying.
     let may_be_asked =
         seen.as_ref().is_none_or(|seen| agent::of_requests(seen, proxies.are_attached(), &mut report));
     proxies.report(&config, may_be_asked, &mut report);
@@ -131,6 +131,6 @@ pub(super) fn doctor(typed: Arguments) -> anyhow::Result<()> {
     }
     let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     io::stdout().write_all(text.as_bytes())?;
-    // The report has said everything.
+    // The report is the message.
     if report.ok { Ok(()) } else { Err(anyhow!("")) }
 }

@@ -1,4 +1,4 @@
-//! nginx's configuration with its includes, and what of slowlane is in it.
+//! nginx's configuration with its includes, and slowlane's lines in it.
 
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use crate::config::{Config, Listen};
 use crate::proxy::attach::Refused;
 use slowlane_core::base::Address;
 
-/// What a configuration says of slowlane.
+/// The parts of a configuration that concern slowlane.
 #[derive(Default)]
 pub(super) struct Read {
     /// The frontends or servers of HTTP.
@@ -21,7 +21,7 @@ pub(super) struct Read {
 /// A frontend of HAProxy, or a server of nginx.
 pub(super) struct Site {
     pub(super) name: String,
-    /// What it lacks to ask slowlane; none if it asks.
+    /// The line that it lacks to query slowlane; none if it has all.
     pub(super) lacks: Option<&'static str>,
     /// It accepts connections over IPv6.
     pub(super) has_ipv6: bool,
@@ -41,14 +41,14 @@ pub(super) struct Proxies(Vec<Proxy>);
 
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
-/// With fewer, a crawler or a crowd can use up a worker of nginx while it waits: a client and its question take one each.
+/// With fewer, a crawler or a crowd that waits can use up a worker of nginx: a client and its query take one each.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {
     pub(super) fn read(haproxy: Option<PathBuf>, nginx: Option<PathBuf>) -> Proxies {
         let read = |kind, named: Option<PathBuf>, default: &str, read: fn(&Path) -> _| {
             let (is_named, path) = (named.is_some(), named.unwrap_or_else(|| default.into()));
-            // One that cannot be looked for may be there.
+            // Without the rights to look, assume that there is one.
             let is_there = is_named || path.try_exists().unwrap_or(true);
             is_there.then(|| Proxy { kind, read: read(&path), path, is_named })
         };
@@ -57,7 +57,7 @@ impl Proxies {
         Proxies(haproxy.into_iter().chain(nginx).collect())
     }
 
-    /// The frontends and servers that ask.
+    /// The frontends and servers that query slowlane.
     fn asking(&self) -> impl Iterator<Item = &Site> {
         let sites = self.0.iter().filter_map(|proxy| proxy.read.as_ref().ok()).flat_map(|read| &read.sites);
         sites.filter(|site| site.lacks.is_none())
@@ -73,7 +73,7 @@ impl Proxies {
         self.asking().any(|site| site.has_ipv6)
     }
 
-    /// A proxy that does not ask is a fault if the operator names it, or if no other asks.
+    /// A proxy that does not query slowlane is a fault if the operator names it, or if no other does.
     pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut Report) {
         let may_be_asked = may_be_asked || self.are_attached() == Some(true);
         for proxy in &self.0 {
@@ -98,7 +98,7 @@ impl Proxy {
         for group in sites.chunk_by(|one, other| one.lacks == other.lacks) {
             let names = group.iter().map(|site| site.name.as_str()).collect::<Vec<_>>().join(", ");
             match group[0].lacks {
-                None => report.ok(kind, format!("{path}: slowlane is asked by {names}")),
+                None => report.ok(kind, format!("{path}: slowlane is queried by {names}")),
                 Some(lacks) if asks || may_be_unattached => {
                     // Behind another proxy, all clients would share the address of that one.
                     let fix = format!("if clients reach it directly, {fix}");
@@ -108,7 +108,7 @@ impl Proxy {
             }
         }
         if read.sites.is_empty() {
-            report.note(kind, format!("{path}: no frontend or server of HTTP"), NAME_IT);
+            report.note(kind, format!("{path}: no frontend or server for HTTP"), NAME_IT);
         }
         if !asks {
             return;
@@ -118,7 +118,7 @@ impl Proxy {
             let own = listen.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
             let text = match read.agents.join(", ") {
                 none if none.is_empty() => format!("{path}: no server of slowlane, which listens on {own}"),
-                agents => format!("{path}: seeks slowlane at {agents}, and it listens on {own}"),
+                agents => format!("{path}: expects slowlane at {agents}, but it listens on {own}"),
             };
             report.wrong(kind, text, format!("use the same address here and in [{}] listen", listen.section));
         }

@@ -86,7 +86,7 @@ impl DecisionLog {
         fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
     ) {
         let mut line = String::with_capacity(320);
-        write_line(&mut line, decision, rate, fields).expect("a string takes all that is written");
+        write_line(&mut line, decision, rate, fields).expect("writing to a string cannot fail");
         self.queue.push(line.into_bytes());
     }
 
@@ -106,7 +106,7 @@ fn queue(
     let (failed_line, mut is_reported) = (OncePerSecond::default(), false);
     LineQueue::start("decision log", LINES_MAX, metrics.dropped_queue.clone(), move |lines| {
         match output.write(lines) {
-            Ok(()) if mem::take(&mut is_reported) => tracing::info!("the decision log is written again"),
+            Ok(()) if mem::take(&mut is_reported) => tracing::info!("the decision log can be written again"),
             Ok(()) => {}
             // A disk that is full on and off causes at most two log lines a second.
             Err(error) => {
@@ -114,7 +114,7 @@ fn queue(
                     is_reported = true;
                     tracing::error!(
                         suppressed,
-                        "cannot write to the decision log: {error}; its lines are dropped until it can be"
+                        "cannot write to the decision log: {error}; its lines are dropped until then"
                     );
                 }
             }

@@ -10,7 +10,7 @@ use slowlane_core::table::{FreqCtr, PERIOD_MS, Table};
 /// A minute of differences needs 61 samples.
 const SAMPLES_MAX: usize = 61;
 
-/// Keys with their totals, second by second. Their number is limited by that of the noted keys.
+/// The totals of the noted keys, second by second.
 #[derive(Debug, Default)]
 pub(super) struct Busy(HashMap<Key, Meters>);
 

@@ -40,7 +40,7 @@ impl fmt::Display for ClusterLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClusterLine { store, since_s, round_trip_ms, keys, debt, nodes, .. } = self;
         match &self.silent {
-            None => writeln!(f, "store {store}: answers for {since_s} s, round trip {round_trip_ms:.1} ms")?,
+            None => writeln!(f, "store {store}: up for {since_s} s, round trip {round_trip_ms:.1} ms")?,
             Some(reason) => writeln!(f, "store {store}: silent for {since_s} s: {reason}")?,
         }
         let debt = plural(debt.round() as u64, "request");

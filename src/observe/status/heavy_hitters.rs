@@ -28,7 +28,7 @@ pub struct Hitter {
     pub seen: Timestamp,
     /// The block that refused it last.
     pub blocked: Option<Blocked>,
-    /// The fields of the request that caused its place.
+    /// The fields of the request that gave it its place.
     pub label: Label,
 }
 
@@ -90,7 +90,7 @@ impl HeavyHitters {
         });
     }
 
-    /// Whether every key since the last one faded has a place.
+    /// Whether every key has a place: at least one place is free.
     pub(super) fn is_complete(&self) -> bool {
         self.0.len() < PLACES
     }

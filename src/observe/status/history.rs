@@ -16,22 +16,22 @@ use slowlane_core::base::{Key, SloId, Timestamp};
 use slowlane_core::policy::Policy;
 use slowlane_core::snapshot::NOTE_BYTES_MAX;
 
-/// The longest time that can be looked back.
+/// The longest time span of a query.
 pub const DAY: Duration = Duration::from_secs(86_400);
 
-/// The longest time that is answered minute by minute.
+/// The longest time span that is answered in minutes.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The most keys of an open period. Of more, the lighter half is removed.
+/// The maximum number of keys in an open period. Beyond it, the lighter half is removed.
 const OPEN_KEYS_MAX: usize = 1_024;
 
-/// The most keys that are listed.
+/// The maximum number of keys listed.
 const LISTED_MAX: usize = 100;
 
 /// The answer of `/api/history`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistoryLines {
-    /// Milliseconds since 1970: now, and the begin of the first period.
+    /// Milliseconds since 1970: now, and the start of the first period.
     pub at_ms: u64,
     pub from_ms: u64,
     /// The seconds of a period: a minute or an hour.
@@ -39,7 +39,7 @@ pub struct HistoryLines {
     /// The delayed requests of each period, oldest first. The last period is not over.
     pub delayed: Vec<u64>,
     pub denied: Vec<u64>,
-    /// The most throttled keys, in descending order, also those that a dry run would have throttled.
+    /// The most throttled keys, in descending order, including those that a dry run would have throttled.
     pub keys: Vec<PastKey>,
     /// The number of keys that are known. It is exact if no period had too many to keep.
     pub keys_total: KeyCount,
@@ -108,7 +108,7 @@ struct Period {
     is_cut: bool,
 }
 
-/// What a period knows of a key.
+/// The counts and facts of a key in one period.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Tally {
     counts: Counts,
@@ -140,7 +140,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Adds what is new since the last call. Call it once a second. `totals` are the counts of all SLOs.
+    /// Adds the counts since the last call. Call it once a second. `totals` are the counts of all SLOs.
     pub(super) fn tick(&mut self, now: Timestamp, totals: Counts, throttled: &Throttled) {
         let last = mem::take(&mut self.last);
         let (mut noted_totals, mut new_keys) = ([0; 2], Vec::new());
@@ -159,7 +159,7 @@ impl History {
             new_keys.push((noted, new, hitter));
         }
         let given = difference(totals, mem::replace(&mut self.last_totals, totals));
-        // Proxies that enforce limits locally throttle more than the verdicts; of very many keys, not all are noted.
+        // Proxies that enforce limits locally also throttle, and with very many keys not all are noted.
         let totals = [0, 1].map(|place| given[place].max(noted_totals[place]));
         for periods in [&mut self.minutes, &mut self.hours] {
             let period = periods.open(now);
@@ -201,7 +201,7 @@ impl History {
         encoded.filter(|bytes| bytes.len() <= NOTE_BYTES_MAX).collect()
     }
 
-    /// Puts back what the notes of an earlier process hold. Notes that make no sense are left out.
+    /// Restores the notes of an earlier process. Invalid notes are skipped.
     pub(super) fn put_back(&mut self, notes: &[Vec<u8>], now: Timestamp) {
         for note in notes.iter().filter_map(|note| postcard::from_bytes(note).ok()) {
             match note {

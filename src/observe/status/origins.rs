@@ -7,10 +7,11 @@ use std::sync::{Arc, Weak};
 use slowlane_core::base::{Key, Query, Shown, SloId};
 use slowlane_core::policy::{Origin, Policy};
 
-/// The most lines looked up for one snapshot: each counts the lines of a map, which takes milliseconds in a large one.
+/// The maximum number of lookups for one snapshot. Each counts the lines of a map, which takes milliseconds for a
+/// large one.
 const LOOKUPS_MAX: usize = 20;
 
-/// The known lines, as long as their keys are listed and their policy is in force.
+/// Known lines, kept while their keys are listed and their policy is in force.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     policy: Weak<Policy>,
@@ -48,7 +49,7 @@ impl Origins {
     }
 }
 
-/// The line that gives a request this SLO: that of a map, or of `slo.map` if no map has one.
+/// The line that gives a request this SLO: in a map, or in `slo.map` if no map names the SLO.
 fn line(policy: &Policy, query: &str, slo: SloId) -> Option<String> {
     let query = Query::read(query);
     let explanation = policy.explain(&query.request());

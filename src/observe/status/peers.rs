@@ -44,12 +44,12 @@ pub struct PeerConnection {
     pub acks_behind: u64,
 }
 
-/// The proxies of this moment, for a snapshot.
+/// The proxies at this moment, for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeersSeen {
     /// None: there are no peers.
     pub usage: Option<PeersUse>,
-    /// The number of proxies that count a key by themselves.
+    /// The number of proxies that enforce a key's limit locally.
     pub by_key: HashMap<Key, usize>,
 }
 
@@ -87,7 +87,7 @@ pub struct PeerCount {
     pub denied: u32,
     /// Milliseconds since its last count.
     pub seen_ms: u64,
-    /// The columns of its table of limits: slot, tau, the most, X. None: no limit was pushed.
+    /// The columns of its table of limits: slot, tau, maximum, X. None: no limit was pushed.
     #[serde(rename = "taught")]
     pub pushed: Option<[u64; 4]>,
     /// In words.
@@ -122,7 +122,7 @@ fn in_words(pushed: Pushed) -> String {
         Some(ProxyLimits::Unlimited) => "unlimited".into(),
         Some(ProxyLimits::Ask) => "queries over SPOE".into(),
         Some(ProxyLimits::Refused(_)) => "refuse all".into(),
-        Some(ProxyLimits::Paced(_)) => format!("slot {slot_us} us, tau {tau_us} us, most {max_us} us"),
+        Some(ProxyLimits::Paced(_)) => format!("slot {slot_us} us, tau {tau_us} us, max {max_us} us"),
     }
 }
 

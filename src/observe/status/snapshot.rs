@@ -31,7 +31,7 @@ pub struct Sources<'s> {
     pub holds_max: usize,
     pub uptime: Duration,
     pub now: Timestamp,
-    /// Requested once for a snapshot.
+    /// Called once for a snapshot.
     pub peers: &'s dyn Fn() -> PeersSeen,
 }
 
@@ -160,7 +160,7 @@ pub struct SloLine {
     pub in_flight_max: Option<u64>,
     /// The number of its keys among the listed ones.
     pub keys: usize,
-    /// Keys are left out of the list, so it may have more.
+    /// The list of keys is incomplete, so the SLO may have more.
     pub keys_are_more: bool,
 }
 
@@ -180,7 +180,7 @@ pub struct KeyLine {
     pub refused: bool,
     /// The block that refuses it.
     pub blocked: Option<BlockedKey>,
-    /// The number of proxies that count it by themselves.
+    /// The number of proxies that enforce its limit locally.
     pub proxies: usize,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
@@ -313,7 +313,7 @@ impl Minutes {
 }
 
 impl BlockedKey {
-    /// The block that refused a request, if it still holds.
+    /// The block that refused a request, if it is still in force.
     pub(super) fn of(blocked: Blocked, throttle: &Throttle, now: Timestamp) -> Option<BlockedKey> {
         let by = match blocked.by {
             BlockedBy::Operator(number) => throttle.operator_block(number, now)?.to_string(),
@@ -342,7 +342,7 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
     let rates = rounded(history.rates(|totals| totals.verdicts.of(slo.id)));
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    // The rate of a single key, unless its meter knows it: that may cover a longer time.
+    // The rate of a single key. Its meter, if it has one, takes precedence: it may cover a longer time.
     let all = per.is_empty().then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Some(Quota::Concurrent { requests }) => Some(requests),

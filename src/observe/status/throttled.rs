@@ -23,7 +23,7 @@ const HALF_LIFE_S: f64 = 10.0;
 #[derive(Debug, Default)]
 pub struct Throttled {
     pub keys: Sketch,
-    /// Keys that a dry run would throttle, apart so that they do not displace throttled keys.
+    /// Keys that a dry run would throttle. They are kept apart, so that they do not displace throttled keys.
     pub dry_runs: Sketch,
     /// This many requests are skipped after each that is noted.
     skipped: AtomicU32,
@@ -95,7 +95,7 @@ impl Throttled {
         hitters
     }
 
-    /// The requests per second that lead to the weight of a key, if its rate is constant since it got its place.
+    /// The constant rate, in requests per second, that explains the weight of a key since it got its place.
     pub fn per_second(&self, ranked: &Ranked, now: Timestamp) -> f64 {
         let (since, faded_at) = (ranked.hitter.since, self.faded_at());
         let newest_s = now.since(since.max(faded_at)).as_secs_f64();
@@ -112,7 +112,7 @@ fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
 
-/// A number of keys. If there are too many to list, it is an estimate, to 3 %, of those in the last minute.
+/// A number of keys. With too many to list, it is an estimate for the last minute, accurate to 3 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCount {
     pub number: u64,

@@ -72,7 +72,7 @@ pub struct RefusingSlo {
     pub also_of: Option<u16>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
-    /// Sixteen hex digits. None: the key differs at each start.
+    /// Sixteen hex digits. None: the key is random at each start.
     pub key: Option<String>,
     pub key_of: Vec<Named>,
     pub shared_by: Option<Named>,
@@ -124,7 +124,7 @@ fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
 }
 
 impl Why {
-    /// Drops the keys. They apply to one start only, unless the config names their secret.
+    /// Drops the keys. They are valid for one run only, unless the config names their secret.
     pub fn leave_out_keys(&mut self) {
         self.slos.iter_mut().for_each(|slo| slo.key = None);
     }
@@ -260,10 +260,10 @@ impl fmt::Display for RefusingSlo {
         writeln!(f, "{:<9} {}", format!("SLO {}", self.slo), self.options)?;
         writeln!(f, "  in      {}", self.at)?;
         writeln!(f, "  named   {}", self.named())?;
-        let key = self.key.as_deref().unwrap_or("differs from start to start,");
+        let key = self.key.as_deref().unwrap_or("random at each start,");
         let type_digit = self.slo / 1_000;
         match self.key_of.is_empty() {
-            true => writeln!(f, "  key     {key} of nothing: one for all (type {type_digit})")?,
+            true => writeln!(f, "  key     {key} shared by all requests (type {type_digit})")?,
             false => {
                 let parts = joined(&self.key_of, " ", ", ");
                 writeln!(f, "  key     {key} of {parts} (type {type_digit})")?;
@@ -275,7 +275,7 @@ impl fmt::Display for RefusingSlo {
         match &self.entry {
             Some(columns) => writeln!(f, "  entry   exp={} {columns}", columns.exp)?,
             None if self.law == Sketch::NAME => writeln!(f, "  entry   none: sketch keeps no rows")?,
-            None => writeln!(f, "  entry   none: a fresh one")?,
+            None => writeln!(f, "  entry   none: a new key")?,
         }
         writeln!(f, "  {:<7} {}", self.law, self.formula)?;
         if let Some(assured) = &self.assured {
@@ -286,9 +286,9 @@ impl fmt::Display for RefusingSlo {
             writeln!(f, "  peer    {count}")?;
         }
         let but = match (self.dry_run, self.carried_by) {
-            (true, _) => " (dry_run=yes: it only says so)".to_owned(),
+            (true, _) => " (dry_run=yes: not enforced)".to_owned(),
             (false, Some(slo)) => {
-                format!(" (overruled: the request bypasses it by the assured rate of SLO {slo})")
+                format!(" (overruled by the assured rate of SLO {slo})")
             }
             (false, None) => String::new(),
         };
@@ -305,7 +305,7 @@ impl RefusingSlo {
         match (&self.named_at, &self.lookup, self.also_of) {
             (Some(at), Some(lookup), Some(also_of)) => format!("{at} (also={lookup} of SLO {also_of})"),
             (Some(at), Some(lookup), None) => format!("{at} (lookup {lookup}{asked})"),
-            _ => format!("by no map, so it has the default{asked}"),
+            _ => format!("by no map, so the default applies{asked}"),
         }
     }
 }

@@ -9,17 +9,17 @@ use crate::proxy::shipped::haproxy::Pieces;
 /// The rules by which HAProxy itself answers a request or ends the rules, so that no later one is reached.
 const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit use-service";
 
-/// The words before which HAProxy wants all rules of requests.
+/// The first words of lines before which HAProxy expects all rules for requests.
 const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "default_backend"];
 
-/// Lines that make a place unclear, or a check of a copy elsewhere.
+/// Lines that leave the right place unclear, or prevent the check of a copy. Each has its reason.
 const ODD: [(&[&str], &str); 3] = [
     (&[".if"], "with an `.if`, slowlane's lines might be left out"),
     (&["default-path", "config"], "with this `default-path`, a copy elsewhere cannot be checked"),
     (&["default-path", "parent"], "with this `default-path`, a copy elsewhere cannot be checked"),
 ];
 
-/// The first words of lines that are slowlane's, also of pasted ones.
+/// The first words of slowlane's lines, including pasted ones.
 const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP.
@@ -45,7 +45,7 @@ pub fn attach(text: &str, names: &[String], pieces: &Pieces<'_>) -> Result<Attac
         names: vec![of.name.to_owned()],
     });
     let (chosen, others) = chosen("frontend", sites.collect(), names)?;
-    // In this order, should two of them have the same place.
+    // The order matters if two of them have the same place.
     let mut blocks = Vec::from_iter(config.global(pieces));
     for site in &chosen {
         blocks.push(Block { at: config.begins[config.rule_place(site.of)], lines: pieces.frontend() });
@@ -81,7 +81,7 @@ impl<'a> Config<'a> {
         self.body(section).last().map_or(section.first, |(line, _)| line) + 1
     }
 
-    /// The lines for `global`, where it is, or before everything.
+    /// The lines for the section `global`: inside it, or before everything if there is none.
     fn global(&self, pieces: &Pieces<'_>) -> Option<Block> {
         let mut lines = pieces.global();
         let global = self.sections.iter().find(|section| section.kind == "global");
@@ -92,8 +92,8 @@ impl<'a> Config<'a> {
         (!pieces.global().is_empty()).then_some(Block { at, lines })
     }
 
-    /// The line before which the sections of slowlane belong: before the first defaults and the comment above them,
-    /// which stay those of all that follows, in further files too.
+    /// The line before which slowlane's sections belong: before the first defaults and the comment above them. The
+    /// defaults then still apply to everything that follows, in further files too.
     fn end_place(&self) -> usize {
         let first = self.sections.iter().find(|section| section.kind == "defaults");
         let line = first.map_or(self.words.len(), |first| first.first);

@@ -10,7 +10,7 @@ use thiserror::Error;
 /// The first line of each block that slowlane adds.
 const BEGIN: &str = "# slowlane: begin";
 
-/// The first line of a block after a line without a line break, which has one while the block is there.
+/// The first line of a block after a line without a line break. That line has one while the block is there.
 const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
 
 /// The last line of a block.
@@ -101,7 +101,7 @@ fn chosen<T>(
     Ok((chosen, note))
 }
 
-/// Some names as a sentence has them.
+/// Names joined for a sentence.
 pub fn joined(names: &[String]) -> String {
     match names {
         [most @ .., last] if !most.is_empty() => format!("{} and {last}", most.join(", ")),

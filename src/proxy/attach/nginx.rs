@@ -61,7 +61,7 @@ pub fn attach(
     Ok(Attached { after, names: chosen.into_iter().map(|site| site.shown).collect(), notes })
 }
 
-/// The lines to paste, where slowlane's own files are in a folder.
+/// The lines to paste, with the paths of slowlane's own files in a folder.
 pub fn to_paste(ours: [&Path; 2]) -> String {
     let [http, server] = ours.map(quoted);
     format!(
@@ -148,15 +148,15 @@ fn has(inner: &[Placed<'_>], name: &str) -> bool {
     inner.iter().any(|placed| placed.directive.name() == name)
 }
 
-/// The directives at any depth, and whether a block has a query of its own, or none.
+/// The directives at any depth, each with whether its block has an `auth_request`.
 fn deep<'f>(files: &'f Files, inner: &[Placed<'f>], level: Level) -> Vec<(Placed<'f>, Level, bool)> {
     let is_exempt = has(inner, "auth_request");
     let below = |placed: Placed<'f>| deep(files, &files.inside(placed), Level::Inside);
     inner.iter().flat_map(|&placed| [vec![(placed, level, is_exempt)], below(placed)].concat()).collect()
 }
 
-/// What a directive does to slowlane: an error if it defeats it, or a note on requests that are not counted, or get
-/// another answer than 429. `returned` are the statuses that the server returns.
+/// The effect of a directive on slowlane: an error if it defeats slowlane, or a note on requests that are not counted
+/// or get an answer other than 429. `returned` are the statuses that the server returns.
 fn effect(
     words: &[&str],
     level: Level,
@@ -183,7 +183,7 @@ fn effect(
             );
         }
         (_, [name, "on"]) if name.ends_with("_intercept_errors") => {
-            "nginx's own page replaces that of the application's 403"
+            "nginx's own page replaces the application's page for 403"
         }
         (Level::Http, ["error_page", ..]) if !is_exempt => {
             "a server that asks slowlane no longer inherits this: repeat it there"

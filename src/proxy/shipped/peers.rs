@@ -122,7 +122,7 @@ fn expression(field: &str) -> Option<String> {
 /// The parts of the file that depend on the keys, the most specific key first:
 /// - from the keys of a request to its limit,
 /// - the rule that reads the common clock,
-/// - the rule that tells how much later a request may be,
+/// - the rule that calculates how much later a request may be,
 /// - the rule that counts an admitted request, and those that count it under keys without a limit,
 /// - the tables.
 pub(super) fn parts(keys: &[Paced]) -> [String; 5] {

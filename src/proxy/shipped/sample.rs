@@ -24,7 +24,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
         return None;
     }
     Some(match header(name) {
-        // The whole header: `req.hdr` takes the part after its last comma, which is not what an application reads.
+        // The whole header: `req.hdr` takes the part after its last comma, but an application reads the whole.
         Some(header) => format!("req.fhdr({header})"),
         None => match name.to_ascii_lowercase().as_str() {
             QUERY => QUERY.to_owned(),

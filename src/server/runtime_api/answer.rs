@@ -180,7 +180,7 @@ fn rows(
     for _ in 0..PAGES_MAX {
         next = throttle.table().page(next?, now, &mut page);
         for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
-            writeln!(out, "{}", Row { found: *found, now }).expect("a string takes all that is written");
+            writeln!(out, "{}", Row { found: *found, now }).expect("writing to a string cannot fail");
         }
         if out.len() >= PIECE_BYTES {
             break;

@@ -5,7 +5,7 @@ use slowlane_core::base::Shown;
 /// The usage and the purpose of each command, in HAProxy's layout.
 const COMMANDS: &[(&str, &str)] = &[
     ("clear table <table> [<filter>]*", "remove entries from the table (filter: data/key)"),
-    ("get map <map> <value>", "report the line of a map that answers for a value"),
+    ("get map <map> <value>", "report the line of a map that matches a value"),
     ("set table <table> key <k> [data.* <v>]*", "update or create a table entry's columns"),
     ("show info", "report information about the running process"),
     ("show map [<map>]", "report available maps or dump a map's contents"),

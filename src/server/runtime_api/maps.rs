@@ -47,7 +47,7 @@ pub(super) fn lines(policy: &Weak<Policy>, number: usize, from: usize, out: &mut
     let map = policy.maps().nth(number)?;
     for (line, next) in map.lines_from(from) {
         writeln!(out, "{:#x} {} {}", line.at, Shown(line.key), Shown(line.value))
-            .expect("a string takes all that is written");
+            .expect("writing to a string cannot fail");
         if out.len() >= PIECE_BYTES {
             return Some(next);
         }

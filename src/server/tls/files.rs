@@ -149,7 +149,7 @@ fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = read(path)?;
     let is_encrypted = text.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED);
     let error = match PrivateKeyDer::from_pem_slice(&text) {
-        // The older format says so in a header. Its key can be read, but not used.
+        // The older format has a header for it. The key can be read, but not used.
         _ if is_encrypted => FileError::Encrypted,
         Ok(key) => return Ok(key),
         Err(rustls::pki_types::pem::Error::NoItemsFound) => FileError::NoKey,

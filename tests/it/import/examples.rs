@@ -162,7 +162,7 @@ fn what_nginx_alone_can_say_is_listed_with_its_line() {
         [
             (1, "slowlane has no field for $cookie_user"),
             (5, "its zone \"c\" is not imported"),
-            (6, "only locations that are a path or its beginning become lines of a map"),
+            (6, "only locations that match a path or a prefix become lines of a map"),
             (8, "the name *.example needs a map of websites with match = \"end\" or \"reg\""),
         ]
     );

@@ -304,8 +304,7 @@ fn why_tells_whose_assured_rate_carries_the_request() {
         outcome.contains("\n  assured used 0 + cost 1 <= burst 2 at 1/s: bypasses the SLOs above\n"),
         "{outcome}"
     );
-    let overruled =
-        "deny, retry after 1 s (overruled: the request bypasses it by the assured rate of SLO 2001)";
+    let overruled = "deny, retry after 1 s (overruled by the assured rate of SLO 2001)";
     assert!(outcome.contains(overruled), "{outcome}");
     assert_eq!([(); 2].map(|()| ask(&throttle, "site9", at_ms(0)).verdict), [Verdict::Pass; 2]);
     let why = Why::of(&throttle, &request("site9", 1), at_ms(0)).to_string();

@@ -276,7 +276,7 @@ fn every_slo_of_a_request_is_told_with_the_line_that_named_it() {
     assert!(why.to_string().starts_with("request   without a field\nSLO 0     burst=3 rate=5/s\n"), "{why}");
     assert!(
         why.to_string()
-            .contains("  named   by no map, so it has the default; no answer from source, website, owner\n"),
+            .contains("  named   by no map, so the default applies; no answer from source, website, owner\n"),
         "{why}"
     );
 

@@ -49,7 +49,7 @@ pub enum TargetError {
     TooManyFields,
     #[error("{0:?}: expected the name of a field: 1 to {NAME_BYTES_MAX} visible ASCII characters without =")]
     Name(String),
-    #[error("{0} is given twice: one value can match, so keep one")]
+    #[error("{0} is given twice: only one value can match, so keep one")]
     Twice(String),
     #[error("{0} has no value: give one, like {0}=x")]
     NoValue(String),

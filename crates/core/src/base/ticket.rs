@@ -52,7 +52,7 @@ pub struct NoTicket;
 
 impl Ticket {
     /// The maximum size of its text: two numbers of ten digits with a dot, and a seal of sixteen digits with its
-    /// dash. Each SLO adds four, sixteen and ten digits with their marks.
+    /// dash. Each SLO adds four, sixteen and ten digits with their separators.
     pub const TEXT_BYTES_MAX: usize = 21 + COUNTED_MAX * 33 + 17;
 
     /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.

@@ -101,7 +101,7 @@ pub struct Judged {
 pub struct Assurance {
     /// The assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
     pub carries: bool,
-    /// The assured rate of an SLO before it overrules the verdict: it is counted, but does not affect the decision.
+    /// An earlier SLO overrules this verdict by its assured rate. The verdict is counted, but does not decide.
     pub is_carried: bool,
 }
 

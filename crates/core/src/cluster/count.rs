@@ -19,13 +19,13 @@ use crate::base::Timestamp;
 use crate::cluster::{Exchange, Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;
 
-/// From this part of the limit on, messages are sent as soon as possible. Runs of 35 nodes, 6000/s and a window of 1 s
-/// with a limit of 2000, with 0.5, 0.8 and none: 390, 200 and 170 messages a second; worst window with four fifths of
-/// the load on one node +2.8, +1.8 and +7.9 %.
+/// From this part of the limit on, messages are sent as soon as possible. Runs had 35 nodes, 6000/s, and a window of 1
+/// s with a limit of 2000. With 0.5, 0.8 and none, they took 390, 200 and 170 messages a second; with four fifths of
+/// the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
 const NEAR: f64 = 0.8;
 
-/// The least time between two messages. The same runs with 5, 10, 20 and 50 ms: worst window +2.2, +1.8, +3.3 and +3.1
-/// %.
+/// The least time between two messages. In the same runs with 5, 10, 20 and 50 ms, the worst window was +2.2, +1.8,
+/// +3.3 and +3.1 %.
 const PAUSE_S: f64 = 0.01;
 
 /// A node's view of the counts of one key. Times are seconds since its first request.

@@ -26,7 +26,7 @@ fn of_rate(stats: &Stats, plan: &Plan, cost: u32) -> String {
     let cost_s = f64::from(cost) * plan.slot_s();
     let tokens = (-stats.ahead_s * plan.rate_per_s).max(0.0);
     let wait = match stats.ahead_s + cost_s {
-        wait_s if wait_s > 0.0 => format!("wait {} for the turn of all nodes", ms(wait_s)),
+        wait_s if wait_s > 0.0 => format!("wait {} behind the requests of all nodes", ms(wait_s)),
         _ => format!("tokens {tokens:.0} of burst {:.0} >= cost {cost}", plan.burst),
     };
     format!("{wait}; {}", known(stats, plan))
@@ -76,8 +76,8 @@ mod tests {
             of_rate(&Stats { ahead_s, own_per_s, others_per_s, share, replied, silent }, &plan, cost)
         };
         let ignorant = "; no reply from the store yet: each request counts for all 2 nodes";
-        assert_eq!(of(0.4, 1), format!("wait 500 ms for the turn of all nodes{ignorant}"));
-        assert_eq!(of(-0.5, 6), format!("wait 100 ms for the turn of all nodes{ignorant}"));
+        assert_eq!(of(0.4, 1), format!("wait 500 ms behind the requests of all nodes{ignorant}"));
+        assert_eq!(of(-0.5, 6), format!("wait 100 ms behind the requests of all nodes{ignorant}"));
         assert_eq!(of(-0.5, 5), format!("tokens 5 of burst 20 >= cost 5{ignorant}"));
     }
 }

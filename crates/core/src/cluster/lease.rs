@@ -26,9 +26,9 @@ const MEMORY_S: f64 = 1.0;
 /// The maximum of all credits together, as a part of the quota. The store reserves it, so this much may stay unused.
 const CREDIT: f64 = 0.02;
 
-/// Below this part of the quota the store gives only a part of what is left, so that no node holds the last requests
-/// while others refuse. Runs of 35 nodes with a quota of 2000 in 1 s and three times that demand, with 0, 0.1 and 0.3:
-/// all of it is used up, by 280, 410 and 450 messages a second.
+/// Below this part of the quota the store grants only a part of what is left, so that no node holds the last requests
+/// while others refuse. Runs had 35 nodes, a quota of 2000 in 1 s, and three times that demand. With 0, 0.1 and 0.3,
+/// all of the quota is used up, with 280, 410 and 450 messages a second.
 const SCARCE: f64 = 0.1;
 
 /// The part of the remaining quota that the store grants: half of a node's share, so that each further message halves
@@ -46,12 +46,12 @@ const PAUSE_S: f64 = 0.005;
 const SPENT_PAUSE_S: f64 = 0.1;
 
 /// A node asks for more once it holds less than this part of the demand of a period and a round trip: the answer comes
-/// before the rest is used, unless the round trip is longer than the period. The same runs with 0.25, 0.5 and 0.75:
+/// before the rest is used, unless the round trip is longer than the period. The same runs with 0.25, 0.5 and 0.75 take
 /// 350, 410 and 540 messages a second.
 const LOW: f64 = 0.5;
 
-/// It is then filled to this part of it, a little more than the demand, which varies. The same runs with 1, 1.25 and 2:
-/// 410, 330 and 250 messages a second; the more a node holds, the more is lost with it.
+/// The lease is then filled to this part of that demand: a little more than all of it, because demand varies. The same
+/// runs with 1, 1.25 and 2 take 410, 330 and 250 messages a second; the more a node holds, the more is lost with it.
 const FULL: f64 = 1.25;
 
 /// A node's lease of the quota of one key. Times are seconds since its first request.

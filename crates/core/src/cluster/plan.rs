@@ -25,9 +25,9 @@ pub struct Plan {
     pub nodes: u32,
 }
 
-/// The band below the longest delay in which nodes divide the rate by their demand: two of the usual periods, so that
-/// each node has had a reply while it is there. Runs as in `view`, with 0.05, 0.2 and 0.8 s at 50 ms: errors of a law
-/// that refuses 0.25, 0.08 and 0.11 %; worst second of a load that moves each second +26, +22 and +26 %.
+/// The band below the longest delay in which nodes divide the rate by their demand. It is two of the usual periods, so
+/// that each node has had a reply while it is there. In the runs of `view`, with 0.05, 0.2 and 0.8 s at 50 ms, a law
+/// that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each second is +26, +22 and +26 %.
 pub(super) const BAND_S: f64 = 0.2;
 
 /// The memory of a demand in requests, and in seconds at least: [`Plan::memory_s`].
@@ -38,9 +38,9 @@ const MEMORY_MIN_S: f64 = 0.25;
 /// its share.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
-/// The part of the rate that all nodes together may use unreported. The other half remains for reported requests;
-/// above it, the store reports *crowded*. Runs of 50/s with 0, 1/4 and 1/2: the same errors; of 480 requests at 8/s,
-/// 0, 20 and 64 are never reported.
+/// The part of the rate that all nodes together may use unreported. The other half remains for reported requests; above
+/// it, the store reports *crowded*. Runs at 50/s with 0, 1/4 and 1/2 have the same errors; of 480 requests at 8/s, 0,
+/// 20 and 64 are never reported.
 pub(super) const UNREPORTED: f64 = 0.5;
 
 impl Plan {
@@ -93,9 +93,9 @@ impl Plan {
 
     /// The memory of a demand: 200 requests, so that it errs by 5 %, between a quarter of a second and five.
     ///
-    /// Runs as in `view`, with 50, 200 and 400 requests: errors of 50/s 0.4, 0.1 and 0.2 %. With a least memory of 0.1,
-    /// 0.25 and 1 s: worst second of steady loads +2.9, +1.1 and +1.0 %; of a load that moves each second, at 50 ms,
-    /// +23, +22 and +31 %.
+    /// In the runs of `view`, with 50, 200 and 400 requests, the errors at 50/s are 0.4, 0.1 and 0.2 %. With a least
+    /// memory of 0.1, 0.25 and 1 s, the worst second of steady loads is +2.9, +1.1 and +1.0 %; that of a load that
+    /// moves each second, at 50 ms, is +23, +22 and +31 %.
     pub fn memory_s(&self) -> f64 {
         (MEMORY_REQUESTS / self.rate_per_s).clamp(MEMORY_MIN_S, SLOW_MEMORY_S)
     }

@@ -5,18 +5,18 @@
 //! between replies   F += (1 - b) * o * min(1, R / (w + o)) / R * time      b: 1/2 in debt or near the rate, else 0
 //! a request         delay = F + 1/R - now
 //!   foreseen        F += 1/R * (1 + b * (1 / share - 1))                    an own allowance accrues at the own part of R
-//!   unforeseen      F += 1/R / share                                        the others are taken to be surprised alike
+//!   unforeseen      F += 1/R / share                                        the others are assumed to be surprised, too
 //! a reply           F = TAT + half a round trip and half a period of the others' arrears + own unsent
 //! ```
 //! The allowance is the number of requests that the node expects to admit. Near the longest delay it shrinks, so that
 //! the nodes divide the rate by their demand. While the store is silent, each node has its share of the last seconds.
 //!
-//! The runs beside the constants are of a model of this law in virtual time, with three seeds: 35 nodes share 2000/s,
-//! with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. *Steady*: 400 clients that wait for each
-//! answer, on all nodes evenly or four fifths of them on one; and open loads of three times the rate. *Moved*: half of
-//! the clients change nodes at once. *Cold*: ten times the rate comes to a key that no node knows. The error is that of
-//! the mean, in percent of the rate; *worst* is the second with most requests. `slowlane simulate --nodes` runs such
-//! loads.
+//! The figures beside the constants are from a model of this law in virtual time, with three seeds: 35 nodes share
+//! 2000/s, with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. A *steady* load has 400 clients,
+//! evenly on all nodes or four fifths of them on one, which wait for each answer; or it is three times the rate,
+//! whatever the answers. In a *move*, half of the clients change nodes at once. A *cold* key is one that no node knows,
+//! and ten times the rate arrives for it. The error is that of the mean rate, in percent; the *worst* second is the one
+//! with the most requests. `slowlane simulate --nodes` runs such loads.
 
 use std::time::Duration;
 
@@ -24,79 +24,82 @@ use crate::base::Timestamp;
 use crate::cluster::plan::{BAND_S, SLOW_MEMORY_S};
 use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 
-/// The part of a request's effect on the others that is charged at once, while there is no spare capacity. Runs with
-/// 0, 1/2 and 1: steady error 0.44, 0.12 and 0.24 %; worst when moved +7, +10 and +12 %; fairness (Jain) 0.98, 0.97
-/// and 0.95 at 50 ms.
+/// The part of a request's effect on the others that is charged at once, while there is no spare capacity. With 0, 1/2
+/// and 1, the steady error is 0.44, 0.12 and 0.24 %; the worst second after a move is +7, +10 and +12 %; the fairness
+/// (Jain) at 50 ms is 0.98, 0.97 and 0.95.
 const CHARGED_AT_ONCE: f64 = 0.5;
 
-/// Above this part of the rate there is no spare capacity. It lies a little below 1, since the estimate of the demand
-/// errs by 3 % ([`ROOM_BELOW`]). Runs from 0.85 to 1.05 differ by less than the seeds do.
+/// Above this part of the rate there is no spare capacity. It is a little below 1, because the estimate of the demand
+/// errs by 3 % ([`ROOM_BELOW`]). Values from 0.85 to 1.05 differ by less than the seeds do.
 const BUSY: f64 = 0.95;
 
-/// Of a reply that shows less debt than was feared, this part is believed at once. Runs with 0.3, 0.5, 0.7 and 1: worst
-/// when moved +20, +15, +10 and +6 %; worst of steady loads at 50 ms +1.4, +1.4, +1.9 and +4.0 %.
+/// If a reply shows less debt than expected, this part of the difference is believed at once. With 0.3, 0.5, 0.7 and 1,
+/// the worst second after a move is +20, +15, +10 and +6 %; that of steady loads at 50 ms is +1.4, +1.4, +1.9 and +4.0
+/// %.
 const BELIEVED: f64 = 0.7;
 
 /// Once the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
 /// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then no lower debt is believed,
-/// and no larger share for the next silence. Runs with 0, 0.4 and 0.8 s, two seeds, after silences of 60 and 20 s, at
-/// three times the rate: worst of the first three seconds +34, +9 and +1 %; but error of the ten seconds after them
-/// 5.6, 7.7 and 8.8 %.
+/// and no larger share for the next silence. Runs had two seeds, silences of 60 and 20 s, and three times the rate.
+/// With 0, 0.4 and 0.8 s, the worst of the first three seconds is +34, +9 and +1 %, but the error of the ten seconds
+/// after them is 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
-/// The store's sums have faded meanwhile. For this many of their memories, no lower demand of the others is believed:
-/// after one, a sum that started again holds 63 % of the demand.
+/// The store's sums fade during a silence. For this many of their memories after it, no lower demand of the others is
+/// believed: after one memory, a sum that started again holds 63 % of the demand.
 const FADED: f64 = 1.0;
 
-/// The others have sent what they owe half a period ago, on average: they send once in a period, each at a moment of
-/// its own. Runs with 0, 1/2 and 1: worst when cold at 50 ms +80, +76 and +71 %; refused of a load of 0.9 of the rate,
-/// by a law that refuses, 0.03, 0.3 and 1.1 %; fairness at 50 ms 0.94, 0.97 and 0.99.
+/// On average, the others reported what they owe half a period ago: each sends once per period, at a moment of its own.
+/// With 0, 1/2 and 1, the worst second of a cold key at 50 ms is +80, +76 and +71 %; a law that refuses rejects 0.03,
+/// 0.3 and 1.1 % of a load of 0.9 of the rate; the fairness at 50 ms is 0.94, 0.97 and 0.99.
 const ARREARS: f64 = 0.5;
 
-/// A node without demand keeps this part of an equal share, so that no division is by zero. Runs from 0.002 to 0.1 do
-/// not differ.
+/// A node without demand keeps this part of an equal share, so that no division is by zero. Values from 0.002 to 0.1
+/// make no difference.
 const SHARE_MIN: f64 = 0.02;
 
-/// The most by which an unforeseen request counts for the others, in nodes. Runs with 1, 4, 8 and no limit: worst when
-/// moved +6, +10, +13 and +14 %; worst at 50 ms when 100 clients become 400 +35, +23, +24 and +25 %.
+/// The maximum by which an unforeseen request counts for the others, in nodes. With 1, 4, 8 and no limit, the worst
+/// second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is +35, +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
-/// News may be sent as soon as this time has passed. Runs with 2, 5, 20 and 50 ms: worst of a load that moves each
-/// second +7, +8, +11 and +16 %; worst when cold +16, +17, +18 and +36 %.
+/// News may be sent as soon as this time has passed. With 2, 5, 20 and 50 ms, the worst second of a load that moves
+/// each second is +7, +8, +11 and +16 %; that of a cold key is +16, +17, +18 and +36 %.
 const NEWS_AFTER_S: f64 = 0.005;
 
-/// It is news if a node is asked more often than expected: by [`NEWS_FACTOR`] and this many requests, which come by
-/// chance to a node of few requests. Runs with 0, 1, 3 and 6: 870, 450, 360 and 360 messages a second in steady load;
-/// worst when moved +5, +6, +10 and +14 %.
+/// It is news if a node receives more requests than expected: by [`NEWS_FACTOR`] and this many requests, which a node
+/// with few requests may receive by chance. With 0, 1, 3 and 6, a steady load takes 870, 450, 360 and 360 messages a
+/// second; the worst second after a move is +5, +6, +10 and +14 %.
 const NEWS_REQUESTS: f64 = 3.0;
 
-/// See [`NEWS_REQUESTS`]. Runs with 1, 1.5, 2 and 3: 230, 150, 130 and 120 messages a second for a load that moves each
-/// second; worst when cold +12, +17, +25 and +35 %.
+/// See [`NEWS_REQUESTS`]. With 1, 1.5, 2 and 3, a load that moves each second takes 230, 150, 130 and 120 messages a
+/// second; the worst second of a cold key is +12, +17, +25 and +35 %.
 const NEWS_FACTOR: f64 = 1.5;
 
-/// In debt, a node asks at least this often. Runs with 0.3, 1 and 3 s: 124, 64 and 50 messages a second for 50 clients
-/// at 50/s; steady error 0.6, 0.1 and 0.1 %; worst of a load that moves each second, at 50 ms, +22, +22 and +26 %.
+/// In debt, a node sends a message at least this often. With 0.3, 1 and 3 s, 50 clients at 50/s take 124, 64 and 50
+/// messages a second; the steady error is 0.6, 0.1 and 0.1 %; the worst second of a load that moves each second, at 50
+/// ms, is +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 
-/// A sum with less than this part of what it will hold is young: the own demand is then scaled as that of all. It takes
-/// 2.3 memories. Runs with 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by 0.3 % in steady load.
+/// A sum below this part of its final value is young: this node's demand is then scaled as that of all nodes is. It
+/// takes 2.3 memories to reach it. Values of 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by 0.3 % in
+/// steady load.
 const WHOLE: f64 = 0.9;
 
-/// A law that refuses lets a node have some room for chance while the demand is below this part of the rate. Above it,
-/// the nodes divide the rate by their demand. It is one standard deviation below 1: a sum of 500 requests that fades,
-/// as of 2000/s over a quarter of a second, errs by √250. Runs with 0.9, 0.97 and 1: refused of a load of 0.9 of the
-/// rate 0.34, 0.30 and 0.26 %.
+/// While the demand is below this part of the rate, a law that refuses lets a node admit some requests beyond its
+/// share, because arrivals vary by chance. Above it, the nodes divide the rate by their demand. It is one standard
+/// deviation below 1: a decaying sum of 500 requests, as of 2000/s over a quarter of a second, errs by √250. With 0.9,
+/// 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
 const ROOM_BELOW: f64 = 0.97;
 
-/// The room: this many requests for a node of hardly any, and three standard deviations of what comes by chance between
-/// two replies, of which one in 700 is more. Runs with 0, 2 and 4, or with 1 to 6 deviations, do not differ; without
-/// any, 0.31 instead of 0.30 % of a load of 0.9 of the rate are refused.
+/// That room: this many requests for a node with hardly any, and three standard deviations of the chance arrivals
+/// between two replies, which are exceeded once in 700 times. Values of 0, 2 and 4 requests, or of 1 to 6 deviations,
+/// make no difference. Without any room, 0.31 instead of 0.30 % of a load of 0.9 of the rate are refused.
 const ROOM_REQUESTS: f64 = 2.0;
 const ROOM_DEVIATIONS: f64 = 3.0;
 
-/// The largest gain of the allowance within the band below the cap: in the middle of the band it is 1, so there all
-/// nodes get their part of the rate. Runs with 1, 2 and 3, at three times the rate, with a law that refuses, at 50 ms:
-/// errors of 2.8, 0.1 and 0.1 %; worst of a load that moves each second +7.8, +7.5 and +8.5 %.
+/// The maximum gain of the allowance within the band below the cap. In the middle of the band it is 1, so there every
+/// node gets its part of the rate. With 1, 2 and 3, at three times the rate and 50 ms, a law that refuses errs by 2.8,
+/// 0.1 and 0.1 %; the worst second of a load that moves each second is +7.8, +7.5 and +8.5 %.
 const GAIN_MAX: f64 = 2.0;
 
 /// The least share while the store is silent, so that no division is by zero: that of one node among ten thousand.
@@ -180,7 +183,7 @@ impl View {
             asked: 0.0,
             asked_since_try: 0.0,
             lost_lately: 0.0,
-            // Less the request that brings the key. Runs: a steady error of 0.3 % with it, 0.1 % without.
+            // Without the request that brings the key: its steady error is 0.1 %, and 0.3 % with it.
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             at_once: 0.0,
             known: None,

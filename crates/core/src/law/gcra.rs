@@ -34,8 +34,8 @@ use crate::law::formula::{compared, number, option, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
 use crate::table::Entry;
 
-/// The most debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is never
-/// reached, unless their bursts take longer than this to refill.
+/// The maximum debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is
+/// never reached, unless their bursts take longer than this to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
@@ -57,7 +57,7 @@ pub struct Gcra {
     form: Form,
 }
 
-/// The most debt beyond the longest delay, from requests that the law refuses but that pass anyway.
+/// The maximum debt beyond the longest delay, from requests that the law refuses but that pass anyway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Debt {
     None,
@@ -241,8 +241,8 @@ impl Gcra {
         self.paid_at(entry, now_ns).max(now_ns.saturating_sub(self.bucket.burst_ns))
     }
 
-    /// When the debt is paid. Debt beyond the deepest is forgiven: that of an earlier SLO, or after a step back of the
-    /// clock.
+    /// When the debt is paid. Debt beyond the maximum is forgiven: it comes from an earlier SLO, or from a clock that
+    /// was set back.
     pub(super) fn paid_at(&self, entry: &Entry, now_ns: u64) -> u64 {
         entry.state.wide().min(self.debt_max(now_ns))
     }

@@ -16,8 +16,8 @@ pub trait Rule {
     /// of cost 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 
-    /// The same judgement, with no admission added to the auxiliary state. Without an auxiliary state it must equal
-    /// `judge`: a decision under several SLOs keeps its entry.
+    /// The same judgement, but no admission is added to the auxiliary state. Without that state, the entry must become
+    /// the same as under `judge`, because a decision under several SLOs keeps it.
     fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         self.judge(entry, aux, arrival)
     }

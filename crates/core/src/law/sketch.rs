@@ -16,8 +16,8 @@
 //! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
 //! `Rate`.
 //!
-//! With `beyond=also` it is the first of two stages: a request below the rate passes here, and one beyond it is a
-//! matter of the SLOs that `also=` adds. Then it counts every request, also those beyond the rate.
+//! With `beyond=also` it is the first of two stages: a request below the rate passes here, and the SLOs that
+//! `also=` adds decide those beyond it. It then counts every request, including those beyond the rate.
 
 use std::time::Duration;
 

@@ -151,7 +151,7 @@ impl SlidingWindow {
         Counts { number: window as u32, prev, curr, age_ns }
     }
 
-    /// Judges a request by the counts of its key, and adds it to them.
+    /// Judges a request by the counts of its key. An admitted request is added to them.
     #[inline]
     pub(super) fn judge_counts(&self, counts: &mut Counts, cost: u32) -> Judgement {
         let room = self.remaining(counts);

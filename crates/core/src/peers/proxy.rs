@@ -27,7 +27,7 @@ const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 /// The life of counts in HAProxy, unless their table says otherwise.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A limit update is repeated this often in its lifetime. Each costs HAProxy a part of what a request costs.
+/// A limit update is repeated this often in its lifetime. Each costs HAProxy a fraction of a request's cost.
 const REPEATS: u32 = 2;
 
 /// A key with a full bucket and no requests for this long gets no more pushes until its next request.

@@ -4,7 +4,7 @@ use crate::base::shown;
 use crate::peers::{Numbers, Pair};
 use spop::peers::{Column, Definition, KeyType};
 
-/// The faults of a proxy's tables. HAProxy takes any table for counts and for limits, so only slowlane can tell.
+/// The faults of a proxy's tables. HAProxy accepts any table for counts and limits, so only slowlane can detect them.
 pub fn faults<'t>(tables: impl Iterator<Item = &'t Definition>) -> Vec<String> {
     let tables: Vec<&Definition> = tables.collect();
     tables.iter().filter_map(|pace| fault(pace, &tables)).collect()

@@ -135,7 +135,7 @@ mod tests {
         let reported = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
         let too_much = |assured: &str, rate: &str| {
             format!(
-                "slo.map:2: the keys with also=owner are assured {assured}/s in all, and the SLOs of that map have \
+                "slo.map:2: the keys with also=owner are assured {assured}/s in all, but the SLOs of that map have \
                  {rate}/s: assure less, or raise their rates"
             )
         };

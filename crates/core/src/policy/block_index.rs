@@ -130,9 +130,8 @@ impl BlockIndex {
         Ok(())
     }
 
-    /// The block that applies to a request; of several, the one that ends last. It may have expired. A separate
-    /// function, because its buffer would enlarge the stack frame of every decision.
-    // Apart, because its buffer would enlarge the stack frame of every decision.
+    /// The block that applies to a request; of several, the one that ends last. It may have expired.
+    // A separate function, because its buffer would enlarge the stack frame of every decision.
     #[cold]
     #[inline(never)]
     pub(super) fn find(&self, values: Values<'_, '_>) -> Option<Blocked> {

@@ -113,7 +113,9 @@ pub enum PolicyErrorKind {
     AssuredAbove { assured: Rate, lookup: String, above: SloId, law: &'static str },
     #[error("share \"\": expected the name of a field, like source")]
     NoShare,
-    #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: share by a field of a type")]
+    #[error(
+        "more than {FIELDS_MAX} fields in all, the maximum for a request: for share=, use a field that a type has"
+    )]
     TooManyFields,
     #[error(
         "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"

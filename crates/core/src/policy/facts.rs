@@ -50,7 +50,7 @@ impl Policy {
 }
 
 impl Fields {
-    /// The fact of a field. `masks`: those of the key that it is part of.
+    /// The fact of a field. `masks` are the prefixes of the key that contains it.
     fn fact<'p, 'a>(
         &'p self,
         masks: Option<Masks>,

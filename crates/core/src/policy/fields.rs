@@ -128,7 +128,7 @@ impl Fields {
         self.masks
     }
 
-    /// Leading bits of an address that identify one customer, if not all do.
+    /// The leading bits of an address that identify one customer, if fewer than all.
     pub(super) fn prefix(&self, masks: Masks, place: Place, value: Value<'_>) -> Option<u8> {
         let Value::Address(address) = value else { return None };
         let (prefix, whole) = (masks.prefix(address), if address.is_ipv4() { 32 } else { 128 });
@@ -319,7 +319,7 @@ impl Text {
             Value::Address(address) => write!(self, "{address}"),
             Value::Number(number) => write!(self, "{number}"),
         };
-        written.expect("memory takes all that is written");
+        written.expect("writing to memory cannot fail");
     }
 
     fn push_bytes(&mut self, bytes: &[u8]) {

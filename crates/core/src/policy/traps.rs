@@ -193,13 +193,10 @@ mod tests {
         };
         let never = of("192.0.2.1 0\n0.0.0.0/0 3001\n::/0 3001\n", "");
         assert_eq!(never.len(), 1, "{never:?}");
-        assert!(never[0].starts_with("owner.map: source.map:3 answers for every client"), "{never:?}");
+        assert!(never[0].starts_with("owner.map: source.map:3 matches every client"), "{never:?}");
         assert!(never[0].contains("also=owner"), "{never:?}");
         let ipv4 = of("0.0.0.0/0 3001\n", "");
-        assert!(
-            ipv4.iter().any(|line| line.contains("source.map:1 answers for every IPv4 client")),
-            "{ipv4:?}"
-        );
+        assert!(ipv4.iter().any(|line| line.contains("source.map:1 matches every IPv4 client")), "{ipv4:?}");
         assert_eq!(of("0.0.0.0/0 3001\n::/0 3001\n", " also=owner"), [""; 0], "it is asked");
         assert_eq!(of("192.0.2.0/24 -1\n0.0.0.0/0 3001\n::/0 3001\n", ""), [""; 0], "some go on");
         assert_eq!(of("192.0.2.0/24 3001\n", ""), [""; 0]);
@@ -221,7 +218,7 @@ mod tests {
         assert_eq!(of("^/api 1001\n"), [""; 0]);
         let lines = of("^/api 1001\n.* 1001\n");
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("owner.map: path.map:2 answers for every request"), "{lines:?}");
+        assert!(lines[0].starts_with("owner.map: path.map:2 matches every request"), "{lines:?}");
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub enum WarningKind {
     )]
     Also { via: SloId, lookup: String, next: SloId },
     #[error(
-        "the keys with also={lookup} are assured {assured}/s in all, and the SLOs of that map have {rate}/s: \
+        "the keys with also={lookup} are assured {assured}/s in all, but the SLOs of that map have {rate}/s: \
          assure less, or raise their rates"
     )]
     Assured { assured: String, rate: String, lookup: String },
@@ -65,7 +65,7 @@ pub enum WarningKind {
     #[error("this line covers only IPv4, so no client with an IPv6 address falls under it: add {0:?}")]
     Ipv4Alone(String),
     #[error(
-        "{by} answers for every {whom} first, so this map is never used: move its lookup before that one, or add \
+        "{by} matches every {whom} first, so this map is never used: move its lookup before that one, or add \
          also={also} to the SLO of that line"
     )]
     NeverAsked { by: String, whom: &'static str, also: String },

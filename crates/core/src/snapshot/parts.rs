@@ -22,7 +22,7 @@ pub(super) enum Part {
     End(u64),
     /// Keys to drop before the following parts set their current state.
     Gone(Vec<Key>),
-    /// Bytes that the caller keeps beside the state.
+    /// Bytes that the caller stores with the state.
     Note(Vec<u8>),
 }
 

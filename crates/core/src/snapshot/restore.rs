@@ -49,7 +49,7 @@ pub fn restore(
             }
             Part::Blocks(mut blocks) => {
                 let count = blocks.len() as u64;
-                // Without its key, the block of an SLO is useless.
+                // An SLO's block is useless without its key.
                 let is_known = |target: &Target| keys || matches!(target, Target::Fields(_));
                 blocks.retain(|block| block.until > now && is_known(&block.target));
                 let in_time = blocks.len() as u64;

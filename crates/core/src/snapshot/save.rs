@@ -12,7 +12,7 @@ use crate::throttle::Throttle;
 /// The number of blocks in one part. They fit a frame, even with the longest values.
 const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 
-/// The most bytes of a note.
+/// The maximum size of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = FRAME_BYTES_MAX - 16;
 
 /// What a snapshot holds.

@@ -410,7 +410,7 @@ impl Shard {
         self.give_up(number);
     }
 
-    /// The oldest row of each class expires first in its class, give or take a stretch. The earliest of these
+    /// The oldest row of each class expires first in its class, to within a stretch. The earliest of these
     /// is next.
     fn next_to_expire(&self, now: Timestamp) -> Option<u32> {
         (0..CLASSES)

@@ -85,7 +85,7 @@ impl Throttle {
     }
 
     /// Charges requests that a proxy has admitted, and counts those that it has refused: they start a block, if the
-    /// SLO has the option. Not if their law has no bucket: then the proxy must query slowlane.
+    /// SLO has the option. Nothing is charged if their law has no bucket, because the proxy must then query slowlane.
     pub fn charge(&self, cases: &Cases<'_>, admitted: u32, denied: u32, now: Timestamp) {
         let Some(case) = alone(cases) else { return };
         let (law, has_bucket) = (case.slo.law, has_bucket(case));

@@ -93,7 +93,7 @@ impl Origin {
             .or_else(|| Origin::of_request_line(part?, wanted))
     }
 
-    /// The value as it is in the line. None if there is none.
+    /// The value as written in the line. None: there is none.
     pub(super) fn text<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
         match self {
             Origin::Constant(text) => Some(text.as_bytes()),

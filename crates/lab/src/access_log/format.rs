@@ -68,7 +68,7 @@ pub enum FormatError {
     Open(String),
     #[error("{0}: not an item of HAProxy")]
     Unknown(String),
-    #[error("{0} and {1} touch: put something between them, like a space")]
+    #[error("{0} and {1} have nothing between them: separate them, for example by a space")]
     Adjacent(String, String),
     #[error("{0}: cannot be replayed: use a log-format without it")]
     Encoded(String),
@@ -365,8 +365,8 @@ mod tests {
             ("", "no items: expected some, like %ci or $remote_addr"),
             ("haproxy", "no items: expected some, like %ci or $remote_addr"),
             ("%ci %xy", "%xy: not an item of HAProxy"),
-            ("%ci%tr", "%ci and %tr touch: put something between them, like a space"),
-            ("$a$b", "$a and $b touch: put something between them, like a space"),
+            ("%ci%tr", "%ci and %tr have nothing between them: separate them, for example by a space"),
+            ("$a$b", "$a and $b have nothing between them: separate them, for example by a space"),
             ("%[src", "\"%[src\" is not closed"),
             ("${host", "\"${host\" is not closed"),
             ("%{+json}o %ci", "+json: cannot be replayed: use a log-format without it"),

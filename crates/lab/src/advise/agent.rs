@@ -1,9 +1,9 @@
 //! Bots that name themselves in their user agent.
 
-/// What the names of bots contain.
+/// Parts of the names of bots.
 const MARKS: [&[u8]; 4] = [b"bot", b"crawl", b"spider", b"slurp"];
 
-/// A maker of telephones.
+/// A brand of phones, not a bot.
 const NO_BOT: &[u8] = b"cubot";
 
 /// Longer words are cut: clients choose them.

@@ -52,7 +52,7 @@ impl By {
     }
 
     /// The thousands digits of some types: of the built-in ones, and of those that the operator has to declare. A map
-    /// has one SLO for a value, so each type needs a map of its own.
+    /// has one SLO for a value, so each type needs its own map.
     pub(super) fn digits(types: &[By]) -> Result<Vec<u8>, AdviseError> {
         let (mut own, mut maps) = (OWN_TYPES, HashMap::new());
         let mut digit = |by: &By| {

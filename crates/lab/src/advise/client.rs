@@ -98,7 +98,7 @@ impl Client {
         [self.requests, self.minute.most, self.second.most]
     }
 
-    /// The bot that it is: as most of its requests name it, or for its steady rate.
+    /// The name of the bot in most of its requests, or the sign of its steady rate.
     pub(super) fn bot(&self) -> Option<&str> {
         match &self.agent {
             Some(agent) if self.named * 2 > self.requests => Some(agent),
@@ -106,8 +106,7 @@ impl Client {
         }
     }
 
-    /// The smallest burst with which it never waits at the rate of this number, although its times may be off by this
-    /// much.
+    /// The smallest burst with which it never waits at the rate with this number. Its times may be off by `off_ns`.
     pub(super) fn burst(&self, rate: usize, off_ns: u64) -> u64 {
         let debt_ns = self.debts[rate].most_ns.saturating_add(off_ns);
         // No debt is larger than all requests together.

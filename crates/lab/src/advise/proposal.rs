@@ -19,7 +19,7 @@ pub struct Proposal {
     /// The fields of the type, like `source+website`.
     pub by: String,
     pub clients: usize,
-    /// Shares of the clients, named `p50` and so on, with the most that one of them has.
+    /// Percentiles of the clients, `p50` and so on, with the highest counts within each.
     pub quantiles: Vec<Busy>,
     /// The clients with the most requests.
     pub busiest: Vec<Busy>,
@@ -91,7 +91,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Memory for the auxiliary state of laws. `pace` has none.
 const AUX_BYTES_MAX: usize = 1 << 20;
 
-/// Chooses a burst and a rate, and replays the logs under the lines that are proposed, in force.
+/// Chooses a burst and a rate, and replays the logs with the proposed lines in force.
 pub(super) fn propose(
     clients: Clients,
     whole_seconds: bool,
@@ -180,7 +180,7 @@ fn keys_waiting(
 }
 
 impl Proposal {
-    /// What the clients of a key are called: without the source, many share one.
+    /// The noun for the clients: without the source, many share a key.
     pub(super) fn noun(&self) -> &'static str {
         if self.by.starts_with("source") { "client" } else { "key" }
     }
@@ -201,7 +201,7 @@ fn is_to_spare(bot: Option<&str>, settings: &Settings) -> bool {
     !settings.except_bots || bot.is_none()
 }
 
-/// The most clients, of this many, that need not be spared. A thousandth of a percent counts, not less.
+/// The maximum number of clients, out of this many, that need not be spared. The percentage is rounded to a thousandth.
 pub(super) fn others(spare: f64, clients: usize) -> usize {
     clients * (100_000 - (spare * 1_000.0).round() as usize) / 100_000
 }

@@ -38,7 +38,7 @@ pub(crate) enum Until {
     Closed,
 }
 
-/// A frame of the agent, and its length as the length field has it.
+/// A frame of the agent, with the value of its length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received<'a> {
     pub frame: Frame<'a>,

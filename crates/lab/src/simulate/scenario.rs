@@ -86,9 +86,7 @@ pub enum ScenarioError {
     Late(Duration),
     #[error("{0} is measured, but the run ends before that: use more seconds")]
     MeasuredLate(Span),
-    #[error(
-        "{0} is measured, but each phase of {1} has a measured part of its own: name one number of clients"
-    )]
+    #[error("{0} is measured, but each phase of {1} has its own measured part: name one number of clients")]
     MeasuredPhases(Span, Phases),
     #[error(
         "{law}: more than {requests_max} requests, or too many in flight at once: use fewer seconds or clients, or \

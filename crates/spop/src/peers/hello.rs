@@ -39,7 +39,7 @@ impl Status {
     pub const TRY_AGAIN: Status = Status(300);
     pub const PROTOCOL: Status = Status(501);
     pub const VERSION: Status = Status(502);
-    /// The name is not that of the dialled side.
+    /// The name is not the dialled side's.
     pub const WRONG_NAME: Status = Status(503);
     /// The dialling side is unknown here.
     pub const UNKNOWN_PEER: Status = Status(504);

@@ -88,7 +88,7 @@ impl Files {
         &self.files[path].text
     }
 
-    /// The files as copies elsewhere, which include each other.
+    /// Copies of the files for another folder. They include each other.
     pub fn copies(&self, place: impl Fn(&Path) -> PathBuf) -> Vec<(PathBuf, String)> {
         let copy = |(path, file): (&PathBuf, &File)| {
             let (mut text, mut from) = (String::new(), 0);
@@ -136,7 +136,7 @@ pub(super) fn quoted(path: &Path) -> String {
     if path.chars().all(is_plain) { path } else { format!("{path:?}") }
 }
 
-/// Calls for each include, at any depth.
+/// Calls a function for each include, at any depth.
 fn includes<'d>(directives: &'d [Directive], call: &mut dyn FnMut(&'d Directive)) {
     for directive in directives {
         if directive.included().is_some() {

@@ -95,7 +95,7 @@ impl LookupMap {
         (entries > 0).then_some(map)
     }
 
-    /// The line that answers for these values.
+    /// The line that matches these values.
     #[inline]
     pub(in crate::policy) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {
         let mut joined = Text::default();
@@ -109,7 +109,7 @@ impl LookupMap {
         }
     }
 
-    /// The line that answers for a text with the values of several fields joined by `+`.
+    /// The line that matches a text with the values of several fields joined by `+`.
     pub(in crate::policy) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
         match &self.keys {
             Keys::Texts(texts) => {
@@ -124,7 +124,7 @@ impl LookupMap {
         }
     }
 
-    /// The line that answers for every client, or for every client of one kind, so that no later lookup is tried. It
+    /// The line that matches every client, or every client of one kind, so that no later lookup is tried. It
     /// comes with a noun for these clients.
     pub(in crate::policy) fn catch_all(&self) -> Option<(usize, &'static str)> {
         let (pattern, whom) = match &self.keys {

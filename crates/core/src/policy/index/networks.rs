@@ -247,7 +247,7 @@ mod tests {
         networks
     }
 
-    /// The line that answers for an address.
+    /// The line that matches an address.
     fn find(text: &str, address: &str) -> Option<usize> {
         let address: IpAddr = address.parse().unwrap();
         let found = networks(text, false).find(address.to_canonical(), b"", text.as_bytes());

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::policy::Answer;
 
-    /// The line, counted from 0, that answers for a value.
+    /// The line, counted from 0, that matches a value.
     fn find(keys: &[String], value: &str) -> Option<usize> {
         let text = keys.concat();
         let (mut prefixes, mut at) = (Prefixes::default(), 0);
