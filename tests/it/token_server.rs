@@ -45,7 +45,7 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     let outcome = Command::new(BINARY).args(["status", "cluster", "--admin", &admin]).output().unwrap();
     let outcome = String::from_utf8(outcome.stdout).unwrap();
     let nodes: Vec<&str> = outcome.lines().skip(3).filter_map(|line| line.split(' ').next()).collect();
-    assert!(outcome.starts_with("store this token server: answers"), "{outcome}");
+    assert!(outcome.starts_with("store this token server: up for "), "{outcome}");
     assert!(nodes.len() == 2 && ["one", "other"].iter().all(|node| nodes.contains(node)), "{outcome}");
 }
 
@@ -121,7 +121,7 @@ fn a_token_server_counts_its_own_requests_with_those_of_its_nodes() {
         eventually("the block holds", || (passed(node, "quiet.example", 1) == 0).then_some(()));
     }
     let shown = client::get(server.slowlane.admin, "/api/cluster", &[]).body;
-    assert!(shown.starts_with("store this token server: answers") && shown.contains("server"), "{shown}");
+    assert!(shown.starts_with("store this token server: up for ") && shown.contains("server"), "{shown}");
 }
 
 /// The first one dies. HAProxy sends the nodes to the standby, which learns from them what was used up.
