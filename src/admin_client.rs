@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::observe::status::{HistoryLines, Snapshot};
+use crate::observe::status::Snapshot;
 use crate::server::Stream;
 use slowlane_core::base::units::written;
 use slowlane_core::base::{Address, Token, shown};
@@ -111,13 +111,6 @@ impl AdminClient {
     /// The daemon's status.
     pub(crate) fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let body = self.get("/api/status")?;
-        serde_json::from_slice(&body)
-            .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
-    }
-
-    /// The keys throttled in the last `span`.
-    pub(crate) fn history(&self, span: Duration) -> anyhow::Result<HistoryLines> {
-        let body = self.get(&history(span))?;
         serde_json::from_slice(&body)
             .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
     }

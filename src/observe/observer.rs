@@ -70,7 +70,7 @@ impl Observer {
         decision: &Decision,
         rng: &mut Rng,
     ) {
-        self.status.throttled.note(decision, rng.u32(..), |slo, label| {
+        self.status.throttled.note_elsewhere(decision, rng.u32(..), |slo, label| {
             let mut batch = Batch::of(policy);
             batch.push(request);
             batch.facts(0, slo, |fact| label.push(fact));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::admin_client::{AdminClient, AskError};
+use crate::admin_client::{self, AdminClient, AskError};
 use crate::observe::status::{HistoryLines, KeyLine, Snapshot};
 
 /// The status of a moment, and the history of a time span.
@@ -15,7 +15,12 @@ pub(super) struct Fetched {
 pub(super) fn status(daemon: &AdminClient, span: Duration) -> Result<Fetched, String> {
     let snapshot = daemon.snapshot().map_err(|error| error.to_string())?;
     // An older daemon has no history.
-    Ok(Fetched { snapshot, history: daemon.history(span).unwrap_or_default() })
+    Ok(Fetched { snapshot, history: history(daemon, span).unwrap_or_default() })
+}
+
+/// The keys throttled in the last `span`.
+pub(super) fn history(daemon: &AdminClient, span: Duration) -> anyhow::Result<HistoryLines> {
+    Ok(serde_json::from_slice(&daemon.get(&admin_client::history(span))?)?)
 }
 
 /// The reason why a key is throttled. If not all of its fields are known, its row in the table.

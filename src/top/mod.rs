@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Prints one snapshot as text; with a time span, the keys throttled in it.
 pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     let text = match since {
-        Some(span) => plain::history(&daemon.history(span)?),
+        Some(span) => plain::history(&fetch::history(daemon, span)?),
         None => plain::text(&daemon.snapshot()?),
     };
     let mut out = io::stdout().lock();

@@ -181,7 +181,7 @@ impl View {
         let selected = self.selected;
         let key = match self.tab {
             Tab::Keys => self.keys().into_iter().nth(selected).cloned(),
-            Tab::History => self.past_keys().into_iter().nth(selected).map(PastKey::as_key),
+            Tab::History => self.past_keys().into_iter().nth(selected).map(as_key),
             Tab::Slos | Tab::Connections => None,
         };
         match key {
@@ -249,6 +249,11 @@ impl View {
     pub(super) fn slos(&self) -> Vec<&SloLine> {
         found(&self.snapshot.slos, &columns::slos(), &self.lists[Tab::Slos as usize])
     }
+}
+
+/// A key of the history, without its numbers, to be explained.
+fn as_key(past: &PastKey) -> KeyLine {
+    KeyLine { key: past.key.clone(), why: past.why.clone(), ..KeyLine::default() }
 }
 
 /// The rows with the filter text in any column, sorted by one column.

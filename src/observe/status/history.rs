@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::status::heavy_hitters::Hitter;
-use crate::observe::status::{FieldLine, KeyCount, KeyLine, Throttled};
+use crate::observe::status::{FieldLine, KeyCount, Throttled};
 use slowlane_core::base::{Key, SloId, Timestamp};
 use slowlane_core::policy::Policy;
 use slowlane_core::snapshot::NOTE_BYTES_MAX;
@@ -62,13 +62,6 @@ pub struct PastKey {
     pub delay_ms: u64,
     pub first_ms_ago: u64,
     pub last_ms_ago: u64,
-}
-
-impl PastKey {
-    /// The same key without its numbers.
-    pub(crate) fn as_key(&self) -> KeyLine {
-        KeyLine { key: self.key.clone(), why: self.why.clone(), ..KeyLine::default() }
-    }
 }
 
 /// A key, and whether only a dry run throttles it.
@@ -143,27 +136,22 @@ impl History {
     /// Adds the counts since the last call. Call it once a second. `totals` are the counts of all SLOs.
     pub(super) fn tick(&mut self, now: Timestamp, totals: Counts, throttled: &Throttled) {
         let last = mem::take(&mut self.last);
-        let (mut noted_totals, mut new_keys) = ([0; 2], Vec::new());
+        let mut new_keys = Vec::new();
         for (noted, hitter) in throttled.hitters() {
             let counts = [hitter.delayed, hitter.denied];
             // A key that has lost its place and got it again counts from zero.
             let before = last.get(&noted).filter(|(since, _)| *since == hitter.since);
             let new = difference(counts, before.map_or([0; 2], |(_, counts)| *counts));
             self.last.insert(noted, (hitter.since, counts));
-            if new == [0; 2] {
-                continue;
+            if new != [0; 2] {
+                new_keys.push((noted, new, hitter));
             }
-            if !noted.1 {
-                noted_totals = sum(noted_totals, new);
-            }
-            new_keys.push((noted, new, hitter));
         }
-        let given = difference(totals, mem::replace(&mut self.last_totals, totals));
-        // Proxies that enforce limits locally also throttle, and with very many keys not all are noted.
-        let totals = [0, 1].map(|place| given[place].max(noted_totals[place]));
+        let totals = sum(totals, throttled.elsewhere());
+        let new_totals = difference(totals, mem::replace(&mut self.last_totals, totals));
         for periods in [&mut self.minutes, &mut self.hours] {
             let period = periods.open(now);
-            period.totals = sum(period.totals, totals);
+            period.totals = sum(period.totals, new_totals);
             for (noted, new, hitter) in &new_keys {
                 period.add(*noted, *new, hitter);
             }
@@ -364,6 +352,22 @@ mod tests {
         Timestamp::from_millis((START_S + second) * 1_000)
     }
 
+    fn judged(key: u64, verdict: Verdict, is_dry_run: bool) -> Judged {
+        Judged {
+            slo: SloId::new(3001).unwrap(),
+            key: Key::from_bits(key),
+            verdict,
+            remaining: 0,
+            is_dry_run,
+            counts_end: false,
+            assurance: Assurance::NONE,
+        }
+    }
+
+    fn owner(text: &str) -> Fact<'_, '_> {
+        Fact { name: "owner", value: Value::Text(text.as_bytes()), in_key: true, prefix: None }
+    }
+
     /// A daemon's history with its throttled keys, second by second.
     #[derive(Default)]
     struct World {
@@ -374,21 +378,8 @@ mod tests {
 
     impl World {
         fn note(&mut self, second: u64, key: u64, verdict: Verdict, is_dry_run: bool) {
-            let judged = Judged {
-                slo: SloId::new(3001).unwrap(),
-                key: Key::from_bits(key),
-                verdict,
-                remaining: 0,
-                is_dry_run,
-                counts_end: false,
-                assurance: Assurance::NONE,
-            };
-            let text = key.to_string();
-            self.throttled.note(&Decision::of(&[judged], 1, at(second)), 0, |_, label| {
-                let fact =
-                    Fact { name: "owner", value: Value::Text(text.as_bytes()), in_key: true, prefix: None };
-                label.push(fact);
-            });
+            let decision = Decision::of(&[judged(key, verdict, is_dry_run)], 1, at(second));
+            self.throttled.note(&decision, 0, |_, label| label.push(owner(&key.to_string())));
             let place = usize::from(matches!(verdict, Verdict::Deny { .. }));
             self.totals[place] += u64::from(!is_dry_run && verdict != Verdict::Pass);
         }
@@ -446,6 +437,31 @@ mod tests {
         world.tick(200);
         world.tick(201);
         assert_eq!(told(&world.since(201, 600)), [("1", 0, 9)]);
+    }
+
+    /// The verdicts are counted a moment before the keys are noted.
+    #[test]
+    fn a_request_that_is_noted_after_the_second_counts_once() {
+        let mut world = World { totals: [0, 1], ..World::default() };
+        world.tick(0);
+        world.totals = [0, 0];
+        world.deny(1, 1, 1);
+        world.tick(1);
+        let lines = world.since(1, 60);
+        assert_eq!((told(&lines), &lines.denied), (vec![("1", 0, 1)], &vec![0, 1]));
+    }
+
+    #[test]
+    fn a_proxy_that_throttles_by_its_own_rules_counts_too() {
+        let mut world = World::default();
+        let judged = judged(1, Verdict::Delay(Duration::from_millis(40)), false);
+        world
+            .throttled
+            .note_elsewhere(&Decision::of(&[judged], 1, at(0)), 0, |_, label| label.push(owner("1")));
+        world.tick(0);
+        world.tick(1);
+        let lines = world.since(1, 60);
+        assert_eq!((told(&lines), &lines.delayed), (vec![("1", 1, 0)], &vec![0, 1]));
     }
 
     #[test]

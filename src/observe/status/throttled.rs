@@ -25,6 +25,8 @@ pub struct Throttled {
     pub keys: Sketch,
     /// Keys that a dry run would throttle. They are kept apart, so that they do not displace throttled keys.
     pub dry_runs: Sketch,
+    /// Requests that proxies have delayed and denied by their own rules: no verdict counts them.
+    elsewhere: [AtomicU64; 2],
     /// This many requests are skipped after each that is noted.
     skipped: AtomicU32,
     /// The moment of the last decay, in nanoseconds.
@@ -51,6 +53,21 @@ impl Throttled {
             let note = Note { slo, key, verdict, at, blocked: None, one_in };
             self.dry_runs.note(note, &mut write);
         }
+    }
+
+    /// The same for a request that a proxy has throttled by its own rules.
+    pub fn note_elsewhere(&self, decision: &Decision, roll: u32, write: impl FnMut(SloId, &mut Label)) {
+        match decision.verdict {
+            Verdict::Pass => {}
+            Verdict::Delay(_) => drop(self.elsewhere[0].fetch_add(1, Relaxed)),
+            Verdict::Deny { .. } => drop(self.elsewhere[1].fetch_add(1, Relaxed)),
+        }
+        self.note(decision, roll, write);
+    }
+
+    /// The number of requests delayed and denied by proxies.
+    pub(super) fn elsewhere(&self) -> [u64; 2] {
+        self.elsewhere.each_ref().map(|count| count.load(Relaxed))
     }
 
     /// Lets all notes decay, and adapts the sample to `throttled_per_s`, in requests per second. Call it once a second.
