@@ -89,6 +89,9 @@ pub(super) struct Arguments {
     /// Draw rates and delays over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 const ALL: &str = "all";
@@ -143,7 +146,8 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
     if let Some(path) = &typed.plot {
         fs::write(path, simulate::plot(&outcomes)).map_err(|error| unwritable(path, &error))?;
     }
-    Ok(io::stdout().write_all(simulate::report(&outcomes).as_bytes())?)
+    let form = if typed.json { simulate::json } else { simulate::report };
+    Ok(io::stdout().write_all(form(&outcomes).as_bytes())?)
 }
 
 fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {

@@ -305,3 +305,38 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ]
     );
 }
+
+#[test]
+fn json_has_the_numbers_of_the_table() {
+    let args = [
+        "simulate",
+        "--law",
+        "pace,token-bucket",
+        "--clients",
+        "5-50",
+        "--attack",
+        "90/s",
+        "--seconds",
+        "20",
+    ];
+    let table = ran(&args).out;
+    let json: serde_json::Value = serde_json::from_str(&ran(&[&args[..], &["--json"]].concat()).out).unwrap();
+    let mut rows = table.lines().skip(1);
+    for (run, law) in json.as_array().unwrap().iter().zip(["pace", "token-bucket"]) {
+        assert_eq!((run["law"].as_str(), run["rate"].as_str()), (Some(law), Some("50/s")));
+        assert_eq!([&run["nodes"], &run["seed"]], [1, 1]);
+        for (phase, clients) in run["phases"].as_array().unwrap().iter().zip([5, 50]) {
+            assert_eq!(phase["clients"], clients);
+            for figures in phase["figures"].as_array().unwrap() {
+                let row = rows.next().unwrap();
+                let cells: Vec<&str> = row.split_whitespace().collect();
+                let rate = format!("{:.2}", figures["rate_per_s"].as_f64().unwrap());
+                assert!(
+                    cells.contains(&figures["who"].as_str().unwrap()) && cells.contains(&&*rate),
+                    "{row}\n{figures}"
+                );
+            }
+        }
+    }
+    assert_eq!(rows.next(), None);
+}

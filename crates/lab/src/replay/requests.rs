@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::access_log::{Log, LogOutcome, Plan, PlanError, Record};
 use crate::replay::Settings;
 use crate::replay::order::{Order, RECORDS_MAX};
-use slowlane_core::base::{Request, units};
+use slowlane_core::base::{Request, plural, units};
 
 /// Lines read between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 15;
@@ -136,24 +136,22 @@ impl Requests {
         if self.plans().any(|plan| plan.times.has_zone()) && self.plans().any(|plan| !plan.times.has_zone()) {
             notes.push("some times have a zone, and others have none and were read as UTC".to_owned());
         }
-        let late = self.late;
-        if late > 0 && self.order.was_full() {
+        let late = plural(self.late, "request");
+        if self.late > 0 && self.order.was_full() {
             notes.push(format!(
-                "{late} requests follow more than {RECORDS_MAX} later ones and were decided at the later time: give each \
-                 proxy's log as a separate file"
+                "{late} decided too late, behind more than {RECORDS_MAX} later ones: give each proxy's log as a separate \
+                 file"
             ));
-        } else if late > 0 {
+        } else if self.late > 0 {
             notes.push(format!(
-                "{late} requests follow more than {} after later ones and were decided at the later time: raise \
-                 --reorder, or give each proxy's log as a separate file",
+                "{late} decided too late, more than {} behind later ones: raise --reorder, or give each proxy's log as \
+                 a separate file",
                 units::written(Duration::from_nanos(self.reorder_ns))
             ));
         }
         if self.stray > 0 {
-            let stray = self.stray;
-            notes.push(format!(
-                "{stray} requests are left out: their times are far ahead of the lines after them"
-            ));
+            let stray = plural(self.stray, "request");
+            notes.push(format!("{stray} left out: the time is far ahead of the lines after it"));
         }
         notes
     }

@@ -30,7 +30,7 @@ pub use cluster::{Cluster, NODES_MAX};
 pub use load::{Load, Phases, Who};
 pub use outcome::{Figures, Outcome, Phase};
 pub use plot::plot;
-pub use report::report;
+pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};
 pub use share::Share;
 pub use span::Span;

@@ -1,7 +1,9 @@
 //! The outcomes as a text table.
 
-use crate::simulate::{Figures, Outcome, Phase};
-use slowlane_core::base::aligned;
+use serde_json::{Value, json};
+
+use crate::simulate::{Figures, Outcome, Phase, Scenario};
+use slowlane_core::base::{Rate, aligned};
 
 const NONE: &str = "-";
 
@@ -46,6 +48,46 @@ pub fn report(outcomes: &[Outcome]) -> String {
         );
     }
     text
+}
+
+/// The same for programs: a run for each law and load, with its phases and their groups.
+pub fn json(outcomes: &[Outcome]) -> String {
+    let runs: Vec<Value> = outcomes
+        .iter()
+        .map(|outcome| {
+            let Scenario { law, rate, burst, cluster, seed, .. } = &outcome.scenario;
+            let phases: Vec<Value> = outcome.phases.iter().map(|phase| phase_json(phase, *rate)).collect();
+            let nodes = cluster.map_or(1, |cluster| cluster.nodes);
+            json!({
+                "law": law, "rate": rate.to_string(), "burst": burst, "nodes": nodes, "seed": seed,
+                "fallbacks": outcome.record.fallbacks, "phases": phases,
+            })
+        })
+        .collect();
+    Value::from(runs).to_string() + "\n"
+}
+
+fn phase_json(phase: &Phase, rate: Rate) -> Value {
+    let all = figures_json("all", &phase.all);
+    let groups = phase.groups.iter().map(|(who, figures)| figures_json(who.name(), figures));
+    json!({
+        "clients": phase.clients,
+        "measured_s": [phase.measured_s.start, phase.measured_s.end],
+        "error": phase.all.error(rate),
+        "worst": phase.worst,
+        "settled_s": phase.settled_s,
+        "jain": phase.jain,
+        "messages_per_s": phase.messages_per_s,
+        "figures": std::iter::once(all).chain(groups).collect::<Vec<_>>(),
+    })
+}
+
+fn figures_json(who: &str, figures: &Figures) -> Value {
+    let Figures { rate_per_s, let_through, denied, left, p50_ms, p99_ms } = figures;
+    json!({
+        "who": who, "rate_per_s": rate_per_s, "let_through": let_through, "denied": denied, "left": left,
+        "p50_ms": p50_ms, "p99_ms": p99_ms,
+    })
 }
 
 /// The cells of a row with their headings.
