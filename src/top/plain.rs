@@ -35,10 +35,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
 
 /// The keys of the history.
 pub(super) fn history(history: &HistoryLines) -> String {
-    let [delayed, denied] =
-        [&history.delayed, &history.denied].map(|counts| counts.iter().sum::<u64>() as f64);
-    let mut text =
-        format!("{}: {} requests delayed, {} denied\n", since(history), short(delayed), short(denied));
+    let [delayed, denied] = [&history.delayed, &history.denied]
+        .map(|counts| short(counts.iter().map(|&count| count as f64).sum()));
+    let mut text = format!("{}: {delayed} requests delayed, {denied} denied\n", since(history));
     table(&columns::past_keys(), &history.keys, &mut text);
     text
 }
@@ -47,12 +46,10 @@ pub(super) fn history(history: &HistoryLines) -> String {
 pub(super) fn since(history: &HistoryLines) -> String {
     let span = time(history.at_ms.saturating_sub(history.from_ms) / 1_000);
     let KeyCount { number, is_exact } = history.keys_total;
-    match (number > history.keys.len() as u64, is_exact) {
-        (false, true) => format!("throttled in the last {span}"),
-        (_, true) => format!("throttled in the last {span} (first {} of {number})", history.keys.len()),
-        (_, false) => {
-            format!("throttled in the last {span} (first {} of {number} or more)", history.keys.len())
-        }
+    let (listed, more) = (history.keys.len(), if is_exact { "" } else { " or more" });
+    match number > listed as u64 || !is_exact {
+        true => format!("throttled in the last {span} (first {listed} of {number}{more})"),
+        false => format!("throttled in the last {span}"),
     }
 }
 

@@ -235,7 +235,10 @@ impl Periods {
         }
         period.keep(self.keys);
         match self.list.binary_search_by_key(&period.number, |kept| kept.number) {
-            Ok(place) => self.list[place].merge(period),
+            Ok(place) => {
+                self.list[place].merge(period);
+                self.list[place].keep(OPEN_KEYS_MAX);
+            }
             Err(place) => self.list.insert(place, period),
         }
     }
@@ -530,19 +533,34 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_note_is_taken_or_left_out(
-            notes in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..9),
-            number in any::<u64>(),
+        fn notes_that_make_no_sense_are_left_out_and_the_others_are_bounded(
+            garbage in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..9),
+            hours in prop::collection::vec((0u64..60, 1u64..200), 0..40),
         ) {
             let mut world = World::default();
-            let foreign = Period { number, totals: [u64::MAX; 2], ..Period::default() };
-            let encoded = postcard::to_extend(&Note::Hour(foreign), Vec::new()).unwrap();
-            world.history.put_back(&notes, at(0));
-            world.history.put_back(&[encoded], at(0));
+            let now = START_S / 3_600;
+            let tally = |key| {
+                let last = Timestamp::from_nanos(u64::MAX);
+                let (counts, delay_ms) = ([u64::MAX; 2], u64::MAX);
+                let noted = (Key::from_bits(key), false);
+                (noted, Tally { counts, delay_ms, last, ..Tally::of(&Hitter::default()) })
+            };
+            let note = |&(ahead, keys): &(u64, u64)| {
+                let keys = (0..keys).map(|key| tally(key + ahead * 1_000)).collect();
+                let period = Period { number: now - 30 + ahead, totals: [u64::MAX; 2], keys, is_cut: false };
+                postcard::to_extend(&Note::Hour(period), Vec::new()).unwrap()
+            };
+            world.history.put_back(&garbage, at(0));
+            world.history.put_back(&hours.iter().map(note).collect::<Vec<_>>(), at(0));
             world.deny(0, 1, 1);
             world.tick(0);
-            world.since(0, 86_400);
-            prop_assert!(world.history.minutes.list.len() + world.history.hours.list.len() <= 2 * 10);
+            let Periods { list, .. } = &world.history.hours;
+            prop_assert!(list.iter().all(|hour| (now - 24..=now).contains(&hour.number)));
+            prop_assert!(list.iter().is_sorted_by_key(|hour| hour.number));
+            prop_assert!(list.iter().all(|hour| hour.keys.len() <= OPEN_KEYS_MAX));
+            let is_kept = |&(ahead, _): &(u64, u64)| (6..=30).contains(&ahead);
+            prop_assert_eq!(list.len() > 1, hours.iter().any(|hour| is_kept(hour) && hour.0 < 30));
+            prop_assert!(world.since(0, 86_400).keys.len() <= LISTED_MAX);
         }
 
         /// No count is lost and none is made up, however the requests fall.

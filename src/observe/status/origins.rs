@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Weak};
 
+use crate::observe::status::Label;
 use slowlane_core::base::{Key, Query, Shown, SloId};
 use slowlane_core::policy::{Origin, Policy};
 
@@ -18,27 +19,27 @@ pub(super) struct Origins {
     known: HashMap<(Key, SloId), Option<String>>,
 }
 
-/// A listed key: its SLO, and the query of a request with it.
-pub(super) type Listed = ((Key, SloId), Option<String>);
+/// A listed key: its SLO, and the fields of a request with it.
+pub(super) type Listed<'l> = ((Key, SloId), &'l Label);
 
 impl Origins {
     /// Looks up the lines of further keys, and forgets those of keys that are no longer listed.
-    pub(super) fn update(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed>) {
+    pub(super) fn update<'l>(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed<'l>>) {
         let mut before = mem::take(&mut self.known);
         let in_force = Arc::downgrade(policy);
         if !self.policy.ptr_eq(&in_force) {
             (self.policy, before) = (in_force, HashMap::new());
         }
         let mut lookups = 0;
-        for (key, query) in listed {
-            let line = match (before.remove(&key), query) {
-                (Some(known), _) => known,
-                (None, Some(query)) if lookups < LOOKUPS_MAX => {
-                    lookups += 1;
-                    line(policy, &query, key.1)
-                }
-                (None, _) => continue,
-            };
+        for (key, label) in listed {
+            let known = before.remove(&key);
+            if known.is_none() && lookups == LOOKUPS_MAX {
+                continue;
+            }
+            let line = known.unwrap_or_else(|| {
+                lookups += 1;
+                line(policy, &label.query()?, key.1)
+            });
             self.known.insert(key, line);
         }
     }

@@ -88,13 +88,10 @@ pub struct PeerCount {
     /// Milliseconds since its last count.
     pub seen_ms: u64,
     /// The columns of its table of limits: slot, tau, maximum, X. None: no limit was pushed.
-    #[serde(rename = "taught")]
     pub pushed: Option<[u64; 4]>,
     /// In words.
-    #[serde(rename = "lesson")]
     pub update: String,
     /// Milliseconds since the push.
-    #[serde(rename = "taught_ms")]
     pub pushed_ms: Option<u64>,
 }
 

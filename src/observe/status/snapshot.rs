@@ -237,9 +237,10 @@ impl Status {
         let proxies = |key: &Key| peers.by_key.get(key).copied().unwrap_or(0);
         let (top, dry_runs) = (throttled.keys.top(KEYS_MAX), throttled.dry_runs.top(KEYS_MAX));
         let mut origins = self.origins.lock();
-        let listed = top.iter().chain(&dry_runs).map(|Ranked { key, hitter, .. }| {
-            ((*key, hitter.slo.unwrap_or(SloId::DEFAULT)), hitter.label.query())
-        });
+        let listed = top
+            .iter()
+            .chain(&dry_runs)
+            .map(|Ranked { key, hitter, .. }| ((*key, hitter.slo.unwrap_or(SloId::DEFAULT)), &hitter.label));
         origins.update(&policy, listed);
         let line =
             |ranked: &Ranked| key(ranked, throttled, &busy, &origins, sources, &policy, proxies(&ranked.key));

@@ -54,7 +54,7 @@ fn a_limit_holds_for_all_proxies_and_ways_together() {
         let outcome: Vec<_> =
             counts.iter().map(|count| (count["peer"].as_str(), count["admitted"].as_u64())).collect();
         assert_eq!(outcome, [(Some("lb1"), Some(3)), (Some("lb2"), Some(1))]);
-        assert_eq!(counts[0]["taught"][0].as_u64(), Some(60_000_000));
+        assert_eq!(counts[0]["pushed"][0].as_u64(), Some(60_000_000));
         let listed = ran(&["status", "peers", "--admin", &slowlane.admin.to_string()]).out;
         assert!(listed.starts_with("this slowlane is the peer slowlane\nlb1  connected for "), "{listed}");
         assert!(listed.contains("slowlane_pace: 2 keys in all\n"), "{listed}");
