@@ -395,9 +395,9 @@ fn a_line_far_ahead_or_behind_is_harmless() {
     assert_eq!(
         problems,
         [
-            "1 request decided too late, more than 1m behind later ones: raise --reorder, or give each proxy's log as a \
-             separate file",
-            "1 request left out: the time is far ahead of the lines after it",
+            "1 request came more than 1m after later ones and got the time of the last: raise --reorder, or give each \
+             proxy's log as a separate file",
+            "left out 1 request with a time far ahead of the lines after it",
         ]
     );
     assert_eq!(workdir.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
@@ -409,7 +409,8 @@ fn a_line_after_too_many_later_ones_has_its_own_note() {
     let line = |ms: u64| line(&Asked { ms: 1_700_000_000_000 + ms, source: [1; 4], website: 0, cost: 1 });
     let log: String = (0..300_000).map(|number| line(10_000 + number / 100)).chain([line(0)]).collect();
     let Outcome { notes, .. } = replayed(log);
-    let want = "1 request decided too late, behind more than 262144 later ones: give each proxy's log as a separate file";
+    let want = "1 request came after more than 262144 later ones and got the time of the last: give each proxy's log as a \
+                separate file";
     assert_eq!(notes.last().map(String::as_str), Some(want), "{notes:?}");
 }
 

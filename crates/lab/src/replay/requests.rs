@@ -139,19 +139,19 @@ impl Requests {
         let late = plural(self.late, "request");
         if self.late > 0 && self.order.was_full() {
             notes.push(format!(
-                "{late} decided too late, behind more than {RECORDS_MAX} later ones: give each proxy's log as a separate \
-                 file"
+                "{late} came after more than {RECORDS_MAX} later ones and got the time of the last: give each proxy's log \
+                 as a separate file"
             ));
         } else if self.late > 0 {
             notes.push(format!(
-                "{late} decided too late, more than {} behind later ones: raise --reorder, or give each proxy's log as \
-                 a separate file",
+                "{late} came more than {} after later ones and got the time of the last: raise --reorder, or give each \
+                 proxy's log as a separate file",
                 units::written(Duration::from_nanos(self.reorder_ns))
             ));
         }
         if self.stray > 0 {
             let stray = plural(self.stray, "request");
-            notes.push(format!("{stray} left out: the time is far ahead of the lines after it"));
+            notes.push(format!("left out {stray} with a time far ahead of the lines after it"));
         }
         notes
     }
