@@ -1,7 +1,7 @@
 //! The protocol between nodes and a token server: typed messages in frames.
 //!
 //! ```text
-//! each side:  HELLO ─ "slowlane-store 02\n" │ frame │ frame │ …
+//! each side:  HELLO ─ "slowlane-store 03\n" │ frame │ frame │ …
 //! frame:      length ─ 4 bytes, little-endian │ message, postcard
 //!
 //! node ─▶ Question::Login ─▶ Answer::Welcome
@@ -20,7 +20,7 @@ use slowlane_core::base::shown;
 use slowlane_core::cluster::{Due, Response};
 
 /// The greeting of each side: its last digits are the version. The first version was RESP, the protocol of Redis.
-pub const HELLO: &str = "slowlane-store 02\n";
+pub const HELLO: &str = "slowlane-store 03\n";
 
 /// The common prefix of the greetings of all versions.
 const NAME: &[u8] = b"slowlane-store ";
@@ -38,7 +38,7 @@ pub enum Question<D = Due> {
 pub enum Answer {
     /// The token is correct, or neither side has one.
     Welcome,
-    Response(Response),
+    Response(Box<Response>),
     Refused(Refusal),
 }
 
@@ -174,7 +174,7 @@ mod tests {
             (b"-ERR Protocol error: expected an array of bulk strings\r\n", "it speaks RESP"),
             (
                 b"slowlane-store 17\n",
-                "it speaks slowlane-store 17, and this slowlane speaks slowlane-store 02;",
+                "it speaks slowlane-store 17, and this slowlane speaks slowlane-store 03;",
             ),
             (b"GET / HTTP/1.1\r\n\r\n", "it does not speak"),
             (b"slow", "early eof"),

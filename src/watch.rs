@@ -47,6 +47,8 @@ pub(crate) struct Source {
     /// How often a node of a cluster talks to its store: SLOs that cannot be shared well cause warnings. None: this
     /// slowlane is not in a cluster.
     pub period: Option<Duration>,
+    /// HAProxy enforces limits by itself, as a peer.
+    pub has_peers: bool,
 }
 
 impl Source {
@@ -54,7 +56,7 @@ impl Source {
         let mut policy = Policy::read(&self.dir, &self.layout)?.with_key_secret(self.key_secret);
         policy.warn_of_delays_over(self.hold_max);
         if let Some(period) = self.period {
-            policy.warn_of_sharing(period);
+            policy.warn_of_sharing(period, self.has_peers);
         }
         Ok(policy)
     }

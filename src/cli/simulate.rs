@@ -13,7 +13,7 @@ use crate::cli::progress::Progress;
 use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
 use slowlane_lab::simulate::{
-    self, Cluster, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Share, Span,
+    self, Cluster, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
 };
 
 pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
@@ -67,9 +67,12 @@ pub(super) struct Arguments {
     /// Node of a request [default: sticky]
     #[arg(long, value_name = "WHERE")]
     spread: Option<Where>,
-    /// Part of the load on the first node [default: equal parts on all nodes]
+    /// Part of the load on the first node, or zipf: node n gets a part in proportion to 1/n [default: equal parts on all]
     #[arg(long, value_name = "PERCENT")]
-    skew: Option<Share>,
+    skew: Option<Skew>,
+    /// Who delays a request: slowlane, or the proxy by itself [default: hold]
+    #[arg(long, value_name = "BY")]
+    delivery: Option<By>,
     /// Seconds in which no message reaches the store, like 20s..80s
     #[arg(long, value_name = "FROM..TO")]
     store_dead: Option<Span>,
@@ -102,6 +105,14 @@ enum When {
     RetryAfter,
     /// After --think, as after any other answer
     Now,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// slowlane holds the answer, so the turn of a request may still move
+    Hold,
+    /// HAProxy pauses: a delay is final
+    Proxy,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -215,6 +226,7 @@ fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
             ("--period", typed.period.is_some()),
             ("--spread", typed.spread.is_some()),
             ("--skew", typed.skew.is_some()),
+            ("--delivery", typed.delivery.is_some()),
             ("--store-dead", typed.store_dead.is_some()),
             ("--store-flush", typed.store_flush.is_some()),
         ];
@@ -230,6 +242,7 @@ fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
         period: typed.period.unwrap_or(usual.period),
         is_spread: matches!(typed.spread, Some(Where::Any)),
         skew: typed.skew,
+        delivery: if matches!(typed.delivery, Some(By::Proxy)) { Delivery::Proxy } else { Delivery::Hold },
         dead: typed.store_dead,
         flushed: typed.store_flush,
         ..usual

@@ -328,6 +328,7 @@ impl Config {
                 hold_max: hold.longest,
                 key_secret: KeySecret::KNOWN,
                 period,
+                has_peers: peers.is_some(),
             }),
             cluster,
             token_server,

@@ -39,6 +39,8 @@ group! {
     PlainMetrics
     holds: Gauge = "holds", "Answers being held now";
     holds_refused: Counter = "holds_refused", "Answers not held because [hold] max was reached";
+    holds_denied: Counter = "holds_denied",
+        "Held requests for which the store of the cluster had no slot: they got 429";
     holds_abandoned: Counter = "holds_abandoned",
         "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned it";
     request_ids_forgotten: Counter = "request_ids_forgotten",

@@ -1,7 +1,7 @@
 //! HAProxy's SPOE messages as queries, and decisions as HAProxy's variables.
 //!
 //! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and
-//! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `ticket` and `policy`.
+//! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `turn`, `ticket` and `policy`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,16 +9,19 @@ use std::time::Duration;
 use arrayvec::ArrayString;
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::{Decision, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict, counted};
+use slowlane_core::base::{
+    Decision, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict, counted,
+};
 use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
 /// The query in a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question<'a> {
-    /// `request`: requests a verdict. The arguments are the fields; `ratelimit` also requests the client's quota.
-    Verdict { wants_quota: bool },
-    /// `hold`: requests an answer after this delay.
-    Hold(Duration),
+    /// `request`: requests a verdict. The arguments are the fields; `ratelimit` also requests the client's quota, and
+    /// with `hold` HAProxy sends the message `hold` if it gets a `turn`.
+    Verdict { wants_quota: bool, may_hold: bool },
+    /// `hold`: requests an answer after this delay, or at this turn.
+    Hold { delay: Duration, turn: Option<(Key, u64)> },
     /// `abandoned`: reports that HAProxy has abandoned the hold of this delay before its end.
     Abandoned(Duration),
     /// `response`: reports that the request with this ticket has ended. The ticket is still sealed.
@@ -59,9 +62,10 @@ pub fn question<'a>(
         }
         match message.name {
             b"request" => {
-                let mut wants_quota = false;
+                let (mut wants_quota, mut may_hold) = (false, false);
                 message.each_argument(|name, data| {
                     wants_quota |= name == b"ratelimit" && data == Data::Bool(true);
+                    may_hold |= name == b"hold" && data == Data::Bool(true);
                     match value(data) {
                         // A BOOL is not a valid cost. As a number, `false` would make a request free.
                         Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {}
@@ -69,16 +73,21 @@ pub fn question<'a>(
                         None => {}
                     }
                 })?;
-                question = Question::Verdict { wants_quota };
+                question = Question::Verdict { wants_quota, may_hold };
             }
             name @ (b"hold" | b"abandoned") => {
-                let mut delay = Duration::ZERO;
+                let (mut delay, mut key, mut number) = (Duration::ZERO, None, None);
                 for argument in message.arguments() {
-                    if let (b"delay", data) = argument? {
-                        delay = milliseconds(data);
+                    match argument? {
+                        (b"delay", data) => delay = milliseconds(data),
+                        (b"key", data) => key = data.to_i64().map(|bits| Key::from_bits(bits as u64)),
+                        (b"turn", data) => number = data.to_i64().map(|number| number as u64),
+                        _ => {}
                     }
                 }
-                question = if name == b"hold" { Question::Hold(delay) } else { Question::Abandoned(delay) };
+                let turn = key.zip(number);
+                question =
+                    if name == b"hold" { Question::Hold { delay, turn } } else { Question::Abandoned(delay) };
             }
             b"response" => {
                 for argument in message.arguments() {
@@ -120,6 +129,7 @@ const SLO: Variable = Variable::new(Scope::Txn, b"slo");
 const KEY: Variable = Variable::new(Scope::Txn, b"key");
 const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
 const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
+const TURN: Variable = Variable::new(Scope::Txn, b"turn");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
 const UNKNOWN: Variable = Variable::new(Scope::Txn, b"unknown");
 
@@ -139,6 +149,9 @@ pub fn answer_verdict(
         .set(&KEY, Data::Int64(decision.key.bits() as i64));
     if let Some(remaining) = counted(decision.remaining) {
         ack = ack.set(&REMAINING, Data::Int64(remaining.into()));
+    }
+    if decision.turn != 0 {
+        ack = ack.set(&TURN, Data::Int64(decision.turn as i64));
     }
     if let Some(quota) = quota {
         let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
@@ -180,11 +193,11 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::{Assurance, Judged, Key, Request, SloId, Timestamp};
+    use slowlane_core::base::{Assurance, Judged, Request, SloId, Timestamp};
     use spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;
-    const VERDICT_ALONE: Question<'_> = Question::Verdict { wants_quota: false };
+    const VERDICT_ALONE: Question<'_> = Question::Verdict { wants_quota: false, may_hold: false };
 
     type Spoken<'a> = (&'a [u8], &'a [(&'a [u8], Data<'a>)]);
 
@@ -244,7 +257,7 @@ mod tests {
     fn the_first_question_counts_and_others_are_walked_over() {
         let delay: [(&[u8], Data); 1] = [(b"delay", Data::Int64(250))];
         let bytes = notify(&[(b"other", &delay), (b"hold", &delay), (b"request", &delay)]);
-        assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::from_millis(250))));
+        assert_eq!(asked(&bytes), Ok(Question::Hold { delay: Duration::from_millis(250), turn: None }));
         assert_eq!(asked(&notify(&[(b"other", &delay)])), Ok(Question::Nothing));
         assert_eq!(asked(&notify(&[])), Ok(Question::Nothing));
     }
@@ -253,7 +266,7 @@ mod tests {
     fn an_invalid_delay_is_not_held() {
         for data in [Data::Null, Data::Str(b"250"), Data::Int64(-250), Data::Bool(true)] {
             let bytes = notify(&[(b"hold", &[(b"delay", data)])]);
-            assert_eq!(asked(&bytes), Ok(Question::Hold(Duration::ZERO)), "{data:?}");
+            assert_eq!(asked(&bytes), Ok(Question::Hold { delay: Duration::ZERO, turn: None }), "{data:?}");
         }
     }
 
@@ -302,7 +315,10 @@ mod tests {
     fn the_quota_is_sent_on_request() {
         let arguments =
             |asked| notify(&[(b"request", &[(b"ratelimit", asked), (b"owner", Data::Str(b"acme"))])]);
-        assert_eq!(asked(&arguments(Data::Bool(true))), Ok(Question::Verdict { wants_quota: true }));
+        assert_eq!(
+            asked(&arguments(Data::Bool(true))),
+            Ok(Question::Verdict { wants_quota: true, may_hold: false })
+        );
         for not in [Data::Bool(false), Data::Str(b"true"), Data::Null, Data::Int64(1)] {
             assert_eq!(asked(&arguments(not)), Ok(VERDICT_ALONE), "{not:?}");
         }

@@ -10,7 +10,7 @@ use crate::observe::{Clock, Metrics, Observer, OncePerSecond, Status};
 use crate::server::dedup::DedupCache;
 use crate::server::peers::registry::Peers;
 use crate::server::{Holds, Place};
-use slowlane_core::base::{Decision, HoldLimits, KeySecret, Ticket, Timestamp, Verdict};
+use slowlane_core::base::{Decision, HoldLimits, KeySecret, Ticket, Timestamp, Turn, Verdict};
 use slowlane_core::throttle::Throttle;
 
 /// The state shared by all connections.
@@ -75,9 +75,27 @@ impl Agent {
         *self.elsewhere.lock() = None;
     }
 
+    /// The turn of a delayed request, if it may still move.
+    pub(super) fn turn(&self, decision: &Decision) -> Option<Arc<Turn>> {
+        self.throttle.turn(decision.key, decision.turn)
+    }
+
+    /// Reports that a delayed request passes now.
+    pub(super) fn passes(&self, decision: &Decision, now: Timestamp) {
+        self.throttle.pass(decision.key, decision.turn, now);
+    }
+
+    /// The verdict on a held request for which the store has no slot.
+    pub(super) fn has_no_slot(&self) -> Verdict {
+        self.metrics.plain.holds_denied.inc();
+        Verdict::Deny { retry_after_s: 1 }
+    }
+
     /// Takes back a delayed request whose client disconnected, or whose delay cannot be held.
     pub(crate) fn take_back(&self, decision: &Decision) {
-        if let Some(elsewhere) = &*self.elsewhere.lock() {
+        // Its queue is in this process.
+        let is_queued = self.turn(decision).is_some();
+        if let Some(elsewhere) = self.elsewhere.lock().as_ref().filter(|_| !is_queued) {
             // Without a receiver, both processes are ending.
             let _ = elsewhere.send(*decision);
             return;

@@ -1,14 +1,17 @@
 //! One connection: its socket, its buffers and its timers, for any protocol.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Sleep, sleep, sleep_until, timeout};
 
+use crate::server::bell::Bell;
 use crate::server::{Agent, Shutdown, Signal, State, Stream, Transfer, drain};
 use slowlane_core::base::Timestamp;
 
@@ -25,6 +28,12 @@ pub(super) trait Protocol {
 
     /// The moment at which the next held answer is due.
     fn due(&self) -> Option<Timestamp>;
+
+    /// Rings when the moment of a held answer has moved. None: no such answer is held.
+    fn bell(&self) -> Option<Arc<Bell>>;
+
+    /// The bell has rung.
+    fn moved(&mut self);
 
     /// Writes the held answers that are due. A single held answer may be released early.
     fn release(&mut self, now: Timestamp);
@@ -74,6 +83,8 @@ enum Wake {
     Bytes,
     Closed,
     Due,
+    /// The moment of a held answer has moved.
+    Moved,
     TimedOut,
     End,
 }
@@ -106,6 +117,7 @@ impl<P: Protocol> Connection<P> {
             if next == Next::Wait {
                 match self.wait(idle.as_mut(), ending.as_mut()).await? {
                     Wake::Bytes | Wake::Due => {}
+                    Wake::Moved => self.protocol.moved(),
                     Wake::Closed => return Ok(()),
                     Wake::TimedOut => next = self.protocol.time_out(self.agent.clock.now()),
                     Wake::End => return Box::pin(self.stop(&signal)).await,
@@ -143,7 +155,7 @@ impl<P: Protocol> Connection<P> {
         ending: Pin<&mut impl Future<Output = ()>>,
     ) -> io::Result<Wake> {
         let Connection { stream, inbox, protocol, patience, agent, .. } = self;
-        let (due, clock) = (protocol.due(), agent.clock);
+        let (due, bell, clock) = (protocol.due(), protocol.bell(), agent.clock);
         let impatient = protocol.waits_since().map(|since| since + *patience);
         // Pinned where it is made: it is too large to be moved for each query.
         let alarm = pin!(async {
@@ -163,6 +175,7 @@ impl<P: Protocol> Connection<P> {
                 (_, None) => std::future::pending().await,
             }
         });
+        let rung = poll_fn(|context| bell.as_ref().map_or(Poll::Pending, |bell| bell.poll_rung(context)));
         // Requests behind a held one may fill the buffer.
         let has_room = !inbox.space().is_empty();
         tokio::select! {
@@ -171,6 +184,7 @@ impl<P: Protocol> Connection<P> {
             () = ending => Ok(Wake::End),
             bytes = inbox.read(stream), if has_room => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
             wake = alarm => Ok(wake),
+            () = rung => Ok(Wake::Moved),
         }
     }
 
@@ -207,7 +221,7 @@ impl<P: Protocol> Connection<P> {
         let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
         loop {
             match self.wait(idle.as_mut(), ended.as_mut()).await? {
-                Wake::Bytes | Wake::TimedOut => {}
+                Wake::Bytes | Wake::TimedOut | Wake::Moved => {}
                 Wake::Closed => return Ok(false),
                 Wake::Due | Wake::End => {
                     self.protocol.release(self.agent.clock.now());

@@ -9,10 +9,11 @@ use futures_util::future::BoxFuture;
 use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, StatusCode, Version};
 use crate::observe::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
+use crate::server::bell::Bell;
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
 use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
-use slowlane_core::base::{Decision, Quota, Reply, Sample, SloId, Timestamp, Verdict};
+use slowlane_core::base::{Decision, Quota, Reply, Sample, SloId, Timestamp, Turn, Verdict};
 use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::throttle::Decisions;
 
@@ -78,6 +79,7 @@ struct Conversation {
     out: Vec<u8>,
     /// In a box: most connections never hold one, and each is moved when it begins.
     held: Option<Box<Held>>,
+    bell: Arc<Bell>,
     /// The moment of the last request, or of the answer to a held one.
     quiet_since: Timestamp,
     date: Date,
@@ -100,7 +102,16 @@ struct Held {
     quota: Option<Quota>,
     fingerprint: Option<Fingerprint>,
     due: Timestamp,
+    /// Its turn, if that may still move.
+    turn: Option<Arc<Turn>>,
     _place: Place,
+}
+
+impl Held {
+    /// None: it is refused.
+    fn due(&self) -> Option<Timestamp> {
+        self.turn.as_ref().map_or(Some(self.due), |turn| turn.due())
+    }
 }
 
 /// The facts that determine the form of an answer.
@@ -165,14 +176,26 @@ impl Protocol for Conversation {
     }
 
     fn due(&self) -> Option<Timestamp> {
-        self.held.as_ref().map(|held| held.due)
+        self.held.as_ref().map(|held| held.due().unwrap_or_default())
     }
+
+    fn bell(&self) -> Option<Arc<Bell>> {
+        self.held.as_ref().filter(|held| held.turn.is_some()).map(|_| self.bell.clone())
+    }
+
+    /// `due` asks the turn.
+    fn moved(&mut self) {}
 
     fn release(&mut self, now: Timestamp) {
         self.date.advance(now);
         self.quiet_since = now;
         let Some(held) = self.held.take() else { return };
-        let Held { decision, asked, quota, fingerprint, .. } = *held;
+        let due = held.due();
+        let Held { mut decision, asked, quota, fingerprint, .. } = *held;
+        match due {
+            Some(_) => self.agent.passes(&decision, now),
+            None => decision.verdict = self.agent.has_no_slot(),
+        }
         let reply = Reply::to(&decision);
         self.remember(fingerprint, &reply, now, now);
         self.report(&reply, asked, quota);
@@ -196,7 +219,8 @@ impl Protocol for Conversation {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
             held.asked.keeps_alive = false;
-            let (fingerprint, due, reply) = (held.fingerprint, held.due, Reply::to(&held.decision));
+            let due = held.due().unwrap_or(now);
+            let (fingerprint, reply) = (held.fingerprint, Reply::to(&held.decision));
             self.remember(fingerprint, &reply, due, now);
         }
         usize::from(self.is_quiet())
@@ -215,6 +239,7 @@ impl Conversation {
             question: Vec::new(),
             out: Vec::new(),
             held: None,
+            bell: Arc::default(),
             date: Date::at(Timestamp::default()),
             rng: Rng::new(),
             seen: 0,
@@ -280,13 +305,16 @@ impl Conversation {
             match self.agent.place(now) {
                 Ok(place) => {
                     let due = now + self.agent.holds.bounded(wait);
-                    let held = Held { decision, asked, quota, fingerprint, due, _place: place };
+                    let turn = self.agent.turn(&decision);
+                    turn.iter().for_each(|turn| self.bell.listen_to(turn));
+                    let held = Held { decision, asked, quota, fingerprint, due, turn, _place: place };
                     self.held = Some(Box::new(held));
                     return;
                 }
                 Err(verdict) => {
-                    if let Verdict::Deny { .. } = verdict {
-                        self.agent.take_back(&decision);
+                    match verdict {
+                        Verdict::Deny { .. } => self.agent.take_back(&decision),
+                        _ => self.agent.passes(&decision, now),
                     }
                     decision.verdict = verdict;
                 }
@@ -311,6 +339,9 @@ impl Conversation {
         let mut draft = batch.draft();
         fields().for_each(|(name, value)| draft.field(name, value));
         batch.keep_draft();
+        if options.hold {
+            batch.may_hold_last();
+        }
 
         agent.throttle.decide(&batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
         let decision = &mut decisions[0];

@@ -6,6 +6,7 @@ pub(crate) mod admin;
 pub(crate) mod admin_socket;
 mod agent;
 mod alarm;
+mod bell;
 mod blocks;
 mod connection;
 pub(crate) mod dedup;

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::observe::groups;
 use crate::observe::status::Connected;
 use crate::proxy::haproxy::{self, Question};
+use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
 use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
-use slowlane_core::base::{Sample, Timestamp, Verdict};
+use slowlane_core::base::{Key, Sample, Timestamp, Turn, Verdict};
 use slowlane_core::policy::{BATCH_MAX, Batch, Policy};
 use slowlane_core::throttle::Decisions;
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
@@ -108,6 +109,8 @@ pub struct Conversation {
     /// The answers to write.
     pub out: Vec<u8>,
     held: Held,
+    /// Rings when a turn of a held answer moves.
+    bell: Arc<Bell>,
     /// The moment since which a frame, or the HELLO, is incomplete.
     unfinished_since: Option<Timestamp>,
     /// The number of NOTIFYs read so far.
@@ -121,7 +124,16 @@ pub struct Conversation {
 }
 
 /// Held answers by their due time. A running number makes the keys unique.
-type Held = BTreeMap<(Timestamp, u64), (haproxy::Id, Place)>;
+type Held = BTreeMap<(Timestamp, u64), Answer>;
+
+/// A held answer.
+#[derive(Debug)]
+struct Answer {
+    id: haproxy::Id,
+    _place: Place,
+    /// The turn of its request, with its key and number, if that may still move.
+    turn: Option<(Key, u64, Arc<Turn>)>,
+}
 
 /// The result of [`Conversation::answer`].
 #[derive(Debug)]
@@ -186,13 +198,39 @@ impl Protocol for Conversation {
         self.held.first_key_value().map(|(&(due, _), _)| due)
     }
 
+    fn bell(&self) -> Option<Arc<Bell>> {
+        (!self.held.is_empty()).then(|| self.bell.clone())
+    }
+
+    /// Moves the held answers whose turn has moved, and answers those that are refused.
+    fn moved(&mut self) {
+        let has_moved = |due: Timestamp, answer: &Answer| {
+            answer.turn.as_ref().is_some_and(|(.., turn)| turn.due() != Some(due))
+        };
+        let moved = self.held.iter().filter(|(at, answer)| has_moved(at.0, answer));
+        let moved: Vec<_> = moved.map(|(at, _)| *at).collect();
+        for at in moved {
+            let Some(answer) = self.held.remove(&at) else { continue };
+            match answer.turn.as_ref().and_then(|(.., turn)| turn.due()) {
+                Some(due) => drop(self.held.insert((due, at.1), answer)),
+                None => {
+                    self.agent.metrics.frames.ack.inc();
+                    haproxy::answer_hold(answer.id, self.agent.has_no_slot(), &mut self.out);
+                }
+            }
+        }
+    }
+
     /// Writes the held answers that are due, up to [`OUT_BYTES_MAX`].
     fn release(&mut self, now: Timestamp) {
         while let Some(first) = self.held.first_entry() {
             if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
                 return;
             }
-            let (id, _) = first.remove();
+            let Answer { id, turn, .. } = first.remove();
+            if let Some((key, number, _)) = turn {
+                self.agent.throttle.pass(key, number, now);
+            }
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
@@ -216,7 +254,7 @@ impl Protocol for Conversation {
             agreed,
             unread: unread.to_vec(),
             unwritten: mem::take(&mut self.out),
-            held: mem::take(&mut self.held).into_iter().map(|((due, _), (id, _))| (due, id)).collect(),
+            held: mem::take(&mut self.held).into_iter().map(|((due, _), answer)| (due, answer.id)).collect(),
             unfinished_since: self.unfinished_since,
         }))
     }
@@ -239,6 +277,7 @@ impl Conversation {
             protocol: Connection::new(frame_bytes_max),
             out: Vec::new(),
             held: Held::new(),
+            bell: Arc::default(),
             unfinished_since: None,
             notified: 0,
             holds_begun: 0,
@@ -256,7 +295,7 @@ impl Conversation {
         }
         self.out = spop_state.unwritten;
         for (due, id) in spop_state.held {
-            self.hold_until(id, due, now);
+            self.hold_until(id, due, None, now);
         }
         self
     }
@@ -328,11 +367,14 @@ impl Conversation {
         let id = haproxy::Id::of(notify);
         let mut draft = questions.batch.draft();
         match haproxy::question(notify, |name, value| draft.field(name, value))? {
-            Question::Verdict { wants_quota } => {
+            Question::Verdict { wants_quota, may_hold } => {
                 questions.batch.keep_draft();
+                if may_hold {
+                    questions.batch.may_hold_last();
+                }
                 questions.asked.push((id, wants_quota));
             }
-            Question::Hold(delay) => self.hold(id, delay, now),
+            Question::Hold { delay, turn } => self.hold(id, delay, turn, now),
             Question::Abandoned(delay) => {
                 self.agent.abandoned(delay, now);
                 haproxy::answer_nothing(id, &mut self.out);
@@ -376,26 +418,50 @@ impl Conversation {
         };
     }
 
-    fn hold(&mut self, id: haproxy::Id, delay: Duration, now: Timestamp) {
-        let delay = self.agent.holds.bounded(delay);
-        if delay.is_zero() {
+    fn hold(&mut self, id: haproxy::Id, delay: Duration, turn: Option<(Key, u64)>, now: Timestamp) {
+        let turn = turn.and_then(|(key, number)| Some((key, number, self.agent.throttle.turn(key, number)?)));
+        // Before its moment is read: it may move at any time.
+        turn.iter().for_each(|(.., turn)| self.bell.listen_to(turn));
+        let due = match &turn {
+            // Its moment may have come on the way here.
+            Some((.., turn)) => match turn.due() {
+                None => return haproxy::answer_hold(id, self.agent.has_no_slot(), &mut self.out),
+                Some(due) => due.max(now),
+            },
+            None => now + self.agent.holds.bounded(delay),
+        };
+        if due == now && turn.is_none() {
             return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
-        self.hold_until(id, now + delay, now);
+        self.hold_until(id, due, turn, now);
     }
 
-    fn hold_until(&mut self, id: haproxy::Id, due: Timestamp, now: Timestamp) {
+    fn hold_until(
+        &mut self,
+        id: haproxy::Id,
+        due: Timestamp,
+        turn: Option<(Key, u64, Arc<Turn>)>,
+        now: Timestamp,
+    ) {
         match self.agent.place(now) {
             Ok(place) => {
                 self.holds_begun += 1;
-                self.held.insert((due, self.holds_begun), (id, place));
+                self.held.insert((due, self.holds_begun), Answer { id, _place: place, turn });
             }
-            Err(verdict) => haproxy::answer_hold(id, verdict, &mut self.out),
+            Err(verdict) => {
+                if let (Some((key, number, _)), true) = (turn, verdict.is_let_through()) {
+                    self.agent.throttle.pass(key, number, now);
+                }
+                haproxy::answer_hold(id, verdict, &mut self.out);
+            }
         }
     }
 
     fn answer_all_held(&mut self) {
-        for (id, _) in std::mem::take(&mut self.held).into_values() {
+        for Answer { id, turn, .. } in mem::take(&mut self.held).into_values() {
+            if let Some((key, number, _)) = turn {
+                self.agent.throttle.pass(key, number, self.agent.clock.now());
+            }
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }

@@ -13,8 +13,8 @@ local function us(seconds) return (tonumber(seconds) or 0 / 0) * 1e6 end
 -- The life of a record, for SET.
 local function ms(seconds) return string.format('%.0f', seconds * 1e3) end
 
--- A record is 171 bytes at most. A longer value is a stranger's, and is not read.
-local RECORD_BYTES_MAX = 256
+-- A record is 444 bytes at most, with 16 returned slots. A longer value is a stranger's, and is not read.
+local RECORD_BYTES_MAX = 512
 local function record_of(key)
   local length = redis.pcall('STRLEN', key)
   return type(length) == 'number' and length <= RECORD_BYTES_MAX and redis.call('GET', key)

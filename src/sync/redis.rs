@@ -15,12 +15,15 @@ use redis::{
 use crate::sync::{CONNECT, Files, StoreError};
 use slowlane_core::base::{Key, Target};
 use slowlane_core::cluster::{
-    Answer, Arguments, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, KeyUpdate, Member, Membership,
-    PRESENT, Response, SECRET_KEPT,
+    Answer, Arguments, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, HINTS_MAX, Hint, KeyUpdate,
+    Member, Membership, PRESENT, Response, SECRET_KEPT,
 };
 
 /// The maximum number of keys in a message, so that the store is never busy for longer than about 2 ms.
 const KEYS_MAX: usize = 200;
+
+/// The longest record of rate.lua.
+const RECORD_BYTES_MAX: usize = 512;
 
 /// Keys are spread over this many hash tags, so that a Redis Cluster can distribute them over its servers.
 const TAGS: u64 = 16;
@@ -186,6 +189,26 @@ impl Redis {
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
+    /// The state of the first crowded keys.
+    async fn hints(&self, crowded: &[Key], now_us: u64) -> RedisResult<Vec<(Key, Hint)>> {
+        let record = async |&key: &Key| {
+            let mut read = redis::cmd("GETRANGE");
+            read.arg(self.name(tag(key), &key.to_string())).arg(0).arg(RECORD_BYTES_MAX);
+            let record: RedisResult<String> = match self.link.clone() {
+                Link::Server(mut link) => read.query_async(&mut link).await,
+                Link::Cluster(mut link) => read.query_async(&mut link).await,
+            };
+            match record {
+                Ok(record) => Ok(hint_of(&record, now_us).map(|hint| (key, hint))),
+                // A stranger's value: of another type, or no text.
+                Err(error) if error.is_io_error() => Err(error),
+                Err(_) => Ok(None),
+            }
+        };
+        let hints = try_join_all(crowded.iter().take(HINTS_MAX).map(record)).await?;
+        Ok(hints.into_iter().flatten().collect())
+    }
+
     async fn beat(&self, beat: &Beat) -> Result<Membership, StoreError> {
         let Beat { member, secret, crowded } = beat;
         let mut arguments = vec![member.run.clone(), member.arguments(), secret.clone()];
@@ -194,13 +217,33 @@ impl Redis {
         type Answer = (u64, String, Vec<Vec<u8>>, Vec<String>);
         let keys = self.common(&["nodes", "secret", "crowded"]);
         let (now_us, secret, members, crowded): Answer = self.call(Call::Beat, keys, arguments).await?;
+        let crowded: Vec<Key> = crowded.iter().filter_map(|key| Key::from_hex(key)).collect();
         Ok(Membership {
             now_us,
             secret,
             members: members.iter().filter_map(|arguments| Member::read(arguments)).collect(),
-            crowded: crowded.iter().filter_map(|key| Key::from_hex(key)).collect(),
+            hints: self.hints(&crowded, now_us).await?,
+            crowded,
         })
     }
+}
+
+/// Parses the beginning of a record of rate.lua. None: it is the record of another mode, or a stranger's.
+fn hint_of(record: &str, now_us: u64) -> Option<Hint> {
+    let numbers: Vec<f64> =
+        record.split(' ').take(5).map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    let [tat_us, demand, slow_demand, at_us, born_us] = numbers[..] else { return None };
+    let is_of_rate = matches!(record.split(' ').count(), 9 | 10);
+    let (now_us, since_s) = (now_us as f64, |moment_us: f64| ((now_us as f64 - moment_us) / 1e6).max(0.0));
+    let hint = Hint {
+        ahead_s: (tat_us - now_us) / 1e6,
+        demand,
+        slow_demand,
+        since_s: since_s(at_us),
+        age_s: since_s(born_us),
+        ..Hint::default()
+    };
+    Some(hint).filter(|_| is_of_rate)
 }
 
 /// Reads the TLS files. They may have changed since the last connection.

@@ -102,10 +102,12 @@ struct Task<'n> {
 impl<'n> Task<'n> {
     fn new(node: &'n Node, own: Option<&'n Own>) -> Task<'n> {
         let mut rng = Rng::new();
+        let run = rng.u64(..);
+        node.cluster.set_run(run);
         Task {
             node,
             own,
-            run: format!("{:016x}", rng.u64(..)),
+            run: format!("{run:016x}"),
             rng,
             pauses: Pauses::default(),
             since: node.agent.clock.now(),
@@ -245,10 +247,13 @@ impl<'n> Task<'n> {
         let Node { cluster, .. } = self.node;
         let half_trip_us = self.round_trip.as_micros() as i64 / 2;
         self.clock_ms = ((now.as_nanos() / 1_000) as i64 - half_trip_us - membership.now_us as i64) / 1_000;
-        cluster.set_nodes(self.nodes(membership.members.len(), now));
+        let before = membership.members.iter().filter(|member| member.run < self.run).count();
+        let place = u32::try_from(before).unwrap_or(u32::MAX);
+        cluster.set_nodes(self.nodes(membership.members.len(), now), place);
         self.share_secret(&membership.secret);
         self.compare(&membership.members);
         membership.crowded.iter().for_each(|key| self.node.agent.throttle.share(*key, now));
+        cluster.set_hints(&membership.hints, self.round_trip, now);
         self.membership = membership;
         self.show(now);
     }

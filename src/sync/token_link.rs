@@ -32,7 +32,7 @@ impl TokenLink {
 
     pub(super) async fn exchange(&mut self, due: &Due) -> Result<Response, StoreError> {
         match self.ask(&Question::Exchange(due)).await? {
-            Answer::Response(response) => Ok(response),
+            Answer::Response(response) => Ok(*response),
             Answer::Refused(refusal) => Err(refusal.into()),
             Answer::Welcome => Err(StoreError::Garbage),
         }

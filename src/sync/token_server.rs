@@ -110,7 +110,7 @@ impl TokenServer {
             _ if !guest.is_known() => Answer::Refused(Refusal::Full),
             (None, Question::Login(_)) => Answer::Welcome,
             (None, Question::Exchange(due)) => match self.exchange(due, Presence::Node) {
-                Some(response) => Answer::Response(response),
+                Some(response) => Answer::Response(Box::new(response)),
                 None => Answer::Refused(Refusal::Numbers),
             },
         }

@@ -5,7 +5,8 @@ use std::fs;
 use fastrand::Rng;
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::cluster::{
-    Answer, Arguments, CountMessage, CountReply, LeaseMessage, LeaseReply, Message, Plan, Records, Reply,
+    Answer, Arguments, CountMessage, CountReply, Grant, LeaseMessage, LeaseReply, Message, Plan, Records,
+    Reply, Wants,
 };
 
 use crate::support::project;
@@ -72,7 +73,10 @@ fn are_the_same(name: &str, generate: Generate, read: Read) {
             Arguments::Count(_) => serde_json::from_str(&of_lua).map(Answer::Count),
             Arguments::Lease(_) => serde_json::from_str(&of_lua).map(Answer::Lease),
         };
-        let lua: Vec<f64> = numbers_of(&answer.unwrap()).iter().map(|(number, _)| *number).collect();
+        let lua: Vec<f64> = numbers_of(&answer.unwrap_or_else(|_| panic!("{of_lua}")))
+            .iter()
+            .map(|(number, _)| *number)
+            .collect();
         let differs = |(lua, (rust, most)): (&f64, &(f64, f64))| (lua - rust).abs() > *most;
         let is_same = lua.len() == of_rust.len() && !lua.iter().zip(&of_rust).any(differs);
         assert!(is_same, "{name}, message {message}, {numbers:?}: {of_lua} in Lua, {of_rust:?} in Rust");
@@ -83,8 +87,14 @@ fn are_the_same(name: &str, generate: Generate, read: Read) {
 fn numbers_of(answer: &Answer) -> Numbers {
     const US: f64 = 400.0;
     match *answer {
-        Answer::Rate(Reply { ahead_s, demand, slow_demand, age_s }) => {
-            vec![(ahead_s * 1e6, US), (demand, 0.05), (slow_demand, 0.05), (age_s * 1e6, US)]
+        Answer::Rate(Reply { ahead_s, demand, slow_demand, age_s, ref grant }) => {
+            let mut numbers =
+                vec![(ahead_s * 1e6, US), (demand, 0.05), (slow_demand, 0.05), (age_s * 1e6, US)];
+            if let Some(Grant { holes, first_s, count, refused }) = grant {
+                numbers.extend([(first_s * 1e6, US), (f64::from(*count), 0.0), (f64::from(*refused), 0.0)]);
+                numbers.extend(holes.iter().map(|hole_s| (hole_s * 1e6, US)));
+            }
+            numbers
         }
         Answer::Count(CountReply { current, before, over, age_s }) => {
             vec![(current, 0.5), (before, 0.5), (over, 0.5), (age_s * 1e6, US)]
@@ -111,13 +121,21 @@ fn rates_are_the_same() {
         let (burst, cap) = (rng.i64(0..2) * 1_000_000, 10_200_000 + rng.i64(0..2) * 4_800_000);
         let (restore, known_us) = (or_unknown(rng, restore), rng.i64(0..2) * rng.i64(0..9_000_000));
         let (asked, lately, returns) = (rng.i64(0..100), rng.i64(0..100), i64::from(rng.u32(0..5) == 0));
-        vec![charge, asked, lately, burst, cap, restore, 1_000_000, known_us, returns]
+        // Half of the messages are about held requests: slots that they want, and slots that they return.
+        let wants = i64::from(rng.bool()) * rng.i64(1..40);
+        let (waited, half_trip) = (rng.i64(0..3_000_000), rng.i64(0..100_000));
+        let mut numbers = vec![
+            charge, asked, lately, burst, cap, restore, 1_000_000, known_us, returns, wants, waited,
+            half_trip,
+        ];
+        numbers.extend((0..rng.u32(0..6)).map(|_| rng.i64(-1_000_000..9_000_000)));
+        numbers
     };
     are_the_same("rate", generate, |numbers| {
         let s = |place: usize| numbers[place] as f64 / 1e6;
         Arguments::Rate(Message {
-            charge: numbers[0] as f64,
-            slot_s: 1e-6,
+            charge: numbers[0] as f64 / 1e5,
+            slot_s: 0.1,
             asked: numbers[1] as f64,
             asked_lately: numbers[2] as f64,
             burst_s: s(3),
@@ -127,6 +145,14 @@ fn rates_are_the_same() {
             kept_s: KEPT_S,
             known_age_s: s(7),
             returns: numbers[8] == 1,
+            wants: (numbers[9] > 0).then(|| Wants {
+                run: numbers[10] as u64 % 3,
+                number: numbers[11] as u64 % 50,
+                want: numbers[9] as u32 - 1,
+                waited_s: s(10),
+                half_trip_s: s(11),
+                back: (12..numbers.len()).map(s).collect(),
+            }),
             own: 0.0,
         })
     });

@@ -68,6 +68,7 @@ mod state;
 mod support;
 mod systemd;
 mod table_cli;
+mod tickets;
 mod tidy;
 mod tls;
 mod token_server;

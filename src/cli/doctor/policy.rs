@@ -95,6 +95,7 @@ mod tests {
             hold_max: Duration::ZERO,
             key_secret: KeySecret::KNOWN,
             period: None,
+            has_peers: false,
         };
         let told = |edited_s_ago, uptime_s, reloaded_s_ago: Option<u64>| {
             fs::write(&path, "0 rate=unlimited\n").unwrap();

@@ -148,7 +148,7 @@ impl Agent {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
                 let mut draft = batch.draft();
                 let asked = haproxy::question(&notify, |name, value| draft.field(name, value));
-                assert_eq!(asked, Ok(Question::Verdict { wants_quota: false }));
+                assert_eq!(asked, Ok(Question::Verdict { wants_quota: false, may_hold: false }));
                 batch.keep_draft();
                 ids.push(Id::of(&notify));
             }

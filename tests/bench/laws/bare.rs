@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use governor::clock::FakeRelativeClock;
 use governor::{Quota, RateLimiter};
-use slowlane_core::base::{Sample, Timestamp};
+use slowlane_core::base::Timestamp;
 use slowlane_core::law::{Admission, Arrival, AuxState, Law};
 use slowlane_core::table::Entry;
 
@@ -71,7 +71,7 @@ impl Keys {
     fn judge(&mut self) {
         let sharer = self.round % SHARERS;
         for (entry, aux) in &mut self.entries {
-            let arrival = Arrival { now: self.now, sample: Sample::MIDDLE, cost: 1, sharer };
+            let arrival = Arrival { sharer, ..Arrival::at(self.now) };
             black_box(self.law.judge(entry, aux.as_mut(), &arrival));
         }
     }

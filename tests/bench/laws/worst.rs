@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use slowlane_core::base::{Sample, Timestamp, Verdict};
+use slowlane_core::base::{Timestamp, Verdict};
 use slowlane_core::law::{Arrival, Law, Objective, Options};
 use slowlane_core::table::Entry;
 
@@ -34,7 +34,7 @@ pub fn of_fair(Worst { max_delay, sources_max, cost }: Worst) -> impl FnMut(Dura
     let (mut entry, mut aux) = (Entry::default(), law.aux());
     let now = Timestamp::from_millis(1_700_000_000_000);
     let mut ask = move |sharer, cost| {
-        let arrival = Arrival { now, sample: Sample::MIDDLE, cost, sharer };
+        let arrival = Arrival { cost, sharer, ..Arrival::at(now) };
         law.judge(&mut entry, aux.as_mut(), &arrival).verdict
     };
     // All ask in turns until every one is denied.

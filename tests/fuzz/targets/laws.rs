@@ -84,7 +84,7 @@ fn follow(slo: &Slo, state: [u8; 12], text: &str, steps: impl Iterator<Item = St
         is_plain &= step.what & 7 != 3 && cost <= 1;
         let now = Timestamp::from_nanos(now_ns);
         let sample = Sample::from_bits(u64::from(step.cost) << 56);
-        let arrival = Arrival { now, sample, cost, sharer: u64::from(step.cost % 5) };
+        let arrival = Arrival { sample, cost, sharer: u64::from(step.cost % 5), ..Arrival::at(now) };
         let judgement = match step.what & 128 {
             0 => law.judge(&mut entry, aux.as_mut(), &arrival),
             _ => law.judge(&mut entry, None, &arrival),

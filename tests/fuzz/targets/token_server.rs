@@ -29,7 +29,7 @@ async fn answer(mut bytes: &[u8]) {
         let numbers = format!("{:?}", response.answers);
         assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{numbers}");
         assert_eq!(response.answers.len(), due.updates.len());
-        let written = frame(&Answer::Response(response));
+        let written = frame(&Answer::Response(Box::new(response)));
         read::<Answer>(&mut &written[..], usize::MAX).await.unwrap();
     }
 }

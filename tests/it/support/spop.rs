@@ -178,6 +178,17 @@ pub fn hold(stream_id: u64, delay_ms: i64) -> Vec<u8> {
     message(stream_id, b"hold", &[(b"delay", Data::Int64(delay_ms))])
 }
 
+/// A NOTIFY with the message `hold` for a turn.
+pub fn hold_turn(stream_id: u64, key: Data<'_>, turn: Data<'_>) -> Vec<u8> {
+    message(stream_id, b"hold", &[(b"delay", Data::Int64(0)), (b"key", key), (b"turn", turn)])
+}
+
+/// A request for a website, of an HAProxy that can hold it.
+pub fn request_held(stream_id: u64, website: &str) -> Vec<u8> {
+    let arguments = [(&b"website"[..], Data::Str(website.as_bytes())), (b"hold", Data::Bool(true))];
+    message(stream_id, b"request", &arguments)
+}
+
 pub fn message(stream_id: u64, name: &[u8], arguments: &[(&[u8], Data<'_>)]) -> Vec<u8> {
     notify(stream_id, &[(name, arguments)])
 }

@@ -23,6 +23,7 @@ pub mod target;
 mod ticket;
 mod time;
 mod token;
+mod turn;
 pub mod units;
 mod verdict;
 
@@ -49,5 +50,6 @@ pub use target::{TARGET_FIELDS_MAX, TEXT_BYTES_MAX, Target, TargetError, VALUE_B
 pub use ticket::{COUNTED_MAX, Counted, NoTicket, Sealed, Ticket};
 pub use time::{EARLIEST, Timestamp};
 pub use token::{Token, TokenError};
+pub use turn::Turn;
 pub use units::{DURATION_MAX, Period, RATE_MAX_PER_S, Rate, UNLIMITED, UnitError};
 pub use verdict::{Assurance, Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict, counted};

@@ -21,6 +21,16 @@ impl Sample {
         Sample((bits >> 11) as f64 * SCALE)
     }
 
+    /// Whether an event with this probability happens.
+    ///
+    /// ```
+    /// use slowlane_core::base::Sample;
+    /// assert!(Sample::MIDDLE.is_below(0.6) && !Sample::MIDDLE.is_below(0.5));
+    /// ```
+    pub fn is_below(self, probability: f64) -> bool {
+        self.0 < probability
+    }
+
     /// A uniform random factor in `[1 - spread, 1 + spread)`.
     ///
     /// ```

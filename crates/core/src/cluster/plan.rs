@@ -23,6 +23,10 @@ pub struct Plan {
     pub on_silence: OnSilence,
     /// The number of nodes to assume before the first reply.
     pub nodes: u32,
+    /// The place of this node among them, from 0 to 1.
+    pub phase: f64,
+    /// The time from a message to its answer, as last measured for any key.
+    pub round_trip: Duration,
 }
 
 /// The band below the longest delay in which nodes divide the rate by their demand. It is two of the usual periods, so
@@ -43,6 +47,10 @@ pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 /// 20 and 64 are never reported.
 pub(super) const UNREPORTED: f64 = 0.5;
 
+/// The number of requests for each node and period up to which nodes ask for slots. With 5 requests in a period of three
+/// nodes, as at 50/s, the worst second of a load that any node gets is +40 % without them, and +0 % with them.
+const TICKETS_MAX: f64 = 2.0;
+
 impl Plan {
     /// How far a TAT may exceed its cap, because nodes charge in arrears. It is twice the usual longest delay: once
     /// for the charges that the store knows, and once for those that it learns of late.
@@ -53,7 +61,7 @@ impl Plan {
     pub const KEPT_S: f64 = 30.0;
 
     /// The plan of a law that this many nodes share.
-    pub fn new(gcra: &Gcra, settings: &Settings, nodes: u32) -> Plan {
+    pub fn new(gcra: &Gcra, settings: &Settings, nodes: u32, phase: f64, round_trip: Duration) -> Plan {
         let slot_s = gcra.slot().as_secs_f64();
         let &Settings { period, silent_after, on_silence, .. } = settings;
         Plan {
@@ -64,6 +72,8 @@ impl Plan {
             silent_after,
             on_silence,
             nodes,
+            phase,
+            round_trip,
         }
     }
 
@@ -80,6 +90,19 @@ impl Plan {
     /// How far ahead of now the TAT may lie.
     pub fn cap_s(&self) -> f64 {
         if self.refuses() { BAND_S } else { self.max_delay.as_secs_f64() }
+    }
+
+    /// Whether a node asks the store for a slot for each request that it holds. Above this rate, it sends messages
+    /// often enough without that.
+    pub(super) fn has_tickets(&self) -> bool {
+        self.nodes > 1
+            && !self.refuses()
+            && self.rate_per_s * self.period_s() < TICKETS_MAX * f64::from(self.nodes)
+    }
+
+    /// Whether a node admits at least one request in each period, at this demand: its estimates are good enough then.
+    pub(super) fn is_frequent(&self, admitted_per_s: f64) -> bool {
+        admitted_per_s * self.period_s() >= 1.0
     }
 
     /// Whether a request of this cost is never admitted.
@@ -140,8 +163,17 @@ mod tests {
     fn a_request_beyond_the_burst_and_the_longest_delay_is_never_let_through() {
         let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
         let (silent_after, on_silence) = (Duration::from_millis(500), OnSilence::Share);
-        let plan =
-            Plan { rate_per_s: 4.0, burst: 4.0, max_delay, period, silent_after, on_silence, nodes: 2 };
+        let plan = Plan {
+            rate_per_s: 4.0,
+            burst: 4.0,
+            max_delay,
+            period,
+            silent_after,
+            on_silence,
+            nodes: 2,
+            phase: 0.0,
+            round_trip: Duration::ZERO,
+        };
         assert!(!plan.is_beyond(24.0) && plan.is_beyond(25.0));
     }
 }

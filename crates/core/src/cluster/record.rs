@@ -1,7 +1,10 @@
 //! The store's record of a key, and the messages between nodes and store about it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use crate::base::Timestamp;
 use crate::cluster::{Plan, SLOW_MEMORY_S, UNREPORTED};
 
 /// A sum that decays to e^(-t/memory) of itself in a time t. Divided by its memory, it is a rate.
@@ -27,7 +30,7 @@ impl Decayed {
 }
 
 /// A node's report about a key, with the bounds of its SLO.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// Requests admitted since the last message; with `returns`, the unreported ones.
     pub charge: f64,
@@ -52,9 +55,27 @@ pub struct Message {
     pub memory_s: f64,
     /// The lifetime of the record.
     pub kept_s: f64,
+    /// For held requests. None if the node holds none.
+    pub wants: Option<Wants>,
     /// The node's own demand, for its own use when the reply comes.
     #[serde(skip)]
     pub own: f64,
+}
+
+/// Slots that a node wants for the requests that it holds, and those that it returns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Wants {
+    /// The run of the node, and the number of the message: a message that comes twice is applied once.
+    pub run: u64,
+    pub number: u64,
+    /// The number of slots.
+    pub want: u32,
+    /// How long the oldest of these requests has waited.
+    pub waited_s: f64,
+    /// Half the round trip between node and store: an earlier slot would come too late.
+    pub half_trip_s: f64,
+    /// Slots that no request needs any more, as times from the arrival of the message.
+    pub back: Vec<f64>,
 }
 
 impl Message {
@@ -77,7 +98,7 @@ impl Message {
 }
 
 /// The answer of the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// The TAT less the store's now, with the message's charge in it.
     pub ahead_s: f64,
@@ -86,7 +107,76 @@ pub struct Reply {
     pub slow_demand: f64,
     /// The age of the record.
     pub age_s: f64,
+    /// The answer to what the message wants.
+    pub grant: Option<Grant>,
 }
+
+/// The slots of a node. Times are from the store's now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Slots that another node returned, in ascending order.
+    #[serde(default)]
+    pub holes: Vec<f64>,
+    /// The first of the other slots, and their number. Each is the time of one request after the one before.
+    pub first_s: f64,
+    pub count: u32,
+    /// Requests for which there is no slot within the longest delay.
+    pub refused: u32,
+}
+
+/// What a store knows of a crowded key: the content of a reply to a node that has not sent a message about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hint {
+    /// The TAT less the store's now.
+    pub ahead_s: f64,
+    /// The demand of all nodes, as of this long ago.
+    pub demand: f64,
+    pub slow_demand: f64,
+    pub since_s: f64,
+    /// The age of the record.
+    pub age_s: f64,
+    /// When the node received it, and half of the round trip.
+    #[serde(skip)]
+    pub at: Timestamp,
+    #[serde(skip)]
+    pub half_trip: Duration,
+}
+
+impl Message {
+    /// The same message without its effects.
+    pub(super) fn repeated(&self) -> Message {
+        Message { charge: 0.0, asked: 0.0, asked_lately: 0.0, wants: None, ..*self }
+    }
+}
+
+impl Grant {
+    /// The grant as it is this much later.
+    pub(super) fn later(&self, later_s: f64) -> Grant {
+        let holes = self.holes.iter().map(|hole_s| hole_s - later_s).collect();
+        Grant { holes, first_s: self.first_s - later_s, ..*self }
+    }
+}
+
+impl Hint {
+    /// The reply that the store would give now, if no message had come since.
+    pub(super) fn reply(&self, plan: &Plan, now: Timestamp) -> Reply {
+        let later_s = now.since(self.at).as_secs_f64();
+        let decayed = |sum, memory_s| Decayed::new(sum, 0.0).sum(self.since_s + later_s, memory_s);
+        Reply {
+            ahead_s: self.ahead_s - later_s,
+            demand: decayed(self.demand, plan.memory_s()),
+            slow_demand: decayed(self.slow_demand, SLOW_MEMORY_S),
+            age_s: self.age_s + later_s,
+            grant: None,
+        }
+    }
+}
+
+/// The maximum number of keys for which a heartbeat gets a hint.
+pub const HINTS_MAX: usize = 200;
+
+/// The maximum number of returned slots that a record keeps, and that a message returns.
+pub const HOLES_MAX: usize = 16;
 
 impl Reply {
     /// Whether the demand leaves no room for requests that nodes admit unreported.
@@ -96,7 +186,7 @@ impl Reply {
 }
 
 /// The record of a key in the store. Times are seconds of the store's own clock.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     tat_s: f64,
     demand: Decayed,
@@ -108,11 +198,13 @@ pub struct Record {
     /// When the first node came back from a silence, and the debts of those that did.
     returned_s: f64,
     debts_s: f64,
+    /// Returned slots, in ascending order.
+    holes: Vec<f64>,
 }
 
 /// A record of this age or less may be one that the store had forgotten. In debt, each node sends at least one
 /// message per second, so by twice that time all of them have restored their state.
-const YOUNG_S: f64 = 2.0;
+pub(super) const YOUNG_S: f64 = 2.0;
 
 /// Nodes that come back within this time come back from the same silence: it takes them a pause of 250 ms to connect,
 /// and two seconds at most until a connection is given up.
@@ -121,6 +213,9 @@ const RETURN_S: f64 = 2.0;
 /// A node that has known a record for this much longer than the store knows state that the store has forgotten. A
 /// slow answer makes a difference, too: at most the half second after which a node considers the store silent.
 const LONGER_S: f64 = 1.0;
+
+/// A slot counts as within the longest delay if it exceeds it by less than this part of itself.
+const ROUNDING: f64 = 1e-6;
 
 impl Record {
     pub fn new(now_s: f64) -> Record {
@@ -135,6 +230,7 @@ impl Record {
             since_s: 0.0,
             returned_s: never,
             debts_s: 0.0,
+            holes: Vec::new(),
         }
     }
 
@@ -153,12 +249,18 @@ impl Record {
             self.before_s = self.before_s.max(restore_s);
             self.tat_s = self.tat_s.max(self.before_s + self.since_s);
         }
+        let before_s = self.tat_s;
         let known_s = self.tat_s.max(restore_s).min(latest_s);
         let known_s = known_s.max(now_s - message.burst_s);
         self.tat_s = match message.returns {
             true => known_s.max(now_s + self.debts(charge_s, now_s).min(cap_s)),
             false => known_s + charge_s,
         };
+        let grant = message.wants.as_ref().map(|wants| {
+            // More than the longest debt is forgiven: held requests could not wait for it.
+            self.tat_s = self.tat_s.min(before_s.max(now_s + cap_s));
+            self.grant(wants, message, now_s)
+        });
         self.since_s += if message.returns { 0.0 } else { charge_s };
         self.demand.add(message.asked, now_s, memory_s);
         self.slow_demand.add(message.asked_lately, now_s, SLOW_MEMORY_S);
@@ -167,6 +269,45 @@ impl Record {
             demand: self.demand.sum(now_s, memory_s),
             slow_demand: self.slow_demand.sum(now_s, SLOW_MEMORY_S),
             age_s,
+            grant,
+        }
+    }
+
+    /// Takes back the slots that the node returns, and grants those that it wants: returned ones first.
+    fn grant(&mut self, wants: &Wants, message: &Message, now_s: f64) -> Grant {
+        let &Message { slot_s, burst_s, cap_s, .. } = message;
+        for &ahead_s in wants.back.iter().take(HOLES_MAX) {
+            if self.holes.len() < HOLES_MAX && ahead_s > 0.0 {
+                let place = self.holes.partition_point(|&hole_s| hole_s <= now_s + ahead_s);
+                self.holes.insert(place, now_s + ahead_s);
+            } else {
+                self.tat_s -= slot_s;
+            }
+        }
+        // A slot that can no longer be used in time makes room for a later one.
+        let gone = self.holes.partition_point(|&hole_s| hole_s < now_s + wants.half_trip_s);
+        self.tat_s = (self.tat_s - gone as f64 * slot_s).max(now_s - burst_s);
+        self.holes.drain(..gone);
+        let taken = self.holes.len().min(wants.want as usize);
+        let holes: Vec<f64> = self.holes.drain(..taken).map(|hole_s| hole_s - now_s).collect();
+        let want = wants.want - holes.len() as u32;
+        let room_s = now_s + cap_s - wants.waited_s - wants.half_trip_s - self.tat_s;
+        let count = ((room_s / slot_s + ROUNDING).max(0.0) as u32).min(want);
+        let first_s = self.tat_s + slot_s - now_s;
+        self.tat_s += f64::from(count) * slot_s;
+        self.since_s += f64::from(count) * slot_s;
+        Grant { holes, first_s, count, refused: want - count }
+    }
+
+    /// The state for a node that has no message about the key.
+    pub(super) fn hint(&self, now_s: f64) -> Hint {
+        Hint {
+            ahead_s: self.tat_s - now_s,
+            demand: self.demand.sum,
+            slow_demand: self.slow_demand.sum,
+            since_s: (now_s - self.demand.at_s).max(0.0),
+            age_s: (now_s - self.born_s).max(0.0),
+            ..Hint::default()
         }
     }
 
@@ -193,7 +334,7 @@ mod tests {
     fn a_charge_of_one_node_is_not_lost_in_the_better_knowledge_of_another() {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
         let law = Law::new("pace", objective, Options::default()).unwrap();
-        let plan = Plan::new(law.gcra().unwrap(), &Settings::default(), 2);
+        let plan = Plan::new(law.gcra().unwrap(), &Settings::default(), 2, 0.0, Duration::ZERO);
         let mut record = Record::new(100.0);
         let message = |restore_s, charge| Message {
             charge,
@@ -215,7 +356,7 @@ mod tests {
     fn debts_are_not_added_to_what_a_late_message_taught() {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
         let law = Law::new("pace", objective, Options::default()).unwrap();
-        let plan = Plan::new(law.gcra().unwrap(), &Settings::default(), 2);
+        let plan = Plan::new(law.gcra().unwrap(), &Settings::default(), 2, 0.0, Duration::ZERO);
         let mut record = Record::new(100.0);
         let message = |charge, restore_s| Message {
             charge,
@@ -235,7 +376,7 @@ mod tests {
     fn plan() -> Plan {
         let objective = Objective { burst: 10, rate: "10/s".parse().unwrap() };
         let law = Law::new("pace", objective, Options::default()).unwrap();
-        Plan::new(law.gcra().unwrap(), &Settings::default(), 2)
+        Plan::new(law.gcra().unwrap(), &Settings::default(), 2, 0.0, Duration::ZERO)
     }
 
     /// Half a second is charged, and then a node knows a TAT of two seconds ahead.

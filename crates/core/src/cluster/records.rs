@@ -5,15 +5,27 @@ use std::time::Duration;
 
 use crate::base::{Key, Timestamp};
 use crate::cluster::share::Kept;
-use crate::cluster::{Answer, Arguments, CountRecord, LeaseRecord, Record};
+use crate::cluster::{Answer, Arguments, CountRecord, Grant, Hint, LeaseRecord, Message, Record, Reply};
 
 /// The records of keys. Bounded: without room, the record of a new key lasts for one message only. Nodes restore
 /// their state in each message, so they then share the state of the last node.
 #[derive(Debug)]
 pub struct Records {
     records: HashMap<Key, Lasting>,
+    /// The last grant to each node, by its key and the node's run, as of a moment.
+    grants: HashMap<(Key, u64), Granted>,
     records_max: usize,
     refused: u64,
+}
+
+/// How long a grant is remembered. A node repeats its message once it has connected again, or gives up.
+const GRANT_KEPT: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+struct Granted {
+    number: u64,
+    grant: Grant,
+    at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -24,11 +36,34 @@ struct Lasting {
 
 impl Records {
     pub fn new(records_max: usize) -> Records {
-        Records { records: HashMap::new(), records_max, refused: 0 }
+        Records { records: HashMap::new(), grants: HashMap::new(), records_max, refused: 0 }
     }
 
-    /// Applies a node's report about a key, and answers it.
+    /// Applies a node's report about a key, and answers it. A report that comes twice gets the same grant.
     pub fn post(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
+        let Arguments::Rate(message @ Message { wants: Some(wants), .. }) = arguments else {
+            return self.apply(key, arguments, now);
+        };
+        let granted = self.grants.get(&(key, wants.run)).filter(|granted| granted.number == wants.number);
+        let repeated = granted.map(|granted| granted.grant.later(now.since(granted.at).as_secs_f64()));
+        if let Some(grant) = repeated {
+            let mut answer = self.apply(key, &Arguments::Rate(message.repeated()), now);
+            if let Answer::Rate(reply) = &mut answer {
+                reply.grant = Some(grant);
+            }
+            return answer;
+        }
+        let answer = self.apply(key, arguments, now);
+        if let Answer::Rate(Reply { grant: Some(grant), .. }) = &answer
+            && self.grants.len() < self.records_max
+        {
+            let granted = Granted { number: wants.number, grant: grant.clone(), at: now };
+            self.grants.insert((key, wants.run), granted);
+        }
+        answer
+    }
+
+    fn apply(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
         let now_s = now.as_nanos() as f64 / 1e9;
         let ends = now + Duration::try_from_secs_f64(arguments.kept_s()).unwrap_or_default();
         let known = self.records.get_mut(&key).filter(|known| now < known.ends);
@@ -49,9 +84,18 @@ impl Records {
         answer
     }
 
+    /// The state of a key that nodes share by its rate. None without a record.
+    pub fn hint(&self, key: Key, now: Timestamp) -> Option<Hint> {
+        match &self.records.get(&key).filter(|known| now < known.ends)?.record {
+            Kept::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
+            Kept::Count(_) | Kept::Lease(_) => None,
+        }
+    }
+
     /// Drops expired records.
     pub fn sweep(&mut self, now: Timestamp) {
         self.records.retain(|_, known| now < known.ends);
+        self.grants.retain(|_, granted| now.since(granted.at) < GRANT_KEPT);
         if self.records.len() < self.records.capacity() / 4 {
             self.records.shrink_to_fit();
         }
@@ -165,7 +209,7 @@ pub(super) mod tests {
             let (mut records, key) = (Records::new(1), Key::from_bits(7));
             records.post(key, &arguments(1.0, None), START);
             let answer = records.post(key, &arguments(1.0, None), START + after);
-            assert!(matches!(answer, Answer::Rate(reply) if reply.age_s == age_s), "{answer:?}");
+            assert!(matches!(&answer, Answer::Rate(reply) if reply.age_s == age_s), "{answer:?}");
         }
     }
 

@@ -43,12 +43,13 @@ pub type Answer = ByMode<Reply, CountReply, LeaseReply>;
 pub(super) struct Situation<'s> {
     pub(super) settings: &'s Settings,
     pub(super) nodes: u32,
+    pub(super) phase: f64,
     pub(super) round_trip: Duration,
 }
 
 impl Situation<'_> {
     pub(super) fn plan(&self, gcra: &Gcra) -> Plan {
-        Plan::new(gcra, self.settings, self.nodes)
+        Plan::new(gcra, self.settings, self.nodes, self.phase, self.round_trip)
     }
 
     pub(super) fn quota(&self, window: &Window) -> QuotaPlan {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::Timestamp;
 use crate::cluster::{
-    Answer, Beat, BlockLog, BlockNews, BlockUpdate, KeyUpdate, Membership, NodeList, Presence, Records,
+    Answer, Beat, BlockLog, BlockNews, BlockUpdate, HINTS_MAX, KeyUpdate, Membership, NodeList, Presence,
+    Records,
 };
 
 /// The maximum number of keys with a record, about 80 MB.
@@ -56,6 +57,10 @@ impl Response {
                 .iter()
                 .flat_map(|membership| &membership.members)
                 .all(|member| member.is_within_bounds())
+            && self.membership.iter().all(|membership| {
+                membership.hints.len() <= HINTS_MAX
+                    && membership.hints.iter().all(|(_, hint)| hint.is_within_bounds())
+            })
     }
 }
 
@@ -91,9 +96,15 @@ impl StoreServer {
         }
         let Due { updates, beat, blocks } = due;
         let post = |update: &KeyUpdate| self.records.post(update.key, &update.arguments, now);
+        let answers = updates.iter().map(post).collect();
+        let mut membership = beat.clone().map(|beat| self.node_list.beat(beat, presence, now));
+        if let Some(Membership { crowded, hints, .. }) = &mut membership {
+            let known = crowded.iter().filter_map(|&key| Some((key, self.records.hint(key, now)?)));
+            hints.extend(known.take(HINTS_MAX));
+        }
         Some(Response {
-            answers: updates.iter().map(post).collect(),
-            membership: beat.clone().map(|beat| self.node_list.beat(beat, presence, now)),
+            answers,
+            membership,
             blocks: blocks.as_ref().map(|blocks| self.block_log.send(blocks, now)),
         })
     }
@@ -118,7 +129,7 @@ mod tests {
     use crate::cluster::records::tests::message;
     use crate::cluster::{
         Arguments, BlockChange, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message,
-        Reply,
+        Reply, Wants,
     };
 
     const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
@@ -157,7 +168,7 @@ mod tests {
             response.answers[..],
             [Answer::Rate(Reply { ahead_s: 1.0, .. }), Answer::Count(CountReply { current: 3.0, .. })]
         ));
-        let other = Response { answers: response.answers.iter().rev().copied().collect(), ..response };
+        let other = Response { answers: response.answers.iter().rev().cloned().collect(), ..response };
         assert!(!other.fits(&due) && !Response { answers: vec![], ..other }.fits(&due));
     }
 
@@ -196,8 +207,9 @@ mod tests {
     fn answers_beyond_all_reason_do_not_fit() {
         let (rate, count, lease) =
             (Arguments::Rate(rate()), Arguments::Count(count()), Arguments::Lease(lease()));
-        let reply =
-            |ahead_s, demand, age_s| Answer::Rate(Reply { ahead_s, demand, slow_demand: 7.25, age_s });
+        let reply = |ahead_s, demand, age_s| {
+            Answer::Rate(Reply { ahead_s, demand, slow_demand: 7.25, age_s, grant: None })
+        };
         assert!(reply(-0.02, 3.5, 1.0).fits(&rate));
         for (ahead_s, demand, age_s) in
             [(f64::NAN, 0.0, 0.0), (1e300, 0.0, 0.0), (0.0, -1.0, 0.0), (0.0, 0.0, f64::INFINITY)]
@@ -263,7 +275,11 @@ mod tests {
             let (mut store_server, mut now) = (store_server(), START);
             for ([a, b, c, d, e, f, g, h, i], flag, ms) in numbers {
                 now = now + Duration::from_millis(ms);
+                let wants = Wants {
+                    run: ms % 2, number: ms % 5, want: ms as u32 % 40, waited_s: b, half_trip_s: c, back: vec![d, e],
+                };
                 let rate = Message {
+                    wants: (ms % 3 > 0).then_some(wants),
                     charge: a, asked: b, asked_lately: c, restore_s: flag.then_some(d), known_age_s: e, returns: flag,
                     slot_s: 1.0, burst_s: f, cap_s: g, memory_s: h, kept_s: i, own: 0.0,
                 };
@@ -276,7 +292,9 @@ mod tests {
                     age_s: flag.then_some(h), kept_s: i, sent_s: 0.0,
                 };
                 for arguments in [Arguments::Rate(rate), Arguments::Count(count), Arguments::Lease(lease)] {
-                    if let Some(response) = store_server.exchange(&one_update(arguments), Presence::Node, now) {
+                    if let Some(response) = store_server.exchange(&one_update(arguments.clone()), Presence::Node, now) {
+                        let is_rate = matches!(arguments, Arguments::Rate(_));
+                        prop_assert!(!is_rate || response.fits(&one_update(arguments.clone())), "{:?}", response);
                         let numbers = format!("{arguments:?} {response:?}");
                         prop_assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{}", numbers);
                     }

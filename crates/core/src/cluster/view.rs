@@ -18,10 +18,14 @@
 //! and ten times the rate arrives for it. The error is that of the mean rate, in percent; the *worst* second is the one
 //! with the most requests. `slowlane simulate --nodes` runs such loads.
 
+mod tickets;
+
+use std::mem;
 use std::time::Duration;
 
 use crate::base::Timestamp;
 use crate::cluster::plan::{BAND_S, SLOW_MEMORY_S};
+use crate::cluster::queue::Queue;
 use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 
 /// The part of a request's effect on the others that is charged at once, while there is no spare capacity. With 0, 1/2
@@ -138,6 +142,8 @@ pub struct View {
     waiting_s: Option<f64>,
     /// When the store answered again after its last silence.
     returned_s: f64,
+    /// The requests that this node holds, once it has held one.
+    queue: Option<Box<Queue>>,
 }
 
 /// The content of the last reply.
@@ -190,6 +196,7 @@ impl View {
             reported_per_s: 0.0,
             waiting_s: None,
             returned_s: f64::NEG_INFINITY,
+            queue: None,
         }
     }
 
@@ -205,11 +212,7 @@ impl View {
     /// # Errors
     /// The request is refused. It would pass after this time, if no other came.
     pub fn judge(&mut self, plan: &Plan, cost: f64, now: Timestamp) -> Result<Duration, Duration> {
-        let now_s = self.exchange.seconds(now);
-        self.demand.add(cost, now_s, plan.memory_s());
-        self.slow_demand.add(cost, now_s, SLOW_MEMORY_S);
-        self.asked += cost;
-        self.asked_since_try += cost;
+        let now_s = self.receive(plan, cost, now);
         self.drift(plan, now_s);
         let slots_s = cost * plan.slot_s();
         if self.is_blind(plan, now_s) {
@@ -223,6 +226,22 @@ impl View {
         }
         self.charge(plan, cost);
         Ok(if plan.refuses() { Duration::ZERO } else { duration(delay_s) })
+    }
+
+    /// Counts a received request. Returns its moment.
+    fn receive(&mut self, plan: &Plan, cost: f64, now: Timestamp) -> f64 {
+        let now_s = self.exchange.seconds(now);
+        self.demand.add(cost, now_s, plan.memory_s());
+        self.slow_demand.add(cost, now_s, SLOW_MEMORY_S);
+        self.asked += cost;
+        self.asked_since_try += cost;
+        now_s
+    }
+
+    /// The demand of this node, and of all.
+    fn demands(&self, plan: &Plan, now_s: f64) -> (f64, f64) {
+        let own_per_s = self.demand.sum(now_s, plan.memory_s()) / plan.memory_s();
+        (own_per_s, own_per_s + self.known.map_or(0.0, |known| known.others_per_s))
     }
 
     /// Charges an admitted request.
@@ -283,7 +302,7 @@ impl View {
     }
 
     /// The TAT minus now: the wait of a request with cost 0. Negative: the time of the remaining tokens.
-    fn ahead_s(&self, now: Timestamp) -> f64 {
+    fn wait_s(&self, now: Timestamp) -> f64 {
         self.tat_s - self.exchange.seconds(now)
     }
 
@@ -305,7 +324,9 @@ impl View {
 
     /// Requests admitted and not yet reported to the store, as far as this node knows.
     pub fn debt(&self) -> f64 {
-        (self.unsent + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
+        let repeat = self.queue.as_ref().and_then(|queue| queue.repeat.as_ref());
+        let repeat = repeat.map_or(0.0, |message| message.charge);
+        (self.unsent + repeat + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
 
     /// Whether there is anything left to report, now or later.
@@ -313,7 +334,8 @@ impl View {
         self.unsent == 0.0
             && self.asked == 0.0
             && self.exchange.on_its_way.is_none()
-            && self.ahead_s(now) <= 0.0
+            && self.queue.as_ref().is_none_or(|queue| queue.is_empty() && !queue.has_news())
+            && self.wait_s(now) <= 0.0
     }
 
     /// Whether a message would report more than the usual one of a period.
@@ -328,11 +350,14 @@ impl View {
         if self.exchange.is_waiting(now_s) {
             return false;
         }
+        if let Some(queue) = &self.queue {
+            return self.has_to_ask(plan, queue, now_s);
+        }
         let since_s = now_s - self.exchange.reported_s;
         let is_changed = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
         let is_urgent = self.has_news(now) && self.waiting_s.is_none();
-        let after_s = if is_urgent { NEWS_AFTER_S } else { plan.period_s() };
+        let after_s = if is_urgent { NEWS_AFTER_S } else { plan.period_s() * self.exchange.spread() };
         is_stale || is_changed && since_s >= after_s
     }
 
@@ -340,6 +365,11 @@ impl View {
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
         let now_s = self.exchange.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
+        if let Some(message) = self.repeated(plan, own, now_s) {
+            return message;
+        }
+        let half_trip_s = self.known.map_or(0.0, |known| known.half_trip_s);
+        self.unsent -= self.queue.as_mut().map_or(0.0, |queue| queue.take_refund());
         let lost = Decayed::new(self.lost_lately, self.exchange.reported_s).sum(now_s, SLOW_MEMORY_S);
         let lately = lost + self.asked_since_try;
         let message = Message {
@@ -350,6 +380,7 @@ impl View {
             // The message takes effect when it arrives, half a round trip from now.
             restore_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
+            wants: self.queue.as_mut().map(|queue| queue.ask(now.as_nanos() / 1_000, half_trip_s, now_s)),
             own,
             ..Message::new(plan)
         };
@@ -364,10 +395,22 @@ impl View {
     /// Notes that a message did not reach the store. Its requests stay unreported, and the next message is due after
     /// a period.
     pub fn lost(&mut self, message: &Message) {
+        self.exchange.on_its_way = None;
+        match &mut self.queue {
+            Some(queue) if message.wants.is_some() => queue.repeat = Some(message.clone()),
+            _ => self.put_back(message),
+        }
+    }
+
+    /// A message has had no effect.
+    fn put_back(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
         self.lost_lately += message.asked_lately;
-        self.exchange.on_its_way = None;
+        if let (Some(queue), Some(wants)) = (&mut self.queue, &message.wants) {
+            let unpaid = queue.lost(wants, self.exchange.reported_s);
+            self.unsent += unpaid;
+        }
     }
 
     /// Applies the answer to a message.
@@ -385,11 +428,40 @@ impl View {
             self.returned_s = now_s;
         }
         (self.exchange.on_its_way, self.waiting_s) = (None, None);
+        let (known, own_per_s) = self.learn(plan, message.own, reply, half_trip_s, now_s);
+        if !is_return {
+            self.drift(plan, now_s);
+        }
+        self.known = Some(known);
+        if self.queue.is_some() {
+            return self.take_grant(plan, reply, known.tat_s, half_trip_s, now_s);
+        }
+        let feared_s = self.tat_s;
+        self.drifted_s = now_s;
+        // Nodes with few requests rarely have something to report.
+        let late = (known.others_per_s * plan.period_s() * plan.equal_share()).min(1.0);
+        let arrears_s = half_trip_s + ARREARS * plan.period_s() * late;
+        let known_s = known.tat_s.max(now_s - half_trip_s - plan.burst_s())
+            + self.others_speed(plan, own_per_s) * arrears_s;
+        self.tat_s = known_s.max(now_s - plan.burst_s()) + self.unsent * plan.slot_s();
+        if feared_s > self.tat_s.max(now_s) {
+            let believed = if now_s - self.returned_s < RETURN_S { 0.0 } else { BELIEVED };
+            self.tat_s += (1.0 - believed) * (feared_s - self.tat_s);
+        }
+        let tokens = (now_s - self.tat_s).max(0.0) * plan.rate_per_s;
+        self.allowance = self.allowance.max(1.0 + tokens * known.share);
+        if plan.refuses() && own_per_s + known.others_per_s < ROOM_BELOW * plan.rate_per_s {
+            self.allowance = self.allowance.max(room(plan, own_per_s, round_trip));
+        }
+    }
+
+    /// The content of a reply, to a message from when this node's own demand was `own`; and that demand per second.
+    fn learn(&self, plan: &Plan, own: f64, reply: &Reply, half_trip_s: f64, now_s: f64) -> (Known, f64) {
         let memory_s = plan.memory_s();
         // A young sum is not complete yet.
         let whole = 1.0 - (-reply.age_s.max(AGE_MIN_S) / memory_s).exp();
         let all_per_s = reply.demand / memory_s / whole;
-        let own_per_s = message.own / memory_s / if whole < WHOLE { whole } else { 1.0 };
+        let own_per_s = own / memory_s / if whole < WHOLE { whole } else { 1.0 };
         let mut others_per_s = (all_per_s - own_per_s).max(0.0);
         if now_s - self.returned_s < FADED * memory_s {
             others_per_s = others_per_s.max(self.known.map_or(0.0, |known| known.others_per_s));
@@ -412,39 +484,23 @@ impl View {
             at_s: now_s,
             born_s: now_s - half_trip_s - reply.age_s,
         };
-        if !is_return {
-            self.drift(plan, now_s);
-        }
-        self.known = Some(known);
-        let feared_s = self.tat_s;
-        self.drifted_s = now_s;
-        // Nodes with few requests rarely have something to report.
-        let late = (others_per_s * plan.period_s() * plan.equal_share()).min(1.0);
-        let arrears_s = half_trip_s + ARREARS * plan.period_s() * late;
-        let known_s =
-            tat_s.max(now_s - half_trip_s - plan.burst_s()) + self.others_speed(plan, own_per_s) * arrears_s;
-        self.tat_s = known_s.max(now_s - plan.burst_s()) + self.unsent * plan.slot_s();
-        if feared_s > self.tat_s.max(now_s) {
-            let believed = if now_s - self.returned_s < RETURN_S { 0.0 } else { BELIEVED };
-            self.tat_s += (1.0 - believed) * (feared_s - self.tat_s);
-        }
-        let tokens = (now_s - self.tat_s).max(0.0) * plan.rate_per_s;
-        self.allowance = self.allowance.max(1.0 + tokens * known.share);
-        if plan.refuses() && own_per_s + others_per_s < ROOM_BELOW * plan.rate_per_s {
-            self.allowance = self.allowance.max(room(plan, own_per_s, round_trip));
-        }
+        (known, own_per_s)
     }
 
     /// Moves the TAT by the requests of the others, and lets the allowance grow.
     fn drift(&mut self, plan: &Plan, now_s: f64) {
         let time_s = (now_s - self.drifted_s).max(0.0);
-        let own_per_s = self.demand.sum(now_s, plan.memory_s()) / plan.memory_s();
+        let (own_per_s, all_per_s) = self.demands(plan, now_s);
         let is_blind = self.is_blind(plan, now_s);
-        let others_per_s = self.known.map_or(0.0, |known| known.others_per_s);
-        let all_per_s = own_per_s + others_per_s;
         if is_blind {
             self.add_debt(plan, now_s);
             self.at_once = 0.0;
+            if self.queue.as_mut().is_some_and(|queue| !mem::replace(&mut queue.is_alone, true)) {
+                self.fall_silent(plan, now_s);
+            }
+        } else if self.queue.is_some() {
+            let room_s = (now_s + plan.cap_s() - self.tat_s).max(0.0);
+            self.expect((self.others_speed(plan, own_per_s) * time_s).min(room_s));
         } else {
             let is_busy = self.tat_s > now_s || all_per_s > BUSY * plan.rate_per_s;
             self.at_once = if self.known.is_some() && is_busy { CHARGED_AT_ONCE } else { 0.0 };
@@ -467,7 +523,8 @@ impl View {
             true => room(plan, own_per_s, Duration::ZERO),
             false => 1.0,
         };
-        let grown = self.allowance + time_s * self.gain(plan, now_s) * per_s;
+        let gain = if self.queue.is_some() { 1.0 } else { self.gain(plan, now_s) };
+        let grown = self.allowance + time_s * gain * per_s;
         self.allowance = grown.min(least + tokens * share);
     }
 
@@ -500,6 +557,11 @@ impl View {
     /// While the store is silent, a node owes the requests that it has promised and not yet admitted. Those that it
     /// admitted were paced, and the shares of all nodes add up to the rate.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
+        if self.queue.is_some() {
+            // Held requests ask for their slots when the store answers again.
+            self.unsent = 0.0;
+            return;
+        }
         let expected = (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan);
         self.unsent = (expected - self.exchange.on_its_way.unwrap_or(0.0)).max(0.0);
     }

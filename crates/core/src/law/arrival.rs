@@ -19,11 +19,13 @@ pub struct Arrival {
     pub cost: u32,
     /// Its source among those that share the bucket: a hash of the field that the option `share` names.
     pub sharer: u64,
+    /// The answer can be held, and its moment may move meanwhile.
+    pub may_hold: bool,
 }
 
 impl Arrival {
     /// A request of cost 1, with a draw in the middle: jitter changes nothing.
     pub const fn at(now: Timestamp) -> Arrival {
-        Arrival { now, sample: Sample::MIDDLE, cost: 1, sharer: 0 }
+        Arrival { now, sample: Sample::MIDDLE, cost: 1, sharer: 0, may_hold: false }
     }
 }

@@ -12,11 +12,13 @@ pub struct Judgement {
     pub fell_back: bool,
     /// The end of the key's block. The law was not consulted.
     pub blocked_until: Option<Timestamp>,
+    /// The number of the request in the queue of its key, if its turn may still move. 0: the verdict is final.
+    pub turn: u64,
 }
 
 impl Judgement {
     pub(crate) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
-        Judgement { verdict, remaining, fell_back: false, blocked_until: None }
+        Judgement { verdict, remaining, fell_back: false, blocked_until: None, turn: 0 }
     }
 
     /// Passed without being counted.

@@ -43,13 +43,15 @@ pub struct Batch<'p, 'a> {
     width: usize,
     values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
     len: usize,
+    /// The requests whose answers can be held, as bits.
+    may_hold: u32,
 }
 
 impl<'p, 'a> Batch<'p, 'a> {
     /// An empty batch for the requests of one policy.
     #[inline]
     pub fn of(policy: &'p Policy) -> Batch<'p, 'a> {
-        Batch { policy, width: Batch::width(policy), values: ArrayVec::new(), len: 0 }
+        Batch { policy, width: Batch::width(policy), values: ArrayVec::new(), len: 0, may_hold: 0 }
     }
 
     /// Values per request: one for each field. There is at least one, the cost.
@@ -78,7 +80,7 @@ impl<'p, 'a> Batch<'p, 'a> {
     pub fn clear(&mut self) {
         self.width = Batch::width(self.policy);
         self.values.clear();
-        self.len = 0;
+        (self.len, self.may_hold) = (0, 0);
     }
 
     /// Begins a request, to be filled field by field. [`keep_draft`](Batch::keep_draft) adds it to the batch;
@@ -97,6 +99,11 @@ impl<'p, 'a> Batch<'p, 'a> {
     pub fn keep_draft(&mut self) {
         debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
         self.len += 1;
+    }
+
+    /// The proxy lets the agent hold the answer to the last request of the batch, and the moment of its end may move.
+    pub fn may_hold_last(&mut self) {
+        self.may_hold |= 1 << (self.len - 1);
     }
 
     /// Adds a request. The batch must not be full.
@@ -170,6 +177,8 @@ pub struct Cases<'p> {
     pub cost: u32,
     /// The operator's block that applies to the request. It may have expired.
     pub blocked: Option<Blocked>,
+    /// The answer can be held, and its moment may move meanwhile.
+    pub may_hold: bool,
 }
 
 impl<'p> Batch<'p, '_> {
@@ -227,9 +236,11 @@ impl<'p> Batch<'p, '_> {
                 }
             }
         }
-        for (values, answer) in self.rows().zip(answers) {
+        for (row, (values, answer)) in self.rows().zip(answers).enumerate() {
             let blocked = blocks.and_then(|blocks| blocks.find(values));
-            each(&policy.cases_from(answer, values, blocked, &mut trace));
+            let mut cases = policy.cases_from(answer, values, blocked, &mut trace);
+            cases.may_hold = self.may_hold & 1 << row != 0;
+            each(&cases);
         }
     }
 }
@@ -289,7 +300,7 @@ impl Policy {
         let cost = cost(self.fields.cost(values));
         if answer == Answer::REFUSED {
             list.push(self.refusal());
-            return Cases { list, cost, blocked };
+            return Cases { list, cost, blocked, may_hold: false };
         }
         let mut place = answer.place().unwrap_or(0);
         list.push(self.case(place, values));
@@ -310,7 +321,7 @@ impl Policy {
             }
             list.push(self.case(place, values));
         }
-        Cases { list, cost, blocked }
+        Cases { list, cost, blocked, may_hold: false }
     }
 
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.

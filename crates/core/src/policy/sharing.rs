@@ -21,16 +21,17 @@ impl Policy {
     }
 
     /// Adds warnings about SLOs that the nodes of a cluster cannot share well. A node talks to the store once a period.
-    pub fn warn_of_sharing(&mut self, period: Duration) {
+    /// `has_peers`: HAProxy enforces limits by itself.
+    pub fn warn_of_sharing(&mut self, period: Duration, has_peers: bool) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
-            if let Some(warning) = warning(slo, period) {
+            if let Some(warning) = warning(slo, period, has_peers) {
                 self.warnings.add(&self.slo_map.path, Some(refs.line), warning);
             }
         }
     }
 }
 
-fn warning(slo: &Slo, period: Duration) -> Option<WarningKind> {
+fn warning(slo: &Slo, period: Duration, has_peers: bool) -> Option<WarningKind> {
     let Slo { law, sharing, objective, .. } = slo;
     if law.sharings() == [Sharing::Local]
         && !slo.is_sharing_given
@@ -43,7 +44,12 @@ fn warning(slo: &Slo, period: Duration) -> Option<WarningKind> {
     {
         return Some(WarningKind::Quota { sharing: sharing.name(), window });
     }
-    let gcra = law.gcra().filter(|gcra| *sharing == Sharing::Rate && gcra.delay_max().is_zero())?;
+    let gcra = law.gcra().filter(|_| *sharing == Sharing::Rate)?;
+    if !gcra.delay_max().is_zero() {
+        // Even two nodes have less than a request each in a period.
+        let is_low = has_peers && gcra.slot() * 2 > period;
+        return is_low.then_some(WarningKind::Uneven { rate: objective.rate });
+    }
     // A law that refuses needs a burst of one and a half periods: 0.1 s at 2000/s is a burst of 300.
     let least = (period * 3 / 2).as_nanos().div_ceil(gcra.slot().as_nanos()) as u64;
     let is_hasty = u64::from(objective.burst) < least && gcra.slot() * 2 < period;

@@ -100,6 +100,11 @@ pub enum WarningKind {
     )]
     Hasty { burst: u32, rate: Rate, period: Duration, least: u64 },
     #[error(
+        "{rate} is too low for several nodes that push it to HAProxy as a peer: single seconds exceed it; print the \
+         configuration with --delivery hold or pause"
+    )]
+    Uneven { rate: Rate },
+    #[error(
         "cluster={sharing}: all nodes together may let through more than the quota of {}; cluster=lease never does",
         written(*.window)
     )]

@@ -49,7 +49,8 @@ impl Throttle {
         decisions.clear();
         let mut pending = Pending::default();
         batch.classify(now, |cases| {
-            let arrival = Arrival { now, sample: sample(), cost: cases.cost, sharer: 0 };
+            let arrival =
+                Arrival { now, sample: sample(), cost: cases.cost, sharer: 0, may_hold: cases.may_hold };
             if let Some(blocked) = cases.blocked.filter(|blocked| blocked.holds_at(now)) {
                 self.settle(&mut pending, now, decisions);
                 decisions.push(self.refuse_blocked(&cases.list, blocked, arrival));
@@ -106,6 +107,7 @@ impl Throttle {
             let judgement = judgement.expect("each key has been written");
             self.note_fallback(&judgement);
             let mut decision = Decision::of_one(case.judged(&judgement), arrival.cost, arrival.now);
+            decision.turn = judgement.turn;
             decision.blocked = case.blocked(&judgement);
             self.open_ticket(&mut decision, std::slice::from_ref(case));
             decisions.push(decision);
@@ -120,6 +122,8 @@ impl Throttle {
     /// Sketches come first, and take the request back if another SLO denies it. A sketch that denies it leaves no new
     /// row.
     fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
+        // The strictest of several delays is final.
+        arrival.may_hold = false;
         let staged = self.ask_sketches(cases, &mut arrival);
         let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
         let in_rows: ArrayVec<usize, JUDGED_MAX> =
@@ -265,7 +269,8 @@ impl Throttle {
             entry.ask(arrival.cost, arrival.now);
             return Judgement::blocked(blocked, arrival.now);
         }
-        let arrival = Arrival { sharer: case.sharer, ..arrival };
+        let may_hold = arrival.may_hold && !case.slo.dry_run;
+        let arrival = Arrival { sharer: case.sharer, may_hold, ..arrival };
         let judgement = match self.cluster {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,

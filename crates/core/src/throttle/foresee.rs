@@ -54,7 +54,7 @@ impl Throttle {
     /// assert_eq!(foreseen(), 9_998);
     /// ```
     pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Foreseen {
-        let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0 };
+        let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: false };
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
         let staged = match by_operator {
             Some(_) => Staged::unasked(&cases.list),

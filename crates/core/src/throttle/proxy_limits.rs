@@ -98,7 +98,7 @@ impl Throttle {
         }
         let memory = law.gcra().map_or(Duration::ZERO, |gcra| gcra.owing().memory()).max(self.memory(case));
         self.table.with_batch(&[(case.key, memory)], now, |_, entry, now| {
-            let arrival = |cost| Arrival { now, sample: Sample::MIDDLE, cost, sharer: 0 };
+            let arrival = |cost| Arrival { now, sample: Sample::MIDDLE, cost, sharer: 0, may_hold: false };
             if denied > 0 {
                 entry.ask(denied, now);
             }

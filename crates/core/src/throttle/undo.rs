@@ -1,6 +1,8 @@
 //! The end of an admitted request: its client disconnects before its turn, or it ends.
 
-use crate::base::{Counted, Decision, Key, Ticket, Timestamp, Verdict};
+use std::sync::Arc;
+
+use crate::base::{Counted, Decision, Key, Ticket, Timestamp, Turn, Verdict};
 use crate::law::Admission;
 use crate::policy::Policy;
 use crate::throttle::Throttle;
@@ -26,16 +28,28 @@ impl Throttle {
                 let gone = Admission { cost: decision.cost, due: judged.due(decision.at), now };
                 self.aux_store.with_known(judged.key, &slo.law, |aux| slo.law.take_back(entry, aux, &gone));
                 if let Some(cluster) = self.cluster_of(slo) {
-                    cluster.take_back(judged.key, decision.cost);
+                    cluster.take_back(judged.key, decision.cost, decision.turn, now);
                 }
             });
+        }
+    }
+
+    /// The turn of a held request. None: its delay is final, or its queue has ended.
+    pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
+        self.cluster().filter(|_| number != 0)?.turn(key, number)
+    }
+
+    /// A held request has passed.
+    pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
+        if let Some(cluster) = self.cluster() {
+            cluster.pass(key, number, now);
         }
     }
 
     /// Converts a decision to a refusal before it is sent, and takes it back.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);
-        decision.verdict = refusal;
+        (decision.verdict, decision.turn) = (refusal, 0);
     }
 
     /// Ends an admitted request. False if nothing has ended: at a second report, or after the lease. Only a ticket

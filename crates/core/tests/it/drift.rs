@@ -14,7 +14,17 @@ const MEMORY_S: f64 = 2.0;
 fn plan(burst: f64, nodes: u32) -> Plan {
     let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
     let (silent_after, on_silence) = (Duration::from_millis(500), OnSilence::Share);
-    Plan { rate_per_s: 100.0, burst, max_delay, period, silent_after, on_silence, nodes }
+    Plan {
+        rate_per_s: 100.0,
+        burst,
+        max_delay,
+        period,
+        silent_after,
+        on_silence,
+        nodes,
+        phase: 0.0,
+        round_trip: Duration::ZERO,
+    }
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -40,7 +50,7 @@ impl Answer {
         let message = Message { own: self.own_per_s * MEMORY_S, ..Message::new(plan) };
         let demand = (self.own_per_s + self.others_per_s) * MEMORY_S;
         let &Answer { ahead_s, age_s, round_trip_ms, .. } = self;
-        let reply = Reply { ahead_s, demand, slow_demand: demand, age_s };
+        let reply = Reply { ahead_s, demand, slow_demand: demand, age_s, grant: None };
         view.reply(plan, &message, &reply, Duration::from_millis(round_trip_ms), at(ms));
     }
 

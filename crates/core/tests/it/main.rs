@@ -12,4 +12,5 @@ mod policies;
 mod quotas;
 mod snapshot;
 mod throttle;
+mod tickets;
 mod views;

@@ -38,7 +38,7 @@ impl Node {
         };
         let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
         let cluster = Arc::new(Cluster::new(Settings { nodes: NODES, ..Settings::default() }));
-        cluster.set_nodes(NODES);
+        cluster.set_nodes(NODES, 0);
         let sizing = Sizing { entries_max: 1_200_000, expire: Duration::from_secs(60) };
         let throttle = Throttle::new(policy, sizing, 0).in_cluster(cluster.clone());
         Node { throttle, cluster }

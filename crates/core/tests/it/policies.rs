@@ -37,7 +37,7 @@ fn slos_are_listed_by_their_modes_and_modes_without_any_are_not() {
 fn doubt(line: &str) -> Option<WarningKind> {
     let mut policy = policy(&format!("0 rate=unlimited\n1 {line}\n"), &[]);
     let before = policy.warnings().listed().len();
-    policy.warn_of_sharing(Duration::from_millis(100));
+    policy.warn_of_sharing(Duration::from_millis(100), true);
     policy.warnings().listed().get(before).map(|warning| warning.kind.clone())
 }
 
@@ -48,6 +48,17 @@ fn a_count_of_an_hour_or_more_is_a_quota_that_may_be_exceeded() {
     let (sharing, hour) = ("count", Duration::from_secs(3_600));
     assert_eq!(window("3600s"), Some(WarningKind::Quota { sharing, window: hour }));
     assert_eq!(doubt("burst=0 rate=9/h law=fixed-window cluster=lease"), None);
+}
+
+/// Two nodes have less than a request each in a tenth of a second. A law that refuses has no turns.
+#[test]
+fn a_low_rate_is_uneven_if_haproxy_enforces_it_for_several_nodes() {
+    for (rate, is_uneven) in [("10/s", true), ("19/s", true), ("20/s", false), ("2000/s", false)] {
+        let kind = doubt(&format!("burst=50 rate={rate}"));
+        assert_eq!(matches!(kind, Some(WarningKind::Uneven { .. })), is_uneven, "{rate}");
+    }
+    assert_eq!(doubt("burst=50 rate=10/s law=token-bucket"), None);
+    assert_eq!(doubt("burst=50 rate=10/s cluster=local"), None);
 }
 
 /// 1.5 periods at 2000/s are 300 requests, and at 25/s four.

@@ -1,17 +1,24 @@
 //! What a node knows of a shared key stays within its bounds, whatever happens to it and whatever the store answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::Timestamp;
+use slowlane_core::base::{Sample, Timestamp, Turn};
 use slowlane_core::cluster::{
-    CountReply, CountView, LeaseReply, LeaseView, OnSilence, Plan, QuotaPlan, Record, Reply, View,
+    CountReply, CountView, Grant, Hint, LeaseReply, LeaseView, OnSilence, Plan, QuotaPlan, Record, Reply,
+    View, Wants,
 };
 
 /// Something that happens to a view, after a time in milliseconds.
 #[derive(Clone, Debug)]
 enum Event {
     Asked(u32),
+    /// A request whose answer is held, if it has to wait.
+    Held(u64),
+    Passed,
+    Left,
+    Hinted([f64; 4]),
     TakenBack,
     Reported,
     Lost,
@@ -23,6 +30,10 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let number = || prop_oneof![Just(0.0), 0.0..1.0f64, Just(1.0)];
     let event = prop_oneof![
         6 => (1u32..5).prop_map(Event::Asked),
+        6 => any::<u64>().prop_map(Event::Held),
+        2 => Just(Event::Passed),
+        1 => Just(Event::Left),
+        1 => [number(), number(), number(), number()].prop_map(Event::Hinted),
         1 => Just(Event::TakenBack),
         3 => Just(Event::Reported),
         1 => Just(Event::Lost),
@@ -43,6 +54,8 @@ fn plan() -> impl Strategy<Value = Plan> {
             silent_after: Duration::from_millis(500),
             on_silence,
             nodes,
+            phase: 0.0,
+            round_trip: Duration::ZERO,
         },
     )
 }
@@ -68,6 +81,7 @@ proptest! {
     #[test]
     fn no_request_waits_longer_than_the_longest_delay(plan in plan(), events in events()) {
         let (mut view, mut now, mut sent, mut last) = (View::new(&plan, START), START, None, None);
+        let mut held: Vec<(u64, Arc<Turn>)> = Vec::new();
         for (after, event) in events {
             now = now + Duration::from_millis(after);
             match event {
@@ -78,6 +92,28 @@ proptest! {
                     }
                     Err(wait) => prop_assert!(wait < Duration::from_secs(400 * 86_400), "{wait:?}"),
                 },
+                Event::Held(bits) => match view.judge_held(&plan, Sample::from_bits(bits), now) {
+                    Ok((delay, None)) => prop_assert!(delay <= plan.max_delay + Duration::from_millis(1), "{delay:?}"),
+                    Ok((_, Some(number))) => held.push((number, view.turn(number).unwrap())),
+                    Err(wait) => prop_assert!(wait < Duration::from_secs(400 * 86_400), "{wait:?}"),
+                },
+                Event::Passed => if let Some((number, _)) = held.pop() {
+                    view.pass(&plan, number, now);
+                },
+                Event::Left => if let Some((number, _)) = held.pop() {
+                    view.leave(&plan, number, now);
+                },
+                Event::Hinted([ahead, demand, slow, age]) => {
+                    let hint = Hint {
+                        ahead_s: (ahead - 0.5) * 2e12,
+                        demand: demand * 1e12,
+                        slow_demand: slow * 1e12,
+                        age_s: age * 1e12,
+                        at: now,
+                        ..Hint::default()
+                    };
+                    view.hint(&plan, &hint, now);
+                }
                 Event::TakenBack => if let Some(cost) = last.take() {
                     view.take_back(&plan, cost.into());
                 },
@@ -86,7 +122,15 @@ proptest! {
                     view.lost(&message);
                 },
                 Event::Answered([ahead, demand, slow, age]) => if let Some(message) = sent.take() {
+                    let wanted = |wants: &Wants| Grant {
+                        holes: vec![(slow - 0.5) * 2e12; wants.want.min(1) as usize],
+                        first_s: (age - 0.5) * 2e12,
+                        count: (f64::from(wants.want.saturating_sub(1)) * demand) as u32,
+                        refused: (f64::from(wants.want.saturating_sub(1)) * (1.0 - demand)) as u32,
+                    };
+                    let grant = message.wants.as_ref().map(wanted);
                     let reply = Reply {
+                        grant,
                         ahead_s: (ahead - 0.5) * 2e11,
                         demand: demand * 1e13,
                         slow_demand: slow * 1e13,
@@ -95,7 +139,14 @@ proptest! {
                     view.reply(&plan, &message, &reply, TRIP, now);
                 },
             }
+            view.drop_overdue(&plan, now);
             let _ = view.has_to_tell(&plan, now);
+            // A request without a slot may wait for a round trip, and one in a queue for those before it.
+            let latest = now + 2 * plan.max_delay + Duration::from_secs(400 * 86_400).min(Duration::from_secs_f64(2.0 / plan.rate_per_s)) + Duration::from_secs(5);
+            held.retain(|(number, _)| view.turn(*number).is_some());
+            for (_, turn) in &held {
+                prop_assert!(turn.due().is_none_or(|due| due <= latest), "{turn:?} at {now:?}");
+            }
             let stats = view.clone().stats(&plan, now);
             let all = [stats.ahead_s, stats.own_per_s, stats.others_per_s, stats.share.unwrap_or(1.0), view.debt()];
             prop_assert!(all.iter().all(|number| number.is_finite()), "{stats:?}");
@@ -114,6 +165,7 @@ proptest! {
                     Ok(()) => passed += f64::from(cost),
                     Err(wait) => prop_assert!(wait <= Duration::from_secs_f64(plan.window_s)),
                 },
+                Event::Held(_) | Event::Passed | Event::Left | Event::Hinted(_) => {}
                 Event::TakenBack | Event::Lost => if let Some(message) = sent.take() {
                     view.lost(&message);
                 },
@@ -150,6 +202,7 @@ proptest! {
                     Ok(()) => passed += f64::from(cost),
                     Err(wait) => prop_assert!(wait <= Duration::from_secs_f64(plan.window_s + 1.0)),
                 },
+                Event::Held(_) | Event::Passed | Event::Left | Event::Hinted(_) => {}
                 Event::TakenBack | Event::Lost => if let Some(message) = sent.take() {
                     view.lost(&message);
                 },
@@ -192,6 +245,8 @@ impl Nodes {
             silent_after,
             on_silence,
             nodes: count,
+            phase: 0.0,
+            round_trip: Duration::ZERO,
         };
         let views = (0..count).map(|_| View::new(&plan, START)).collect();
         Nodes { plan, views, record: Record::new(0.0), now_ms: 0 }

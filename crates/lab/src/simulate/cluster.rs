@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use std::str::FromStr;
+
 use crate::simulate::{Share, Span, Who};
 
 /// The most nodes.
@@ -11,6 +13,35 @@ pub const NODES_MAX: u32 = 1_000;
 
 /// Without an answer for this long, the store counts as silent.
 pub(super) const SILENT_AFTER: Duration = Duration::from_millis(500);
+
+/// How delays are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The node holds the answer, so that the turn of a request may still move.
+    Hold,
+    /// The proxy waits by itself: a delay is final.
+    Proxy,
+}
+
+/// The uneven parts of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skew {
+    /// The part of the first node; the others share the rest equally.
+    First(Share),
+    /// Node number n gets a part in proportion to 1/n (Zipf's law).
+    Zipf,
+}
+
+impl FromStr for Skew {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Skew, &'static str> {
+        if text == "zipf" { Ok(Skew::Zipf) } else { text.parse().map(Skew::First) }
+    }
+}
+
+/// The golden ratio less 1: its multiples, modulo 1, are evenly spread.
+const GOLDEN_RATIO: f64 = 0.618_033_988_75;
 
 /// Several nodes, and the store that is a round trip away from each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +55,9 @@ pub struct Cluster {
     /// Each request goes to any node. Otherwise a connection stays on its node, and only an attacker's requests go to
     /// any.
     pub is_spread: bool,
-    /// The part of the load on the first node; the others share the rest equally. None: all get the same.
-    pub skew: Option<Share>,
+    /// None: all nodes get the same.
+    pub skew: Option<Skew>,
+    pub delivery: Delivery,
     /// Messages that would reach the store in this time are lost.
     pub dead: Option<Span>,
     /// The store forgets everything at this moment.
@@ -41,6 +73,7 @@ impl Cluster {
             period: Duration::from_millis(100),
             is_spread: false,
             skew: None,
+            delivery: Delivery::Hold,
             dead: None,
             flushed: None,
         }
@@ -53,7 +86,11 @@ impl Cluster {
 
     /// Of any number of connections, the first node gets its share.
     fn home(&self, connection: u32) -> u32 {
-        let Some(skew) = self.skew else { return connection % self.nodes };
+        let skew = match self.skew {
+            None => return connection % self.nodes,
+            Some(Skew::Zipf) => return self.by_weight((f64::from(connection + 1) * GOLDEN_RATIO).fract()),
+            Some(Skew::First(skew)) => skew,
+        };
         let before = skew.of(connection);
         if skew.of(connection + 1) > before { 0 } else { 1 + (connection - before) % (self.nodes - 1) }
     }
@@ -61,9 +98,21 @@ impl Cluster {
     fn any(&self, rng: &mut Rng) -> u32 {
         match self.skew {
             None => rng.u32(0..self.nodes),
-            Some(skew) if skew.covers(rng.u32(0..Share::ALL)) => 0,
-            Some(_) => rng.u32(1..self.nodes),
+            Some(Skew::Zipf) => self.by_weight(rng.f64()),
+            Some(Skew::First(skew)) if skew.covers(rng.u32(0..Share::ALL)) => 0,
+            Some(Skew::First(_)) => rng.u32(1..self.nodes),
         }
+    }
+
+    /// The node at this part of the sum of all weights.
+    fn by_weight(&self, part: f64) -> u32 {
+        let weight = |node: u32| 1.0 / f64::from(node + 1);
+        let mut left = part * (0..self.nodes).map(weight).sum::<f64>();
+        let passed = (0..self.nodes).position(|node| {
+            left -= weight(node);
+            left < 0.0
+        });
+        passed.map_or(0, |node| node as u32)
     }
 }
 

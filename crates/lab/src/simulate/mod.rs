@@ -26,7 +26,7 @@ mod span;
 use cluster::SILENT_AFTER;
 use record::{BINS_PER_S, Bin, Record};
 
-pub use cluster::{Cluster, NODES_MAX};
+pub use cluster::{Cluster, Delivery, NODES_MAX, Skew};
 pub use load::{Load, Phases, Who};
 pub use outcome::{Figures, Outcome, Phase};
 pub use plot::plot;

@@ -1,99 +1,240 @@
-//! The nodes of a run, their views of the shared SLO, and the store's record of it.
+//! The nodes of a run, each with a throttle of its own, and the store that they share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::simulate::{Cluster, SILENT_AFTER, Scenario};
-use slowlane_core::base::{Timestamp, Verdict};
-use slowlane_core::cluster::{Message, OnSilence, Plan, Record, Reply, View};
-use slowlane_core::law::Judgement;
+use crate::simulate::run::{ANNEX_BYTES_MAX, SIZING, at, request};
+use crate::simulate::{Cluster, Delivery, SILENT_AFTER, Scenario, ScenarioError, Who};
+use slowlane_core::base::{Decision, Key, KeySecret, Sample, Turn};
+use slowlane_core::cluster::{self, Beat, Due, Member, OnSilence, Presence, Response, Settings, StoreServer};
+use slowlane_core::policy::Batch;
+use slowlane_core::throttle::{Decisions, Throttle};
 
 /// The nodes and the store. Times are nanoseconds since the start of the run.
 pub(super) struct Nodes {
     pub(super) cluster: Cluster,
-    plan: Plan,
-    views: Vec<View>,
-    /// The last message of each node, and its answer. At most one is in flight.
-    letters: Vec<(Message, Reply)>,
-    /// None: the store knows nothing of the SLO.
-    record: Option<Record>,
+    nodes: Vec<Node>,
+    store: StoreServer,
 }
 
-/// The age of a record that begins with a message: its requests came a little earlier.
-const AGE_S: f64 = 0.02;
+/// A node, its exchange with the store, and the requests that it holds.
+struct Node {
+    name: Member,
+    throttle: Throttle,
+    shared: Arc<cluster::Cluster>,
+    /// The message in flight, and its answer if it has reached the store. At most one is in flight.
+    exchange: Option<(Due, Option<Response>)>,
+    sent_ns: u64,
+    tried_ns: u64,
+    beaten_ns: u64,
+    held: Vec<Held>,
+}
+
+/// A held request.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    decision: Decision,
+    turn: Arc<Turn>,
+    pub(super) who: Who,
+    pub(super) connection: u32,
+    pub(super) asked_ns: u64,
+    /// The moment of its event.
+    due_ns: u64,
+}
+
+/// The next step of a held request.
+pub(super) enum Step {
+    /// Its turn is at this moment.
+    At { number: u64, due_ns: u64 },
+    /// The store has no slot for it.
+    Refused(Box<Held>),
+}
+
+/// The fate of a message.
+pub(super) enum Sent {
+    Nothing,
+    /// It reaches the store then.
+    Arrives(u64),
+    /// It does not. The node gives up waiting then.
+    Lost(u64),
+}
+
+const KEYS_MAX: usize = 4_000;
+const BEAT_NS: u64 = 1_000_000_000;
+
+/// A node whose store is silent connects again after this time.
+const PAUSE_NS: u64 = 250_000_000;
 
 impl Nodes {
-    /// `max_delay` is the longest delay of the law. Zero: it refuses.
-    pub(super) fn new(cluster: Cluster, scenario: &Scenario, max_delay: Duration) -> Nodes {
-        let plan = Plan {
-            rate_per_s: scenario.rate.per_second(),
-            burst: f64::from(if max_delay.is_zero() { scenario.burst.max(1) } else { scenario.burst }),
-            max_delay,
+    pub(super) fn new(cluster: Cluster, scenario: &Scenario) -> Result<Nodes, ScenarioError> {
+        let settings = Settings {
             period: cluster.period,
             silent_after: SILENT_AFTER,
             on_silence: OnSilence::Share,
             nodes: cluster.nodes,
+            ..Settings::default()
         };
-        Nodes {
-            cluster,
-            plan,
-            views: vec![View::new(&plan, at(0)); cluster.nodes as usize],
-            letters: vec![<(Message, Reply)>::default(); cluster.nodes as usize],
-            record: None,
-        }
+        let node = |place| {
+            let shared = Arc::new(cluster::Cluster::new(settings));
+            shared.set_silent(false);
+            shared.set_round_trip(cluster.round_trip);
+            shared.set_nodes(cluster.nodes, place);
+            shared.set_run(place.into());
+            let throttle =
+                Throttle::new(scenario.policy()?, SIZING, ANNEX_BYTES_MAX).in_cluster(shared.clone());
+            // Heartbeats are spread over a second.
+            let beaten_ns = u64::from(place) * BEAT_NS / u64::from(cluster.nodes);
+            let name = Member { run: format!("{place:016x}"), ..Member::default() };
+            let (sent_ns, tried_ns, held) = Default::default();
+            Ok(Node { name, throttle, shared, exchange: None, sent_ns, tried_ns, beaten_ns, held })
+        };
+        let nodes = (0..cluster.nodes).map(node).collect::<Result<_, _>>()?;
+        Ok(Nodes { cluster, nodes, store: StoreServer::new("simulated".into()) })
     }
 
-    /// Lets a node decide a request.
-    pub(super) fn judge(&mut self, node: u32, now_ns: u64) -> Verdict {
-        match self.views[node as usize].judge(&self.plan, 1.0, at(now_ns)) {
-            Ok(delay) => Verdict::after(delay),
-            Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), 0).verdict,
+    /// Lets a node decide a request. It holds the request if its turn may still move.
+    pub(super) fn decide(
+        &mut self,
+        node: u32,
+        source: u32,
+        (who, connection): (Who, u32),
+        sample: Sample,
+        now_ns: u64,
+    ) -> Decision {
+        let node = &mut self.nodes[node as usize];
+        let (policy, now) = (node.throttle.policy(), at(now_ns));
+        let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
+        batch.push(&request(source));
+        if self.cluster.delivery == Delivery::Hold {
+            batch.may_hold_last();
         }
+        node.throttle.sweep(now);
+        node.throttle.decide(&batch, now, &mut || sample, &mut decisions);
+        let decision = decisions[0];
+        if let Some(turn) = node.throttle.turn(decision.key, decision.turn) {
+            let held = Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 };
+            node.held.push(held);
+        }
+        decision
     }
 
-    /// Sends the message of a node if it is due. Returns its arrival at the store; none if it is lost.
-    pub(super) fn report(&mut self, node: u32, now_ns: u64) -> Option<u64> {
-        let view = &mut self.views[node as usize];
-        if !view.has_to_tell(&self.plan, at(now_ns)) {
+    /// The held requests of a node whose turn has moved.
+    pub(super) fn moved(&mut self, node: u32) -> Vec<Step> {
+        let held = &mut self.nodes[node as usize].held;
+        let mut steps = Vec::new();
+        held.retain_mut(|held| match held.turn.due() {
+            None => {
+                steps.push(Step::Refused(Box::new(held.clone())));
+                false
+            }
+            Some(due) => {
+                let due_ns = due.as_nanos() - at(0).as_nanos();
+                if due_ns != held.due_ns {
+                    held.due_ns = due_ns;
+                    steps.push(Step::At { number: held.decision.turn, due_ns });
+                }
+                true
+            }
+        });
+        steps
+    }
+
+    /// Releases a held request whose turn has come. None: the turn has moved, or the request is gone.
+    pub(super) fn release(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
+        let node = &mut self.nodes[node as usize];
+        let place = node.held.iter().position(|held| held.decision.turn == number)?;
+        if node.held[place].due_ns > now_ns {
             return None;
         }
-        let message = view.message(&self.plan, at(now_ns));
+        let held = node.held.remove(place);
+        node.throttle.pass(held.decision.key, number, at(now_ns));
+        Some(held)
+    }
+
+    /// Takes back a held request whose client has disconnected.
+    pub(super) fn leave(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
+        let node = &mut self.nodes[node as usize];
+        let place = node.held.iter().position(|held| held.decision.turn == number)?;
+        let held = node.held.remove(place);
+        node.throttle.take_back(&node.throttle.policy(), &held.decision, at(now_ns));
+        Some(held)
+    }
+
+    /// Sends what is due at a node. `is_round`: blocks are due each period, whatever else is.
+    pub(super) fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
-        if self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns))) {
-            self.views[node as usize].lost(&message);
-            return None;
+        let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));
+        let node = &mut self.nodes[node as usize];
+        if node.exchange.is_some() {
+            return Sent::Nothing;
         }
-        self.letters[node as usize].0 = message;
-        Some(there_ns)
+        let updates = node.shared.collect(at(now_ns), KEYS_MAX);
+        if node.shared.is_silent() && (is_dead || now_ns < node.tried_ns + PAUSE_NS) {
+            updates.iter().for_each(|update| node.shared.lost(update));
+            if is_dead && now_ns >= node.tried_ns + PAUSE_NS {
+                node.tried_ns = now_ns;
+            }
+            return Sent::Nothing;
+        }
+        let is_beat_due = now_ns >= node.beaten_ns || node.shared.is_silent();
+        if updates.is_empty() && !is_beat_due && !is_round {
+            return Sent::Nothing;
+        }
+        let beat = is_beat_due.then(|| Beat {
+            member: node.name.clone(),
+            secret: KeySecret::KNOWN.to_hex(),
+            crowded: node.shared.crowded(at(now_ns)),
+        });
+        if is_beat_due {
+            node.beaten_ns = now_ns + BEAT_NS;
+        }
+        node.exchange = Some((Due { updates, beat, blocks: None }, None));
+        node.sent_ns = now_ns;
+        match is_dead {
+            true => Sent::Lost(now_ns + SILENT_AFTER.as_nanos() as u64),
+            false => Sent::Arrives(there_ns),
+        }
     }
 
-    /// The store applies a message. Returns the arrival of its answer.
-    pub(super) fn reach_store(&mut self, node: u32, now_ns: u64) -> u64 {
-        let now_s = Duration::from_nanos(now_ns).as_secs_f64();
-        let record = self.record.get_or_insert_with(|| Record::new(now_s - AGE_S));
-        let (message, reply) = &mut self.letters[node as usize];
-        *reply = record.merge(message, now_s);
-        now_ns + self.half_trip_ns()
+    /// The store applies a message. Returns the number of its key updates, and the arrival of its answer.
+    pub(super) fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64) {
+        let back_ns = now_ns + self.half_trip_ns();
+        let Some((due, answer)) = &mut self.nodes[node as usize].exchange else { return (0, back_ns) };
+        *answer = self.store.exchange(due, Presence::Node, at(now_ns));
+        (due.updates.len(), back_ns)
     }
 
-    /// A node applies the answer to its message.
+    /// A node applies the answer to its message, or gives up waiting for it.
     pub(super) fn take_reply(&mut self, node: u32, now_ns: u64) {
-        let (message, reply) = self.letters[node as usize];
-        let round_trip = self.cluster.round_trip;
-        self.views[node as usize].reply(&self.plan, &message, &reply, round_trip, at(now_ns));
+        let node = &mut self.nodes[node as usize];
+        let Some((due, response)) = node.exchange.take() else { return };
+        let (now, shared) = (at(now_ns), &node.shared);
+        let Some(response) = response.filter(|response| response.fits(&due)) else {
+            due.updates.iter().for_each(|update| shared.lost(update));
+            shared.set_silent(true);
+            node.tried_ns = now_ns;
+            return;
+        };
+        let round_trip = Duration::from_nanos(now_ns - node.sent_ns);
+        for (update, answer) in due.updates.iter().zip(&response.answers) {
+            shared.reply(update, answer, round_trip, now);
+        }
+        shared.set_silent(false);
+        if let Some(membership) = response.membership {
+            let share = |key: &Key| node.throttle.share(*key, now);
+            membership.crowded.iter().for_each(share);
+            shared.set_hints(&membership.hints, round_trip, now);
+        }
     }
 
     /// The store loses everything.
     pub(super) fn flush(&mut self) {
-        self.record = None;
+        self.store = StoreServer::new("simulated".into());
     }
 
     fn half_trip_ns(&self) -> u64 {
         self.cluster.round_trip.as_nanos() as u64 / 2
     }
-}
-
-fn at(now_ns: u64) -> Timestamp {
-    Timestamp::from_nanos(now_ns)
 }
 
 #[cfg(test)]
@@ -108,7 +249,7 @@ mod tests {
         let (round_trip, dead) = (Duration::from_millis(20), Some("0s..1s".parse().unwrap()));
         let cluster = Cluster { round_trip, dead, ..Cluster::new(2) };
         let scenario = Scenario {
-            law: "token-bucket".into(),
+            law: "pace".into(),
             options: vec![],
             rate: "10/s".parse().unwrap(),
             burst: 2,
@@ -118,41 +259,54 @@ mod tests {
             measured: None,
             seed: 1,
         };
-        Nodes::new(cluster, &scenario, Duration::ZERO)
+        Nodes::new(cluster, &scenario).unwrap()
+    }
+
+    fn decide(nodes: &mut Nodes, ms: u64) -> Decision {
+        nodes.decide(0, 1, (Who::Client, 0), Sample::MIDDLE, ms * MS)
     }
 
     #[test]
     fn a_message_is_lost_by_the_moment_of_its_arrival() {
-        let reported_ms = |ms: u64| {
-            let mut nodes = nodes();
-            nodes.judge(0, ms * MS);
-            nodes.report(0, ms * MS).map(|there_ns| there_ns / MS)
+        let arrives_ms = |ms: u64| match nodes().send(0, true, ms * MS) {
+            Sent::Arrives(there_ns) => Some(there_ns / MS),
+            Sent::Lost(_) | Sent::Nothing => None,
         };
-        assert_eq!([500, 989, 990, 2_000].map(reported_ms), [None, None, Some(1_000), Some(2_010)]);
+        assert_eq!([500, 989, 990, 2_000].map(arrives_ms), [None, None, Some(1_000), Some(2_010)]);
     }
 
     #[test]
     fn a_message_and_its_answer_take_half_a_round_trip_each() {
         let mut nodes = nodes();
-        nodes.judge(0, 2_000 * MS);
-        let there_ns = nodes.report(0, 2_000 * MS).unwrap();
-        let back_ns = nodes.reach_store(0, there_ns);
-        assert_eq!((there_ns, back_ns), (2_010 * MS, 2_020 * MS));
-        // The node talks again when it has an answer, a request and a new period.
-        nodes.judge(0, 2_500 * MS);
-        assert_eq!(nodes.report(0, 2_500 * MS), None);
+        let Sent::Arrives(there_ns) = nodes.send(0, true, 2_000 * MS) else { panic!("it is lost") };
+        assert!(matches!(nodes.send(0, true, 2_005 * MS), Sent::Nothing), "one is in flight");
+        let (updates, back_ns) = nodes.reach_store(0, there_ns);
+        assert_eq!((updates, there_ns, back_ns), (0, 2_010 * MS, 2_020 * MS));
         nodes.take_reply(0, back_ns);
-        assert_eq!(nodes.report(0, 2_500 * MS), Some(2_510 * MS));
+        assert!(matches!(nodes.send(0, true, 2_100 * MS), Sent::Arrives(_)));
     }
 
+    /// Two requests of the burst pass, and the third waits for a tenth of a second.
     #[test]
-    fn a_flushed_store_begins_a_new_record() {
+    fn a_held_request_passes_at_the_slot_that_the_store_grants() {
         let mut nodes = nodes();
-        nodes.judge(0, 2_000 * MS);
-        let there_ns = nodes.report(0, 2_000 * MS).unwrap();
-        nodes.reach_store(0, there_ns);
-        assert!(nodes.record.is_some());
-        nodes.flush();
-        assert!(nodes.record.is_none());
+        let verdicts = [2_000, 2_000, 2_000, 2_000].map(|ms| decide(&mut nodes, ms));
+        let numbers: Vec<u64> =
+            verdicts.iter().map(|decision| decision.turn).filter(|&turn| turn != 0).collect();
+        assert!(!numbers.is_empty(), "{verdicts:?}");
+        let estimates = nodes.moved(0).len();
+        let Sent::Arrives(there_ns) = nodes.send(0, false, 2_010 * MS) else { panic!("it is not due") };
+        let (_, back_ns) = nodes.reach_store(0, there_ns);
+        nodes.take_reply(0, back_ns);
+        let slots_ms: Vec<u64> = nodes
+            .moved(0)
+            .iter()
+            .map(|step| match step {
+                Step::At { due_ns, .. } => due_ns / MS,
+                Step::Refused(held) => panic!("{held:?}"),
+            })
+            .collect();
+        assert_eq!((estimates, slots_ms.len()), (numbers.len(), numbers.len()), "{slots_ms:?}");
+        assert!(slots_ms.iter().is_sorted());
     }
 }

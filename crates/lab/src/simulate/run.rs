@@ -6,10 +6,10 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
-use crate::simulate::nodes::Nodes;
+use crate::simulate::nodes::{Held, Nodes, Sent, Step};
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 use crate::simulate::{Load, Outcome, Record, Who};
-use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
+use slowlane_core::base::{Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -17,10 +17,10 @@ use slowlane_core::throttle::Throttle;
 const REQUESTS_MAX: u64 = 100_000_000;
 
 /// One bucket needs one entry.
-const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
+pub(super) const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
 
 /// More than the largest auxiliary state of one key.
-const ANNEX_BYTES_MAX: usize = 64 << 20;
+pub(super) const ANNEX_BYTES_MAX: usize = 64 << 20;
 
 /// The start of a run: midnight, for laws whose windows are aligned to the clock.
 const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
@@ -47,10 +47,10 @@ impl Scenario {
     ) -> Result<Record, ScenarioError> {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
-        let (max_delay, aims_at_rate) = (slo.law.max_delay().unwrap_or_default(), !slo.law.counts_ends());
+        let aims_at_rate = !slo.law.counts_ends();
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
         let side = match self.cluster {
-            Some(cluster) => Side::Many(Box::new(Nodes::new(cluster, self, max_delay))),
+            Some(cluster) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
             None => Side::One(&throttle),
         };
         let mut run = Run::begin(self, side, aims_at_rate);
@@ -83,9 +83,15 @@ enum Event {
     End(Box<Ticket>),
     /// A period of a node begins.
     Period(u32),
+    /// A node that has changed looks whether a message is due.
+    Look(u32),
+    /// A held request's turn, by its node and number.
+    Turn(u32, u64),
+    /// The client of a held request disconnects, unless its turn has come.
+    Leave(u32, u64),
     /// The node's message reaches the store.
     AtStore(u32),
-    /// The answer to its message reaches the node.
+    /// The answer to its message reaches the node, or the node gives up waiting for it.
     Reply(u32),
     /// The store forgets everything.
     Flush,
@@ -111,6 +117,8 @@ struct Run<'s> {
     patience_ms: u64,
     /// The mean pause between two requests of the attacker.
     gap_ns: u64,
+    /// Until when each node looks for messages that are due.
+    looks_until_ns: Vec<u64>,
     requests: u64,
     end_ns: u64,
 }
@@ -131,6 +139,7 @@ impl<'s> Run<'s> {
             service_ns: nanos(load.service(aims_at_rate)),
             patience_ms,
             gap_ns: load.attack.map_or(0, |rate| nanos(rate.slot())),
+            looks_until_ns: vec![0; scenario.cluster.map_or(0, |cluster| cluster.nodes as usize)],
             requests: 0,
             end_ns: u64::from(scenario.seconds) * SECOND_NS,
         };
@@ -174,11 +183,11 @@ impl<'s> Run<'s> {
                     throttle.end(&throttle.policy(), &ticket, at(now_ns));
                 }
             }
-            Event::Period(_) | Event::AtStore(_) | Event::Reply(_) | Event::Flush => self.talk(now_ns, event),
+            _ => self.talk(now_ns, event),
         }
     }
 
-    /// Several nodes and their store talk.
+    /// Several nodes and their store talk, and held requests pass.
     fn talk(&mut self, now_ns: u64, event: Event) {
         let Side::Many(nodes) = &mut self.side else { return };
         match event {
@@ -187,14 +196,85 @@ impl<'s> Run<'s> {
                 // Never in step with the other nodes.
                 let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
                 self.queue.enter(next_ns, event);
-                report(nodes, node, now_ns, &mut self.queue);
+                self.send(node, true, now_ns);
+            }
+            Event::Look(node) => {
+                if now_ns < self.looks_until_ns[node as usize] {
+                    self.queue.enter(now_ns + LOOK_NS, event);
+                }
+                self.send(node, false, now_ns);
             }
             Event::AtStore(node) => {
-                self.record.seen(now_ns, |seen| seen.messages += 1);
-                self.queue.enter(nodes.reach_store(node, now_ns), Event::Reply(node));
+                let (updates, back_ns) = nodes.reach_store(node, now_ns);
+                self.record.seen(now_ns, |seen| seen.messages += updates as u64);
+                self.queue.enter(back_ns, Event::Reply(node));
             }
-            Event::Reply(node) => nodes.take_reply(node, now_ns),
+            Event::Reply(node) => {
+                nodes.take_reply(node, now_ns);
+                self.changed(node, now_ns);
+            }
+            Event::Turn(node, number) => {
+                if let Some(held) = nodes.release(node, number, now_ns) {
+                    self.pass(&held, now_ns);
+                    self.changed(node, now_ns);
+                }
+            }
+            Event::Leave(node, number) => {
+                if let Some(held) = nodes.leave(node, number, now_ns) {
+                    self.record.seen(now_ns, |seen| seen.tallies[held.who as usize].left += 1);
+                    self.answered(held.who, held.connection, now_ns);
+                    self.changed(node, now_ns);
+                }
+            }
             _ => nodes.flush(),
+        }
+    }
+
+    /// Sends the message of a node, if there is one.
+    fn send(&mut self, node: u32, is_round: bool, now_ns: u64) {
+        let Side::Many(nodes) = &mut self.side else { return };
+        match nodes.send(node, is_round, now_ns) {
+            Sent::Arrives(there_ns) => self.queue.enter(there_ns, Event::AtStore(node)),
+            Sent::Lost(noticed_ns) => self.queue.enter(noticed_ns, Event::Reply(node)),
+            Sent::Nothing => {}
+        }
+    }
+
+    /// The state of a node has changed: turns may have moved, and a message may soon be due.
+    fn changed(&mut self, node: u32, now_ns: u64) {
+        let Side::Many(nodes) = &mut self.side else { return };
+        for step in nodes.moved(node) {
+            match step {
+                Step::At { number, due_ns } => {
+                    self.queue.enter(due_ns.max(now_ns), Event::Turn(node, number));
+                }
+                Step::Refused(held) => {
+                    self.record.seen(now_ns, |seen| seen.tallies[held.who as usize].denied += 1);
+                    self.answered(held.who, held.connection, now_ns + SECOND_NS);
+                }
+            }
+        }
+        let until_ns = &mut self.looks_until_ns[node as usize];
+        let is_looking = *until_ns > now_ns;
+        *until_ns = now_ns + LOOKS_NS;
+        if !is_looking {
+            self.queue.enter(now_ns + LOOK_NS, Event::Look(node));
+        }
+    }
+
+    /// A held request passes.
+    fn pass(&mut self, held: &Held, now_ns: u64) {
+        let delay_ms = (now_ns - held.asked_ns).div_ceil(1_000_000);
+        let source = self.load.source(held.who, held.connection);
+        self.record.let_through(now_ns, held.who, source, delay_ms);
+        self.answered(held.who, held.connection, now_ns.saturating_add(self.service_ns));
+    }
+
+    /// A connection has its answer, and sends its next request after a pause.
+    fn answered(&mut self, who: Who, connection: u32, answered_ns: u64) {
+        if who != Who::Attacker {
+            let think_ns = self.think_ns / 2 + self.rng.u64(0..=self.think_ns);
+            self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
         }
     }
 
@@ -224,17 +304,23 @@ impl<'s> Run<'s> {
             self.is_idle[connection as usize] = true;
             return;
         }
-        let answered_ns = self.ask(now_ns, who, connection);
-        let think_ns = self.think_ns / 2 + self.rng.u64(0..=self.think_ns);
-        self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
+        if let Some(answered_ns) = self.ask(now_ns, who, connection) {
+            self.answered(who, connection, answered_ns);
+        }
     }
 
-    /// Sends one request, and returns the time at which its sender is done with it.
-    fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> u64 {
+    /// Sends one request, and returns the time at which its sender is done with it. None: it is held.
+    fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;
         let source = self.load.source(who, connection);
-        let (verdict, ticket) = self.decide(now_ns, who, connection);
-        match verdict {
+        let Decided { verdict, ticket, held } = self.decide(now_ns, who, connection);
+        if let Some((node, number)) = held {
+            if self.patience_ms < u64::MAX && who != Who::Attacker {
+                self.queue.enter(now_ns + self.patience_ms * 1_000_000, Event::Leave(node, number));
+            }
+            return None;
+        }
+        Some(match verdict {
             Verdict::Deny { retry_after_s } => {
                 self.record.seen(now_ns, |seen| seen.tallies[who as usize].denied += 1);
                 let waits_s = if self.load.ignores_retry_after { 0 } else { retry_after_s };
@@ -256,49 +342,61 @@ impl<'s> Run<'s> {
                 }
                 ended_ns
             }
-        }
+        })
     }
 
-    fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> (Verdict, Option<Ticket>) {
+    fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> Decided {
+        let source = self.load.source(who, connection);
         match &mut self.side {
             Side::One(throttle) => {
-                let (source, sample) = (self.load.source(who, connection), self.rng.u64(..));
-                let decision = decide(throttle, source, at(now_ns), Sample::from_bits(sample));
-                (decision.verdict, decision.ticket())
+                let sample = Sample::from_bits(self.rng.u64(..));
+                throttle.sweep(at(now_ns));
+                let decision = throttle.decide_one(&request(source), at(now_ns), sample);
+                Decided { verdict: decision.verdict, ticket: decision.ticket(), held: None }
             }
             Side::Many(nodes) => {
                 let node = nodes.cluster.node(who, connection, &mut self.rng);
-                let verdict = nodes.judge(node, now_ns);
-                report(nodes, node, now_ns, &mut self.queue);
+                let sample = Sample::from_bits(self.rng.u64(..));
+                let decision = nodes.decide(node, source, (who, connection), sample, now_ns);
+                let verdict = decision.verdict;
                 self.record.seen(now_ns, |seen| {
                     seen.nodes[node as usize].all += 1;
                     seen.nodes[node as usize].let_through += u64::from(verdict.is_let_through());
                 });
-                (verdict, None)
+                self.changed(node, now_ns);
+                let held = (decision.turn != 0).then_some((node, decision.turn));
+                Decided { verdict, ticket: None, held }
             }
         }
     }
 }
 
-fn decide(throttle: &Throttle, source: u32, now: Timestamp, sample: Sample) -> Decision {
+/// The answer to a request.
+struct Decided {
+    verdict: Verdict,
+    ticket: Option<Ticket>,
+    /// The node that holds the answer, and its number there.
+    held: Option<(u32, u64)>,
+}
+
+/// A request of a source, for the website of the SLO.
+pub(super) fn request<'a>(source: u32) -> Request<'a> {
     let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
     let mut request = Request::new();
     request.push(b"source", Value::Address(address));
     request.push(b"website", Value::Text(WEBSITE.as_bytes()));
-    throttle.sweep(now);
-    throttle.decide_one(&request, now, sample)
+    request
 }
 
-/// Sends the message of a node, if there is one that reaches the store.
-fn report(nodes: &mut Nodes, node: u32, now_ns: u64, queue: &mut EventQueue<Event>) {
-    if let Some(there_ns) = nodes.report(node, now_ns) {
-        queue.enter(there_ns, Event::AtStore(node));
-    }
-}
+/// How often a node looks for messages that are due.
+const LOOK_NS: u64 = 5_000_000;
+
+/// Each change of a node leads to a message within this time, or with the next period.
+const LOOKS_NS: u64 = 100_000_000;
 
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-fn at(now_ns: u64) -> Timestamp {
+pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }
 

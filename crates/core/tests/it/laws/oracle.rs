@@ -208,7 +208,12 @@ pub fn close_arrivals(steps: &[Step], unit_ns: u64) -> Vec<Arrival> {
 }
 
 pub fn arrival(step: &Step, now: Timestamp) -> Arrival {
-    Arrival { now, sample: Sample::from_bits(step.sample), cost: step.cost, sharer: step.sharer }
+    Arrival {
+        sample: Sample::from_bits(step.sample),
+        cost: step.cost,
+        sharer: step.sharer,
+        ..Arrival::at(now)
+    }
 }
 
 /// A row of random bits.

@@ -1,0 +1,285 @@
+//! The requests of a shared key that a node holds, and the slots that the store has granted for them.
+//!
+//! ```text
+//! waiting   oldest │ · · · │ · · · · │ · · · │ youngest
+//!                  │ slots │  asked  │ want  │
+//! slots     granted: the oldest request passes at the earliest one
+//! asked     the message in flight asks for their slots;  want: the next one will
+//! back      slots that no request needs any more: the next message returns them
+//! ```
+//! A request without a slot passes at its estimate, and its slot is dropped when it comes.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::{Timestamp, Turn};
+use crate::cluster::{Grant, HOLES_MAX, Message, Wants};
+
+/// The maximum number of requests of one key that a node holds.
+const WAITING_MAX: usize = 1_024;
+
+/// A request whose turn was over this long ago, and whose proxy has not reported it, has passed: proxies that do not
+/// get their answer in time pass it.
+const OVERDUE_S: f64 = 1.0;
+
+/// The requests of a key that a node holds. Times are seconds since `origin`.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    origin: Timestamp,
+    waiting: VecDeque<Waiting>,
+    slots: VecDeque<f64>,
+    want: usize,
+    asked: usize,
+    /// Requests that passed while the message in flight asked for their slots.
+    late: usize,
+    back: Vec<f64>,
+    /// Slots that there was no room to return one by one.
+    refund: f64,
+    last: u64,
+    /// When the next message is due. Infinite: not before the next change.
+    pub(super) due_s: f64,
+    /// The part of the TAT that the others are only expected to have used.
+    pub(super) ahead_s: f64,
+    /// The store was silent at the last request.
+    pub(super) is_alone: bool,
+    /// A message whose answer was lost. It is sent again, because the store may have applied it.
+    pub(super) repeat: Option<Message>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    number: u64,
+    arrived_s: f64,
+    /// The estimate of its turn.
+    due_s: f64,
+    turn: Arc<Turn>,
+}
+
+impl Queue {
+    pub(super) fn new(origin: Timestamp) -> Queue {
+        Queue {
+            origin,
+            waiting: VecDeque::new(),
+            slots: VecDeque::new(),
+            want: 0,
+            asked: 0,
+            late: 0,
+            back: Vec::new(),
+            refund: 0.0,
+            last: 0,
+            due_s: f64::INFINITY,
+            ahead_s: 0.0,
+            is_alone: false,
+            repeat: None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
+    }
+
+    /// Requests for which no message has asked for a slot yet.
+    pub(super) fn want(&self) -> f64 {
+        self.want as f64
+    }
+
+    /// Requests whose slots the message in flight asks for.
+    pub(super) fn asked(&self) -> f64 {
+        self.asked as f64
+    }
+
+    /// Whether the next message asks for slots, returns some, or is sent again.
+    pub(super) fn has_news(&self) -> bool {
+        self.want > 0 || !self.back.is_empty() || self.repeat.is_some()
+    }
+
+    /// Holds a request until its estimate at the earliest. Returns its number.
+    pub(super) fn hold(&mut self, due_s: f64, now_s: f64) -> u64 {
+        let arrived = self.at(now_s).as_nanos();
+        self.last = arrived.max(self.last + 1);
+        let before_s = self.waiting.back().map_or(0.0, |before| before.due_s);
+        let due_s = due_s.max(before_s);
+        let turn = Arc::new(Turn::new(self.at(due_s)));
+        self.waiting.push_back(Waiting { number: self.last, arrived_s: now_s, due_s, turn });
+        self.want += 1;
+        self.assign();
+        self.last
+    }
+
+    pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {
+        self.waiting.iter().find(|waiting| waiting.number == number).map(|waiting| waiting.turn.clone())
+    }
+
+    /// A request has passed. Returns the number of requests that no slot pays for, 0 or 1. None: it is unknown.
+    pub(super) fn pass(&mut self, number: u64) -> Option<f64> {
+        let place = self.waiting.iter().position(|waiting| waiting.number == number)?;
+        self.waiting.remove(place);
+        let is_unpaid = if self.slots.pop_front().is_some() {
+            false
+        } else if self.asked > self.late {
+            self.late += 1;
+            false
+        } else {
+            self.want = self.want.saturating_sub(1);
+            true
+        };
+        self.assign();
+        Some(f64::from(u8::from(is_unpaid)))
+    }
+
+    /// The client of a request has disconnected: the next one moves up. False: the request is unknown.
+    pub(super) fn leave(&mut self, number: u64) -> bool {
+        let Some(place) = self.waiting.iter().position(|waiting| waiting.number == number) else {
+            return false;
+        };
+        let is_asked_for = place < self.slots.len() || place < self.waiting.len() - self.want;
+        self.waiting.remove(place);
+        if self.slots.len() > self.waiting.len() {
+            self.give_back_last();
+        } else if !is_asked_for {
+            self.want -= 1;
+        }
+        self.assign();
+        true
+    }
+
+    /// Drops requests whose turn was over long ago. Returns the number of those that no slot pays for.
+    pub(super) fn drop_overdue(&mut self, now_s: f64) -> f64 {
+        let mut unpaid = 0.0;
+        while let Some(oldest) = self.waiting.front() {
+            let due_s = oldest.turn.due().map_or(0.0, |due| self.seconds(due));
+            if due_s > now_s - OVERDUE_S {
+                break;
+            }
+            unpaid += self.pass(oldest.number).unwrap_or_default();
+        }
+        unpaid
+    }
+
+    /// The content of a message, which is then in flight.
+    pub(super) fn ask(&mut self, number: u64, half_trip_s: f64, now_s: f64) -> Wants {
+        let first = self.waiting.len() - self.want;
+        let waited_s = self.waiting.get(first).map_or(0.0, |waiting| now_s - waiting.arrived_s);
+        let back = mem::take(&mut self.back).into_iter().map(|slot_s| slot_s - now_s - half_trip_s);
+        let wants = Wants {
+            run: 0,
+            number,
+            want: self.want as u32,
+            waited_s: waited_s.max(0.0),
+            half_trip_s,
+            back: back.collect(),
+        };
+        (self.asked, self.late, self.want) = (self.want, 0, 0);
+        self.due_s = f64::INFINITY;
+        wants
+    }
+
+    /// The answer to the message, sent at this moment, will not come. Returns the number of requests that passed
+    /// meanwhile without a slot.
+    pub(super) fn lost(&mut self, wants: &Wants, sent_s: f64) -> f64 {
+        let unpaid = mem::take(&mut self.late) as f64;
+        self.asked = 0;
+        self.want = self.waiting.len() - self.slots.len().min(self.waiting.len());
+        self.back.extend(wants.back.iter().map(|ahead_s| ahead_s + sent_s + wants.half_trip_s));
+        self.refund += self.back.len().saturating_sub(HOLES_MAX) as f64;
+        self.back.truncate(HOLES_MAX);
+        unpaid
+    }
+
+    /// Applies the grant of the store, whose moment was `then_s`. No slot is later than `latest_s`: a genuine store
+    /// grants none. A request still without a slot gets another
+    /// estimate from `estimate`: it is passed the number of requests behind it. Returns the number of requests that
+    /// passed and that no slot pays for.
+    pub(super) fn granted(
+        &mut self,
+        grant: &Grant,
+        slot_s: f64,
+        then_s: f64,
+        latest_s: f64,
+        estimate: impl Fn(f64) -> f64,
+    ) -> f64 {
+        let run = (0..grant.count).map(|place| grant.first_s + f64::from(place) * slot_s);
+        for ahead_s in grant.holes.iter().copied().chain(run) {
+            if self.late > 0 {
+                self.late -= 1;
+                continue;
+            }
+            let granted_s = (then_s + ahead_s).min(latest_s);
+            let place = self.slots.partition_point(|&slot_s| slot_s <= granted_s);
+            self.slots.insert(place, granted_s);
+        }
+        let unpaid = self.refuse(grant.refused);
+        (self.asked, self.late) = (0, 0);
+        while self.slots.len() > self.waiting.len() {
+            self.give_back_last();
+        }
+        self.want = self.waiting.len() - self.slots.len();
+        let (first, all) = (self.slots.len(), self.waiting.len());
+        for (place, waiting) in self.waiting.iter_mut().enumerate().skip(first) {
+            waiting.due_s = waiting.due_s.max(estimate((all - 1 - place) as f64));
+        }
+        self.assign();
+        unpaid
+    }
+
+    /// The youngest of the requests that a message has asked for are refused: there is no slot for them.
+    fn refuse(&mut self, refused: u32) -> f64 {
+        let mut unpaid = 0.0;
+        for _ in 0..refused {
+            if self.late > 0 {
+                self.late -= 1;
+                unpaid += 1.0;
+                continue;
+            }
+            let Some(place) = self.waiting.len().checked_sub(1 + self.want) else { break };
+            if place < self.slots.len() {
+                break;
+            }
+            if let Some(refused) = self.waiting.remove(place) {
+                refused.turn.refuse();
+            }
+        }
+        unpaid
+    }
+
+    fn give_back_last(&mut self) {
+        let Some(slot_s) = self.slots.pop_back() else { return };
+        match self.back.len() < HOLES_MAX {
+            true => self.back.push(slot_s),
+            false => self.refund += 1.0,
+        }
+    }
+
+    /// The number of slots that the next message charges less.
+    pub(super) fn take_refund(&mut self) -> f64 {
+        mem::take(&mut self.refund)
+    }
+
+    /// Moves each turn to its slot, or to its estimate. No request passes before an older one.
+    fn assign(&mut self) {
+        let (mut at_s, origin) = (0.0_f64, self.origin);
+        for (place, waiting) in self.waiting.iter().enumerate() {
+            at_s = at_s.max(self.slots.get(place).copied().unwrap_or(waiting.due_s));
+            waiting.turn.move_to(moment(origin, at_s));
+        }
+    }
+
+    fn at(&self, seconds: f64) -> Timestamp {
+        moment(self.origin, seconds)
+    }
+
+    fn seconds(&self, moment: Timestamp) -> f64 {
+        moment.since(self.origin).as_secs_f64()
+    }
+}
+
+/// Requests that wait when their queue ends, as after an edit of the SLO's mode, pass at their last turn.
+fn moment(origin: Timestamp, seconds: f64) -> Timestamp {
+    origin + Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
