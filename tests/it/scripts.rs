@@ -201,6 +201,7 @@ fn the_fuzz_targets_and_the_model_are_held_to_the_same_rules() {
     for fails in [
         format!("fmt --check {fuzz}"),
         format!("fmt --check {model}"),
+        "fmt --check --manifest-path tests/bench/rivals/Cargo.toml".to_owned(),
         format!("clippy {fuzz} -- --deny warnings"),
         format!("clippy {model} --tests -- --deny warnings"),
     ] {

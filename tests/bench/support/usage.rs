@@ -4,12 +4,21 @@ use std::fs;
 
 /// The CPU time of all threads of a process, in nanoseconds.
 pub fn cpu_ns(process: u32) -> u64 {
+    schedstat(process, 0)
+}
+
+/// The time that all threads of a process could have run, but waited for a core, in nanoseconds.
+pub fn waited_ns(process: u32) -> u64 {
+    schedstat(process, 1)
+}
+
+fn schedstat(process: u32, place: usize) -> u64 {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
-    let ran = |task: fs::DirEntry| {
+    let figure = |task: fs::DirEntry| {
         let schedstat = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        schedstat.split(' ').next()?.parse::<u64>().ok()
+        schedstat.split(' ').nth(place)?.parse::<u64>().ok()
     };
-    tasks.flatten().filter_map(ran).sum()
+    tasks.flatten().filter_map(figure).sum()
 }
 
 /// The resident memory of a process (VmRSS), in bytes.
