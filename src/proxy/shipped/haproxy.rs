@@ -264,8 +264,7 @@ const RATELIMIT_COMMENT: &str = "# http-after-response add-header RateLimit";
 const RATELIMIT: &str = "http-after-response add-header RateLimit";
 
 /// The last of the rules that refuse ambiguous requests.
-const LAST_GUARD: &str =
-    "    http-request deny deny_status 400 if !slowlane_has_host !{ url_beg / } !{ url * }\n";
+const LAST_GUARD: &str = "    http-request deny deny_status 400 unless slowlane_is_plain || !slowlane_has_host { url_beg / } || !slowlane_has_host { url * }\n";
 
 const ARGUMENTS: &str = " method=method\n";
 

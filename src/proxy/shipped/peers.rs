@@ -121,7 +121,7 @@ fn expression(field: &str) -> Option<String> {
 
 /// The parts of the file that depend on the keys, the most specific key first:
 /// - from the keys of a request to its limit,
-/// - the rule that reads the common clock,
+/// - the rules that read the common clock, and tau,
 /// - the rule that calculates how much later a request may be,
 /// - the rule that counts an admitted request, and those that count it under keys without a limit,
 /// - the tables.
@@ -203,10 +203,10 @@ fn limit(key: &Paced, place: usize, keys: usize) -> String {
     let read = |name: &str, number: u8, when: &str| {
         format!("    http-request set-var(txn.limit.{name}) {key},table_gpt({number},{limits}){when}\n")
     };
-    let mut text = read("slot", 0, unless) + &read("tau", 1, unless);
+    let mut text = read("slot", 0, unless);
     if keys > 1 {
         let limited = format!(" if slowlane_limited{and}");
-        text += &(read("max", 2, &limited) + &read("x", 3, &limited));
+        text += &(read("tau", 1, unless) + &read("max", 2, &limited) + &read("x", 3, &limited));
     }
     // A counter tracks only the first key that it is given.
     if is_last {
@@ -256,10 +256,19 @@ fn column(keys: &[&Paced], number: u8, variable: &str) -> String {
 }
 
 fn clock(keys: &[&Paced]) -> String {
-    let x = column(keys, 3, "x");
-    format!(
-        "    http-request set-var(txn.pace.a,iflt) {x},sub(txn.pace.then),and(4294967295),sub(2147483648)\n"
-    )
+    let (tau, x) = (column(keys, 1, "tau"), column(keys, 3, "x"));
+    let mut text = format!(
+        "    http-request set-var(txn.pace.a) {tau} if {{ var(txn.pace.before) -m found }}\n    \
+         http-request set-var(txn.pace.a,ifgt) var(txn.pace.before)\n    \
+         http-request set-var(txn.pace.a,iflt) {x},sub(txn.pace.then),and(4294967295),sub(2147483648)\n"
+    );
+    if keys.len() == 1 {
+        text += &format!(
+            "    # If the clock is not ahead, the request is not late, whatever tau is.\n    \
+             http-request set-var(txn.limit.tau,ifnotexists) {tau} unless {{ var(txn.limit.slot) -m int gt 1 }} {{ var(txn.pace.a) -m int 0 }}\n"
+        );
+    }
+    text
 }
 
 fn left(keys: &[&Paced]) -> String {
@@ -270,7 +279,7 @@ fn left(keys: &[&Paced]) -> String {
 }
 
 fn counts(keys: usize) -> String {
-    let mut text = "    http-request sc-inc-gpc(0,0) if slowlane_limited || !slowlane_asks\n".to_owned();
+    let mut text = "    http-request sc-inc-gpc(0,0) unless slowlane_asks !slowlane_limited\n".to_owned();
     for counter in 1..keys {
         text += &format!("    http-request sc-inc-gpc(0,{counter}) if !slowlane_limited !slowlane_marked\n");
     }

@@ -164,7 +164,7 @@ impl Throttling {
         assert!(pushed >= 0.9 * asked, "{}: {pushed} of {asked} sources have a limit", self.name);
         let source = five_maps::source(0).to_string();
         let is_asked = asked > 0.999 * sources;
-        assert!(!is_asked || peers::slot_us(&self.haproxy, &source) == Some(1), "{source} has no limit");
+        assert!(!is_asked || peers::slot_us(&self.haproxy, &source) == Some(2), "{source} has no limit");
         assert_eq!(slowlane.metric("slowlane_peers_denied_total", ""), 0.0, "somebody was refused");
         assert_eq!(slowlane.metric("slowlane_peers_left_out_total", ""), 0.0, "a source had no room");
     }

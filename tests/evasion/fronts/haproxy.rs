@@ -52,7 +52,7 @@ pub fn start(
         edit(&path, "peer lb1 127.0.0.1:10000", &format!("peer lb1 {}", own_address()));
         // Longer keys are not counted in a table.
         let cut = if key.starts_with("var") { ",bytes(0,128)" } else { "" };
-        let count = format!("%[var(txn.limit.tau)] %[sc0_tracked] %[{key}{cut},url_enc]");
+        let count = format!("%[var(txn.limit.tau,0)] %[sc0_tracked] %[{key}{cut},url_enc]");
         let outcome = format!("backend app\n    http-request set-header X-Count \"{count}\"\n");
         edit(&path, "backend app\n", &outcome);
         let socket = format!("log stdout format raw local0\n    stats socket {dir}/stats level admin\n");

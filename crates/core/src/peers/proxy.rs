@@ -27,8 +27,9 @@ const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 /// The life of counts in HAProxy, unless their table says otherwise.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A limit update is repeated this often in its lifetime. Each costs HAProxy a fraction of a request's cost.
-const REPEATS: u32 = 2;
+/// A limit update is repeated after this many quarters of its lifetime. Each costs HAProxy a fraction of a request's
+/// cost.
+const REPEATED_AFTER: u32 = 3;
 
 /// A key with a full bucket and no requests for this long gets no more pushes until its next request.
 const IDLE: Duration = Duration::from_secs(10);
@@ -325,7 +326,7 @@ impl Known {
             Some(pushed) if pushed.numbers[..3] != numbers[..3] => true,
             Some(_) if is_free => false,
             Some(pushed) => {
-                let is_old = now.since(pushed.at) >= expire / REPEATS;
+                let is_old = now.since(pushed.at) >= expire / 4 * REPEATED_AFTER;
                 is_old && self.is_in_use_since(pushed, moment) || self.is_behind(limits, now)
             }
         };

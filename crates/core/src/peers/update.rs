@@ -62,9 +62,11 @@ pub fn numbers(limits: Option<ProxyLimits>, now: Timestamp, wall: Duration) -> N
     }
 }
 
-/// Whether a bucket can be kept in microseconds modulo 2^32: no admitted request is too far ahead.
+/// Whether a bucket can be kept in microseconds modulo 2^32: no admitted request is too far ahead. The burst must have
+/// room for one request: the proxy's rules pass a request whose clock is not ahead.
 fn fits(paced: &Paced) -> bool {
     !paced.slot.is_zero()
+        && paced.slot <= paced.burst
         && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < AHEAD_MAX
 }
 
@@ -90,6 +92,7 @@ mod tests {
         assert_eq!(kept(paced(second, day, second, second)), ProxyLimits::Ask);
         assert_eq!(kept(paced(day, second, second, second)), ProxyLimits::Ask);
         assert_eq!(kept(paced(second, second, Duration::MAX, second)), ProxyLimits::Ask);
+        assert_eq!(kept(paced(second, Duration::ZERO, second, second)), ProxyLimits::Ask);
         let longest = paced(second, second * 1_900, second * 100, second);
         assert_eq!(kept(longest), longest);
     }

@@ -122,17 +122,17 @@ fn an_unlimited_key_is_told_so_only_beside_a_second_table() {
     }
 }
 
-/// Limits live for 10 s, and are pushed again after 5 s if their end would let requests pass.
+/// Limits live for 10 s, and are pushed again after 7.5 s if their end would let requests pass.
 #[test]
-fn limits_are_repeated_at_half_of_their_life_while_they_matter() {
+fn limits_are_repeated_after_three_quarters_of_their_life_while_they_matter() {
     let slo = "burst=10 rate=10/s";
     let throttles = [throttle(slo), throttle(slo), throttle(slo)];
     let [mut busy, mut idle, mut in_debt] = throttles.each_ref().map(Site::new);
-    assert_eq!([busy.pushes([1, 0], 0), busy.pushes([2, 0], 4_999), busy.due(5_000)], [1, 0, 1]);
+    assert_eq!([busy.pushes([1, 0], 0), busy.pushes([2, 0], 7_499), busy.due(7_500)], [1, 0, 1]);
     // One slot is free again after 0.1 s.
-    assert_eq!([idle.pushes([1, 0], 0), idle.due(5_000), idle.due(9_999)], [1, 0, 0]);
+    assert_eq!([idle.pushes([1, 0], 0), idle.due(7_500), idle.due(9_999)], [1, 0, 0]);
     // 80 slots are free again after 8 s.
-    assert_eq!([in_debt.pushes([80, 0], 0), in_debt.due(4_999), in_debt.due(5_000)], [1, 0, 1]);
+    assert_eq!([in_debt.pushes([80, 0], 0), in_debt.due(7_499), in_debt.due(7_500)], [1, 0, 1]);
     assert_eq!(in_debt.due(10_000), 0, "nobody has asked for long");
 }
 

@@ -18,6 +18,10 @@ pub const TABLES_MAX: usize = 64;
 /// After this long without a message, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
+/// Between two acknowledgements. Each costs HAProxy a wake-up and a read, and it uses only the last one, after the end of
+/// the connection.
+const BETWEEN_ACKS: Duration = Duration::from_millis(100);
+
 /// A peer that is silent for this long is gone. HAProxy sends a heartbeat every 3 s.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -51,6 +55,7 @@ pub struct Link {
     ours_current: Option<usize>,
     read_at: Duration,
     sent_at: Duration,
+    acknowledged_at: Option<Duration>,
     has_all: bool,
 }
 
@@ -85,6 +90,7 @@ impl Link {
             ours_current: None,
             read_at: now,
             sent_at: now,
+            acknowledged_at: None,
             has_all: false,
         }
     }
@@ -122,11 +128,20 @@ impl Link {
             }
             consumed += length;
         }
+        self.acknowledge(now, out);
+        Ok(consumed)
+    }
+
+    /// Acknowledges the last update of each table, unless it did so a moment ago.
+    fn acknowledge(&mut self, now: Duration, out: &mut Vec<u8>) {
+        if self.acknowledged_at.is_some_and(|at| now.saturating_sub(at) < BETWEEN_ACKS) {
+            return;
+        }
         for table in self.theirs.values_mut().filter(|table| table.acknowledged != table.last) {
             table.acknowledged = table.last;
             message::ack(table.definition.id, table.last, out);
+            self.acknowledged_at = Some(now);
         }
-        Ok(consumed)
     }
 
     fn control(&mut self, control: Control, out: &mut Vec<u8>, news: &mut impl FnMut(News<'_>)) {
@@ -212,6 +227,7 @@ impl Link {
         if now.saturating_sub(self.sent_at) >= HEARTBEAT {
             Control::Heartbeat.encode(out);
         }
+        self.acknowledge(now, out);
         Ok(())
     }
 
@@ -289,6 +305,31 @@ mod tests {
         assert_eq!(columns, numbers.columns);
     }
 
+    /// Every request is an update: an answer to each would cost the other side as much again.
+    #[test]
+    fn updates_in_quick_succession_have_one_acknowledgement() {
+        let (mut haproxy, mut link, mut bytes) = (begun(), begun(), Vec::new());
+        message::define(&table(7, "slowlane_limits", Column::GPT, 4), &mut bytes);
+        link.receive(&bytes, NOW, &mut Vec::new(), &mut quiet).unwrap();
+        let mut acks_after = |ms: u64, is_updated: bool| {
+            let (now, mut update, mut acks) = (NOW + Duration::from_millis(ms), Vec::new(), Vec::new());
+            if is_updated {
+                assert!(link.push("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut update));
+                haproxy.receive(&update, now, &mut acks, &mut quiet).unwrap();
+            } else {
+                haproxy.tick(now, &mut acks).unwrap();
+            }
+            link.receive(&acks, now, &mut Vec::new(), &mut quiet).unwrap();
+            (acks.is_empty(), link.unacknowledged())
+        };
+        assert_eq!(acks_after(0, true), (false, 0));
+        assert_eq!(acks_after(1, true), (true, 1));
+        assert_eq!(acks_after(99, true), (true, 2));
+        assert_eq!(acks_after(100, false), (false, 0));
+        assert_eq!(acks_after(150, true), (true, 1));
+        assert_eq!(acks_after(200, true), (false, 0));
+    }
+
     /// What one side sends, the other reads, however the bytes arrive.
     #[test]
     fn a_key_is_taught_with_all_its_numbers() {
@@ -324,6 +365,7 @@ mod tests {
         let limits = "slowlane_limits".to_owned();
         assert_eq!(read[0], (limits.clone(), b"192.0.2.1".to_vec(), vec![20_000, 2_000_000, 7_000_000, 0]));
         assert_eq!(read[1], (limits, b"192.0.2.2".to_vec(), vec![1, 0, 0, 5]));
+        haproxy.tick(NOW + BETWEEN_ACKS, &mut acks).unwrap();
         slowlane.receive(&acks, NOW, &mut Vec::new(), &mut quiet).unwrap();
         assert_eq!(slowlane.unacknowledged(), 0);
     }
