@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
@@ -89,6 +90,13 @@ pub(super) struct Arguments {
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Run the suite of the manual instead: one SLO under many loads, rates and numbers of nodes. Takes minutes
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["json", "plot", "nodes", "clients"])]
+    suite: Option<Suite>,
+    /// Number of seeds of the suite, of which it shows the worst
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "suite",
+          value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: u64,
     /// Draw rates and delays over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -105,6 +113,12 @@ enum When {
     RetryAfter,
     /// After --think, as after any other answer
     Now,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Suite {
+    /// The accuracy of a cluster
+    Cluster,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -145,6 +159,9 @@ fn law_option(text: &str) -> Result<LawOption, &'static str> {
 }
 
 pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
+    if let Some(Suite::Cluster) = typed.suite {
+        return suite(&typed);
+    }
     let scenarios = scenarios(&typed)?;
     if let Some(path) = &typed.plot {
         check_plot(path, scenarios.len())?;
@@ -159,6 +176,18 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
     }
     let form = if typed.json { simulate::json } else { simulate::report };
     Ok(io::stdout().write_all(form(&outcomes).as_bytes())?)
+}
+
+/// The progress has a line of its own, because several threads report it.
+fn suite(typed: &Arguments) -> anyhow::Result<()> {
+    let progress = Mutex::new(Progress::begin());
+    let report = |done, all| {
+        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.report(|| format!("{done} of {all} cells "));
+    };
+    let table = simulate::suite(typed.rtt.unwrap_or(Duration::from_millis(1)), typed.seeds, report)?;
+    progress.into_inner().unwrap_or_else(PoisonError::into_inner).end();
+    Ok(io::stdout().write_all(table.as_bytes())?)
 }
 
 fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {

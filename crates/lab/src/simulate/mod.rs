@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Load ─▶ Queue: the next event ─▶ Throttle::decide ─verdict─▶ the next request of a client ─▶ Queue
-//!                    ▲             or View::judge   └────────▶ Record ─▶ Outcome ─▶ report, plot
-//!                    └─────────────── Nodes ─▶ message ─▶ store ─▶ answer
+//!                    ▲                              └────────▶ Record ─▶ Outcome ─▶ report, plot, suite
+//!                    └── Nodes: one Throttle each ─▶ message ─▶ StoreServer ─▶ answer, turns of held requests
 //! ```
-//! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line.
-//! Several nodes use their [views](slowlane_core::cluster::View) of one shared SLO. There is no clock and no sleep:
-//! the moment is that of the next event, and all chance comes from the seed. A scenario of one node has the same
+//! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
+//! several nodes has its own, and they share the store of a token server. There is no clock and no sleep: the moment is
+//! that of the next event, and all chance comes from the seed. A scenario of one node has the same
 //! outcome, to the bit, on any machine. Views use exponentials, and their last bit depends on the machine's math
 //! library.
 
@@ -22,6 +22,7 @@ mod run;
 mod scenario;
 mod share;
 mod span;
+mod suite;
 
 use cluster::SILENT_AFTER;
 use record::{BINS_PER_S, Bin, Record};
@@ -34,6 +35,7 @@ pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};
 pub use share::Share;
 pub use span::Span;
+pub use suite::suite;
 
 pub use crate::chart::LINES_MAX;
 
