@@ -101,6 +101,7 @@ struct Held {
     asked: Asked,
     quota: Option<Quota>,
     fingerprint: Option<Fingerprint>,
+    /// With a turn, it is due then, but not later than this.
     due: Timestamp,
     /// Its turn, if that may still move.
     turn: Option<Arc<Turn>>,
@@ -110,7 +111,7 @@ struct Held {
 impl Held {
     /// None: it is refused.
     fn due(&self) -> Option<Timestamp> {
-        self.turn.as_ref().map_or(Some(self.due), |turn| turn.due())
+        self.turn.as_ref().map_or(Some(self.due), |turn| Some(turn.due()?.min(self.due)))
     }
 }
 
@@ -304,8 +305,9 @@ impl Conversation {
         if let (Verdict::Delay(wait), true) = (decision.verdict, asked.options.hold) {
             match self.agent.place(now) {
                 Ok(place) => {
-                    let due = now + self.agent.holds.bounded(wait);
                     let turn = self.agent.turn(&decision);
+                    let wait = if turn.is_some() { asked.options.max_delay } else { wait };
+                    let due = now + self.agent.holds.bounded(wait);
                     turn.iter().for_each(|turn| self.bell.listen_to(turn));
                     let held = Held { decision, asked, quota, fingerprint, due, turn, _place: place };
                     self.held = Some(Box::new(held));

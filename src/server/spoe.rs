@@ -131,8 +131,24 @@ type Held = BTreeMap<(Timestamp, u64), Answer>;
 struct Answer {
     id: haproxy::Id,
     _place: Place,
-    /// The turn of its request, with its key and number, if that may still move.
-    turn: Option<(Key, u64, Arc<Turn>)>,
+    turn: Option<Placed>,
+}
+
+/// The place of a held request in the queue of its key: its turn may still move.
+#[derive(Clone, Debug)]
+struct Placed {
+    key: Key,
+    number: u64,
+    turn: Arc<Turn>,
+    /// The end of the longest hold.
+    latest: Timestamp,
+}
+
+impl Placed {
+    /// None: the request is refused.
+    fn due(&self) -> Option<Timestamp> {
+        Some(self.turn.due()?.min(self.latest))
+    }
 }
 
 /// The result of [`Conversation::answer`].
@@ -205,13 +221,13 @@ impl Protocol for Conversation {
     /// Moves the held answers whose turn has moved, and answers those that are refused.
     fn moved(&mut self) {
         let has_moved = |due: Timestamp, answer: &Answer| {
-            answer.turn.as_ref().is_some_and(|(.., turn)| turn.due() != Some(due))
+            answer.turn.as_ref().is_some_and(|turn| turn.due() != Some(due))
         };
         let moved = self.held.iter().filter(|(at, answer)| has_moved(at.0, answer));
         let moved: Vec<_> = moved.map(|(at, _)| *at).collect();
         for at in moved {
             let Some(answer) = self.held.remove(&at) else { continue };
-            match answer.turn.as_ref().and_then(|(.., turn)| turn.due()) {
+            match answer.turn.as_ref().and_then(Placed::due) {
                 Some(due) => drop(self.held.insert((due, at.1), answer)),
                 None => {
                     self.agent.metrics.frames.ack.inc();
@@ -228,9 +244,7 @@ impl Protocol for Conversation {
                 return;
             }
             let Answer { id, turn, .. } = first.remove();
-            if let Some((key, number, _)) = turn {
-                self.agent.throttle.pass(key, number, now);
-            }
+            self.passes(turn.as_ref(), now);
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
@@ -250,11 +264,15 @@ impl Protocol for Conversation {
             frame_bytes_max: self.protocol.frame_bytes_max(),
             engine_id: greeting.engine_id.clone(),
         });
+        // In the next process, no turn moves any more. One that has just been refused is over.
+        let known = |((due, _), answer): ((Timestamp, u64), Answer)| {
+            (answer.turn.map_or(Some(due), |turn| turn.due()).unwrap_or(due), answer.id)
+        };
         Some(State::Spop(SpopState {
             agreed,
             unread: unread.to_vec(),
             unwritten: mem::take(&mut self.out),
-            held: mem::take(&mut self.held).into_iter().map(|((due, _), answer)| (due, answer.id)).collect(),
+            held: mem::take(&mut self.held).into_iter().map(known).collect(),
             unfinished_since: self.unfinished_since,
         }))
     }
@@ -419,49 +437,56 @@ impl Conversation {
     }
 
     fn hold(&mut self, id: haproxy::Id, delay: Duration, turn: Option<(Key, u64)>, now: Timestamp) {
-        let turn = turn.and_then(|(key, number)| Some((key, number, self.agent.throttle.turn(key, number)?)));
-        // Before its moment is read: it may move at any time.
-        turn.iter().for_each(|(.., turn)| self.bell.listen_to(turn));
-        let due = match &turn {
-            // Its moment may have come on the way here.
-            Some((.., turn)) => match turn.due() {
-                None => return haproxy::answer_hold(id, self.agent.has_no_slot(), &mut self.out),
-                Some(due) => due.max(now),
-            },
-            None => now + self.agent.holds.bounded(delay),
+        let due = match turn {
+            // The number is the moment of the decision: without a place in the queue, the delay counts from then.
+            Some((_, number)) => (Timestamp::from_nanos(number) + delay).min(now + delay),
+            None => now + delay,
         };
-        if due == now && turn.is_none() {
-            return haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+        let latest = now + self.agent.holds.limits.hold_max;
+        let placed = turn.and_then(|(key, number)| {
+            let turn = self.agent.throttle.turn(key, number)?;
+            // Before its moment is read: it may move at any time.
+            self.bell.listen_to(&turn);
+            Some(Placed { key, number, turn, latest })
+        });
+        match placed.as_ref().map_or(Some(due.min(latest)), Placed::due) {
+            None => haproxy::answer_hold(id, self.agent.has_no_slot(), &mut self.out),
+            Some(due) if due <= now => {
+                self.passes(placed.as_ref(), now);
+                haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
+            }
+            Some(due) => self.hold_until(id, due, placed, now),
         }
-        self.hold_until(id, due, turn, now);
     }
 
-    fn hold_until(
-        &mut self,
-        id: haproxy::Id,
-        due: Timestamp,
-        turn: Option<(Key, u64, Arc<Turn>)>,
-        now: Timestamp,
-    ) {
+    fn hold_until(&mut self, id: haproxy::Id, due: Timestamp, turn: Option<Placed>, now: Timestamp) {
         match self.agent.place(now) {
             Ok(place) => {
                 self.holds_begun += 1;
                 self.held.insert((due, self.holds_begun), Answer { id, _place: place, turn });
             }
             Err(verdict) => {
-                if let (Some((key, number, _)), true) = (turn, verdict.is_let_through()) {
-                    self.agent.throttle.pass(key, number, now);
+                match &turn {
+                    Some(Placed { key, number, .. }) if !verdict.is_let_through() => {
+                        self.agent.throttle.leave(*key, *number, now);
+                    }
+                    turn => self.passes(turn.as_ref(), now),
                 }
                 haproxy::answer_hold(id, verdict, &mut self.out);
             }
         }
     }
 
+    /// Reports that a held request passes.
+    fn passes(&self, turn: Option<&Placed>, now: Timestamp) {
+        if let Some(Placed { key, number, .. }) = turn {
+            self.agent.throttle.pass(*key, *number, now);
+        }
+    }
+
     fn answer_all_held(&mut self) {
         for Answer { id, turn, .. } in mem::take(&mut self.held).into_values() {
-            if let Some((key, number, _)) = turn {
-                self.agent.throttle.pass(key, number, self.agent.clock.now());
-            }
+            self.passes(turn.as_ref(), self.agent.clock.now());
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
         }
@@ -507,9 +532,11 @@ impl Conversation {
     }
 }
 
-/// The held answers of a lost connection are dropped.
+/// The held answers of a lost connection are dropped: HAProxy lets their requests pass.
 impl Drop for Conversation {
     fn drop(&mut self) {
+        let now = self.agent.clock.now();
+        self.held.values().for_each(|answer| self.passes(answer.turn.as_ref(), now));
         self.agent.metrics.plain.holds_abandoned.inc_by(self.held.len() as u64);
     }
 }

@@ -48,15 +48,18 @@ end
 local GRANTS_MAX, GRANT_KEPT_MS, GRANT_BYTES_MAX = 1000, 5000, 512
 
 -- The grant of a message that came before, as it is now.
-local function granted(grants, run, number)
+local function granted(grants, run, number, want)
   if redis.call('HSTRLEN', grants, run) > GRANT_BYTES_MAX then return nil end
   local known = redis.call('HGET', grants, run)
   local n, first, count, refused, holes =
     string.match(known or '', '^(%S+) (%S+) (%S+) (%S+) ?(%S*)$')
   first = within(first, -1e17, 1e17)
-  if n ~= number or not first then return nil end
-  local grant = { first_s = (first - now) / 1e6, count = within(count, 0, 1e6), refused = within(refused, 0, 1e6) }
-  for _, hole in ipairs(holes_of(holes)) do
+  count, refused, holes = within(count, 0, want), within(refused, 0, want), holes_of(holes)
+  if n ~= number or not first or not count or not refused then return nil end
+  count, refused = math.floor(count), math.floor(refused)
+  if #holes + count + refused > want then return nil end
+  local grant = { first_s = (first - now) / 1e6, count = count, refused = refused }
+  for _, hole in ipairs(holes) do
     grant.holes = grant.holes or {}
     grant.holes[#grant.holes + 1] = (hole - now) / 1e6
   end
@@ -71,7 +74,7 @@ for i, key in ipairs(KEYS) do
   if wants then
     run, number = string.format('%.0f', wants.run), string.format('%.0f', wants.number)
     own(grants, 'hash')
-    grant = granted(grants, run, number)
+    grant = granted(grants, run, number, within(wants.want, 0, 1e6) or 0)
     if grant then a.charge, a.asked, a.asked_lately = 0, 0, 0 end
   end
   local charge = within(a.charge * us(a.slot_s), -MOST, MOST) or 0
@@ -141,7 +144,7 @@ for i, key in ipairs(KEYS) do
         given[#given + 1] = (hole - now) / 1e6
         given_us[#given_us + 1] = string.format('%.0f', hole)
       else
-        left[#left + 1] = string.format('%.0f', hole)
+        left[#left + 1] = hole
       end
     end
     holes, want = left, want - #given
@@ -160,6 +163,7 @@ for i, key in ipairs(KEYS) do
   end
   local format = '%.0f %.4f %.4f %.0f %.0f %.0f %.0f %.0f %.0f'
   local numbers = string.format(format, tat, demand, slow, now, born, before, since, returned, debts)
+  for n = 1, #holes do holes[n] = string.format('%.0f', holes[n]) end
   if #holes > 0 then numbers = numbers .. ' ' .. table.concat(holes, ',') end
   redis.call('SET', key, numbers, 'PX', ms(a.kept_s))
   local ahead_s, age_s = (tat - now) / 1e6, (now - born) / 1e6

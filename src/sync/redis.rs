@@ -3,7 +3,8 @@
 use std::time::Duration;
 use std::{fs, io};
 
-use futures_util::future::{FutureExt, OptionFuture, try_join_all, try_join3};
+use futures_util::future::{FutureExt, OptionFuture, try_join, try_join_all, try_join3};
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
@@ -70,6 +71,8 @@ pub(super) struct Redis {
     link: Link,
     prefix: String,
     scripts: Vec<Script>,
+    /// The crowded keys of the last heartbeat: the next one reads their records, without a second round trip.
+    crowded: Mutex<Vec<Key>>,
 }
 
 impl Redis {
@@ -102,7 +105,7 @@ impl Redis {
     fn new(link: Link, prefix: &str) -> Redis {
         let script = |own| Script::new(&format!("{}{own}", include_str!("common.lua")));
         let scripts = SCRIPTS.map(script).into();
-        Redis { link, prefix: prefix.to_owned(), scripts }
+        Redis { link, prefix: prefix.to_owned(), scripts, crowded: Mutex::default() }
     }
 
     /// Sends everything that is due to the store at once. The answers have the order of the key updates.
@@ -189,8 +192,8 @@ impl Redis {
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
-    /// The state of the first crowded keys.
-    async fn hints(&self, crowded: &[Key], now_us: u64) -> RedisResult<Vec<(Key, Hint)>> {
+    /// The beginning of the records of these keys.
+    async fn records(&self, keys: &[Key]) -> RedisResult<Vec<(Key, String)>> {
         let record = async |&key: &Key| {
             let mut read = redis::cmd("GETRANGE");
             read.arg(self.name(tag(key), &key.to_string())).arg(0).arg(RECORD_BYTES_MAX);
@@ -199,14 +202,14 @@ impl Redis {
                 Link::Cluster(mut link) => read.query_async(&mut link).await,
             };
             match record {
-                Ok(record) => Ok(hint_of(&record, now_us).map(|hint| (key, hint))),
-                // A stranger's value: of another type, or no text.
+                Ok(record) => Ok(Some((key, record))),
                 Err(error) if error.is_io_error() => Err(error),
+                // A stranger's value: of another type, or no text.
                 Err(_) => Ok(None),
             }
         };
-        let hints = try_join_all(crowded.iter().take(HINTS_MAX).map(record)).await?;
-        Ok(hints.into_iter().flatten().collect())
+        let records = try_join_all(keys.iter().take(HINTS_MAX).map(record)).await?;
+        Ok(records.into_iter().flatten().collect())
     }
 
     async fn beat(&self, beat: &Beat) -> Result<Membership, StoreError> {
@@ -216,13 +219,17 @@ impl Redis {
         arguments.extend(crowded.iter().map(ToString::to_string));
         type Answer = (u64, String, Vec<Vec<u8>>, Vec<String>);
         let keys = self.common(&["nodes", "secret", "crowded"]);
-        let (now_us, secret, members, crowded): Answer = self.call(Call::Beat, keys, arguments).await?;
+        let known = self.crowded.lock().clone();
+        let answer = self.call::<Answer>(Call::Beat, keys, arguments);
+        let ((now_us, secret, members, crowded), records) = try_join(answer, self.records(&known)).await?;
         let crowded: Vec<Key> = crowded.iter().filter_map(|key| Key::from_hex(key)).collect();
+        self.crowded.lock().clone_from(&crowded);
+        let hint = |(key, record): &(Key, String)| Some((*key, hint_of(record, now_us)?));
         Ok(Membership {
             now_us,
             secret,
             members: members.iter().filter_map(|arguments| Member::read(arguments)).collect(),
-            hints: self.hints(&crowded, now_us).await?,
+            hints: records.iter().filter_map(hint).collect(),
             crowded,
         })
     }
@@ -243,7 +250,7 @@ fn hint_of(record: &str, now_us: u64) -> Option<Hint> {
         age_s: since_s(born_us),
         ..Hint::default()
     };
-    Some(hint).filter(|_| is_of_rate)
+    Some(hint).filter(|hint| is_of_rate && hint.is_within_bounds())
 }
 
 /// Reads the TLS files. They may have changed since the last connection.

@@ -36,7 +36,7 @@ impl Grant {
 
 impl Hint {
     /// Whether a node can calculate with all of these numbers.
-    pub(super) fn is_within_bounds(&self) -> bool {
+    pub fn is_within_bounds(&self) -> bool {
         are_within(-MOST, MOST, &[self.ahead_s])
             && are_within(0.0, MOST, &[self.demand, self.slow_demand, self.since_s, self.age_s])
     }
@@ -48,7 +48,7 @@ impl Arguments {
         match self {
             Arguments::Rate(message) => {
                 let &Message { asked, asked_lately, known_age_s, burst_s, cap_s, .. } = message;
-                are_within(0.0, MOST, &[asked, asked_lately, known_age_s, burst_s, cap_s])
+                are_within(0.0, MOST, &[asked, asked_lately, known_age_s, burst_s, cap_s, message.slot_s])
                     && are_within(LEAST, MOST, &[message.memory_s, message.kept_s])
                     && are_within(-MOST, MOST, &[message.charge_s(), message.restore_s.unwrap_or_default()])
                     && message.wants.as_ref().is_none_or(Wants::is_within_bounds)

@@ -47,7 +47,7 @@ impl Expiring for Kept {
     }
 
     fn idle(&self, now: Timestamp) -> Option<Duration> {
-        Some(now.since(self.used)).filter(|&idle| idle > IN_USE)
+        Some(now.since(self.used)).filter(|&idle| idle > IN_USE && !self.local_view.holds())
     }
 }
 

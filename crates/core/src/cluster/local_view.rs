@@ -134,6 +134,11 @@ impl LocalView {
         }
     }
 
+    /// Whether requests are held.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self, LocalView::Rate((_, view)) if view.holds())
+    }
+
     /// The turn of a held request. None if it is not in the queue.
     pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {
         let LocalView::Rate((_, view)) = self else { return None };

@@ -13,7 +13,7 @@ use crate::cluster::explain::explain;
 use crate::cluster::keys::{Kept, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::{
-    Answer, Arguments, Hint, KeyUpdate, LocalView, Message, OnSilence, Settings, Share, Situation,
+    Answer, Arguments, HINTS_MAX, Hint, KeyUpdate, LocalView, Message, OnSilence, Settings, Share, Situation,
 };
 use crate::law::{Arrival, Judgement, Used};
 use crate::table::{Entry, Expiring};
@@ -171,13 +171,14 @@ impl Cluster {
         self.hints.load().get(&key).copied()
     }
 
-    /// Applies the hints of a heartbeat. They replace those before.
+    /// Applies the hints of a heartbeat. They replace those before. One that a node cannot calculate with is ignored.
     pub fn set_hints(&self, hints: &[(Key, Hint)], round_trip: Duration, now: Timestamp) {
         if hints.is_empty() && self.hints.load().is_empty() {
             return;
         }
         let received = |hint| Hint { at: now, half_trip: round_trip / 2, ..hint };
-        let hints: HashMap<Key, Hint> = hints.iter().map(|&(key, hint)| (key, received(hint))).collect();
+        let usable = hints.iter().filter(|(_, hint)| hint.is_within_bounds()).take(HINTS_MAX);
+        let hints: HashMap<Key, Hint> = usable.map(|&(key, hint)| (key, received(hint))).collect();
         let situation = self.situation();
         for (&key, hint) in &hints {
             self.keys.with_known(key, |local_view| local_view.hint(&situation, hint, now));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::{Timestamp, Turn};
-use crate::cluster::{Grant, HOLES_MAX, Message, Wants};
+use crate::cluster::{Grant, HOLES_MAX, Message, Plan, Wants};
 
 /// The maximum number of requests of one key that a node holds.
 const WAITING_MAX: usize = 1_024;
@@ -30,11 +30,13 @@ pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
-    want: usize,
+    /// Slots that the message in flight asks for.
     asked: usize,
     /// Requests that passed while the message in flight asked for their slots.
     late: usize,
     back: Vec<f64>,
+    /// Requests that were refused lately: their proxy may not have asked for their turn yet.
+    refused: VecDeque<Waiting>,
     /// Slots that there was no room to return one by one.
     refund: f64,
     last: u64,
@@ -63,10 +65,10 @@ impl Queue {
             origin,
             waiting: VecDeque::new(),
             slots: VecDeque::new(),
-            want: 0,
             asked: 0,
             late: 0,
             back: Vec::new(),
+            refused: VecDeque::new(),
             refund: 0.0,
             last: 0,
             due_s: f64::INFINITY,
@@ -84,19 +86,19 @@ impl Queue {
         self.waiting.len() >= WAITING_MAX
     }
 
-    /// Requests for which no message has asked for a slot yet.
-    pub(super) fn want(&self) -> f64 {
-        self.want as f64
+    /// Requests for which no message has asked for a slot yet: the youngest ones.
+    fn want(&self) -> usize {
+        self.waiting.len().saturating_sub(self.slots.len() + self.asked - self.late)
     }
 
-    /// Requests whose slots the message in flight asks for.
-    pub(super) fn asked(&self) -> f64 {
-        self.asked as f64
+    /// Requests that the store does not know of. `is_in_flight`: nor of those that the message in flight asks for.
+    pub(super) fn unknown(&self, is_in_flight: bool) -> f64 {
+        (self.want() + if is_in_flight { self.asked } else { 0 }) as f64
     }
 
     /// Whether the next message asks for slots, returns some, or is sent again.
     pub(super) fn has_news(&self) -> bool {
-        self.want > 0 || !self.back.is_empty() || self.repeat.is_some()
+        self.want() > 0 || !self.back.is_empty() || self.repeat.is_some()
     }
 
     /// Holds a request until its estimate at the earliest. Returns its number.
@@ -107,30 +109,24 @@ impl Queue {
         let due_s = due_s.max(before_s);
         let turn = Arc::new(Turn::new(self.at(due_s)));
         self.waiting.push_back(Waiting { number: self.last, arrived_s: now_s, due_s, turn });
-        self.want += 1;
         self.assign();
         self.last
     }
 
     pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {
-        self.waiting.iter().find(|waiting| waiting.number == number).map(|waiting| waiting.turn.clone())
+        let all = self.waiting.iter().chain(&self.refused);
+        all.into_iter().find(|waiting| waiting.number == number).map(|waiting| waiting.turn.clone())
     }
 
     /// A request has passed. Returns the number of requests that no slot pays for, 0 or 1. None: it is unknown.
     pub(super) fn pass(&mut self, number: u64) -> Option<f64> {
         let place = self.waiting.iter().position(|waiting| waiting.number == number)?;
         self.waiting.remove(place);
-        let is_unpaid = if self.slots.pop_front().is_some() {
-            false
-        } else if self.asked > self.late {
-            self.late += 1;
-            false
-        } else {
-            self.want = self.want.saturating_sub(1);
-            true
-        };
+        let has_slot = self.slots.pop_front().is_some();
+        let is_late = !has_slot && self.asked > self.late;
+        self.late += usize::from(is_late);
         self.assign();
-        Some(f64::from(u8::from(is_unpaid)))
+        Some(if has_slot || is_late { 0.0 } else { 1.0 })
     }
 
     /// The client of a request has disconnected: the next one moves up. False: the request is unknown.
@@ -138,12 +134,9 @@ impl Queue {
         let Some(place) = self.waiting.iter().position(|waiting| waiting.number == number) else {
             return false;
         };
-        let is_asked_for = place < self.slots.len() || place < self.waiting.len() - self.want;
         self.waiting.remove(place);
         if self.slots.len() > self.waiting.len() {
             self.give_back_last();
-        } else if !is_asked_for {
-            self.want -= 1;
         }
         self.assign();
         true
@@ -151,6 +144,7 @@ impl Queue {
 
     /// Drops requests whose turn was over long ago. Returns the number of those that no slot pays for.
     pub(super) fn drop_overdue(&mut self, now_s: f64) -> f64 {
+        self.refused.retain(|refused| refused.due_s > now_s - OVERDUE_S);
         let mut unpaid = 0.0;
         while let Some(oldest) = self.waiting.front() {
             let due_s = oldest.turn.due().map_or(0.0, |due| self.seconds(due));
@@ -164,18 +158,19 @@ impl Queue {
 
     /// The content of a message, which is then in flight.
     pub(super) fn ask(&mut self, number: u64, half_trip_s: f64, now_s: f64) -> Wants {
-        let first = self.waiting.len() - self.want;
+        let want = self.want();
+        let first = self.waiting.len() - want;
         let waited_s = self.waiting.get(first).map_or(0.0, |waiting| now_s - waiting.arrived_s);
         let back = mem::take(&mut self.back).into_iter().map(|slot_s| slot_s - now_s - half_trip_s);
         let wants = Wants {
             run: 0,
             number,
-            want: self.want as u32,
+            want: want as u32,
             waited_s: waited_s.max(0.0),
             half_trip_s,
             back: back.collect(),
         };
-        (self.asked, self.late, self.want) = (self.want, 0, 0);
+        (self.asked, self.late) = (want, 0);
         self.due_s = f64::INFINITY;
         wants
     }
@@ -185,25 +180,25 @@ impl Queue {
     pub(super) fn lost(&mut self, wants: &Wants, sent_s: f64) -> f64 {
         let unpaid = mem::take(&mut self.late) as f64;
         self.asked = 0;
-        self.want = self.waiting.len() - self.slots.len().min(self.waiting.len());
         self.back.extend(wants.back.iter().map(|ahead_s| ahead_s + sent_s + wants.half_trip_s));
         self.refund += self.back.len().saturating_sub(HOLES_MAX) as f64;
         self.back.truncate(HOLES_MAX);
         unpaid
     }
 
-    /// Applies the grant of the store, whose moment was `then_s`. No slot is later than `latest_s`: a genuine store
-    /// grants none. A request still without a slot gets another
-    /// estimate from `estimate`: it is passed the number of requests behind it. Returns the number of requests that
-    /// passed and that no slot pays for.
+    /// Applies the grant of the store, whose moment was `then_s`. No slot is later than the longest delay from now: a
+    /// genuine store grants none. A request still without a slot gets another estimate from `estimate`, which is passed the number of
+    /// requests behind it. Returns the number of requests that passed and that no slot pays for.
     pub(super) fn granted(
         &mut self,
         grant: &Grant,
-        slot_s: f64,
+        plan: &Plan,
         then_s: f64,
-        latest_s: f64,
+        now_s: f64,
         estimate: impl Fn(f64) -> f64,
     ) -> f64 {
+        let (want, slot_s, max_delay_s) = (self.want(), plan.slot_s(), plan.max_delay.as_secs_f64());
+        let latest_s = now_s + max_delay_s + slot_s;
         let run = (0..grant.count).map(|place| grant.first_s + f64::from(place) * slot_s);
         for ahead_s in grant.holes.iter().copied().chain(run) {
             if self.late > 0 {
@@ -214,22 +209,23 @@ impl Queue {
             let place = self.slots.partition_point(|&slot_s| slot_s <= granted_s);
             self.slots.insert(place, granted_s);
         }
-        let unpaid = self.refuse(grant.refused);
+        let unpaid = self.refuse(grant.refused, want);
         (self.asked, self.late) = (0, 0);
         while self.slots.len() > self.waiting.len() {
             self.give_back_last();
         }
-        self.want = self.waiting.len() - self.slots.len();
         let (first, all) = (self.slots.len(), self.waiting.len());
         for (place, waiting) in self.waiting.iter_mut().enumerate().skip(first) {
-            waiting.due_s = waiting.due_s.max(estimate((all - 1 - place) as f64));
+            let estimate_s = estimate((all - 1 - place) as f64).min(waiting.arrived_s + max_delay_s);
+            waiting.due_s = waiting.due_s.max(estimate_s);
         }
         self.assign();
         unpaid
     }
 
-    /// The youngest of the requests that a message has asked for are refused: there is no slot for them.
-    fn refuse(&mut self, refused: u32) -> f64 {
+    /// The youngest of the requests that a message has asked for are refused: there is no slot for them. `want` younger
+    /// ones are not asked for yet.
+    fn refuse(&mut self, refused: u32, want: usize) -> f64 {
         let mut unpaid = 0.0;
         for _ in 0..refused {
             if self.late > 0 {
@@ -237,12 +233,14 @@ impl Queue {
                 unpaid += 1.0;
                 continue;
             }
-            let Some(place) = self.waiting.len().checked_sub(1 + self.want) else { break };
+            let Some(place) = self.waiting.len().checked_sub(1 + want) else { break };
             if place < self.slots.len() {
                 break;
             }
             if let Some(refused) = self.waiting.remove(place) {
                 refused.turn.refuse();
+                self.refused.truncate(WAITING_MAX - 1);
+                self.refused.push_front(refused);
             }
         }
         unpaid

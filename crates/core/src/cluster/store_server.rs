@@ -57,10 +57,6 @@ impl Response {
                 .iter()
                 .flat_map(|membership| &membership.members)
                 .all(|member| member.is_within_bounds())
-            && self.membership.iter().all(|membership| {
-                membership.hints.len() <= HINTS_MAX
-                    && membership.hints.iter().all(|(_, hint)| hint.is_within_bounds())
-            })
     }
 }
 
@@ -100,6 +96,7 @@ impl StoreServer {
         let mut membership = beat.clone().map(|beat| self.node_list.beat(beat, presence, now));
         if let Some(Membership { crowded, hints, .. }) = &mut membership {
             let known = crowded.iter().filter_map(|&key| Some((key, self.records.hint(key, now)?)));
+            let known = known.filter(|(_, hint)| hint.is_within_bounds());
             hints.extend(known.take(HINTS_MAX));
         }
         Some(Response {

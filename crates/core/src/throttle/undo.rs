@@ -46,6 +46,13 @@ impl Throttle {
         }
     }
 
+    /// Takes back a held request that its proxy does not hold.
+    pub fn leave(&self, key: Key, number: u64, now: Timestamp) {
+        if let Some(cluster) = self.cluster() {
+            cluster.take_back(key, 1, number, now);
+        }
+    }
+
     /// Converts a decision to a refusal before it is sent, and takes it back.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);

@@ -99,6 +99,7 @@ impl View {
         within_s: f64,
         now_s: f64,
     ) -> Option<(Duration, Option<u64>)> {
+        let wait_s = wait_s.min(plan.max_delay.as_secs_f64());
         let due_s = (now_s + wait_s).max(self.earliest_s(plan, now_s));
         let queue = self.queue.as_mut().filter(|queue| !queue.is_full())?;
         let number = queue.hold(due_s, now_s);
@@ -148,6 +149,11 @@ impl View {
         plan.slot_s() / self.share_alone(plan).max(UNKNOWN_SHARE * plan.equal_share())
     }
 
+    /// Whether requests are held.
+    pub(in crate::cluster) fn holds(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| !queue.is_empty())
+    }
+
     /// The turn of a held request.
     pub fn turn(&self, number: u64) -> Option<Arc<Turn>> {
         self.queue.as_ref()?.turn(number)
@@ -166,6 +172,10 @@ impl View {
         let now_s = self.exchange.seconds(now);
         if let Some(queue) = &mut self.queue {
             let unpaid = queue.drop_overdue(now_s);
+            if !plan.has_tickets() && queue.is_empty() && !queue.has_news() {
+                // An edit has raised the rate, or nodes have left.
+                self.queue = None;
+            }
             self.charge_passed(plan, unpaid, now_s);
         }
     }
@@ -247,8 +257,7 @@ impl View {
     ) {
         let Some(mut queue) = self.queue.take() else { return };
         let slot_s = plan.slot_s();
-        let is_hint = self.exchange.is_waiting(now_s);
-        let unknown = self.unsent + queue.want() + if is_hint { queue.asked() } else { 0.0 };
+        let unknown = self.unsent + queue.unknown(self.exchange.is_waiting(now_s));
         self.tat_s = tat_s.max(now_s - plan.burst_s()) + unknown * slot_s;
         (self.drifted_s, queue.ahead_s) = (now_s, 0.0);
         let tokens = (now_s - self.tat_s).max(0.0) * plan.rate_per_s;
@@ -257,8 +266,7 @@ impl View {
         if let Some(grant) = &reply.grant {
             let (earliest_s, last_s) = (self.earliest_s(plan, now_s), self.tat_s);
             let estimate = |behind: f64| earliest_s.max(last_s - behind * slot_s);
-            let latest_s = now_s + plan.cap_s() + slot_s;
-            self.unsent += queue.granted(grant, slot_s, now_s - half_trip_s, latest_s, estimate);
+            self.unsent += queue.granted(grant, plan, now_s - half_trip_s, now_s, estimate);
         }
         let is_asking = queue.has_news() || self.unsent > 0.0;
         self.queue = Some(queue);
