@@ -366,6 +366,25 @@ mod tests {
         }
     }
 
+    /// A record of 9 or 10 fields is one of rate.lua; the rest is a stranger's, or of another mode.
+    #[test]
+    fn a_record_beyond_all_reason_is_no_hint() {
+        let hint = |record: &str| hint_of(record, 10_000_000);
+        let known = hint("12000000 3.5 7.25 9000000 4000000 -1e16 0 -1e16 0").unwrap();
+        assert_eq!((known.ahead_s, known.demand, known.since_s, known.age_s), (2.0, 3.5, 1.0, 6.0));
+        assert!(hint("12000000 3.5 7.25 9000000 4000000 -1e16 0 -1e16 0 12100000,12300000").is_some());
+        for record in [
+            "",
+            "nan 0 0 0 0 0 0 0 0",
+            "0 -1 0 0 0 0 0 0 0",
+            "1e300 0 0 0 0 0 0 0 0",
+            "12000000 3.5 7.25 9000000",
+            "5 20 1 0",
+        ] {
+            assert_eq!(hint(record), None, "{record}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_text_is_an_answer_with_finite_numbers_or_none(

@@ -163,13 +163,9 @@ impl<'n> Task<'n> {
         let is_beat_due = is_new || self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
         self.was_used = cluster.is_used();
         let has_changes = self.block_sync.gather(&agent.throttle, now);
-        let updates = cluster.collect(now, KEYS_MAX);
-        // With the updates of keys if possible: one exchange is in flight at a time, and updates would wait for it.
-        let after =
-            if updates.is_empty() { cluster.settings().period } else { cluster.settings().period / 2 };
-        let are_blocks_due = self.asked.is_none_or(|at| at.elapsed() >= after);
+        let are_blocks_due = self.asked.is_none_or(|at| at.elapsed() >= cluster.settings().period);
         let due = Due {
-            updates,
+            updates: cluster.collect(now, KEYS_MAX),
             beat: is_beat_due.then(|| self.beat()),
             blocks: (has_changes || are_blocks_due).then(|| self.block_sync.arguments(now)),
         };

@@ -26,7 +26,7 @@ impl Wants {
 
 impl Grant {
     /// No more slots and refusals than were wanted.
-    fn fits(&self, wants: &Wants) -> bool {
+    pub(super) fn fits(&self, wants: &Wants) -> bool {
         let all = self.holes.len() as u64 + u64::from(self.count) + u64::from(self.refused);
         all <= u64::from(wants.want)
             && are_within(-MOST, MOST, &self.holes)

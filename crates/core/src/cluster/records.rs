@@ -44,7 +44,10 @@ impl Records {
         let Arguments::Rate(message @ Message { wants: Some(wants), .. }) = arguments else {
             return self.apply(key, arguments, now);
         };
-        let granted = self.grants.get(&(key, wants.run)).filter(|granted| granted.number == wants.number);
+        let granted = self
+            .grants
+            .get(&(key, wants.run))
+            .filter(|granted| granted.number == wants.number && granted.grant.fits(wants));
         let repeated = granted.map(|granted| granted.grant.later(now.since(granted.at).as_secs_f64()));
         if let Some(grant) = repeated {
             let mut answer = self.apply(key, &Arguments::Rate(message.repeated()), now);

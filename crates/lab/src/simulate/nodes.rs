@@ -160,7 +160,7 @@ impl Nodes {
         Some(held)
     }
 
-    /// Sends what is due at a node. `is_round`: blocks are due, unless a message has asked for them in this period.
+    /// Sends what is due at a node. `is_round`: blocks are due each period, whatever else is.
     pub(super) fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
         let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));
@@ -177,7 +177,6 @@ impl Nodes {
             return Sent::Nothing;
         }
         let is_beat_due = now_ns >= node.beaten_ns || node.shared.is_silent();
-        let is_round = is_round && now_ns >= node.sent_ns + self.cluster.period.as_nanos() as u64;
         if updates.is_empty() && !is_beat_due && !is_round {
             return Sent::Nothing;
         }
