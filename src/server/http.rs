@@ -79,7 +79,6 @@ struct Conversation {
     out: Vec<u8>,
     /// In a box: most connections never hold one, and each is moved when it begins.
     held: Option<Box<Held>>,
-    bell: Arc<Bell>,
     /// The moment of the last request, or of the answer to a held one.
     quiet_since: Timestamp,
     date: Date,
@@ -103,15 +102,15 @@ struct Held {
     fingerprint: Option<Fingerprint>,
     /// With a turn, it is due then, but not later than this.
     due: Timestamp,
-    /// Its turn, if that may still move.
-    turn: Option<Arc<Turn>>,
+    /// Its turn, if that may still move, and the bell that rings then.
+    turn: Option<(Arc<Turn>, Arc<Bell>)>,
     _place: Place,
 }
 
 impl Held {
     /// None: it is refused.
     fn due(&self) -> Option<Timestamp> {
-        self.turn.as_ref().map_or(Some(self.due), |turn| Some(turn.due()?.min(self.due)))
+        self.turn.as_ref().map_or(Some(self.due), |(turn, _)| Some(turn.due()?.min(self.due)))
     }
 }
 
@@ -181,7 +180,7 @@ impl Protocol for Conversation {
     }
 
     fn bell(&self) -> Option<Arc<Bell>> {
-        self.held.as_ref().filter(|held| held.turn.is_some()).map(|_| self.bell.clone())
+        self.held.as_ref()?.turn.as_ref().map(|(_, bell)| bell.clone())
     }
 
     /// `due` asks the turn.
@@ -240,7 +239,6 @@ impl Conversation {
             question: Vec::new(),
             out: Vec::new(),
             held: None,
-            bell: Arc::default(),
             date: Date::at(Timestamp::default()),
             rng: Rng::new(),
             seen: 0,
@@ -305,10 +303,10 @@ impl Conversation {
         if let (Verdict::Delay(wait), true) = (decision.verdict, asked.options.hold) {
             match self.agent.place(now) {
                 Ok(place) => {
-                    let turn = self.agent.turn(&decision);
+                    let turn = self.agent.turn(&decision).map(|turn| (turn, Arc::<Bell>::default()));
                     let wait = if turn.is_some() { asked.options.max_delay } else { wait };
                     let due = now + self.agent.holds.bounded(wait);
-                    turn.iter().for_each(|turn| self.bell.listen_to(turn));
+                    turn.iter().for_each(|(turn, bell)| bell.listen_to(turn));
                     let held = Held { decision, asked, quota, fingerprint, due, turn, _place: place };
                     self.held = Some(Box::new(held));
                     return;

@@ -62,24 +62,12 @@ fn ms(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::OnSilence;
+    use crate::cluster::plan::tests::plan;
 
     /// At 10/s, with a burst of 20, on two nodes.
     #[test]
     fn a_request_waits_for_what_is_missing_and_passes_when_nothing_is() {
-        let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
-        let (silent_after, on_silence) = (Duration::from_millis(500), OnSilence::Share);
-        let plan = Plan {
-            rate_per_s: 10.0,
-            burst: 20.0,
-            max_delay,
-            period,
-            silent_after,
-            on_silence,
-            nodes: 2,
-            phase: 0.0,
-            round_trip: Duration::ZERO,
-        };
+        let plan = plan(10.0, 20.0);
         let of = |ahead_s, cost| {
             let (own_per_s, others_per_s, share, replied, silent) = (0.0, 0.0, None, None, None);
             of_rate(&Stats { ahead_s, own_per_s, others_per_s, share, replied, silent }, &plan, cost)

@@ -155,25 +155,21 @@ impl QuotaPlan {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Two nodes, and a longest delay of five seconds.
+    pub(in crate::cluster) fn plan(rate_per_s: f64, burst: f64) -> Plan {
+        let Settings { period, silent_after, on_silence, .. } = Settings::default();
+        let (max_delay, round_trip) = (Duration::from_secs(5), Duration::ZERO);
+        let (nodes, phase) = (2, 0.0);
+        Plan { rate_per_s, burst, max_delay, period, silent_after, on_silence, nodes, phase, round_trip }
+    }
 
     /// At 4/s, a burst of 4 and a longest delay of 5 s are six seconds, and 24 requests.
     #[test]
     fn a_request_beyond_the_burst_and_the_longest_delay_is_never_let_through() {
-        let (max_delay, period) = (Duration::from_secs(5), Duration::from_millis(100));
-        let (silent_after, on_silence) = (Duration::from_millis(500), OnSilence::Share);
-        let plan = Plan {
-            rate_per_s: 4.0,
-            burst: 4.0,
-            max_delay,
-            period,
-            silent_after,
-            on_silence,
-            nodes: 2,
-            phase: 0.0,
-            round_trip: Duration::ZERO,
-        };
+        let plan = plan(4.0, 4.0);
         assert!(!plan.is_beyond(24.0) && plan.is_beyond(25.0));
     }
 }
