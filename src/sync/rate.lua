@@ -155,6 +155,7 @@ for i, key in ipairs(KEYS) do
     -- An empty list would be an object in JSON.
     grant = { holes = given[1] and given, first_s = (tat + slot - now) / 1e6, count = count, refused = want - count }
     tat, since = tat + count * slot, math.min(since + count * slot, 1e16)
+    if now - returned <= RETURN_US then debts = math.min(debts + count * slot, 1e16) end
     if redis.call('HLEN', grants) > GRANTS_MAX then redis.call('DEL', grants) end
     local known = string.format('%s %.0f %.0f %.0f', number, tat - count * slot + slot, count, grant.refused)
     if given[1] then known = known .. ' ' .. table.concat(given_us, ',') end

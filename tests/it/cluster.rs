@@ -170,6 +170,25 @@ fn while_the_store_is_dead_each_node_keeps_its_share() {
     }
 }
 
+/// At 10/s, each of 35 nodes has a slot of its own every three seconds and a half, and each of 100 every ten.
+#[test]
+fn a_low_rate_outlives_its_store() {
+    let rate = "10/s".parse().unwrap();
+    let slow = Scenario { rate, burst: 10, seconds: 75, ..scene() };
+    for (count, loads) in [(3, ["40", "400"]), (10, ["40", "400"]), (35, ["40", "400"]), (100, ["40", "400"])]
+    {
+        let of_nodes = nodes(slow.clone(), |cluster| Cluster { nodes: count, ..cluster });
+        for load in loads {
+            let dead = dead("20s..40s", clients(load, of_nodes.clone()));
+            let errors = |span| found(&measured(span, dead.clone())).into_iter().map(|found| found.error);
+            let worst = |span| errors(span).fold(0.0_f64, |worst, error| worst.max(error.abs()));
+            let (meanwhile, later, last) = (worst("20s..40s"), worst("43s..53s"), worst("53s..73s"));
+            let name = format!("{count} nodes, {load} clients: {meanwhile}, {later}, {last}");
+            assert!(meanwhile <= 15.0 && later <= 12.0 && last < 0.6, "{name}");
+        }
+    }
+}
+
 #[test]
 fn nodes_that_never_reach_the_store_take_equal_shares() {
     let alone = dead("0s..60s", measured("5s..60s", Scenario { seconds: 60, ..scene() }));

@@ -30,6 +30,8 @@ pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
+    /// The youngest slots: the node took them of its own share, while the store was silent.
+    own: usize,
     /// Slots that the message in flight asks for.
     asked: usize,
     /// Requests that passed while the message in flight asked for their slots.
@@ -44,6 +46,8 @@ pub(super) struct Queue {
     pub(super) due_s: f64,
     /// The part of the TAT that the others are only expected to have used.
     pub(super) ahead_s: f64,
+    /// When a request last passed.
+    pub(super) passed_s: f64,
     /// The store was silent at the last request.
     pub(super) is_alone: bool,
     /// A message whose answer was lost. It is sent again, because the store may have applied it.
@@ -65,6 +69,7 @@ impl Queue {
             origin,
             waiting: VecDeque::new(),
             slots: VecDeque::new(),
+            own: 0,
             asked: 0,
             late: 0,
             back: Vec::new(),
@@ -73,6 +78,7 @@ impl Queue {
             last: 0,
             due_s: f64::INFINITY,
             ahead_s: 0.0,
+            passed_s: f64::NEG_INFINITY,
             is_alone: false,
             repeat: None,
         }
@@ -113,6 +119,35 @@ impl Queue {
         self.last
     }
 
+    /// Holds a request until a slot of this node's own share. Returns its number.
+    pub(super) fn hold_own(&mut self, slot_s: f64, now_s: f64) -> u64 {
+        self.take_own(slot_s);
+        self.hold(slot_s, now_s)
+    }
+
+    /// The store has fallen silent: requests without a slot pass at their estimates. Returns the last slot.
+    pub(super) fn fall_silent(&mut self) -> f64 {
+        let estimates: Vec<f64> =
+            self.waiting.iter().skip(self.slots.len()).map(|waiting| waiting.due_s).collect();
+        estimates.into_iter().for_each(|due_s| self.take_own(due_s));
+        self.slots.back().copied().unwrap_or(self.passed_s)
+    }
+
+    fn take_own(&mut self, slot_s: f64) {
+        self.own += 1;
+        self.slots.push_back(slot_s.max(self.slots.back().copied().unwrap_or_default()));
+    }
+
+    /// Slots that the store does not know of.
+    pub(super) fn own(&self) -> f64 {
+        self.own as f64
+    }
+
+    /// The store has charged them.
+    pub(super) fn charged_own(&mut self) {
+        self.own = 0;
+    }
+
     pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {
         let all = self.waiting.iter().chain(&self.refused);
         all.into_iter().find(|waiting| waiting.number == number).map(|waiting| waiting.turn.clone())
@@ -123,6 +158,7 @@ impl Queue {
         let place = self.waiting.iter().position(|waiting| waiting.number == number)?;
         self.waiting.remove(place);
         let has_slot = self.slots.pop_front().is_some();
+        self.own = self.own.min(self.slots.len());
         let is_late = !has_slot && self.asked > self.late;
         self.late += usize::from(is_late);
         self.assign();
@@ -248,9 +284,12 @@ impl Queue {
 
     fn give_back_last(&mut self) {
         let Some(slot_s) = self.slots.pop_back() else { return };
-        match self.back.len() < HOLES_MAX {
-            true => self.back.push(slot_s),
-            false => self.refund += 1.0,
+        if self.own > 0 {
+            self.own -= 1;
+        } else if self.back.len() < HOLES_MAX {
+            self.back.push(slot_s);
+        } else {
+            self.refund += 1.0;
         }
     }
 

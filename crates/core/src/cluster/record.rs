@@ -296,6 +296,9 @@ impl Record {
         let first_s = self.tat_s + slot_s - now_s;
         self.tat_s += f64::from(count) * slot_s;
         self.since_s += f64::from(count) * slot_s;
+        if now_s - self.returned_s <= RETURN_S {
+            self.debts_s += f64::from(count) * slot_s;
+        }
         Grant { holes, first_s, count, refused: want - count }
     }
 

@@ -368,6 +368,9 @@ impl View {
         if let Some(message) = self.repeated(plan, own, now_s) {
             return message;
         }
+        if self.queue.is_some() && self.is_blind(plan, now_s) {
+            self.add_debt(plan, now_s);
+        }
         let half_trip_s = self.known.map_or(0.0, |known| known.half_trip_s);
         self.unsent -= self.queue.as_mut().map_or(0.0, |queue| queue.take_refund());
         let lost = Decayed::new(self.lost_lately, self.exchange.reported_s).sum(now_s, SLOW_MEMORY_S);
@@ -426,6 +429,7 @@ impl View {
         let is_return = self.is_blind(plan, now_s);
         if is_return {
             self.returned_s = now_s;
+            self.queue.iter_mut().for_each(|queue| queue.charged_own());
         }
         (self.exchange.on_its_way, self.waiting_s) = (None, None);
         let (known, own_per_s) = self.learn(plan, message.own, reply, half_trip_s, now_s);
@@ -507,7 +511,9 @@ impl View {
             self.tat_s += (1.0 - self.at_once) * self.others_speed(plan, own_per_s) * time_s;
         }
         self.drifted_s = self.drifted_s.max(now_s);
-        self.tat_s = self.tat_s.max(now_s - plan.burst_s());
+        // With many nodes, a slot at this node's own share may be longer than the burst.
+        let burst_s = if is_blind { plan.burst_s().max(self.own_slot_s(plan)) } else { plan.burst_s() };
+        self.tat_s = self.tat_s.max(now_s - burst_s);
 
         let tokens = (now_s - self.tat_s).max(0.0) * plan.rate_per_s;
         let share = match self.known {
@@ -557,12 +563,10 @@ impl View {
     /// While the store is silent, a node owes the requests that it has promised and not yet admitted. Those that it
     /// admitted were paced, and the shares of all nodes add up to the rate.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
-        if self.queue.is_some() {
-            // Held requests ask for their slots when the store answers again.
-            self.unsent = 0.0;
-            return;
-        }
-        let expected = (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan);
+        let expected = match &self.queue {
+            Some(queue) => queue.own(),
+            None => (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan),
+        };
         self.unsent = (expected - self.exchange.on_its_way.unwrap_or(0.0)).max(0.0);
     }
 }

@@ -194,3 +194,41 @@ proptest! {
         prop_assert!((charged - admitted).abs() < 0.5, "{charged} charged, {admitted} admitted");
     }
 }
+
+/// Alone, one of four nodes admits 2.5/s. The requests that it has promised are charged when the store answers again, and
+/// those of which the client has disconnected are not.
+#[test]
+fn a_request_that_is_held_in_a_silence_keeps_its_turn_and_is_charged_once() {
+    let (plan, mut view, mut records) = (plan(), View::new(&plan(), START), Records::new(10));
+    let at = |ms: u64| START + Duration::from_millis(ms);
+    assert_eq!(view.judge_held(&plan, Sample::MIDDLE, at(0)), Ok((Duration::ZERO, None)));
+    let unanswered = view.message(&plan, at(10));
+    view.lost(&unanswered);
+    let held: Vec<u64> =
+        (0..4).filter_map(|_| view.judge_held(&plan, Sample::MIDDLE, at(1_000)).unwrap().1).collect();
+    let due = |view: &View, number| view.turn(number).unwrap().due().unwrap();
+    let dues = |view: &View, held: &[u64]| held.iter().map(|&number| due(view, number)).collect::<Vec<_>>();
+    assert!(view.leave(&plan, held[1], at(1_050)));
+    let staying = [&held[..1], &held[2..]].concat();
+    let promised = dues(&view, &staying);
+    assert!(
+        promised.windows(2).all(|pair| pair[1].since(pair[0]) == Duration::from_millis(400)),
+        "{promised:?}"
+    );
+
+    let mut message = view.message(&plan, at(1_100));
+    message.wants.as_mut().expect("it holds requests").run = 1;
+    let want = message.wants.as_ref().map(|wants| wants.want);
+    assert_eq!((message.returns, message.charge, want), (true, staying.len() as f64, Some(0)));
+    let Answer::Rate(reply) = records.post(KEY, &Arguments::Rate(message.clone()), at(1_110)) else {
+        panic!("another mode")
+    };
+    assert!((reply.ahead_s - 0.1 * staying.len() as f64).abs() < 0.01, "{reply:?}");
+    view.reply(&plan, &message, &reply, TRIP, at(1_120));
+    assert_eq!((dues(&view, &staying), view.debt()), (promised, 0.0));
+    // What comes then gets a slot of the store, once the others have reported what they owe.
+    let (_, number) = view.judge_held(&plan, Sample::MIDDLE, at(1_130)).unwrap();
+    assert!(number.is_some() && !view.has_to_tell(&plan, at(1_500)) && view.has_to_tell(&plan, at(1_600)));
+    let message = view.message(&plan, at(1_600));
+    assert_eq!((message.charge, message.wants.map(|wants| wants.want)), (0.0, Some(1)));
+}

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::base::{Sample, Timestamp, Turn};
 use crate::cluster::queue::Queue;
 use crate::cluster::record::YOUNG_S;
-use crate::cluster::view::{NEWS_AFTER_S, TINY, View, duration};
+use crate::cluster::view::{NEWS_AFTER_S, RETURN_S, TINY, View, duration};
 use crate::cluster::{Hint, Message, OnSilence, Plan, Reply};
 
 /// The part of the drift that a request in doubt may ignore. With 1, half as many requests wait for a round trip though
@@ -77,6 +77,7 @@ impl View {
             self.allowance -= 1.0;
             self.tat_s += slot_s;
             self.unsent += 1.0;
+            self.queue.iter_mut().for_each(|queue| queue.passed_s = now_s);
             self.tell_within(usual_s, now_s);
             return Ok((Duration::ZERO, None));
         }
@@ -108,8 +109,8 @@ impl View {
         Some((duration(due_s - now_s), Some(number)))
     }
 
-    /// A request while the store is silent: this node's own share decides. Once the store answers again, a request
-    /// that still waits gets a slot.
+    /// A request while the store is silent: this node's own share decides. A request that still waits when the store
+    /// answers again keeps its turn.
     fn hold_alone(&mut self, plan: &Plan, now_s: f64) -> Result<(Duration, Option<u64>), Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);
@@ -124,16 +125,18 @@ impl View {
         if wait_s <= 0.0 || !has_room {
             return Ok((duration(wait_s.max(0.0)), None));
         }
-        let number = self.queue.as_mut().map(|queue| queue.hold(now_s + wait_s, now_s));
+        let number = self.queue.as_mut().map(|queue| queue.hold_own(now_s + wait_s, now_s));
         Ok((duration(wait_s), number))
     }
 
-    /// The store has just fallen silent. The nodes of a crowded key begin at different parts of their slots.
+    /// The store has just fallen silent. From its last slot on, this node goes on at its share. Without a recent one it
+    /// begins at once, and under a crowded key at this node's part of such a slot: all nodes together begin at the rate.
     pub(super) fn fall_silent(&mut self, plan: &Plan, now_s: f64) {
+        let Some(last_s) = self.queue.as_mut().map(|queue| queue.fall_silent()) else { return };
         let (_, all_per_s) = self.demands(plan, now_s);
         let demand = (all_per_s / plan.rate_per_s - CROWDED_FROM) / CROWDED_BAND;
         let crowd = demand.max(self.tat_s - now_s).clamp(0.0, 1.0);
-        self.tat_s = self.tat_s.max(now_s) + crowd * plan.phase * self.own_slot_s(plan);
+        self.tat_s = last_s.max(now_s - (1.0 - crowd * plan.phase) * self.own_slot_s(plan));
     }
 
     /// The others are expected to have used this part of the TAT.
@@ -145,7 +148,7 @@ impl View {
     }
 
     /// The time of one request at this node's share.
-    fn own_slot_s(&self, plan: &Plan) -> f64 {
+    pub(super) fn own_slot_s(&self, plan: &Plan) -> f64 {
         plan.slot_s() / self.share_alone(plan).max(UNKNOWN_SHARE * plan.equal_share())
     }
 
@@ -164,6 +167,7 @@ impl View {
         let now_s = self.exchange.seconds(now);
         let Some(queue) = &mut self.queue else { return };
         let unpaid = queue.pass(number).unwrap_or_default();
+        queue.passed_s = now_s;
         self.charge_passed(plan, unpaid, now_s);
     }
 
@@ -193,7 +197,7 @@ impl View {
         let now_s = self.exchange.seconds(now);
         let is_known = self.queue.as_mut().is_some_and(|queue| queue.leave(number));
         if is_known {
-            self.tat_s -= plan.slot_s();
+            self.tat_s -= if self.is_blind(plan, now_s) { self.own_slot_s(plan) } else { plan.slot_s() };
             self.tell_within(plan.period_s(), now_s);
         }
         is_known
@@ -201,6 +205,10 @@ impl View {
 
     /// Whether a message is due: soon after a request that needs a slot, and later for all else.
     pub(super) fn has_to_ask(&self, plan: &Plan, queue: &Queue, now_s: f64) -> bool {
+        if now_s - self.returned_s < RETURN_S {
+            // The store does not know yet what the others owe.
+            return false;
+        }
         let since_s = now_s - self.exchange.reported_s;
         let has_news = self.unsent != 0.0 || queue.has_news() || self.is_blind(plan, now_s);
         has_news && (now_s >= queue.due_s || since_s >= plan.period_s())
