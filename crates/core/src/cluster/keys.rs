@@ -67,7 +67,7 @@ impl SharedKeys {
     pub(super) fn with<R>(
         &self,
         key: Key,
-        share: &Share,
+        share: &Share<'_>,
         now: Timestamp,
         mut begin: impl FnMut() -> LocalView,
         judge: impl FnOnce(&mut LocalView) -> R,
@@ -94,7 +94,7 @@ impl SharedKeys {
     }
 
     /// A copy of a key's state under these terms. None if their mode differs.
-    pub(super) fn copy(&self, key: Key, share: &Share) -> Option<LocalView> {
+    pub(super) fn copy(&self, key: Key, share: &Share<'_>) -> Option<LocalView> {
         let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
         local_view.follow(share).then_some(local_view)
     }

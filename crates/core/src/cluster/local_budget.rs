@@ -27,7 +27,7 @@ const SHARED: u32 = 1;
 
 impl LocalBudget {
     /// None: every request must be reported.
-    pub(super) fn new(share: &Share, nodes: u32) -> Option<LocalBudget> {
+    pub(super) fn new(share: &Share<'_>, nodes: u32) -> Option<LocalBudget> {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
         let slot_ns = (slot.as_nanos() as u64).max(1).saturating_mul(parts);

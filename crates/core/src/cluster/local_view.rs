@@ -11,33 +11,33 @@ use crate::law::{Judgement, Used};
 impl LocalView {
     /// The state of a key after a node has admitted this many requests without reporting them.
     pub(super) fn new(
-        share: &Share,
+        share: &Share<'_>,
         situation: &Situation<'_>,
         unreported: f64,
         now: Timestamp,
     ) -> LocalView {
         match *share {
             Share::Rate(gcra) => {
-                LocalView::Rate((gcra, View::owing(&situation.plan(&gcra), unreported, now)))
+                LocalView::Rate((*gcra, View::owing(&situation.plan(gcra), unreported, now)))
             }
-            Share::Count(windowed) => LocalView::Count((windowed, CountView::owing(unreported, now))),
-            Share::Lease(windowed) => LocalView::Lease((windowed, LeaseView::new(now))),
+            Share::Count(windowed) => LocalView::Count((*windowed, CountView::owing(unreported, now))),
+            Share::Lease(windowed) => LocalView::Lease((*windowed, LeaseView::new(now))),
         }
     }
 
     /// Continues under these terms. False if an edit has changed the mode of the SLO: the state is then unusable.
-    pub(super) fn follow(&mut self, share: &Share) -> bool {
+    pub(super) fn follow(&mut self, share: &Share<'_>) -> bool {
         match (self, share) {
-            (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = *gcra,
+            (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = **gcra,
             (LocalView::Count((own, _)), Share::Count(windowed))
-            | (LocalView::Lease((own, _)), Share::Lease(windowed)) => *own = *windowed,
+            | (LocalView::Lease((own, _)), Share::Lease(windowed)) => *own = **windowed,
             _ => return false,
         }
         true
     }
 
-    pub(super) fn share(&self) -> Share {
-        match *self {
+    pub(super) fn share(&self) -> Share<'_> {
+        match self {
             LocalView::Rate((gcra, _)) => Share::Rate(gcra),
             LocalView::Count((windowed, _)) => Share::Count(windowed),
             LocalView::Lease((windowed, _)) => Share::Lease(windowed),

@@ -94,7 +94,13 @@ impl Cluster {
 
     /// Judges a request under shared terms, and writes the result into its entry and its key's state. None: there is
     /// no room for the key, or the store is silent and the terms need it.
-    pub fn judge(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> Option<Judgement> {
+    pub fn judge(
+        &self,
+        key: Key,
+        share: &Share<'_>,
+        entry: &mut Entry,
+        arrival: &Arrival,
+    ) -> Option<Judgement> {
         let &Arrival { now, cost, sample, may_hold, .. } = arrival;
         self.judge_with(key, share, entry, arrival, |situation, begin| {
             self.keys.with(key, share, now, begin, |local_view| match may_hold && cost == 1 {
@@ -109,7 +115,7 @@ impl Cluster {
     pub fn foresee(
         &self,
         key: Key,
-        share: &Share,
+        share: &Share<'_>,
         entry: &mut Entry,
         arrival: &Arrival,
     ) -> Option<Judgement> {
@@ -122,7 +128,7 @@ impl Cluster {
     fn judge_with(
         &self,
         key: Key,
-        share: &Share,
+        share: &Share<'_>,
         entry: &mut Entry,
         arrival: &Arrival,
         judge: impl FnOnce(&Situation<'_>, &mut dyn FnMut() -> LocalView) -> Option<Judgement>,
@@ -139,9 +145,9 @@ impl Cluster {
         }
         let is_within_budget = !local_budget::is_shared(entry)
             && local_budget.is_some_and(|local_budget| local_budget.take(entry, cost, now));
-        let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
+        let unreported = || local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
         let judgement = if is_within_budget {
-            Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported.ceil()).max(0.0) as u32)
+            Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported().ceil()).max(0.0) as u32)
         } else {
             // Without the store, the counts of the other nodes are unknown.
             if self.is_silent() && matches!(share, Share::Count(_)) {
@@ -149,7 +155,7 @@ impl Cluster {
             }
             let situation = self.situation();
             let judgement = judge(&situation, &mut || {
-                let mut local_view = LocalView::new(share, &situation, unreported, now);
+                let mut local_view = LocalView::new(share, &situation, unreported(), now);
                 if let Some(hint) = hint.or_else(|| self.hint(key)) {
                     local_view.hint(&situation, &hint, now);
                 }
@@ -197,12 +203,12 @@ impl Cluster {
     }
 
     /// Whether every request is refused, even under hardly used keys. A lease belongs to this node, and stays usable.
-    pub fn is_closed(&self, share: &Share) -> bool {
+    pub fn is_closed(&self, share: &Share<'_>) -> bool {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
     }
 
     /// The law's formula with the numbers of a request. None if the node has no state for a shared key.
-    pub fn explain(&self, key: Key, share: &Share, entry: &Entry, arrival: &Arrival) -> Option<String> {
+    pub fn explain(&self, key: Key, share: &Share<'_>, entry: &Entry, arrival: &Arrival) -> Option<String> {
         if self.is_closed(share) {
             return Some("refused: the store is silent, and [cluster] on_silence is \"closed\"".to_owned());
         }
@@ -217,17 +223,17 @@ impl Cluster {
     }
 
     /// The shared quota used by all nodes. None: this node has no state for it, or the mode is `rate`.
-    pub fn used(&self, key: Key, share: &Share, now: Timestamp) -> Option<Used> {
+    pub fn used(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Used> {
         self.keys.copy(key, share)?.used(&self.situation(), now)
     }
 
     /// How long the row of a key must be kept.
-    pub fn memory(&self, share: &Share) -> Duration {
+    pub fn memory(&self, share: &Share<'_>) -> Duration {
         LocalBudget::new(share, self.nodes()).map_or(Duration::ZERO, |local_budget| local_budget.memory())
     }
 
     /// Charges a request that the law refuses but that passes anyway. False if the key is not shared.
-    pub fn add_debt(&self, key: Key, share: &Share, entry: &mut Entry, arrival: &Arrival) -> bool {
+    pub fn add_debt(&self, key: Key, share: &Share<'_>, entry: &mut Entry, arrival: &Arrival) -> bool {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
         if !judgement.verdict.is_let_through() {
@@ -239,7 +245,7 @@ impl Cluster {
     }
 
     /// The theoretical arrival time of a shared key, as this node sees it. None: it has no state for the key.
-    pub fn tat(&self, key: Key, share: &Share, now: Timestamp) -> Option<Timestamp> {
+    pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
         let ahead_s = self.keys.copy(key, share)?.full_in_s(&self.situation(), now)?;
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
@@ -363,19 +369,19 @@ mod tests {
         Arrival::at(START + Duration::from_millis(ms))
     }
 
-    fn law(name: &str, burst: u32, rate: &str) -> Law {
+    fn law(name: &str, burst: u32, rate: &str) -> &'static Law {
         let objective = Objective { burst, rate: rate.parse().unwrap() };
-        Law::new(name, objective, Options::default()).unwrap()
+        Box::leak(Box::new(Law::new(name, objective, Options::default()).unwrap()))
     }
 
     /// At 10/s with a burst of 20: half of the rate may be used unreported, and ten requests of the burst.
-    fn rate() -> Share {
-        Share::Rate(*law("pace", 20, "10/s").gcra().unwrap())
+    fn rate() -> Share<'static> {
+        Share::Rate(law("pace", 20, "10/s").gcra().unwrap())
     }
 
     /// A hundred requests in a minute: a node alone has one on credit.
-    fn quota() -> Share {
-        Share::Lease(*law("fixed-window", 0, "100/m").shared_window().unwrap())
+    fn quota() -> Share<'static> {
+        Share::Lease(law("fixed-window", 0, "100/m").shared_window().unwrap())
     }
 
     /// One request is within the local budget, and 23 more are not: they wait for four tenths of a second.
@@ -400,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_view_is_explained_by_what_is_left_of_it() {
-        let count = Share::Count(*law("fixed-window", 0, "100/m").shared_window().unwrap());
+        let count = Share::Count(law("fixed-window", 0, "100/m").shared_window().unwrap());
         for (share, left, explanation) in [
             (quota(), 0, "this node holds 0 of 100 of the window"),
             (count, 99, "room for 99 of 100 in the window, as last reported by all nodes"),

@@ -25,7 +25,8 @@ impl Decayed {
     }
 
     pub(super) fn sum(&self, now_s: f64, memory_s: f64) -> f64 {
-        self.sum * (-(now_s - self.at_s).max(0.0) / memory_s).exp()
+        // A request reads the sum to which it was just added.
+        if now_s <= self.at_s { self.sum } else { self.sum * (-(now_s - self.at_s) / memory_s).exp() }
     }
 }
 

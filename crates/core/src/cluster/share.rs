@@ -24,7 +24,7 @@ pub enum ByMode<R, C, L> {
 }
 
 /// How nodes share an SLO: its mode, and the numbers of its law.
-pub type Share = ByMode<Gcra, Window, Window>;
+pub type Share<'l> = ByMode<&'l Gcra, &'l Window, &'l Window>;
 
 /// A node's state for a shared key, with the numbers of its law.
 pub(super) type LocalView = ByMode<(Gcra, View), (Window, CountView), (Window, LeaseView)>;
@@ -65,13 +65,13 @@ impl Situation<'_> {
     }
 }
 
-impl Share {
+impl<'l> Share<'l> {
     /// None if each node has a part or all of the SLO for itself.
-    pub fn new(sharing: Sharing, law: &Law) -> Option<Share> {
+    pub fn new(sharing: Sharing, law: &'l Law) -> Option<Share<'l>> {
         match sharing {
-            Sharing::Rate => law.gcra().copied().map(Share::Rate),
-            Sharing::Count => law.shared_window().copied().map(Share::Count),
-            Sharing::Lease => law.shared_window().copied().map(Share::Lease),
+            Sharing::Rate => law.gcra().map(Share::Rate),
+            Sharing::Count => law.shared_window().map(Share::Count),
+            Sharing::Lease => law.shared_window().map(Share::Lease),
             Sharing::Split | Sharing::Local => None,
         }
     }

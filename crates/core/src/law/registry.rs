@@ -180,6 +180,15 @@ impl Law {
         self
     }
 
+    /// The [memory](Law::memory) of the law of one of `nodes` nodes.
+    pub fn memory_split(&self, nodes: u32) -> Duration {
+        match self.gcra() {
+            // Copying the whole law would take as long as the rest.
+            Some(gcra) => gcra.split(nodes).memory(),
+            None => self.split(nodes).memory(),
+        }
+    }
+
     /// Gives a law with a bucket room for [debt](Gcra::add_debt). The others cannot go into debt.
     pub fn owe(&mut self) {
         if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {

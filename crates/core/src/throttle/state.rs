@@ -72,7 +72,7 @@ impl Throttle {
 
     /// The cluster, and the shared numbers of an SLO. None: each node has a part or all of it for itself.
     #[inline]
-    pub(super) fn shared(&self, slo: &Slo) -> Option<(&Cluster, Share)> {
+    pub(super) fn shared<'s>(&'s self, slo: &'s Slo) -> Option<(&'s Cluster, Share<'s>)> {
         let cluster = self.cluster()?;
         Some((cluster, Share::new(slo.sharing, &slo.law)?))
     }
@@ -92,7 +92,7 @@ impl Throttle {
         let law = &case.slo.law;
         let Some(cluster) = self.cluster_of(case.slo) else { return law.memory() };
         let unreported = self.shared(case.slo).map_or(Duration::ZERO, |(_, share)| cluster.memory(&share));
-        law.split(cluster.nodes()).memory().max(unreported)
+        law.memory_split(cluster.nodes()).max(unreported)
     }
 
     /// The policy in force.
