@@ -1,5 +1,7 @@
 //! A batch of requests, and the lookups that lead from requests to SLOs and keys.
 
+use std::hint::black_box;
+
 use arrayvec::ArrayVec;
 
 use crate::base::{
@@ -184,8 +186,9 @@ pub struct Cases<'p> {
 impl<'p> Batch<'p, '_> {
     /// Calls `each` with the SLOs of every request, in the order of the batch.
     ///
-    /// Each map is consulted for all requests in turn, so their lines are fetched in parallel. A request that an
-    /// operator has blocked at `now` is not looked up: it is refused whatever its SLO is, and must cost little.
+    /// Each map is consulted for all requests in turn. Their lines are read first, so memory fetches them in parallel.
+    /// A request that an operator has blocked at `now` is not looked up: it is refused whatever its SLO is, and must
+    /// cost little.
     pub fn classify(&self, now: Timestamp, each: impl FnMut(&Cases<'p>)) {
         let blocks = self.policy().blocks.in_force();
         let blocks = blocks.as_deref().and_then(Option::as_deref);
@@ -229,6 +232,10 @@ impl<'p> Batch<'p, '_> {
             }
         }
         for map in &policy.lookups {
+            if self.len > 1 {
+                // Without this the compiler would drop the reads, whose results are not used.
+                black_box(self.rows().map(|values| map.look(values)).fold(0, u32::wrapping_add));
+            }
             let skipped = if map.is_search() { blocked } else { 0 };
             for (row, (values, answer)) in self.rows().zip(&mut answers).enumerate() {
                 if *answer == Answer::NEXT && skipped & 1 << row == 0 {

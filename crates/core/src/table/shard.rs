@@ -1,5 +1,6 @@
 //! One shard: rows in place, found by key, linked in the order of their expiry.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use hashbrown::HashSet;
@@ -269,11 +270,17 @@ impl Shard {
 
     /// The entry of `key`, re-armed. It is fresh if the key is new or has expired.
     pub(super) fn entry(&mut self, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
+        self.entry_in(0, key, now, keep)
+    }
+
+    /// The same, of a key that was in this row a moment ago. 0: it had no row.
+    pub(super) fn entry_in(&mut self, row: u32, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
         self.touch(key);
         self.clear_expired(now);
         let class = self.class(keep);
         let expires = Expiry::at(now + self.lifetime(class));
-        let number = match self.find(key) {
+        let known = if self.is_of(row, key) { Some(row) } else { self.find(key) };
+        let number = match known {
             Some(number) => {
                 self.re_arm(number, now, expires, class);
                 number
@@ -305,14 +312,21 @@ impl Shard {
     }
 
     /// Reads the memory that [`entry`](Shard::entry) will write: the row, and usually its neighbours in the order of
-    /// expiry.
+    /// expiry. Returns the row, 0 for a new key.
     pub(super) fn look(&self, key: Key, now: Timestamp) -> u32 {
         let Some(number) = self.find(key) else { return 0 };
         let Row { expires, older, newer, .. } = self.rows[number as usize];
-        if self.keeps_its_place(expires, Expiry::at(now + self.expire), now) {
-            return 0;
+        if !self.keeps_its_place(expires, Expiry::at(now + self.expire), now) {
+            // Without this the compiler would drop the reads, whose results are not used.
+            black_box((self.rows[older as usize].newer, self.rows[newer as usize].older));
         }
-        self.rows[older as usize].newer ^ self.rows[newer as usize].older
+        number
+    }
+
+    /// Whether a row in use is that of a key.
+    fn is_of(&self, number: u32, key: Key) -> bool {
+        let row = &self.rows[number as usize];
+        number > 0 && row.key == key.bits() && row.older != number
     }
 
     fn find(&self, key: Key) -> Option<u32> {

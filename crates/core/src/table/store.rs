@@ -1,6 +1,6 @@
 //! Entries by key, spread over shards.
 
-use std::hint::{black_box, spin_loop};
+use std::hint::spin_loop;
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl Table {
     /// Passes each key's index in the list, its entry and the moment to `write`, shard by shard. Equal keys come in
     /// the order of the list. Within a shard, the moment never goes back, even if the clock of this thread is behind.
     ///
-    /// All rows of a shard are read before the first is written. Memory then fetches them in parallel.
+    /// All rows are read before the first is written. Memory then fetches them in parallel.
     pub fn with_batch(
         &self,
         keys: &[(Key, Duration)],
@@ -121,6 +121,7 @@ impl Table {
         }
         for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
             let (places, ends) = self.by_shard(keys);
+            let rows = self.look(keys, &ends, now);
             let mut start = 0;
             for (shard, end) in self.shards.iter().zip(ends) {
                 let ours = &places[start..end];
@@ -130,15 +131,27 @@ impl Table {
                 }
                 let mut shard = lock(shard);
                 let now = shard.moment(now);
-                let looks = ours.iter().map(|&place| shard.look(keys[usize::from(place)].0, now));
-                // Without this the compiler would drop the reads, whose results are not used.
-                black_box(looks.fold(0, u32::wrapping_add));
                 for place in ours.iter().map(|&place| usize::from(place)) {
                     let (key, keep) = keys[place];
-                    write(batch * BATCH_MAX + place, shard.entry(key, now, keep), now);
+                    write(batch * BATCH_MAX + place, shard.entry_in(rows[place], key, now, keep), now);
                 }
             }
         }
+    }
+
+    /// Reads the rows of a batch, whose groups have these ends, and returns them: 0 for a key without one. A lock waits
+    /// for all reads before it, so the shards are locked together. One that another thread has locked is left out.
+    fn look(
+        &self,
+        keys: &[(Key, Duration)],
+        ends: &[usize; SHARDS_MAX],
+        now: Timestamp,
+    ) -> ArrayVec<u32, BATCH_MAX> {
+        let is_ours = |number: usize| ends[number] > if number == 0 { 0 } else { ends[number - 1] };
+        let lock = |(number, shard)| is_ours(number).then(|| Mutex::try_lock(shard).ok()).flatten();
+        let shards: ArrayVec<_, SHARDS_MAX> = self.shards.iter().enumerate().map(lock).collect();
+        let look = |&(key, _)| shards[self.number(key)].as_ref().map_or(0, |shard| shard.look(key, now));
+        keys.iter().map(look).collect()
     }
 
     /// Indexes of at most [`BATCH_MAX`] keys grouped by shard, each group in the order of the list; with the end of

@@ -95,6 +95,17 @@ impl LookupMap {
         (entries > 0).then_some(map)
     }
 
+    /// Reads the memory in which [`find`](LookupMap::find) begins, where it pays.
+    #[inline]
+    pub(in crate::policy) fn look(&self, values: Values<'_, '_>) -> u32 {
+        match (&self.keys, &*self.places) {
+            (Keys::Networks(networks), &[place]) => {
+                values.address(place).map_or(0, |address| networks.look(address))
+            }
+            _ => 0,
+        }
+    }
+
     /// The line that matches these values.
     #[inline]
     pub(in crate::policy) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {

@@ -49,6 +49,15 @@ impl Networks {
         })
     }
 
+    /// Reads the memory in which [`find`](Networks::find) begins for keys without a rest.
+    #[inline]
+    pub(in crate::policy) fn look(&self, address: IpAddr) -> u32 {
+        match address {
+            IpAddr::V4(v4) => self.ipv4.look(ipv4_bits(v4), &self.hasher),
+            IpAddr::V6(v6) => self.ipv6.look(v6.to_bits(), &self.hasher),
+        }
+    }
+
     /// Each family is also looked up among the networks of the other, after its own, as in HAProxy.
     #[inline]
     pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
@@ -206,6 +215,16 @@ impl<B: Bits> Family<B> {
             place
         });
         &mut self.lengths[place]
+    }
+
+    #[inline]
+    fn look(&self, bits: u128, hasher: &DefaultHashBuilder) -> u32 {
+        let look = |length: &Length<B>| {
+            let hash = hash(bits & length.mask, Rest { bytes: b"", hash: 0 }, hasher);
+            let slot = hash as usize & (length.networks.num_buckets() - 1);
+            length.networks.get_bucket(slot).map_or(0, |network| network.rest.length() as u32)
+        };
+        self.lengths.iter().map(look).fold(0, u32::wrapping_add)
     }
 
     #[inline]
