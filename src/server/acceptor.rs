@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -173,17 +174,17 @@ impl Acceptor {
 }
 
 /// Counts a connection as open until it is dropped.
-struct Open(ConnectionMetrics);
+struct Open(Gauge);
 
 impl Open {
     fn new(metrics: &ConnectionMetrics) -> Open {
         metrics.open.inc();
-        Open(metrics.clone())
+        Open(metrics.open.clone())
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.dec();
+        self.0.dec();
     }
 }

@@ -24,15 +24,14 @@ impl AccessList {
 
     /// Whether the peer may connect. If not, this is logged.
     pub(super) fn admits(&self, stream: &Stream, now: Timestamp) -> bool {
-        let Stream::Tcp(stream) = stream else { return true };
-        if self.allow.is_empty() {
+        if self.allow.is_empty() || matches!(stream, Stream::Unix(_)) {
             return true;
         }
         // A peer that has already disconnected has no address.
-        let peer = stream.peer_addr().ok().map(|peer| peer.ip());
+        let peer = stream.peer_ip();
         let is_allowed = peer.is_some_and(|peer| self.allows(peer));
         if !is_allowed {
-            let peer = peer.map(|peer| peer.to_canonical().to_string()).unwrap_or_default();
+            let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
             let text = || format!("a connection from {peer} is closed: `allow` does not list its network");
             self.refused_line.warn(now, text);
         }
@@ -44,14 +43,12 @@ impl AccessList {
     }
 
     /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
-    pub(super) async fn open(&self, stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
-        match (stream, &self.tls) {
-            (Stream::Tcp(stream), Some(tls)) => {
-                // In a box, so that a connection without TLS needs no room for it.
-                let handshake = Box::pin(tls.handshake(stream));
-                shutdown.signal.unless_begun(handshake).await.flatten().map(Stream::Tls)
-            }
-            (stream, _) => Some(stream),
-        }
+    pub(super) async fn open(&self, mut stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
+        let Some(tls) = &self.tls else { return Some(stream) };
+        stream.watch().ok()?;
+        let Stream::Tcp(stream) = stream else { return Some(stream) };
+        // In a box, so that a connection without TLS needs no room for it.
+        let handshake = Box::pin(tls.handshake(stream));
+        shutdown.signal.unless_begun(handshake).await.flatten().map(Stream::Tls)
     }
 }

@@ -1,7 +1,7 @@
 //! One connection: its socket, its buffers and its timers, for any protocol.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -103,6 +103,7 @@ pub(super) struct Connection<P> {
 impl<P: Protocol> Connection<P> {
     /// Serves until either side closes, the peer is too slow, or the shutdown begins.
     pub(super) async fn run(mut self) -> io::Result<()> {
+        self.inbox.read_fresh(&self.stream)?;
         let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
         let patience = self.agent.clock.instant(since + self.patience);
         // Single futures for all waits: polling them again is cheaper than creating them. The end is boxed, so that
@@ -127,7 +128,7 @@ impl<P: Protocol> Connection<P> {
                 Next::Wait | Next::Write => {}
                 Next::Done if !matches!(self.stream, Stream::Tls(_)) => {
                     self.shutdown.decides_no_more();
-                    return self.flush().await;
+                    return if self.flush_at_once()? { Ok(()) } else { self.flush().await };
                 }
                 Next::Close(_) | Next::Done => {
                     return Box::pin(self.close(next.pause(), true, &signal)).await;
@@ -250,17 +251,8 @@ impl<P: Protocol> Connection<P> {
 
     /// Writes all answers, usually in one write. False: `ending` came first.
     async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
-        let out = self.protocol.out();
-        if out.is_empty() {
-            return Ok(true);
-        }
         // Usually the socket accepts everything at once, and no timer is needed.
-        match self.stream.try_write(out) {
-            Ok(written) => drop(out.drain(..written)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        if out.is_empty() {
+        if self.flush_at_once()? {
             return Ok(true);
         }
         tokio::select! {
@@ -268,6 +260,19 @@ impl<P: Protocol> Connection<P> {
             written = self.flush() => written.map(|()| true),
             () = ending => Ok(false),
         }
+    }
+
+    /// Writes the answers that the socket accepts at once. False: some are left.
+    fn flush_at_once(&mut self) -> io::Result<bool> {
+        let out = self.protocol.out();
+        if !out.is_empty() {
+            match self.stream.try_write(out) {
+                Ok(written) => drop(out.drain(..written)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(out.is_empty())
     }
 
     /// Writes all answers within the timeout. If it is dropped, the remaining bytes are kept.
@@ -336,6 +341,17 @@ impl Inbox {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }
+    }
+
+    /// Reads once from a fresh socket: often, the only query of a connection has arrived with it.
+    fn read_fresh(&mut self, stream: &Stream) -> io::Result<()> {
+        let Stream::Fresh(Some(socket)) = stream else { return Ok(()) };
+        match (&*socket).read(self.space()) {
+            Ok(bytes) => self.filled(bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Reads once, and returns the number of bytes. 0: the peer has closed.

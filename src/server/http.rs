@@ -20,6 +20,9 @@ use slowlane_core::throttle::Decisions;
 /// No request is answered while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 64 * 1024;
 
+/// Room for the lines of a usual query, and for its answer.
+const QUERY_BYTES: usize = 256;
+
 /// The service of the HTTP check, shared by all its connections.
 #[derive(Debug)]
 pub struct Check {
@@ -231,15 +234,16 @@ impl Protocol for Conversation {
 
 impl Conversation {
     fn new(check: Arc<Check>, agent: Arc<Agent>) -> Conversation {
+        let now = agent.clock.now();
         Conversation {
-            quiet_since: agent.clock.now(),
+            quiet_since: now,
             check,
             agent,
             query: FirstQuery::default(),
-            question: Vec::new(),
-            out: Vec::new(),
+            question: Vec::with_capacity(QUERY_BYTES),
+            out: Vec::with_capacity(QUERY_BYTES),
             held: None,
-            date: Date::at(Timestamp::default()),
+            date: Date::at(now),
             rng: Rng::new(),
             seen: 0,
             is_over: false,

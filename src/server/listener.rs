@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{fmt, fs, io, os};
 
+use rustix::net::{SocketFlags, accept_with};
 use socket2::{Domain, SockRef};
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream, UnixListener};
 
 use crate::server::{Stream, set_options};
 use slowlane_core::base::{Address, is_loopback};
@@ -35,7 +37,8 @@ pub(crate) struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    Tcp(TcpListener),
+    /// A listening socket. `TcpListener` of tokio would watch every connection, even one that never waits.
+    Tcp(TcpStream),
     Unix(UnixListener),
 }
 
@@ -44,7 +47,7 @@ impl Listener {
     /// permissions `unix_mode`.
     pub(crate) fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let socket = match address {
-            Address::Tcp(address) => bind_tcp(address).map(Socket::Tcp),
+            Address::Tcp(address) => bind_tcp(address).and_then(watched),
             Address::Unix(path) => bind_unix(path, unix_mode).map(Socket::Unix),
         };
         let socket = socket.map_err(|source| BindError { address: address.to_string(), source })?;
@@ -63,7 +66,7 @@ impl Listener {
         } else {
             let listener = net::TcpListener::from(socket);
             listener.set_nonblocking(true)?;
-            Socket::Tcp(TcpListener::from_std(listener)?)
+            watched(listener)?
         };
         Ok(Listener::of(socket, address))
     }
@@ -83,7 +86,10 @@ impl Listener {
 
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
         Ok(match &self.socket {
-            Socket::Tcp(listener) => Stream::Tcp(listener.accept().await?.0),
+            Socket::Tcp(listener) => {
+                let accept = || Ok(accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?);
+                Stream::Fresh(Some(listener.async_io(Interest::READABLE, accept).await?.into()))
+            }
             Socket::Unix(listener) => Stream::Unix(listener.accept().await?.0),
         })
     }
@@ -161,7 +167,7 @@ pub(crate) struct OpenListener {
 }
 
 /// Resolves a name, and binds the first of its addresses that can be bound.
-fn bind_tcp(address: &str) -> io::Result<TcpListener> {
+fn bind_tcp(address: &str) -> io::Result<net::TcpListener> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     for address in address.to_socket_addrs()? {
         result = listen(address);
@@ -172,12 +178,16 @@ fn bind_tcp(address: &str) -> io::Result<TcpListener> {
     result
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // After a restart, connections of the previous process may still be in TIME-WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(BACKLOG)?.into_std()
+}
+
+fn watched(listener: net::TcpListener) -> io::Result<Socket> {
+    TcpStream::from_std(OwnedFd::from(listener).into()).map(Socket::Tcp)
 }
 
 /// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
@@ -219,7 +229,7 @@ mod tests {
         let taken = Listener::taken(net::TcpListener::bind("127.0.0.1:0").unwrap().into(), None).unwrap();
         for listener in [bound, taken] {
             let _peer = net::TcpStream::connect(listener.to_string()).unwrap();
-            let Stream::Tcp(stream) = listener.accept().await.unwrap() else { panic!("it is TCP") };
+            let stream = listener.accept().await.unwrap();
             let socket = SockRef::from(&stream);
             assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
             assert_eq!(socket.tcp_keepalive_time().unwrap().as_secs(), KEEPALIVE_S);

@@ -166,6 +166,8 @@ impl Signal {
     /// The result of the work. None: tasks must stop, and the work is dropped.
     pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
+            // Work that is done at once needs no wait for the shutdown.
+            biased;
             result = work => Some(result),
             () = self.begun() => None,
         }

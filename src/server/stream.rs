@@ -1,6 +1,7 @@
 //! Streams: connections over TCP, TLS or Unix sockets.
 
-use std::io;
+use std::io::{self, Write};
+use std::net::{self, IpAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,6 +32,8 @@ const BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
+    /// A TCP socket that has never waited: the runtime does not watch it yet. None: the runtime has refused it.
+    Fresh(Option<net::TcpStream>),
     /// After its handshake. Bytes that it has accepted may need a flush.
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
@@ -59,10 +62,23 @@ impl Stream {
     /// The peer's address without a port, or `unix`.
     pub(crate) fn peer(&self) -> String {
         match self {
-            Stream::Tcp(stream) => address(stream),
-            Stream::Tls(stream) => address(stream.get_ref().0),
             Stream::Unix(_) => "unix".to_owned(),
+            _ => self.peer_ip().map(|peer| peer.to_string()).unwrap_or_default(),
         }
+    }
+
+    /// None: it is a Unix socket, or the peer has already disconnected.
+    pub(super) fn peer_ip(&self) -> Option<IpAddr> {
+        Some(SockRef::from(self).peer_addr().ok()?.as_socket()?.ip().to_canonical())
+    }
+
+    /// The runtime watches a fresh socket from now on.
+    pub(super) fn watch(&mut self) -> io::Result<()> {
+        if let Stream::Fresh(socket) = self {
+            let socket = socket.take().ok_or(io::ErrorKind::NotConnected)?;
+            *self = Stream::Tcp(TcpStream::from_std(socket)?);
+        }
+        Ok(())
     }
 
     /// Writes without waiting, as much as the socket accepts. TLS accepts nothing this way: its records may need a
@@ -70,6 +86,8 @@ impl Stream {
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_write(bytes),
+            Stream::Fresh(Some(socket)) => (&*socket).write(bytes),
+            Stream::Fresh(None) => Err(io::ErrorKind::NotConnected.into()),
             Stream::Tls(_) => Err(io::ErrorKind::WouldBlock.into()),
             Stream::Unix(stream) => stream.try_write(bytes),
         }
@@ -85,13 +103,6 @@ pub(crate) fn set_options<'s>(socket: impl Into<SockRef<'s>>) {
     let _ = socket.set_tcp_keepalive(&KEEPALIVE);
 }
 
-fn address(stream: &TcpStream) -> String {
-    match stream.peer_addr() {
-        Ok(peer) => peer.ip().to_canonical().to_string(),
-        Err(_) => String::new(),
-    }
-}
-
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
@@ -102,6 +113,10 @@ impl AsyncRead for Stream {
                 read => read,
             }),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            fresh @ Stream::Fresh(_) => {
+                fresh.watch()?;
+                Pin::new(fresh).poll_read(cx, buf)
+            }
         }
     }
 }
@@ -112,13 +127,17 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            fresh @ Stream::Fresh(_) => {
+                fresh.watch()?;
+                Pin::new(fresh).poll_write(cx, bytes)
+            }
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            _ => Poll::Ready(Ok(())),
         }
     }
 
@@ -127,6 +146,10 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            fresh @ Stream::Fresh(_) => {
+                fresh.watch()?;
+                Pin::new(fresh).poll_shutdown(cx)
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use crate::server::Stream;
 use crate::server::spoe::SpopState;
@@ -43,7 +43,7 @@ impl Transfer {
     /// The runtime does not accept the socket.
     pub(crate) fn open(socket: OwnedFd, state: State) -> io::Result<Transfer> {
         let stream = match SockRef::from(&socket).domain()? == Domain::UNIX {
-            false => Stream::Tcp(TcpStream::from_std(socket.into())?),
+            false => Stream::Fresh(Some(socket.into())),
             true => Stream::Unix(UnixStream::from_std(socket.into())?),
         };
         Ok(Transfer { stream, state })
@@ -54,6 +54,7 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Fresh(socket) => socket.as_ref().expect("a refused socket ends its connection").as_fd(),
             Stream::Tls(stream) => stream.get_ref().0.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
         }

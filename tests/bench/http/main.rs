@@ -3,10 +3,11 @@
 //! `cargo bench --bench http [-- SECONDS]`. slowlane has a full policy and its own core. In the same run, so do a baseline,
 //! a server that only finds the end of a question and answers a constant, and a minimal check on hyper with the same policy:
 //! slowlane's own HTTP reader stays for as long as it pays. Each of eight connections asks again after its answer. Then
-//! the same through a real nginx with 64 connections, beside a second nginx that answers each question with `return 204`.
+//! the same through a real nginx with 64 connections, with and without keep-alive to the check, beside a second nginx that
+//! answers each question with `return 204`.
 //!
-//! Targets: 8 µs of CPU per question, 1.2 times that of `return 204` and as many answers a second, 50 ms from the start to
-//! the first verdict, 8 MB.
+//! Targets: 8 µs of CPU per question, 1.2 times that of `return 204` (1.3 without keep-alive) and as many answers a
+//! second, 50 ms from the start to the first verdict, 8 MB.
 
 #![allow(
     clippy::disallowed_methods,
@@ -51,7 +52,7 @@ fn main() {
     let effort = Effort::from_arguments(3.0);
     cores::stay_on_last();
     questions(effort);
-    nginx::print_questions(effort);
+    [true, false].into_iter().for_each(|keeps_alive| nginx::print_questions(effort, keeps_alive));
     start::print_times(effort);
     let bytes = fs::metadata(BINARY).expect("the binary is built").len();
     print("size of the binary, with what benches add", "slowlane", bytes as f64 / 1e6, "MB", &[]);

@@ -71,14 +71,25 @@ fn one_worker(text: &str) -> String {
     )
 }
 
+/// The shipped file without keep-alive: nginx opens a connection for each question.
+fn not_kept_alive(text: &str) -> String {
+    ["proxy_http_version 1.1;", "proxy_set_header Connection \"\";"]
+        .iter()
+        .fold(text.to_owned(), |text, line| text.replace(line, ""))
+}
+
 /// Prints what nginx answers a second, and the CPU of the check per question.
-pub fn print_questions(effort: Effort) {
+pub fn print_questions(effort: Effort, keeps_alive: bool) {
     let app = Backend::forgetful();
     let slowlane = cores::on_first(|| five_maps::slowlane(five_maps::UNDELAYED, "pace"));
     let constant = cores::on_first(Constant::start);
     let (hyper, hyper_at) = server(hyper::ARGUMENT);
     let through = |check: SocketAddr, process: u32| {
-        let edit = |name: &str, text: String| if name == "nginx.conf" { one_worker(&text) } else { text };
+        let edit = |name: &str, text: String| match name {
+            "nginx.conf" => one_worker(&text),
+            "slowlane.conf" if !keeps_alive => not_kept_alive(&text),
+            _ => text,
+        };
         let nginx = cores::on_second(|| Nginx::with_files(&check.to_string(), app.address, edit));
         Checked { nginx, check: process }
     };
@@ -103,7 +114,8 @@ pub fn print_questions(effort: Effort) {
     let verdicts = |labels| slowlane.metric("slowlane_verdicts_total", labels);
     let others = ["verdict=\"delay\"", "verdict=\"deny\""].map(verdicts);
     assert_eq!(others, [0.0; 2], "somebody had to wait or was refused");
-    println!("through nginx with one worker: {CONNECTIONS} connections, {} s a run", effort.seconds());
+    let how = if keeps_alive { "with keep-alive" } else { "without keep-alive" };
+    println!("through nginx with one worker, {how}: {CONNECTIONS} connections, {} s a run", effort.seconds());
     let figures = [("answers", "1/s"), ("p50", "µs"), ("p99", "µs"), ("CPU of the check per question", "µs")];
     print_each(figures, &["nginx with `return 204`", "hyper", "slowlane"], &medians);
 }
