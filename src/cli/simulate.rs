@@ -43,6 +43,9 @@ pub(super) struct Arguments {
     /// Rate of an attacker that sends from one source, regardless of the responses
     #[arg(long, value_name = "RATE")]
     attack: Option<Rate>,
+    /// Part of the run in which the attacker sends, like 20s..30s [default: the whole run]
+    #[arg(long, value_name = "FROM..TO", requires = "attack")]
+    attack_during: Option<Span>,
     /// Pause from a response to the next request; varies from half to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
@@ -84,9 +87,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(SECONDS_MAX)))]
     seconds: u32,
-    /// Seconds that the table covers [default: the last three quarters]
-    #[arg(long, value_name = "FROM..TO")]
-    measure: Option<Span>,
+    /// Parts of the run that the table covers, with a row for each [default: the last three quarters]
+    #[arg(long, value_name = "FROM..TO", value_delimiter = ',')]
+    measure: Vec<Span>,
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -235,6 +238,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
             clients: clients.clone(),
             greedy: typed.greedy,
             attack: typed.attack,
+            attack_during: typed.attack_during,
             think: typed.think,
             service: typed.service,
             patience: typed.patience,
@@ -242,7 +246,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
         },
         cluster: None,
         seconds: typed.seconds,
-        measured: typed.measure,
+        measured: typed.measure.clone(),
         seed: typed.seed,
     }
 }

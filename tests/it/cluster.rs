@@ -21,7 +21,7 @@ fn scene() -> Scenario {
         load: Load { clients: "400".parse().unwrap(), ..Load::default() },
         cluster: Some(Cluster::new(NODES)),
         seconds: 20,
-        measured: None,
+        measured: vec![],
         seed: 1,
     }
 }
@@ -51,7 +51,7 @@ fn open(rate: &str, scene: Scenario) -> Scenario {
 }
 
 fn measured(span: &str, scene: Scenario) -> Scenario {
-    Scenario { measured: Some(span.parse().unwrap()), ..scene }
+    Scenario { measured: vec![span.parse().unwrap()], ..scene }
 }
 
 fn dead(span: &str, scene: Scenario) -> Scenario {
@@ -153,7 +153,7 @@ fn more_clients_and_fewer_are_shared_at_once() {
 
 #[test]
 fn while_the_store_is_dead_each_node_keeps_its_share() {
-    let open = || Scenario { measured: None, ..open("6000/s", scene()) };
+    let open = || Scenario { measured: vec![], ..open("6000/s", scene()) };
     let scenes = [scene(), skewed(scene()), open(), skewed(open())];
     for scene in scenes {
         let dead = dead("20s..80s", Scenario { seconds: 95, ..scene });

@@ -32,7 +32,7 @@ fn scenario(law: &str, load: Load) -> Scenario {
         load,
         cluster: None,
         seconds: 60,
-        measured: None,
+        measured: vec![],
         seed: 1,
     }
 }
@@ -142,7 +142,7 @@ fn concurrency_is_told_of_every_end() {
 fn the_measured_part_can_be_named() {
     let measured = |span: &str| {
         let scenario = scenario("pace", clients("10"));
-        Scenario { measured: Some(span.parse().unwrap()), ..scenario }.run(|_| ()).unwrap().phases.remove(0)
+        Scenario { measured: vec![span.parse().unwrap()], ..scenario }.run(|_| ()).unwrap().phases.remove(0)
     };
     assert_eq!(measured("15s..60s"), phase("pace", clients("10")), "the last three quarters");
     // A second of the rate, and the burst at once.
@@ -150,6 +150,24 @@ fn the_measured_part_can_be_named() {
     assert_eq!(first.measured_s, 0.0..1.0);
     assert!((140..=151).contains(&first.all.let_through), "{first:?}");
     assert!(first.worst.unwrap() > 1.8 && measured("10s..20s").worst.unwrap() < 0.2, "{first:?}");
+}
+
+/// The attacker's requests of the last seconds wait for up to 5 s, so the clients have to wait after them.
+#[test]
+fn an_attack_begins_and_ends_and_each_part_has_its_figures() {
+    let load = Load {
+        attack: Some("750/s".parse().unwrap()),
+        attack_during: Some("20s..30s".parse().unwrap()),
+        ..clients("10")
+    };
+    let measured = ["10s..20s", "20s..30s", "35s..45s"].map(|span| span.parse().unwrap()).to_vec();
+    let phases = Scenario { measured, ..scenario("pace", load) }.run(|_| ()).unwrap().phases;
+    let rates = |who| phases.iter().map(move |phase| group(phase, who).rate_per_s).collect::<Vec<_>>();
+    let (clients, attacker) = (rates(Who::Client), rates(Who::Attacker));
+    assert_eq!((attacker[0], attacker[2]), (0.0, 0.0), "{phases:?}");
+    assert!((clients[0] - 50.0).abs() < 0.2 && (clients[2] - 50.0).abs() < 0.2, "{clients:?}");
+    assert!(clients[1] < 5.0 && (clients[1] + attacker[1] - 50.0).abs() < 0.2, "{clients:?}, {attacker:?}");
+    assert!(phases.iter().all(|phase| phase.settled_s.unwrap() <= 1.0), "{phases:?}");
 }
 
 #[test]
@@ -286,6 +304,14 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (
             &["--nodes", "35", "--store-flush", "2m"],
             "a fault of the store at 2m: the run ends before it: use more seconds",
+        ),
+        (
+            &["--attack", "9/s", "--attack-during", "50s..70s"],
+            "the attack is at 50s..70s, but the run ends before that: use more seconds",
+        ),
+        (
+            &["--measure", "10s..20s,15s..30s"],
+            "15s..30s is measured, but begins before the part in front of it ends: name the parts in order",
         ),
         (&["--measure", "50s..70s"], "50s..70s is measured, but the run ends before that: use more seconds"),
         (

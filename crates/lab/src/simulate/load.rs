@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::simulate::Span;
 use slowlane_core::base::Rate;
 
 /// The maximum number of clients and greedy connections together.
@@ -24,6 +25,8 @@ pub struct Load {
     pub greedy: u32,
     /// The rate of one more source that ignores all answers.
     pub attack: Option<Rate>,
+    /// None: the attacker sends in the whole run.
+    pub attack_during: Option<Span>,
     /// The mean pause from an answer to the next request, uniform from 0.5 to 1.5 times this.
     pub think: Duration,
     /// The time from the end of the delay to the answer. None: zero, or `SERVICE_IN_FLIGHT` under a law that counts
@@ -65,6 +68,7 @@ impl Default for Load {
             clients: Phases(vec![10]),
             greedy: 0,
             attack: None,
+            attack_during: None,
             think: Duration::from_millis(1),
             service: None,
             patience: None,

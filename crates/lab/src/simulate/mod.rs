@@ -56,7 +56,7 @@ mod tests {
             load,
             cluster: None,
             seconds: 1,
-            measured: None,
+            measured: vec![],
             seed: 1,
         };
         let outcomes = [scenario.run(|_| ()).unwrap()];
@@ -76,7 +76,7 @@ mod tests {
                 load: Load { attack: Some("200/s".parse().unwrap()), ..load },
                 cluster: None,
                 seconds: 20,
-                measured: None,
+                measured: vec![],
                 seed,
             };
             let bins = scenario.record(u64::MAX, |_| ()).unwrap().bins;

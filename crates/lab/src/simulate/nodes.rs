@@ -256,7 +256,7 @@ mod tests {
             load: Load::default(),
             cluster: Some(cluster),
             seconds: 9,
-            measured: None,
+            measured: vec![],
             seed: 1,
         };
         Nodes::new(cluster, &scenario).unwrap()

@@ -66,7 +66,8 @@ impl Outcome {
 impl Phase {
     fn new(scenario: &Scenario, record: &Record, number: usize, seen: &Seen) -> Phase {
         let load = &scenario.load;
-        let clients = load.clients.counts()[number];
+        let counts = load.clients.counts();
+        let clients = *counts.get(number).unwrap_or(&counts[0]);
         let seconds = (seen.until_ns - seen.from_ns) as f64 / 1e9;
         let mut all = Tally::default();
         seen.tallies.iter().for_each(|tally| all.add(tally));
@@ -79,7 +80,7 @@ impl Phase {
             [Who::Attacker] => shares_of_nodes(&seen.nodes),
             _ => sources.collect(),
         };
-        let starts_ns = record.phase_starts_ns(number);
+        let starts_ns = number.checked_sub(1).map_or(0, |before| record.phases[before].until_ns);
         Phase {
             clients,
             measured_s: seen.from_ns as f64 / 1e9..seen.until_ns as f64 / 1e9,

@@ -30,7 +30,7 @@ pub(super) struct Record {
     pub(super) bins: Vec<Bin>,
 }
 
-/// The measured part of a phase.
+/// The measured part of a phase, or one of the parts that the scenario names.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) from_ns: u64,
@@ -78,26 +78,29 @@ impl Record {
         let sources = load.clients.max() as usize + 2;
         let nodes = scenario.cluster.map_or(0, |cluster| cluster.nodes);
         let nanos = |moment: Duration| moment.as_nanos() as u64;
-        let measured_ns = scenario.measured.map(|span| (nanos(span.from), nanos(span.to)));
         let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
-        let seen = |phase: u64| {
+        let of_phase = |phase: u64| {
             let ends_ns = if phase + 1 == phases { end_ns } else { (phase + 1) * phase_ns };
-            let (from_ns, until_ns) = measured_ns.unwrap_or((phase * phase_ns + settling_ns, ends_ns));
-            Seen {
-                from_ns,
-                until_ns,
-                tallies: Default::default(),
-                sources: vec![0; sources],
-                nodes: vec![Asked::default(); nodes as usize],
-                messages: 0,
-            }
+            (phase * phase_ns + settling_ns, ends_ns)
+        };
+        let measured_ns: Vec<(u64, u64)> = match &scenario.measured[..] {
+            [] => (0..phases).map(of_phase).collect(),
+            named => named.iter().map(|span| (nanos(span.from), nanos(span.to))).collect(),
+        };
+        let seen = |(from_ns, until_ns)| Seen {
+            from_ns,
+            until_ns,
+            tallies: Default::default(),
+            sources: vec![0; sources],
+            nodes: vec![Asked::default(); nodes as usize],
+            messages: 0,
         };
         Record {
             phase_ns,
             is_of_clients: load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker)),
             aims_at_rate,
             fallbacks: 0,
-            phases: (0..phases).map(seen).collect(),
+            phases: measured_ns.into_iter().map(seen).collect(),
             bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
         }
     }
@@ -123,11 +126,19 @@ impl Record {
         });
     }
 
-    /// Counts in the phase whose measured part contains a moment.
+    /// Counts a request that a node has decided.
+    pub(super) fn asked(&mut self, at_ns: u64, node: u32, passes: bool) {
+        self.seen(at_ns, |seen| {
+            let asked = &mut seen.nodes[node as usize];
+            asked.all += 1;
+            asked.let_through += u64::from(passes);
+        });
+    }
+
+    /// Counts in the measured part that contains a moment, if one does.
     pub(super) fn seen(&mut self, at_ns: u64, count: impl FnOnce(&mut Seen)) {
-        let last = self.phases.len() - 1;
-        let seen = &mut self.phases[((at_ns / self.phase_ns) as usize).min(last)];
-        if (seen.from_ns..seen.until_ns).contains(&at_ns) {
+        let part = self.phases.partition_point(|seen| seen.until_ns <= at_ns);
+        if let Some(seen) = self.phases.get_mut(part).filter(|seen| seen.from_ns <= at_ns) {
             count(seen);
         }
     }

@@ -151,7 +151,7 @@ impl<'s> Run<'s> {
             run.queue.enter(at_ns, Event::Ask(load.clients.max() + greedy));
         }
         if load.has(Who::Attacker) {
-            run.queue.enter(0, Event::Attack);
+            run.queue.enter(load.attack_during.map_or(0, |during| nanos(during.from)), Event::Attack);
         }
         run.begin_periods();
         run
@@ -176,7 +176,10 @@ impl<'s> Run<'s> {
             Event::Attack => {
                 self.ask(now_ns, Who::Attacker, 0);
                 let gap_ns = self.gap_of_attacker_ns();
-                self.queue.enter(now_ns.saturating_add(gap_ns), Event::Attack);
+                let next_ns = now_ns.saturating_add(gap_ns);
+                if self.load.attack_during.is_none_or(|during| next_ns < nanos(during.to)) {
+                    self.queue.enter(next_ns, Event::Attack);
+                }
             }
             Event::End(ticket) => {
                 if let Side::One(throttle) = self.side {
@@ -359,10 +362,7 @@ impl<'s> Run<'s> {
                 let sample = Sample::from_bits(self.rng.u64(..));
                 let decision = nodes.decide(node, source, (who, connection), sample, now_ns);
                 let verdict = decision.verdict;
-                self.record.seen(now_ns, |seen| {
-                    seen.nodes[node as usize].all += 1;
-                    seen.nodes[node as usize].let_through += u64::from(verdict.is_let_through());
-                });
+                self.record.asked(now_ns, node, verdict.is_let_through());
                 self.changed(node, now_ns);
                 let held = (decision.turn != 0).then_some((node, decision.turn));
                 Decided { verdict, ticket: None, held }
@@ -421,7 +421,7 @@ mod tests {
             load,
             cluster: None,
             seconds: 86_400,
-            measured: None,
+            measured: vec![],
             seed: 1,
         };
         let mut seconds = 0;

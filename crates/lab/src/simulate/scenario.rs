@@ -21,7 +21,8 @@ use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 /// let load = Load { clients: "50".parse().unwrap(), ..Load::default() };
 /// let rate = "50/s".parse().unwrap();
 /// let scenario = Scenario {
-///     law: "pace".into(), options: vec![], rate, burst: 100, load, cluster: None, seconds: 20, measured: None, seed: 1,
+///     law: "pace".into(), options: vec![], rate, burst: 100, load, cluster: None, seconds: 20, measured: vec![],
+///     seed: 1,
 /// };
 /// let outcome = scenario.run(|_| ()).unwrap();
 /// let figures = &outcome.phases[0].all;
@@ -40,8 +41,8 @@ pub struct Scenario {
     pub cluster: Option<Cluster>,
     /// 1 to [`SECONDS_MAX`].
     pub seconds: u32,
-    /// The measured part. None: the last three quarters of the run or of each of its phases.
-    pub measured: Option<Span>,
+    /// The measured parts, in order. Empty: the last three quarters of the run or of each of its phases.
+    pub measured: Vec<Span>,
     pub seed: u64,
 }
 
@@ -84,8 +85,12 @@ pub enum ScenarioError {
     Period(Duration),
     #[error("a fault of the store at {}: the run ends before it: use more seconds", written(*.0))]
     Late(Duration),
+    #[error("the attack is at {0}, but the run ends before that: use more seconds")]
+    AttackLate(Span),
     #[error("{0} is measured, but the run ends before that: use more seconds")]
     MeasuredLate(Span),
+    #[error("{0} is measured, but begins before the part in front of it ends: name the parts in order")]
+    MeasuredOrder(Span),
     #[error("{0} is measured, but each phase of {1} has its own measured part: name one number of clients")]
     MeasuredPhases(Span, Phases),
     #[error(
@@ -110,12 +115,21 @@ impl Scenario {
     pub(super) fn policy(&self) -> Result<Policy, ScenarioError> {
         check_load(&self.load)?;
         let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
-        match self.measured {
-            Some(span) if span.to > end => return Err(ScenarioError::MeasuredLate(span)),
-            Some(span) if phases.counts().len() > 1 => {
+        if let Some(during) = self.load.attack_during.filter(|during| during.to > end) {
+            return Err(ScenarioError::AttackLate(during));
+        }
+        let mut before = Duration::ZERO;
+        for &span in &self.measured {
+            if span.to > end {
+                return Err(ScenarioError::MeasuredLate(span));
+            }
+            if span.from < before {
+                return Err(ScenarioError::MeasuredOrder(span));
+            }
+            if phases.counts().len() > 1 {
                 return Err(ScenarioError::MeasuredPhases(span, phases.clone()));
             }
-            _ => {}
+            before = span.to;
         }
         if let Some(cluster) = self.cluster {
             self.check_cluster(&cluster, end)?;

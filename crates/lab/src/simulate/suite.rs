@@ -63,7 +63,7 @@ impl Case {
             },
             cluster: (nodes > 1).then_some(cluster),
             seconds,
-            measured: Some(span(from_s, seconds.into())),
+            measured: vec![span(from_s, seconds.into())],
             seed,
         }
     }
