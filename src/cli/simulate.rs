@@ -21,9 +21,9 @@ pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The laws to run; `all` leaves out concurrency
+    /// The laws to run; `all` leaves out concurrency and the models of how others share a rate
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
-          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
+          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL]).chain(Scenario::models())))]
     law: Vec<String>,
     /// Rate of the SLO
     #[arg(long, value_name = "RATE", default_value = "50/s")]

@@ -6,14 +6,15 @@
 //!                    └── Nodes: one Throttle each ─▶ message ─▶ StoreServer ─▶ answer, turns of held requests
 //! ```
 //! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
-//! several nodes has its own, and they share the store of a token server. There is no clock and no sleep: the moment is
-//! that of the next event, and all chance comes from the seed. A scenario of one node has the same
-//! outcome, to the bit, on any machine. Views use exponentials, and their last bit depends on the machine's math
-//! library.
+//! several nodes has its own, and they share the store of a token server. Models of how others share a rate can take
+//! their place, for a comparison. There is no clock and no sleep: the moment is that of the next event, and all chance
+//! comes from the seed. A scenario of one node has the same outcome, to the bit, on any machine. Views use exponentials,
+//! and their last bit depends on the machine's math library.
 
 mod cluster;
 mod load;
 mod nodes;
+mod others;
 mod outcome;
 mod plot;
 mod record;

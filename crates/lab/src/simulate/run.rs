@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use crate::events::EventQueue;
 use crate::simulate::nodes::{Held, Nodes, Sent, Step};
+use crate::simulate::others::{Model, Others};
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 use crate::simulate::{Load, Outcome, Record, Who};
 use slowlane_core::base::{Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
@@ -49,9 +50,10 @@ impl Scenario {
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
         let aims_at_rate = !slo.law.counts_ends();
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
-        let side = match self.cluster {
-            Some(cluster) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
-            None => Side::One(&throttle),
+        let side = match (self.cluster, Model::named(&self.law)) {
+            (None, _) => Side::One(&throttle),
+            (Some(cluster), None) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
+            (Some(cluster), Some(model)) => Side::Others(Box::new(Others::new(model, cluster, self))),
         };
         let mut run = Run::begin(self, side, aims_at_rate);
         let mut next_second_ns = SECOND_NS;
@@ -101,6 +103,7 @@ enum Event {
 enum Side<'s> {
     One(&'s Throttle),
     Many(Box<Nodes>),
+    Others(Box<Others>),
 }
 
 struct Run<'s> {
@@ -159,12 +162,16 @@ impl<'s> Run<'s> {
 
     /// The periods of several nodes begin at random.
     fn begin_periods(&mut self) {
-        let Side::Many(nodes) = &self.side else { return };
-        for node in 0..nodes.cluster.nodes {
-            let at_ns = self.rng.u64(0..=nanos(nodes.cluster.period));
+        let cluster = match &self.side {
+            Side::One(_) => return,
+            Side::Many(nodes) => nodes.cluster,
+            Side::Others(others) => others.cluster,
+        };
+        for node in 0..cluster.nodes {
+            let at_ns = self.rng.u64(0..=nanos(cluster.period));
             self.queue.enter(at_ns, Event::Period(node));
         }
-        if let Some(flushed) = nodes.cluster.flushed {
+        if let Some(flushed) = cluster.flushed {
             self.queue.enter(nanos(flushed), Event::Flush);
         }
     }
@@ -186,6 +193,7 @@ impl<'s> Run<'s> {
                     throttle.end(&throttle.policy(), &ticket, at(now_ns));
                 }
             }
+            _ if matches!(self.side, Side::Others(_)) => self.report(now_ns, event),
             _ => self.talk(now_ns, event),
         }
     }
@@ -196,10 +204,7 @@ impl<'s> Run<'s> {
         match event {
             Event::Period(node) => {
                 let period_ns = nanos(nodes.cluster.period);
-                // Never in step with the other nodes.
-                let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
-                self.queue.enter(next_ns, event);
-                self.send(node, true, now_ns);
+                self.begin_period(node, period_ns, now_ns);
             }
             Event::Look(node) => {
                 if now_ns < self.looks_until_ns[node as usize] {
@@ -233,10 +238,40 @@ impl<'s> Run<'s> {
         }
     }
 
+    /// The nodes of a model report to their store.
+    fn report(&mut self, now_ns: u64, event: Event) {
+        let Side::Others(others) = &mut self.side else { return };
+        match event {
+            Event::Period(node) => {
+                let period_ns = nanos(others.period());
+                self.begin_period(node, period_ns, now_ns);
+            }
+            Event::AtStore(node) => {
+                others.reach_store(node, seconds(now_ns));
+                let back_ns = now_ns + nanos(others.cluster.round_trip) / 2;
+                self.record.seen(now_ns, |seen| seen.messages += 1);
+                self.queue.enter(back_ns, Event::Reply(node));
+            }
+            Event::Reply(node) => others.take_reply(node),
+            _ => others.flush(),
+        }
+    }
+
+    fn begin_period(&mut self, node: u32, period_ns: u64, now_ns: u64) {
+        // Never in step with the other nodes.
+        let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
+        self.queue.enter(next_ns, Event::Period(node));
+        self.send(node, true, now_ns);
+    }
+
     /// Sends the message of a node, if there is one.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) {
-        let Side::Many(nodes) = &mut self.side else { return };
-        match nodes.send(node, is_round, now_ns) {
+        let sent = match &mut self.side {
+            Side::One(_) => Sent::Nothing,
+            Side::Many(nodes) => nodes.send(node, is_round, now_ns),
+            Side::Others(others) => others.send(node, now_ns),
+        };
+        match sent {
             Sent::Arrives(there_ns) => self.queue.enter(there_ns, Event::AtStore(node)),
             Sent::Lost(noticed_ns) => self.queue.enter(noticed_ns, Event::Reply(node)),
             Sent::Nothing => {}
@@ -286,7 +321,7 @@ impl<'s> Run<'s> {
     fn gap_of_attacker_ns(&mut self) -> u64 {
         match self.side {
             Side::One(_) => self.rng.u64(0..=self.gap_ns.saturating_mul(2)),
-            Side::Many(_) => (-(1.0 - self.rng.f64()).ln() * self.gap_ns as f64) as u64,
+            _ => (-(1.0 - self.rng.f64()).ln() * self.gap_ns as f64) as u64,
         }
     }
 
@@ -367,6 +402,13 @@ impl<'s> Run<'s> {
                 let held = (decision.turn != 0).then_some((node, decision.turn));
                 Decided { verdict, ticket: None, held }
             }
+            Side::Others(others) => {
+                let node = others.cluster.node(who, connection, &mut self.rng);
+                let passes = others.passes(node, seconds(now_ns), self.rng.f64());
+                self.record.asked(now_ns, node, passes);
+                let verdict = if passes { Verdict::Pass } else { Verdict::Deny { retry_after_s: 1 } };
+                Decided { verdict, ticket: None, held: None }
+            }
         }
     }
 }
@@ -398,6 +440,10 @@ const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
+}
+
+fn seconds(now_ns: u64) -> f64 {
+    now_ns as f64 / 1e9
 }
 
 fn nanos(duration: Duration) -> u64 {
