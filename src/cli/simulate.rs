@@ -93,10 +93,10 @@ pub(super) struct Arguments {
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Run the suite of the manual instead: one SLO under many loads, rates and numbers of nodes. Takes minutes
+    /// Print a table of the manual instead: one SLO under many loads, rates and numbers of nodes. Takes minutes
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["json", "plot", "nodes", "clients"])]
     suite: Option<Suite>,
-    /// Number of seeds of the suite, of which it shows the worst
+    /// Number of seeds of the suite, of which it shows the worst, and the median in brackets
     #[arg(long, value_name = "N", default_value_t = 5, requires = "suite",
           value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
@@ -122,6 +122,10 @@ enum When {
 enum Suite {
     /// The accuracy of a cluster
     Cluster,
+    /// An attack at 15 times the rate begins and ends
+    Steps,
+    /// Beside models of how others share a rate
+    Others,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -162,8 +166,8 @@ fn law_option(text: &str) -> Result<LawOption, &'static str> {
 }
 
 pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
-    if let Some(Suite::Cluster) = typed.suite {
-        return suite(&typed);
+    if let Some(table) = typed.suite {
+        return suite(&typed, table);
     }
     let scenarios = scenarios(&typed)?;
     if let Some(path) = &typed.plot {
@@ -182,15 +186,21 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
 }
 
 /// The progress has a line of its own, because several threads report it.
-fn suite(typed: &Arguments) -> anyhow::Result<()> {
+fn suite(typed: &Arguments, table: Suite) -> anyhow::Result<()> {
     let progress = Mutex::new(Progress::begin());
     let report = |done, all| {
         let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.report(|| format!("{done} of {all} cells "));
     };
-    let table = simulate::suite(typed.rtt.unwrap_or(Duration::from_millis(1)), typed.seeds, report)?;
+    let table = match table {
+        Suite::Cluster => simulate::Suite::Cluster,
+        Suite::Steps => simulate::Suite::Steps,
+        Suite::Others => simulate::Suite::Others,
+    };
+    let round_trip = typed.rtt.unwrap_or(Duration::from_millis(1));
+    let text = simulate::suite(table, round_trip, typed.seeds, |_, _| true, report)?;
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).end();
-    Ok(io::stdout().write_all(table.as_bytes())?)
+    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {

@@ -2,11 +2,13 @@
 //!
 //! The loads and their results are those of the model that the law comes from.
 
+use std::fs;
 use std::time::Duration;
 
-use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, report};
+use slowlane_core::base::units::duration;
+use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, Suite, report, suite};
 
-use crate::cli::{Ran, ran};
+use crate::cli::{Ran, ran, ran_in};
 use crate::support::pages::Page;
 
 const NODES: u32 = 35;
@@ -237,7 +239,7 @@ fn the_table_of_many_nodes_is_what_its_commands_make() {
         row.unwrap_or_else(|| panic!("no flags of {load}"))[1].trim_matches('`')
     };
     let (mut count, mut wrong) = (0, Vec::new());
-    for row in rows.iter().filter(|row| row.len() == 5 && row[1].ends_with(" ms")) {
+    for row in rows.iter().filter(|row| row.len() == 4 && row[1].ends_with(" ms")) {
         for (seed, cell) in ["1", "2"].into_iter().zip(&row[2..]) {
             let round_trip = row[1].replace(' ', "");
             let typed = format!("simulate --nodes 35 {} --rtt {round_trip} --seed {seed}", flags(row[0]));
@@ -276,4 +278,103 @@ fn is_close(shown: &[f64], made: &Figures) -> bool {
     (shown[0] - error).abs() <= 1.0
         && (shown[1] - worst).abs() <= (worst.abs() / 2.0).max(1.5)
         && (shown[2] - jain).abs() <= 0.02
+}
+
+/// The page on accuracy.
+const ACCURACY: &str = "doc/book/cluster-accuracy.md";
+
+/// The cheap cells of its tables: low rates, on few nodes.
+#[test]
+fn the_tables_of_accuracy_are_what_their_commands_make() {
+    let page = Page::read(ACCURACY);
+    let (mut count, mut wrong) = (0, Vec::new());
+    for block in page.blocks("text") {
+        let typed: Vec<&str> = block.text.split_whitespace().collect();
+        let ["slowlane", "simulate", "--suite", name, "--rtt", round_trip] = typed[..] else {
+            panic!("{typed:?}")
+        };
+        let which = match name {
+            "cluster" => Suite::Cluster,
+            "steps" => Suite::Steps,
+            _ => Suite::Others,
+        };
+        let is_cheap = |rate, column: &str| rate <= 10 && column.parse().is_ok_and(|nodes: u32| nodes <= 10);
+        let is_wanted = |rate, column: &str| is_cheap(rate, column) || rate <= 10 && which == Suite::Others;
+        let made = suite(which, duration(round_trip).unwrap(), 5, is_wanted, |_, _| ()).unwrap();
+        let after = page.text.split_once(&format!("{}```\n\n", block.text)).unwrap().1;
+        let shown: Vec<&str> = after.lines().take_while(|line| line.starts_with("| ")).collect();
+        assert_eq!(made.lines().count(), shown.len(), "{name}");
+        for (made, shown) in made.lines().map(cells).zip(shown.into_iter().map(cells)) {
+            assert_eq!(made[..2], shown[..2], "{name}");
+            for (made, cell) in made.iter().zip(&shown).skip(2).filter(|(made, _)| !made.is_empty()) {
+                count += 1;
+                if made != cell && !is_cell_close(cell, made, shown[1]) {
+                    wrong.push(format!("{name} {round_trip}: {made} instead of {cell} in {shown:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(count, 258, "cells");
+}
+
+/// Cells like `+0.3 (+0.1), +20` and `0.5 %, 12 ms`. The fullest second may differ by a request.
+fn is_cell_close(shown: &str, made: &str, rate: &str) -> bool {
+    let worst = |figure: &str| figure.split(' ').next().unwrap().parse::<f64>();
+    let figures = |cell: &str| cell.split(", ").map(worst).collect::<Result<Vec<f64>, _>>();
+    let (Ok(shown), Ok(made)) = (figures(shown), figures(made)) else { return false };
+    let request = 100.0 / rate.split('/').next().unwrap().parse::<f64>().unwrap();
+    let allowed =
+        [|made: f64, _| (made / 5.0).max(1.0), |made: f64, request: f64| (made / 2.0).max(request + 0.5)];
+    shown.len() == made.len()
+        && shown
+            .iter()
+            .zip(&made)
+            .zip(allowed)
+            .all(|((shown, made), allowed)| (shown - made).abs() <= allowed(made.abs(), request))
+}
+
+#[test]
+fn the_pictures_of_accuracy_are_what_their_commands_draw() {
+    let page = Page::read(ACCURACY);
+    let folder = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for block in page.blocks("sh") {
+        let Some((command, printed)) =
+            block.text.strip_prefix("$ slowlane ").and_then(|text| text.split_once('\n'))
+        else {
+            continue;
+        };
+        let args: Vec<&str> = command.split_whitespace().collect();
+        let Ran { out, problems, .. } = ran_in(folder.path(), &args);
+        assert!(problems.is_empty(), "{command}: {problems:?}");
+        assert_alike(printed, &out, command);
+        let picture = args[args.iter().position(|&arg| arg == "--plot").unwrap() + 1];
+        assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
+        let drawn = fs::read_to_string(folder.path().join(picture)).unwrap();
+        assert_alike(&Page::read(&format!("doc/book/{picture}")).text, &drawn, picture);
+        count += 1;
+    }
+    assert_eq!(count, 2);
+}
+
+/// Texts that differ at most in their numbers, and there only by the noise of a run.
+#[track_caller]
+fn assert_alike(shown: &str, made: &str, name: &str) {
+    let words = |text: &str| -> (Vec<String>, Vec<f64>) {
+        let marked = text.replace(|c: char| !c.is_ascii_digit() && c != '.', " ");
+        let numbers = marked.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        (
+            text.split(|c: char| c.is_ascii_digit() || "+-. ".contains(c))
+                .map(str::to_owned)
+                .filter(|word| !word.is_empty())
+                .collect(),
+            numbers,
+        )
+    };
+    let ((shown_words, shown), (made_words, made)) = (words(shown), words(made));
+    assert!(shown_words == made_words, "{name} has other words");
+    let far =
+        shown.iter().zip(&made).find(|(shown, made)| (*shown - *made).abs() > (made.abs() / 5.0).max(5.0));
+    assert!(shown.len() == made.len() && far.is_none(), "{name}: {far:?}");
 }

@@ -36,7 +36,7 @@ pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};
 pub use share::Share;
 pub use span::Span;
-pub use suite::suite;
+pub use suite::{Suite, suite};
 
 pub use crate::chart::LINES_MAX;
 

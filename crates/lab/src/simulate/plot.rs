@@ -4,7 +4,7 @@
 //! legend:   a line per outcome                                   the number of clients, where it changes
 //! ┌────────────────┐
 //! │ requests/s     │  means over a second, or longer, for POINTS_MAX points at most; the SLO is dashed
-//! └────────────────┘
+//! └────────────────┘  with other groups than clients: first of all, then of the clients
 //! ┌────────────────┐
 //! │ delay          │  the mean over requests let through
 //! └────────────────┘
@@ -25,41 +25,43 @@ pub fn plot(outcomes: &[Outcome]) -> String {
         false => format!("{}, {} clients", outcome.scenario.law, outcome.scenario.load.clients),
     };
     let labels: Vec<String> = outcomes.iter().map(label).collect();
-    let per_second = |count: u32, _, seconds: f64| Some(f64::from(count) / seconds);
-    let mean = |count: u32, delay_ms: u64, _| (count > 0).then(|| delay_ms as f64 / f64::from(count));
+    let lines = |value: Value<'_>| outcomes.iter().map(|outcome| line(outcome, value)).collect();
+    let sum = |bins: &[Bin], of: fn(&Bin) -> u64| bins.iter().map(of).sum::<u64>() as f64;
+    let shown = |bin: &Bin| u64::from(bin.shown);
+    let mean = |bins: &[Bin], _| {
+        let count = sum(bins, shown);
+        (count > 0.0).then(|| sum(bins, |bin| bin.shown_delay_ms) / count)
+    };
+    let rates = |whose: &str, of: fn(&Bin) -> u64| Panel {
+        title: format!("{whose}requests let through per second"),
+        lines: lines(&|bins: &[Bin], seconds| Some(sum(bins, of) / seconds)),
+        dashed_at: Some(first.rate.per_second()),
+    };
     let whose = if record.is_of_clients { "clients' " } else { "" };
     let counts = first.load.clients.counts();
+    let all = record.is_of_clients.then(|| rates("all ", |bin| bin.all.into()));
+    let delays = Panel { title: format!("{whose}mean delay, ms"), lines: lines(&mean), dashed_at: None };
     let chart = Chart {
         title: format!("{} at {}", labels.join(", "), first.rate),
         lines: labels,
         dashed: Some(format!("SLO {}", first.rate)),
         phases: if is_one_load && counts.len() > 1 { counts } else { &[] },
-        panels: vec![
-            Panel {
-                title: format!("{whose}requests let through per second"),
-                lines: outcomes.iter().map(|outcome| line(outcome, per_second)).collect(),
-                dashed_at: Some(first.rate.per_second()),
-            },
-            Panel {
-                title: format!("{whose}mean delay, ms"),
-                lines: outcomes.iter().map(|outcome| line(outcome, mean)).collect(),
-                dashed_at: None,
-            },
-        ],
+        panels: all.into_iter().chain([rates(whose, shown), delays]).collect(),
         seconds: f64::from(first.seconds),
         ..Chart::default()
     };
     chart.svg()
 }
 
+/// The value of some bins that take so many seconds.
+type Value<'v> = &'v dyn Fn(&[Bin], f64) -> Option<f64>;
+
 /// A series as a line of at most [`POINTS_MAX`] points.
-fn line(outcome: &Outcome, value: impl Fn(u32, u64, f64) -> Option<f64>) -> Line {
+fn line(outcome: &Outcome, value: Value<'_>) -> Line {
     let seconds_each = (outcome.scenario.seconds as usize).div_ceil(POINTS_MAX);
     let point = |(number, bins): (usize, &[Bin])| {
-        let count = bins.iter().map(|bin| bin.shown).sum();
-        let delay_ms = bins.iter().map(|bin| bin.shown_delay_ms).sum();
         let seconds = bins.len() as f64 / BINS_PER_S as f64;
-        ((number * seconds_each) as f64 + seconds / 2.0, value(count, delay_ms, seconds))
+        ((number * seconds_each) as f64 + seconds / 2.0, value(bins, seconds))
     };
     outcome.record.bins.chunks(seconds_each * BINS_PER_S).enumerate().map(point).collect()
 }

@@ -1,4 +1,4 @@
-//! The suite of the manual: one SLO under many loads, on one to 300 nodes, at the worst of several seeds.
+//! The tables of the manual: shared rates under many loads, at the worst and the median of several seeds.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -6,8 +6,19 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::simulate::{Cluster, Load, Scenario, ScenarioError, Skew, Span};
+use crate::simulate::{Cluster, Load, Phase, Scenario, ScenarioError, Skew, Span, Who};
 use slowlane_core::base::Rate;
+
+/// A table of the manual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// `pace` under eight loads at six rates, on 1 to 300 nodes.
+    Cluster,
+    /// An attack at 15 times the rate begins and ends, on 1 to 300 nodes.
+    Steps,
+    /// Two laws beside the models of how others share a rate.
+    Others,
+}
 
 const NODES: [u32; 6] = [1, 3, 10, 35, 100, 300];
 const RATES: [u32; 6] = [1, 10, 50, 500, 2_000, 20_000];
@@ -15,8 +26,11 @@ const RATES: [u32; 6] = [1, 10, 50, 500, 2_000, 20_000];
 /// From this rate on, ten seconds are enough.
 const HIGH: u32 = 500;
 
+/// A limit of an API key, and that of Adobe's own measurement.
+const OTHERS: [(u32, u32); 2] = [(10, 10), (2_000, 35)];
+
 /// A load of the suite.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Case {
     name: &'static str,
     clients: &'static str,
@@ -34,6 +48,10 @@ const fn open(name: &'static str, open: u32, skew: Option<Skew>) -> Case {
     Case { name, clients: "0", open, is_spread: true, skew }
 }
 
+const fn attacked(name: &'static str, clients: &'static str) -> Case {
+    Case { name, clients, open: 150, is_spread: false, skew: None }
+}
+
 const CASES: [Case; 8] = [
     closed("400 clients", "400", false, None),
     closed("40 clients", "40", false, None),
@@ -45,72 +63,185 @@ const CASES: [Case; 8] = [
     open("0.9 x the rate", 9, None),
 ];
 
+const STEPS: [Case; 2] = [attacked("400 clients", "400"), attacked("40 clients", "40")];
+
+/// The columns of a table: a heading, a law, and the number of nodes if it is not that of the row.
+type Column = (String, &'static str, Option<u32>);
+
+impl Suite {
+    fn columns(self) -> Vec<Column> {
+        match self {
+            Suite::Cluster | Suite::Steps => {
+                NODES.map(|nodes| (nodes.to_string(), "pace", Some(nodes))).to_vec()
+            }
+            Suite::Others => {
+                let laws = ["pace", "token-bucket"].into_iter().chain(Scenario::models());
+                laws.map(|law| (format!("`{law}`"), law, None)).collect()
+            }
+        }
+    }
+
+    /// The loads of the rows, with their rates and numbers of nodes.
+    fn rows(self) -> Vec<(Case, u32, u32)> {
+        let each = |cases: &[Case], rates: &[(u32, u32)]| {
+            let rows =
+                cases.iter().flat_map(|&case| rates.iter().map(move |&(rate, nodes)| (case, rate, nodes)));
+            rows.collect()
+        };
+        match self {
+            Suite::Cluster => each(&CASES, &RATES.map(|rate| (rate, 1))),
+            Suite::Steps => each(&STEPS, &RATES[1..5].iter().map(|&rate| (rate, 1)).collect::<Vec<_>>()),
+            Suite::Others => [each(&CASES, &OTHERS), each(&STEPS[..1], &OTHERS)].concat(),
+        }
+    }
+}
+
+/// A figure of a run. Errors are in percent of the rate.
+#[derive(Clone, Copy, Debug)]
+enum Figure {
+    Mean(f64),
+    FullestSecond(f64),
+    /// The refused part of the requests, in percent.
+    Refused(f64),
+    P99Ms(f64),
+    /// The part of the rate that the clients keep, in percent.
+    Kept(f64),
+}
+
+impl Figure {
+    fn badness(self) -> f64 {
+        match self {
+            Figure::Mean(error) => error.abs(),
+            Figure::Kept(part) => -part,
+            Figure::FullestSecond(figure) | Figure::Refused(figure) | Figure::P99Ms(figure) => figure,
+        }
+    }
+
+    /// Zero never has a minus sign.
+    fn text(self) -> String {
+        match self {
+            Figure::Mean(error) => format!("{:+.1}", (error * 10.0).round() / 10.0 + 0.0),
+            Figure::FullestSecond(error) => format!("{:+.0}", error.round() + 0.0),
+            Figure::Refused(part) => format!("{part:.1} %"),
+            Figure::P99Ms(ms) => format!("{ms} ms"),
+            Figure::Kept(part) => format!("{part:.0} %"),
+        }
+    }
+}
+
 impl Case {
-    fn scenario(&self, rate: u32, nodes: u32, round_trip: Duration, seed: u64) -> Scenario {
-        let (seconds, from_s) = if rate < HIGH { (130, 30) } else { (20, 10) };
+    fn has_steps(&self) -> bool {
+        self.open > 0 && self.clients != "0"
+    }
+
+    /// The names of the lines that a run of this load fills.
+    fn lines(&self) -> Vec<String> {
+        let lines: &[&str] = match self.has_steps() {
+            true => &[", an attack begins", ", the attack ends", ", the clients during it"],
+            false => &[""],
+        };
+        lines.iter().map(|line| format!("{}{line}", self.name)).collect()
+    }
+
+    fn scenario(&self, law: &str, rate: u32, nodes: u32, round_trip: Duration, seed: u64) -> Scenario {
         let span = |from_s, to_s| Span { from: Duration::from_secs(from_s), to: Duration::from_secs(to_s) };
+        let measured = match (self.has_steps(), rate < HIGH) {
+            (true, _) => vec![span(20, 30), span(30, 40)],
+            (false, true) => vec![span(30, 130)],
+            (false, false) => vec![span(10, 20)],
+        };
         let cluster =
             Cluster { round_trip, is_spread: self.is_spread, skew: self.skew, ..Cluster::new(nodes) };
         Scenario {
-            law: "pace".into(),
+            law: law.into(),
             options: vec![],
             rate: per_day(u64::from(rate) * 86_400),
             burst: rate.max(10),
             load: Load {
                 clients: self.clients.parse().expect("a number of clients"),
                 attack: (self.open > 0).then(|| per_day(u64::from(rate * self.open) * 8_640)),
+                attack_during: self.has_steps().then(|| measured[0]),
                 ..Load::default()
             },
             cluster: (nodes > 1).then_some(cluster),
-            seconds,
-            measured: vec![span(from_s, seconds.into())],
+            seconds: measured.last().expect("there is one").to.as_secs() as u32,
+            measured,
             seed,
         }
     }
 
-    /// The worst of all seeds: the error of the mean and of the fullest second. Below the rate, requests refused and
-    /// the 99th percentile of the delay.
-    fn cell(&self, rate: u32, nodes: u32, round_trip: Duration, seeds: u64) -> Result<String, ScenarioError> {
-        let (mut error, mut worst, mut denied, mut p99_ms) = (0.0_f64, f64::NEG_INFINITY, 0.0_f64, 0);
-        for seed in 1..=seeds {
-            let scenario = self.scenario(rate, nodes, round_trip, seed);
-            let phase = scenario.run(|_| ())?.phases.remove(0);
-            let of_seed = phase.all.error(scenario.rate).unwrap_or_default();
-            error = if of_seed.abs() > error.abs() { of_seed } else { error };
-            worst = worst.max(phase.worst.unwrap_or_default());
-            let all = (phase.all.denied + phase.all.let_through).max(1);
-            denied = denied.max(phase.all.denied as f64 / all as f64);
-            p99_ms = p99_ms.max(phase.all.p99_ms.unwrap_or_default());
+    /// The figures of one run, for each of its lines.
+    fn figures(&self, scenario: &Scenario) -> Result<Vec<Vec<Figure>>, ScenarioError> {
+        let phases = scenario.run(|_| ())?.phases;
+        let errors = |phase: &Phase| {
+            let mean = phase.all.error(scenario.rate).unwrap_or_default();
+            vec![Figure::Mean(100.0 * mean), Figure::FullestSecond(100.0 * phase.worst.unwrap_or_default())]
+        };
+        let phase = &phases[0];
+        if self.has_steps() {
+            let clients = phase.groups.iter().find(|(who, _)| *who == Who::Client);
+            let rate = clients.map_or(0.0, |(_, figures)| figures.rate_per_s);
+            let kept = Figure::Kept(100.0 * rate / scenario.rate.per_second());
+            return Ok(vec![errors(phase), errors(&phases[1]), vec![kept]]);
         }
-        Ok(match self.open {
-            9 => format!("{:.1} %, {p99_ms} ms", 100.0 * denied),
-            _ => format!("{:+.1}, {:+.0}", 100.0 * error + 0.0, 100.0 * worst + 0.0),
-        })
+        if self.open >= 10 || self.open == 0 {
+            return Ok(vec![errors(phase)]);
+        }
+        let all = (phase.all.denied + phase.all.let_through).max(1);
+        let refused = Figure::Refused(100.0 * phase.all.denied as f64 / all as f64);
+        Ok(vec![vec![refused, Figure::P99Ms(phase.all.p99_ms.unwrap_or_default() as f64)]])
+    }
+
+    /// The worst of all seeds, for each line, with the median in brackets if it reads differently.
+    fn cells(
+        &self,
+        law: &str,
+        rate: u32,
+        nodes: u32,
+        round_trip: Duration,
+        seeds: u64,
+    ) -> Result<Vec<String>, ScenarioError> {
+        let run = |seed| self.figures(&self.scenario(law, rate, nodes, round_trip, seed));
+        let runs = (1..=seeds).map(run).collect::<Result<Vec<_>, _>>()?;
+        let figure = |line: usize, figure: usize| {
+            let mut of_seeds: Vec<Figure> = runs.iter().map(|run| run[line][figure]).collect();
+            of_seeds.sort_by(|one, other| one.badness().total_cmp(&other.badness()));
+            let (worst, median) = (of_seeds[of_seeds.len() - 1].text(), of_seeds[of_seeds.len() / 2].text());
+            if worst == median { worst } else { format!("{worst} ({median})") }
+        };
+        let line = |line: usize| {
+            (0..runs[0][line].len()).map(|number| figure(line, number)).collect::<Vec<_>>().join(", ")
+        };
+        Ok((0..self.lines().len()).map(line).collect())
     }
 }
 
-/// The suite as a table in Markdown. `progress` gets the finished and all cells.
+/// A table in Markdown. `is_wanted` gets a rate and a column's heading; other cells stay empty. `progress` gets the
+/// finished and all cells.
 ///
 /// # Errors
 /// A scenario exceeds a limit.
 pub fn suite(
+    suite: Suite,
     round_trip: Duration,
     seeds: u64,
+    is_wanted: impl Fn(u32, &str) -> bool + Sync,
     progress: impl Fn(usize, usize) + Sync,
 ) -> Result<String, ScenarioError> {
-    let all: Vec<(Case, u32, u32)> = CASES
-        .into_iter()
-        .flat_map(|case| RATES.map(|rate| NODES.map(|nodes| (case, rate, nodes))))
-        .flatten()
-        .collect();
-    let (next, cells) = (AtomicUsize::new(0), Mutex::new(vec![String::new(); all.len()]));
+    let (columns, rows) = (suite.columns(), suite.rows());
+    let all = rows.len() * columns.len();
+    let (next, cells) = (AtomicUsize::new(0), Mutex::new(vec![Vec::new(); all]));
     let work = || -> Result<(), ScenarioError> {
         loop {
             let place = next.fetch_add(1, Relaxed);
-            let Some(&(case, rate, nodes)) = all.get(place) else { return Ok(()) };
-            let cell = case.cell(rate, nodes, round_trip, seeds)?;
-            cells.lock().unwrap_or_else(PoisonError::into_inner)[place] = cell;
-            progress(place, all.len());
+            let Some((case, rate, of_row)) = rows.get(place / columns.len()) else { return Ok(()) };
+            let (heading, law, nodes) = &columns[place % columns.len()];
+            let found = match is_wanted(*rate, heading) {
+                true => case.cells(law, *rate, nodes.unwrap_or(*of_row), round_trip, seeds)?,
+                false => vec![String::new(); case.lines().len()],
+            };
+            cells.lock().unwrap_or_else(PoisonError::into_inner)[place] = found;
+            progress(place, all);
         }
     };
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
@@ -119,11 +250,15 @@ pub fn suite(
         running.into_iter().try_for_each(|thread| thread.join().expect("a run does not panic"))
     })?;
     let cells = cells.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let mut text = format!("| load | rate |{}\n", NODES.map(|nodes| format!(" {nodes} |")).concat());
-    text += &format!("| --- | --- |{}\n", " --- |".repeat(NODES.len()));
-    for (row, cells) in all.chunks(NODES.len()).zip(cells.chunks(NODES.len())) {
-        let (case, rate, _) = row[0];
-        text += &format!("| {} | {rate}/s | {} |\n", case.name, cells.join(" | "));
+    let headings: Vec<&str> = columns.iter().map(|(heading, ..)| heading.as_str()).collect();
+    let mut text = format!("| load | rate | {} |\n", headings.join(" | "));
+    text += &format!("| --- | --- |{}\n", " --- |".repeat(columns.len()));
+    for ((case, rate, nodes), cells) in rows.iter().zip(cells.chunks(columns.len())) {
+        let on = if suite == Suite::Others { format!(", {nodes} nodes") } else { String::new() };
+        for (line, name) in case.lines().iter().enumerate() {
+            let of_line: Vec<&str> = cells.iter().map(|cell| cell[line].as_str()).collect();
+            text += &format!("| {name} | {rate}/s{on} | {} |\n", of_line.join(" | "));
+        }
     }
     Ok(text)
 }
@@ -136,19 +271,38 @@ fn per_day(requests: u64) -> Rate {
 mod tests {
     use super::*;
 
+    const FAR: Duration = Duration::from_millis(50);
+
     #[test]
-    fn each_cell_is_a_scenario_and_says_the_worst_of_its_seeds() {
-        for (case, rate, nodes) in CASES.into_iter().flat_map(|case| RATES.map(|rate| (case, rate, 300))) {
-            assert_eq!(
-                case.scenario(rate, nodes, Duration::from_millis(50), 1).check(),
-                Ok(()),
-                "{}",
-                case.name
-            );
+    fn each_cell_is_a_scenario() {
+        for suite in [Suite::Cluster, Suite::Steps, Suite::Others] {
+            for (case, rate, _) in suite.rows() {
+                for (_, law, _) in suite.columns() {
+                    assert_eq!(case.scenario(law, rate, 300, FAR, 1).check(), Ok(()), "{law}, {}", case.name);
+                }
+            }
         }
-        // 40 clients at 1/s on three nodes, and nine tenths of 10/s on one.
-        let cell = |case: &Case, rate, nodes| case.cell(rate, nodes, Duration::from_millis(50), 2).unwrap();
-        assert_eq!(cell(&CASES[1], 1, 3), "+0.0, +0");
-        assert_eq!(cell(&CASES[7], 50, 1), "0.0 %, 0 ms");
+    }
+
+    #[test]
+    fn a_cell_says_the_worst_of_its_seeds_and_their_median() {
+        // 40 clients at 1/s on three nodes, and nine tenths of 50/s on one.
+        let cells = |case: &Case, law, rate, nodes| case.cells(law, rate, nodes, FAR, 3).unwrap();
+        assert_eq!(cells(&CASES[1], "pace", 1, 3), ["+0.0, +0"]);
+        assert_eq!(cells(&CASES[7], "pace", 50, 1), ["0.0 %, 0 ms"]);
+        // Of three seeds, the chance of drops has three errors, and the cell has two of them.
+        let case = &CASES[5];
+        let mut errors: Vec<Figure> = (1..=3)
+            .map(|seed| case.figures(&case.scenario("drop-rate", 10, 10, FAR, seed)).unwrap()[0][0])
+            .collect();
+        errors.sort_by(|one, other| one.badness().total_cmp(&other.badness()));
+        let expected = format!("{} ({}), ", errors[2].text(), errors[1].text());
+        let cell = &cells(case, "drop-rate", 10, 10)[0];
+        assert!(cell.starts_with(&expected), "{cell} instead of {expected}");
+    }
+
+    #[test]
+    fn zero_has_no_sign_of_its_own() {
+        assert_eq!([Figure::Mean(-0.04).text(), Figure::FullestSecond(-0.4).text()], ["+0.0", "+0"]);
     }
 }
