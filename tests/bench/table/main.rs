@@ -6,9 +6,10 @@
 //! - `writes`: two threads on different keys write 1.8 times as much as one, and on one hot key no less than one. Two
 //!   threads that share `nothing` show the available CPU.
 //! - `flood`: keys that are used once take no more memory, and throttled keys survive them.
-//! - `churn`: keys that come and go beside the table make no decision wait for the removal of others.
-//! - `snapshot`: a million entries are written within a second, and read within half of one. Meanwhile the slowest of a
-//!   thousand decisions takes 0.2 us longer at most.
+//! - `churn`: keys come and go at 70,000/s. Of 100,000 decisions per second, 99.99 % take at most 20 us from their
+//!   planned start.
+//! - `snapshot`: a million entries are written within a second, and read within half of one. Meanwhile, 99.99 % of
+//!   100,000 decisions per second take at most 20 us from their planned start.
 //! - `longest`: a single write takes at most a millisecond while the table grows, is full or has expired.
 
 #![allow(
@@ -21,6 +22,7 @@
 mod churn;
 mod flood;
 mod longest;
+mod paced;
 mod resident;
 mod snapshot;
 mod stores;

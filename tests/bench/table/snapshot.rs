@@ -14,8 +14,9 @@ use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
 use crate::ENTRIES;
+use crate::paced::{self, Times};
+use crate::support::cores;
 use crate::support::effort::Effort;
-use crate::support::histogram::Histogram;
 use crate::support::usage::{CpuTime, resident_bytes};
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -38,18 +39,10 @@ fn ask(throttle: &Throttle, source: u32, now: Timestamp) {
     throttle.decide_one(&request, now, Sample::MIDDLE);
 }
 
-/// Decides for a time, and takes the time of each decision.
-fn decide(throttle: &Throttle, entries: u32, time: Duration) -> Histogram {
-    let (mut rng, mut times) = (fastrand::Rng::with_seed(7), Histogram::new());
-    let start = Instant::now();
-    while start.elapsed() < time {
-        for _ in 0..1_000 {
-            let (source, begun) = (rng.u32(0..entries), Instant::now());
-            ask(throttle, source, NOW);
-            times.add(begun.elapsed().as_nanos() as u64);
-        }
-    }
-    times
+/// Decides about sources drawn evenly.
+fn decide(throttle: &Throttle, entries: u32, time: Duration) -> Times {
+    let mut rng = fastrand::Rng::with_seed(7);
+    paced::run(Duration::ZERO, time, |_, planned| ask(throttle, rng.u32(0..entries), NOW + planned))
 }
 
 fn save_to(throttle: &Throttle, path: &Path) -> u64 {
@@ -99,23 +92,19 @@ pub fn print(effort: Effort) {
     }
     println!("  checked and read in {reads:.3?} s");
 
-    println!("  a decision, in ns          p50     p99   p99.9");
-    for _ in 0..effort.turns() {
-        let show = |name: &str, times: &Histogram| {
-            let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|percent| times.percentile_ns(percent));
-            println!("  {name:<22}{p50:>8}{p99:>8}{p999:>8}");
-        };
-        show("alone", &decide(&throttle, entries, effort.time));
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Relaxed) {
-                    save_to(&throttle, &path);
-                }
-            });
-            show("while it is written", &decide(&throttle, entries, effort.time));
-            is_over.store(true, Relaxed);
-        });
-    }
+    paced::print("no snapshot at 100 k/s", &decide(&throttle, entries, effort.time * 10));
+    let is_over = AtomicBool::new(false);
+    let write = || {
+        while !is_over.load(Relaxed) {
+            save_to(&throttle, &path);
+        }
+    };
+    let times = thread::scope(|scope| {
+        cores::on_second(|| scope.spawn(write));
+        let times = decide(&throttle, entries, effort.time * 10);
+        is_over.store(true, Relaxed);
+        times
+    });
+    paced::print("snapshots at 100 k/s", &times);
     println!("  CPU time that other machines took: {:.1} %", before.stolen_since());
 }
