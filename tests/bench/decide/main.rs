@@ -1,8 +1,8 @@
 //! The cost of a decision in process, with and without the codec, at 100,000 and 1,000,000 keys.
 //!
-//! `cargo bench --bench decide [-- SECONDS]`. The policy is that of the bench `spop`: four fields, and five lookups in maps of
-//! 100,000 lines. The third lookup answers. Sources are drawn evenly. A batch of 64 questions is generated first, and then
-//! timed from its bytes to the bytes of the answers.
+//! `cargo bench --bench decide [-- SECONDS] [alone] [cluster]`. The policy is that of the bench `spop`: four fields, and
+//! five lookups in maps of 100,000 lines. The third lookup answers. Sources are drawn evenly. A batch of 64 questions is
+//! generated first, and then timed from its bytes to the bytes of the answers.
 
 #![allow(
     clippy::disallowed_methods,
@@ -26,7 +26,7 @@ use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::policy::{BATCH_MAX, Batch};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::{Decisions, Throttle};
-use support::effort::Effort;
+use support::effort::{self, Effort};
 use support::five_maps::{LINES, policy, request, source};
 use support::programs::spop;
 use support::{Cost, print as line};
@@ -37,7 +37,10 @@ const BATCH: usize = 64;
 const PAUSE: Duration = Duration::from_secs(120);
 
 fn main() {
-    let effort = Effort::from_arguments(3.0);
+    effort::run(&[("alone", alone), ("cluster", in_cluster)], Effort::from_arguments(3.0));
+}
+
+fn alone(effort: Effort) {
     let lines = effort.count(LINES);
     for keys in [100_000, 1_000_000].map(|keys| effort.count(keys)) {
         for law in ["pace", "adaptive", "token-bucket", "sliding-window"] {
@@ -47,11 +50,11 @@ fn main() {
             line(&format!("codec and decision, {keys} keys"), law, whole, "ns", &[("decision", decision)]);
         }
     }
-    in_cluster(effort, lines);
 }
 
 /// A node of a cluster beside a slowlane that is alone: with keys that are hardly used, and with a few that are shared.
-fn in_cluster(effort: Effort, lines: u32) {
+fn in_cluster(effort: Effort) {
+    let lines = effort.count(LINES);
     for (subject, keys, nodes) in
         [("hardly used", effort.count(1_000_000), 2), ("shared", effort.count(20_000), 1_000)]
     {
