@@ -111,11 +111,14 @@ impl Queue {
     pub(super) fn hold(&mut self, due_s: f64, now_s: f64) -> u64 {
         let arrived = self.at(now_s).as_nanos();
         self.last = arrived.max(self.last + 1);
-        let before_s = self.waiting.back().map_or(0.0, |before| before.due_s);
-        let due_s = due_s.max(before_s);
-        let turn = Arc::new(Turn::new(self.at(due_s)));
+        let before = self.waiting.back();
+        let due_s = due_s.max(before.map_or(0.0, |before| before.due_s));
+        // The others keep their turns.
+        let slot_s = self.slots.get(self.waiting.len()).copied().unwrap_or(due_s);
+        let before = before.and_then(|before| before.turn.due());
+        let turn = self.at(slot_s).max(before.unwrap_or(self.origin));
+        let turn = Arc::new(Turn::new(turn));
         self.waiting.push_back(Waiting { number: self.last, arrived_s: now_s, due_s, turn });
-        self.assign();
         self.last
     }
 
@@ -161,7 +164,9 @@ impl Queue {
         self.own = self.own.min(self.slots.len());
         let is_late = !has_slot && self.asked > self.late;
         self.late += usize::from(is_late);
-        self.assign();
+        if place > 0 || !has_slot {
+            self.assign();
+        }
         Some(if has_slot || is_late { 0.0 } else { 1.0 })
     }
 
