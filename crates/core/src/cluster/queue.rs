@@ -30,8 +30,8 @@ pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
-    /// The youngest slots: the node took them of its own share, while the store was silent.
-    own: usize,
+    /// The youngest slots, which the node took of its own share while the store was silent, and has not charged.
+    pub(super) own: usize,
     /// Slots that the message in flight asks for.
     asked: usize,
     /// Requests that passed while the message in flight asked for their slots.
@@ -139,16 +139,6 @@ impl Queue {
     fn take_own(&mut self, slot_s: f64) {
         self.own += 1;
         self.slots.push_back(slot_s.max(self.slots.back().copied().unwrap_or_default()));
-    }
-
-    /// Slots that the store does not know of.
-    pub(super) fn own(&self) -> f64 {
-        self.own as f64
-    }
-
-    /// The store has charged them.
-    pub(super) fn charged_own(&mut self) {
-        self.own = 0;
     }
 
     pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {

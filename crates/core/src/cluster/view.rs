@@ -429,7 +429,7 @@ impl View {
         let is_return = self.is_blind(plan, now_s);
         if is_return {
             self.returned_s = now_s;
-            self.queue.iter_mut().for_each(|queue| queue.charged_own());
+            self.queue.iter_mut().for_each(|queue| queue.own = 0);
         }
         (self.exchange.on_its_way, self.waiting_s) = (None, None);
         let (known, own_per_s) = self.learn(plan, message.own, reply, half_trip_s, now_s);
@@ -564,7 +564,7 @@ impl View {
     /// admitted were paced, and the shares of all nodes add up to the rate.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = match &self.queue {
-            Some(queue) => queue.own(),
+            Some(queue) => queue.own as f64,
             None => (self.tat_s - now_s).max(0.0) * plan.rate_per_s * self.share_alone(plan),
         };
         self.unsent = (expected - self.exchange.on_its_way.unwrap_or(0.0)).max(0.0);
