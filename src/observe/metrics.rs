@@ -86,6 +86,10 @@ pub struct EndMetrics {
     pub late: Counter,
     /// The ticket is not one of this slowlane.
     pub refused: Counter,
+    /// A measure is no amount: no number, negative, or above 2^40.
+    pub no_amount: Counter,
+    /// The report lacks the measure of the SLO's unit: its reservation stays open.
+    pub unmeasured: Counter,
 }
 
 /// SPOP frames by type: frames from HAProxy, and the ACKs sent to it.
@@ -139,6 +143,8 @@ impl Metrics {
                 counted: of(&ends, "result", "counted"),
                 late: of(&ends, "result", "late"),
                 refused: of(&ends, "result", "refused"),
+                no_amount: of(&ends, "result", "no_amount"),
+                unmeasured: of(&ends, "result", "unmeasured"),
             },
             spop: listener("spop"),
             http: listener("http"),

@@ -10,7 +10,8 @@ use arrayvec::ArrayString;
 use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::{
-    Decision, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict, counted,
+    Amount, AmountError, Decision, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict,
+    counted,
 };
 use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
@@ -24,8 +25,8 @@ pub enum Question<'a> {
     Hold { delay: Duration, turn: Option<(Key, u64)> },
     /// `abandoned`: reports that HAProxy has abandoned the hold of this delay before its end.
     Abandoned(Duration),
-    /// `response`: reports that the request with this ticket has ended. The ticket is still sealed.
-    End(&'a str),
+    /// `response`: reports that the request with this ticket has ended, and its measures. The ticket is still sealed.
+    End(&'a str, Result<Ending, AmountError>),
     /// Anything else. It needs an answer, too: HAProxy would wait.
     Nothing,
 }
@@ -90,11 +91,17 @@ pub fn question<'a>(
                     if name == b"hold" { Question::Hold { delay, turn } } else { Question::Abandoned(delay) };
             }
             b"response" => {
-                for argument in message.arguments() {
-                    if let (b"ticket", Data::Str(text)) = argument? {
-                        question = std::str::from_utf8(text).map_or(Question::Nothing, Question::End);
+                let (mut ticket, mut ending) = (None, Ok(Ending::default()));
+                message.each_argument(|name, data| match (name, &mut ending) {
+                    (b"ticket", _) => ticket = text(data),
+                    (b"cost", Ok(known)) => ending = amount(data).map(|cost| Ending { cost, ..*known }),
+                    (b"seconds", Ok(known)) => {
+                        ending = amount(data).map(|seconds| Ending { seconds, ..*known })
                     }
-                }
+                    (b"bytes", Ok(known)) => ending = amount(data).map(|bytes| Ending { bytes, ..*known }),
+                    _ => {}
+                })?;
+                question = ticket.map_or(Question::Nothing, |ticket| Question::End(ticket, ending));
             }
             _ => {}
         }
@@ -113,6 +120,23 @@ fn value(data: Data<'_>) -> Option<Value<'_>> {
         Data::Ipv4(address) => Some(Value::address(address.into())),
         Data::Ipv6(address) => Some(Value::address(address.into())),
         Data::Str(bytes) | Data::Bin(bytes) => (!bytes.is_empty()).then_some(Value::Text(bytes)),
+    }
+}
+
+fn text(data: Data<'_>) -> Option<&str> {
+    if let Data::Str(text) = data { std::str::from_utf8(text).ok() } else { None }
+}
+
+/// A measure of a request that has ended; `None` for empty text and for NULL, which HAProxy sends for a missing sample.
+fn amount(data: Data<'_>) -> Result<Option<Amount>, AmountError> {
+    match data {
+        Data::Null | Data::Str(b"") => Ok(None),
+        Data::Str(text) => Amount::read(text).map(Some),
+        Data::Int32(_) | Data::Uint32(_) | Data::Int64(_) | Data::Uint64(_) => {
+            let number = data.to_i64().ok_or(AmountError::TooLarge)?;
+            Amount::read(number.to_string().as_bytes()).map(Some)
+        }
+        _ => Err(AmountError::NoNumber),
     }
 }
 
@@ -285,6 +309,8 @@ mod tests {
             key,
             verdict,
             remaining: 4,
+            cost: 1,
+            is_work: false,
             is_dry_run: false,
             counts_end,
             assurance: Assurance::NONE,
@@ -303,7 +329,7 @@ mod tests {
             _ => None,
         });
         let bytes = notify(&[(b"response", &[(b"ticket", ticket.unwrap())])]);
-        let Ok(Question::End(text)) = asked(&bytes) else { panic!("{:?}", asked(&bytes)) };
+        let Ok(Question::End(text, Ok(_))) = asked(&bytes) else { panic!("{:?}", asked(&bytes)) };
         assert_eq!(Ticket::open(text, SECRET), Ok(decision.ticket().unwrap()));
         for nonsense in [Data::Str(b"\xFF"), Data::Int64(1), Data::Null] {
             let bytes = notify(&[(b"response", &[(b"ticket", nonsense)])]);

@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use crate::http::{Answer, Head, StatusCode};
 use slowlane_core::base::{
-    FIELDS_MAX, Field, KeySecret, Quota, Reply, Value, Verdict, counted, is_same_name, units,
+    Amount, AmountError, Ending, FIELDS_MAX, Field, KeySecret, Quota, Reply, Value, Verdict, counted,
+    is_same_name, units,
 };
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
@@ -23,6 +24,9 @@ const REMAINING: &str = "x-slowlane-remaining";
 const RATELIMIT: &str = "ratelimit";
 const RATELIMIT_POLICY: &str = "ratelimit-policy";
 const TICKET: &str = "x-slowlane-ticket";
+const COST: &str = "x-slowlane-cost";
+const SECONDS: &str = "x-slowlane-seconds";
+const BYTES: &str = "x-slowlane-bytes";
 const RETRY_AFTER: &str = "retry-after";
 
 /// Whether an answer has a header with this name after its prefix. Such a name is never a field: a proxy may copy the
@@ -191,6 +195,27 @@ pub fn repeatable<'a>(
 /// The ticket in a `/done` request, still sealed.
 pub fn ticket<'a>(head: &Head<'a>) -> Option<&'a str> {
     str::from_utf8(head.header(TICKET)?).ok()
+}
+
+/// The measures in a `/done` request.
+///
+/// # Errors
+/// One of them is no amount.
+pub fn ending(head: &Head<'_>) -> Result<Ending, AmountError> {
+    let given = |name| head.header(name).filter(|value| !value.is_empty());
+    Ok(Ending {
+        cost: given(COST).map(Amount::read).transpose()?,
+        seconds: given(SECONDS).map(sum).transpose()?,
+        bytes: given(BYTES).map(Amount::read).transpose()?,
+    })
+}
+
+/// The sum of a list such as `0.100, 0.020 : -`, which `$upstream_response_time` is after several attempts.
+fn sum(list: &[u8]) -> Result<Amount, AmountError> {
+    let parts = list.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
+    let amounts = parts.filter(|part| *part != b"-").map(Amount::read);
+    let micros = amounts.map(|amount| amount.map(Amount::micros)).sum::<Result<u64, _>>()?;
+    Ok(Amount::from_micros(micros))
 }
 
 /// Writes a reply, with headers for `quota` if given. `begin` begins an answer with a status.
@@ -375,6 +400,8 @@ mod tests {
                 key,
                 verdict,
                 remaining: 4,
+                cost: 1,
+                is_work: false,
                 is_dry_run: false,
                 counts_end: false,
                 assurance: Assurance::NONE,
@@ -411,6 +438,8 @@ mod tests {
                 key,
                 verdict,
                 remaining: 4,
+                cost: 1,
+                is_work: false,
                 is_dry_run: false,
                 counts_end: true,
                 assurance: Assurance::NONE,

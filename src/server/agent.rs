@@ -10,8 +10,10 @@ use crate::observe::{Clock, Metrics, Observer, OncePerSecond, Status};
 use crate::server::dedup::DedupCache;
 use crate::server::peers::registry::Peers;
 use crate::server::{Holds, Place};
-use slowlane_core::base::{Decision, HoldLimits, KeySecret, Ticket, Timestamp, Turn, Verdict};
-use slowlane_core::throttle::Throttle;
+use slowlane_core::base::{
+    AmountError, Decision, Ending, HoldLimits, KeySecret, Ticket, Timestamp, Turn, Verdict,
+};
+use slowlane_core::throttle::{Ended, Throttle};
 
 /// The state shared by all connections.
 #[derive(Debug)]
@@ -103,15 +105,25 @@ impl Agent {
         self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
     }
 
-    /// Ends a request that an SLO counts until its end. False if the text is not one of our tickets.
-    pub(super) fn end(&self, ticket: &str, now: Timestamp) -> bool {
-        let Ok(ticket) = &Ticket::open(ticket, self.secret) else {
-            self.metrics.ends.refused.inc();
-            return false;
+    /// Ends a request that an SLO counts until its end. False, and nothing changes, if the text is not one of our
+    /// tickets or a measure is no amount.
+    pub(super) fn end(&self, ticket: &str, ending: Result<Ending, AmountError>, now: Timestamp) -> bool {
+        let ends = &self.metrics.ends;
+        let (ticket, ending) = match (Ticket::open(ticket, self.secret), ending) {
+            (Ok(ticket), Ok(ending)) => (ticket, ending),
+            (Err(_), _) => {
+                ends.refused.inc();
+                return false;
+            }
+            (_, Err(_)) => {
+                ends.no_amount.inc();
+                return false;
+            }
         };
-        match self.throttle.end(&self.throttle.policy(), ticket, now) {
-            true => self.metrics.ends.counted.inc(),
-            false => self.metrics.ends.late.inc(),
+        match self.throttle.end(&self.throttle.policy(), &ticket, &ending, now) {
+            Ended::Counted => ends.counted.inc(),
+            Ended::Late => ends.late.inc(),
+            Ended::Unmeasured => ends.unmeasured.inc(),
         };
         true
     }

@@ -187,8 +187,8 @@ mod tests {
         let (dedup, start, fingerprint) = scene();
         let (over, ms) =
             (dedup.fingerprint([&b"over"[..]].into_iter(), &mut Vec::new()), Duration::from_millis);
-        let counted = Counted { slo: SloId::DEFAULT, key: Key::from_bits(7), serial: 9 };
-        let ticket = Some(Box::new(Ticket::new(start, 1, [counted])));
+        let counted = Counted { slo: SloId::DEFAULT, key: Key::from_bits(7), serial: 9, cost: 1 };
+        let ticket = Some(Box::new(Ticket::new(start, [counted])));
         let delayed = Reply { ticket, ..reply(Verdict::Delay(ms(300))) };
         assert!(dedup.remember(over, &reply(Verdict::Pass), start, start));
         let later = start + ms(1_000);

@@ -281,7 +281,8 @@ impl Conversation {
                 self.check(head, asked(CheckOptions::appended(path)), now);
             }
             b"/done" => {
-                let is_ended = self.agent.end(nginx::ticket(head).unwrap_or_default(), now);
+                let is_ended =
+                    self.agent.end(nginx::ticket(head).unwrap_or_default(), nginx::ending(head), now);
                 let status = if is_ended { StatusCode::NO_CONTENT } else { StatusCode::BAD_REQUEST };
                 self.begin(status, head.version, keeps_alive).end();
             }

@@ -27,10 +27,12 @@ fn of_throttle(agent: &Agent) -> Registry {
     let at = &mut registry;
     gauge(at, "table_entries", "Entries in the table", usage.entries as i64);
     counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
-    let help = "Auxiliary memory of fair, sliding-log and concurrency, in bytes";
+    let help = "Auxiliary memory of fair, sliding-log, concurrency and work, in bytes";
     gauge(at, "annex_bytes", help, aux_store.bytes as i64);
-    let help = "Requests for which fair, sliding-log or concurrency found no auxiliary memory";
+    let help = "Requests for which fair, sliding-log, concurrency or work found no auxiliary memory";
     counter(at, "law_fallbacks", help, aux_store.fallbacks);
+    let help = "Requests whose work is reserved, and whose end is not reported yet";
+    gauge(at, "reservations_open", help, throttle.aux_store().reservations(agent.clock.now()) as i64);
     gauge(at, "sketch_bytes", "Bytes of the sketches of the policy in force", policy.sketch_bytes() as i64);
     let help = "Blocks in force, of operators and of block=";
     gauge(at, "cluster_blocks", help, (blocks.operators + blocks.keys) as i64);

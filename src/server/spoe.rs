@@ -397,8 +397,8 @@ impl Conversation {
                 self.agent.abandoned(delay, now);
                 haproxy::answer_nothing(id, &mut self.out);
             }
-            Question::End(ticket) => {
-                self.agent.end(ticket, now);
+            Question::End(ticket, ending) => {
+                self.agent.end(ticket, ending, now);
                 haproxy::answer_nothing(id, &mut self.out);
             }
             Question::Nothing => haproxy::answer_nothing(id, &mut self.out),

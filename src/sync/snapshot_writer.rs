@@ -115,7 +115,7 @@ impl StateFile {
     /// Writes a snapshot next to the old one, then replaces the old one.
     fn write(&self, throttle: &Throttle, status: &Status, clock: Clock) -> io::Result<Saved> {
         let policy = throttle.policy();
-        let slos = policy.slos().map(|slo| (slo.id.number(), slo.law.describe(slo.objective))).collect();
+        let slos = policy.slos().map(|slo| (slo.id.number(), slo.describe())).collect();
         let head = Head::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
         drop(policy);
         let folder = self.path.parent().unwrap_or(Path::new("."));
@@ -174,7 +174,7 @@ impl Found {
 fn changed(head: &Head, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
     let is_same = |(id, describe): &&(u16, String)| {
-        policy.slos().any(|slo| slo.id.number() == *id && slo.law.describe(slo.objective) == *describe)
+        policy.slos().any(|slo| slo.id.number() == *id && slo.describe() == *describe)
     };
     head.slos.len() - head.slos.iter().filter(is_same).count()
 }

@@ -542,7 +542,7 @@ const LABELS: &[(&str, &[&str])] = &[
     ("type", &["hello", "notify", "ack", "disconnect"]),
     ("verdict", &["pass", "delay", "deny"]),
     ("slo", &["0", "2001", "2002"]),
-    ("result", &["done", "refused", "counted", "late"]),
+    ("result", &["done", "refused", "counted", "late", "no_amount", "unmeasured"]),
     ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
     ("field", &["website"]),

@@ -76,3 +76,4 @@ mod top;
 mod unlimited;
 mod upgrade;
 mod why;
+mod work;

@@ -12,7 +12,7 @@ use allocation_counter::measure;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use slowlane_core::base::{Decision, Key, Request, Sample, SloId, Timestamp, Value, Verdict};
+use slowlane_core::base::{Decision, Ending, Key, Request, Sample, SloId, Timestamp, Value, Verdict};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
@@ -155,7 +155,7 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
         let decision = throttle.decide_one(&request, now, Sample::from_bits(rng.u64(..)));
         // In the log it took no time, so it ends after its delay, and this law has no delays.
         if let Some(ticket) = decision.ticket() {
-            throttle.end(&throttle.policy(), &ticket, now);
+            throttle.end(&throttle.policy(), &ticket, &Ending::default(), now);
         }
         count(rows.entry((decision.slo, decision.key)).or_default(), &decision);
     }

@@ -108,6 +108,8 @@ pub(super) mod tests {
             key,
             verdict,
             remaining: 4,
+            cost: 1,
+            is_work: false,
             is_dry_run,
             counts_end: false,
             assurance: Assurance::NONE,

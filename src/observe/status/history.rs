@@ -361,6 +361,8 @@ mod tests {
             key: Key::from_bits(key),
             verdict,
             remaining: 0,
+            cost: 1,
+            is_work: false,
             is_dry_run,
             counts_end: false,
             assurance: Assurance::NONE,

@@ -60,7 +60,7 @@ impl QuotaLine {
         QuotaLine {
             slo: slo.id.number(),
             of: explained.parts.iter().map(part).collect(),
-            allowance: slo.law.describe(slo.objective),
+            allowance: slo.describe(),
             limit: used.map(|used| used.limit),
             used: used.map(|used| used.requests),
             left: used.map(|Used { requests, limit, .. }| limit.saturating_sub(requests)),

@@ -344,18 +344,18 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
     // The rate of a single key. Its meter, if it has one, takes precedence: it may cover a longer time.
-    let all = per.is_empty().then_some(pass + delay);
+    let all = (per.is_empty() && slo.work.is_none()).then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Some(Quota::Concurrent { requests }) => Some(requests),
-        Some(Quota::Window { .. }) | None => None,
+        Some(Quota::Window { .. } | Quota::Work { .. }) | None => None,
     };
     SloLine {
         id: slo.id.number(),
         law: slo.law.name().into(),
-        objective: slo.law.describe(slo.objective),
-        burst: slo.objective.burst,
-        rate: slo.objective.rate.to_string(),
-        rate_per_s: Some(slo.objective.rate.per_second()).filter(|rate| rate.is_finite()),
+        objective: slo.describe(),
+        burst: slo.units(slo.objective.burst.into()).round() as u32,
+        rate: slo.rate(),
+        rate_per_s: Some(slo.units(slo.objective.rate.per_second())).filter(|rate| rate.is_finite()),
         dry_run: slo.dry_run,
         rates,
         shadow: rounded(history.rates(|totals| totals.shadow.of(slo.id))),
@@ -387,7 +387,9 @@ fn key(
     let &Sources { throttle, now, .. } = sources;
     let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
     let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
-    let is_rare = policy.slo(slo).is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
+    let of = policy.slo(slo);
+    let is_rare = of.is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
+    let units = |grains: f64| of.map_or(grains, |slo| slo.units(grains));
     let rates = entry.map(|entry| {
         busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
             // The key is too new for its meter.
@@ -397,7 +399,7 @@ fn key(
     KeyLine {
         key: key.to_string(),
         slo: slo.number(),
-        objective: policy.slo(slo).map(|slo| slo.law.describe(slo.objective)).unwrap_or_default(),
+        objective: of.map(|slo| slo.describe()).unwrap_or_default(),
         line: origins.of((*key, slo)),
         dry_run: false,
         refused: policy.is_refusal(*key),
@@ -411,8 +413,8 @@ fn key(
         delay_ms: hitter.delay_ms,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
         since_ms_ago: now.since(hitter.since).as_millis() as u64,
-        asked_per_s: rates.map(|[asked, _]| fine(asked)),
-        let_through_per_s: rates.map(|[_, let_through]| fine(let_through)),
+        asked_per_s: rates.map(|[asked, _]| fine(units(asked))),
+        let_through_per_s: rates.map(|[_, let_through]| fine(units(let_through))),
         would_let_through_per_s: None,
         clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
     }

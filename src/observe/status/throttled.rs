@@ -233,6 +233,8 @@ mod tests {
             key,
             verdict,
             remaining: 0,
+            cost: 1,
+            is_work: false,
             is_dry_run: false,
             counts_end: false,
             assurance: Assurance::NONE,

@@ -90,6 +90,9 @@ pub struct RefusingSlo {
     /// The counts of proxies that enforce limits locally.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerCount>,
+    /// The unit of its numbers, if it does not count requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     #[serde(flatten)]
     pub outcome: VerdictFields,
 }
@@ -202,7 +205,8 @@ impl RefusingSlo {
             carries,
             peers: Vec::new(),
             carried_by: guarantee.filter(|_| is_carried).map(|guarantee| guarantee.slo.number()),
-            outcome: VerdictFields::of(view.judgement.verdict, view.judgement.remaining),
+            unit: slo.unit().map(|unit| unit.name().to_owned()),
+            outcome: VerdictFields::of(view.judgement.verdict, slo.remaining(&view.judgement)),
         }
     }
 }
@@ -277,7 +281,8 @@ impl fmt::Display for RefusingSlo {
             None if self.law == Sketch::NAME => writeln!(f, "  entry   none: sketch keeps no rows")?,
             None => writeln!(f, "  entry   none: a new key")?,
         }
-        writeln!(f, "  {:<7} {}", self.law, self.formula)?;
+        let unit = self.unit.as_ref().map_or(String::new(), |unit| format!(" ({unit})"));
+        writeln!(f, "  {:<7} {}{unit}", self.law, self.formula)?;
         if let Some(assured) = &self.assured {
             let carries = if self.carries { ": bypasses the SLOs above" } else { "" };
             writeln!(f, "  assured {assured}{carries}")?;

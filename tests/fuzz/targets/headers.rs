@@ -96,6 +96,8 @@ fn expect_answers(options: CheckOptions) {
             key,
             verdict,
             remaining: 1,
+            cost: 1,
+            is_work: false,
             is_dry_run: false,
             counts_end: true,
             assurance: Assurance::NONE,

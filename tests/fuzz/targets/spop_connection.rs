@@ -97,7 +97,7 @@ impl Asked {
             Ok(question) => {
                 let is_request = matches!(question, Question::Verdict { .. });
                 assert!(is_request || fields == 0, "{question:?} has {fields} fields");
-                self.ends_request |= matches!(question, Question::End(_));
+                self.ends_request |= matches!(question, Question::End(..));
                 self.ids.push((notify.stream_id, notify.frame_id));
             }
             Err(error) => self.close = Some(protocol.refuse(error, &mut Vec::new())),

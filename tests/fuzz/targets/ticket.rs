@@ -4,9 +4,9 @@ use slowlane_core::base::{Counted, Key, KeySecret, SloId, Ticket, Timestamp};
 
 const SECRET: KeySecret = KeySecret::KNOWN;
 
-/// Bytes of a moment and a cost, then of each SLO with its key and serial.
-const HEAD_BYTES: usize = 12;
-const COUNTED_BYTES: usize = 14;
+/// Bytes of a moment, then of each SLO with its key, serial and cost.
+const HEAD_BYTES: usize = 8;
+const COUNTED_BYTES: usize = 18;
 
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -19,14 +19,14 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(ticket.counted.len(), text.matches('-').count(), "{text}");
     }
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
-    let begun = u64::from_le_bytes(head[..8].try_into().unwrap());
-    let cost = u32::from_le_bytes(head[8..].try_into().unwrap());
+    let begun = u64::from_le_bytes(*head);
     let counted = rest.chunks_exact(COUNTED_BYTES).filter_map(|bytes| {
         let slo = SloId::new(u16::from_le_bytes([bytes[0], bytes[1]]))?;
         let key = Key::from_bits(u64::from_le_bytes(bytes[2..10].try_into().unwrap()));
-        Some(Counted { slo, key, serial: u32::from_le_bytes(bytes[10..].try_into().unwrap()) })
+        let [serial, cost] = [10, 14].map(|at| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
+        Some(Counted { slo, key, serial, cost })
     });
-    let ticket = Ticket::new(Timestamp::from_nanos(begun), cost, counted);
+    let ticket = Ticket::new(Timestamp::from_nanos(begun), counted);
     let text = ticket.sealed(SECRET).to_string();
     match ticket.counted.is_empty() {
         true => assert!(Ticket::open(&text, SECRET).is_err(), "a ticket of no SLO"),

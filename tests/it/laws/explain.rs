@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use slowlane::observe::status::Why;
 use slowlane_core::base::{Request, Sample, Value, Verdict, counted};
-use slowlane_core::law::{Arrival, Law};
+use slowlane_core::law::{Arrival, Law, Scale};
 use slowlane_core::table::{Cursor, Found, Page};
 use slowlane_core::throttle::Throttle;
 
@@ -14,7 +14,7 @@ use super::lines::throttle_of;
 use super::oracle::{Subject, arrivals, at_ms, garbage, schedule};
 
 fn explained(subject: &Subject, arrival: &Arrival) -> String {
-    subject.law.explain(subject.slo.objective.rate, &subject.entry, subject.aux.as_ref(), arrival)
+    subject.law.explain(&Scale::of(subject.slo.objective.rate), &subject.entry, subject.aux.as_ref(), arrival)
 }
 
 /// Asks several times at 9 s after the start, and explains the next request a little later.

@@ -1,6 +1,7 @@
 //! Values that every module may use: moments, keys, requests, verdicts and similar. They use no other module.
 
 mod address;
+mod amount;
 mod blocked;
 mod columns;
 pub mod date;
@@ -11,6 +12,7 @@ mod key;
 mod kind;
 pub(crate) mod network;
 mod plural;
+mod quantile;
 pub mod query;
 mod quota;
 mod reply;
@@ -24,10 +26,12 @@ mod ticket;
 mod time;
 mod token;
 mod turn;
+mod unit;
 pub mod units;
 mod verdict;
 
 pub use address::{Address, AddressError, is_loopback, peer, reachable};
+pub use amount::{Amount, AmountError, Ending};
 pub use blocked::{Blocked, BlockedBy};
 pub use columns::aligned;
 pub use date::Utc;
@@ -37,8 +41,9 @@ pub use key::{Key, KeyHasher, KeySecret};
 pub use kind::Kind;
 pub use network::{Network, NetworkError, v4_mask, v6_mask};
 pub use plural::plural;
+pub use quantile::Quantile;
 pub use query::Query;
-pub use quota::{POLICY_BYTES_MAX, Quota};
+pub use quota::{POLICY_BYTES_MAX, Quota, QuotaUnit};
 pub use reply::Reply;
 pub use request::{FIELDS_MAX, Field, Request, Value, is_same_name};
 pub use sample::Sample;
@@ -51,5 +56,6 @@ pub use ticket::{COUNTED_MAX, Counted, NoTicket, Sealed, Ticket};
 pub use time::{EARLIEST, Timestamp};
 pub use token::{Token, TokenError};
 pub use turn::Turn;
+pub use unit::Unit;
 pub use units::{DURATION_MAX, Period, RATE_MAX_PER_S, Rate, UNLIMITED, UnitError};
 pub use verdict::{Assurance, Decision, JUDGED_MAX, Judged, UNCOUNTED, Verdict, counted};

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use arrayvec::ArrayString;
+
 use crate::base::Rate;
 
 /// A number of requests in a window, or in flight at once.
@@ -20,7 +22,19 @@ pub enum Quota {
     Concurrent {
         requests: u64,
     },
+    /// An amount of work in a window.
+    Work {
+        amount: u64,
+        window_s: u64,
+        unit: QuotaUnit,
+    },
 }
+
+/// The name of a quota's unit.
+pub type QuotaUnit = ArrayString<UNIT_BYTES_MAX>;
+
+/// The longest name of a unit, in bytes.
+pub(crate) const UNIT_BYTES_MAX: usize = 32;
 
 impl Quota {
     /// The quota of a bucket: the smallest number of whole rate periods that allow at least `burst` requests.
@@ -68,12 +82,14 @@ impl fmt::Display for Quota {
         match self {
             Quota::Window { requests, window_s } => write!(f, "q={requests};w={window_s}"),
             Quota::Concurrent { requests } => write!(f, "q={requests};qu=\"concurrent-requests\""),
+            Quota::Work { amount, window_s, unit } => write!(f, "q={amount};w={window_s};qu=\"{unit}\""),
         }
     }
 }
 
-/// The longest item: a name of four digits in quotes, and two parameters with numbers of up to 20 digits.
-pub const POLICY_BYTES_MAX: usize = 64;
+/// The longest item: a name of four digits in quotes, two parameters with numbers of up to 20 digits, and a unit in
+/// quotes.
+pub const POLICY_BYTES_MAX: usize = 64 + UNIT_BYTES_MAX + 6;
 
 #[cfg(test)]
 mod tests {

@@ -11,20 +11,20 @@ use crate::base::{Key, KeySecret, SloId, Timestamp};
 /// The maximum number of SLOs in one ticket.
 pub const COUNTED_MAX: usize = 3;
 
-/// The SLOs that count a request until its end, its cost, and the moment it began.
+/// The SLOs that count a request until its end, and the moment it began.
 ///
-/// The text is opaque to the proxy. It holds milliseconds and cost, then the id, key and serial of each SLO, then a
-/// seal: a keyed hash of the text before it. Without the secret nobody can make or alter a ticket.
+/// The text is opaque to the proxy. It holds milliseconds, then the id, key, serial and cost of each SLO, then a seal: a
+/// keyed hash of the text before it. Without the secret nobody can make or alter a ticket.
 ///
 /// ```
 /// use slowlane_core::base::{Key, KeySecret};
 /// use slowlane_core::base::{Counted, Ticket};
 /// use slowlane_core::base::{SloId, Timestamp};
 ///
-/// let counted = Counted { slo: SloId::new(2001).unwrap(), key: Key::from_bits(255), serial: 7 };
-/// let ticket = Ticket::new(Timestamp::from_millis(90_000), 1, [counted]);
+/// let counted = Counted { slo: SloId::new(2001).unwrap(), key: Key::from_bits(255), serial: 7, cost: 1 };
+/// let ticket = Ticket::new(Timestamp::from_millis(90_000), [counted]);
 /// let text = ticket.sealed(KeySecret::KNOWN).to_string();
-/// assert!(text.starts_with("90000.1-2001.00000000000000FF.7-"));
+/// assert!(text.starts_with("90000-2001.00000000000000FF.7.1-"));
 /// assert_eq!(Ticket::open(&text, KeySecret::KNOWN), Ok(ticket));
 /// let other = KeySecret::from_bytes([1; 16]);
 /// assert!(Ticket::open(&text, other).is_err());
@@ -32,7 +32,6 @@ pub const COUNTED_MAX: usize = 3;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
     begun_ms: u32,
-    pub cost: u32,
     pub counted: ArrayVec<Counted, COUNTED_MAX>,
 }
 
@@ -43,6 +42,8 @@ pub struct Counted {
     pub key: Key,
     /// The request's serial among those of its key. 0: there was no memory to remember it.
     pub serial: u32,
+    /// What it was charged.
+    pub cost: u32,
 }
 
 /// The text is not a ticket, or its seal is wrong.
@@ -51,14 +52,14 @@ pub struct Counted {
 pub struct NoTicket;
 
 impl Ticket {
-    /// The maximum size of its text: two numbers of ten digits with a dot, and a seal of sixteen digits with its
-    /// dash. Each SLO adds four, sixteen and ten digits with their separators.
-    pub const TEXT_BYTES_MAX: usize = 21 + COUNTED_MAX * 33 + 17;
+    /// The maximum size of its text: a number of ten digits, and a seal of sixteen digits with its dash. Each SLO adds four,
+    /// sixteen, ten and ten digits with their separators.
+    pub const TEXT_BYTES_MAX: usize = 10 + COUNTED_MAX * 44 + 17;
 
     /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.
-    pub fn new(begun: Timestamp, cost: u32, counted: impl IntoIterator<Item = Counted>) -> Ticket {
+    pub fn new(begun: Timestamp, counted: impl IntoIterator<Item = Counted>) -> Ticket {
         let counted = counted.into_iter().take(COUNTED_MAX).collect();
-        Ticket { begun_ms: begun.ticks_ms(), cost, counted }
+        Ticket { begun_ms: begun.ticks_ms(), counted }
     }
 
     /// The moment at which the request began, at most 49 days before `now`: a ticket holds 32 bits of milliseconds.
@@ -104,26 +105,26 @@ impl fmt::Display for Sealed<'_> {
 }
 
 fn write_content(ticket: &Ticket, text: &mut impl fmt::Write) -> fmt::Result {
-    write!(text, "{}.{}", ticket.begun_ms, ticket.cost)?;
-    ticket.counted.iter().try_for_each(|Counted { slo, key, serial }| write!(text, "-{slo}.{key}.{serial}"))
+    write!(text, "{}", ticket.begun_ms)?;
+    let mut write =
+        |Counted { slo, key, serial, cost }: &Counted| write!(text, "-{slo}.{key}.{serial}.{cost}");
+    ticket.counted.iter().try_for_each(&mut write)
 }
 
 /// Reads a ticket without its seal.
 fn read_content(text: &str) -> Result<Ticket, NoTicket> {
-    let mut parts = text.split('-').map(|part| part.split_once('.').ok_or(NoTicket));
-    let (begun_ms, cost) = parts.next().ok_or(NoTicket)??;
+    let mut parts = text.split('-');
+    let begun_ms = number(parts.next().ok_or(NoTicket)?)?;
     let mut counted = ArrayVec::new();
     for part in parts {
-        let (slo, rest) = part?;
-        let (key, serial) = rest.split_once('.').ok_or(NoTicket)?;
-        let slo = u16::try_from(number(slo)?).ok().and_then(SloId::new).ok_or(NoTicket)?;
-        let key = Key::from_hex(key).ok_or(NoTicket)?;
-        counted.try_push(Counted { slo, key, serial: number(serial)? }).map_err(|_| NoTicket)?;
+        let mut words = part.splitn(4, '.');
+        let mut word = || words.next().ok_or(NoTicket);
+        let slo = u16::try_from(number(word()?)?).ok().and_then(SloId::new).ok_or(NoTicket)?;
+        let key = Key::from_hex(word()?).ok_or(NoTicket)?;
+        let (serial, cost) = (number(word()?)?, number(word()?)?);
+        counted.try_push(Counted { slo, key, serial, cost }).map_err(|_| NoTicket)?;
     }
-    match counted.is_empty() {
-        true => Err(NoTicket),
-        false => Ok(Ticket { begun_ms: number(begun_ms)?, cost: number(cost)?, counted }),
-    }
+    if counted.is_empty() { Err(NoTicket) } else { Ok(Ticket { begun_ms, counted }) }
 }
 
 fn number(digits: &str) -> Result<u32, NoTicket> {
@@ -140,13 +141,12 @@ mod tests {
     const SECRET: KeySecret = KeySecret::KNOWN;
 
     fn tickets() -> impl Strategy<Value = Ticket> {
-        let counted = (0u16..6_000, any::<u64>(), any::<u32>()).prop_map(|(slo, key, serial)| Counted {
-            slo: SloId::new(slo).unwrap(),
-            key: Key::from_bits(key),
-            serial,
-        });
-        (any::<u64>(), any::<u32>(), prop::collection::vec(counted, 1..=COUNTED_MAX))
-            .prop_map(|(begun, cost, counted)| Ticket::new(Timestamp::from_nanos(begun), cost, counted))
+        let counted =
+            (0u16..6_000, any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(slo, key, serial, cost)| {
+                Counted { slo: SloId::new(slo).unwrap(), key: Key::from_bits(key), serial, cost }
+            });
+        (any::<u64>(), prop::collection::vec(counted, 1..=COUNTED_MAX))
+            .prop_map(|(begun, counted)| Ticket::new(Timestamp::from_nanos(begun), counted))
     }
 
     proptest! {
@@ -172,7 +172,9 @@ mod tests {
 
     #[test]
     fn a_seal_alone_makes_no_ticket() {
-        for content in ["", "1", "1.1", "1.1-", "1.1-2003.0.1", "-1.1-2003.0000000000000001.1"] {
+        for content in
+            ["", "1", "1-", "1-2003.0.1.1", "1-2003.0000000000000001.1", "-1-2003.0000000000000001.1.1"]
+        {
             let sealed = format!("{content}-{}", SECRET.seal(content.as_bytes()));
             assert_eq!(Ticket::open(&sealed, SECRET), Err(NoTicket), "{content:?}");
         }

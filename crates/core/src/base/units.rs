@@ -52,6 +52,11 @@ impl Period {
     /// In the order of [`ALL`](Period::ALL).
     const NAMES: [&'static str; 5] = ["s", "m", "h", "d", "month"];
 
+    /// The period with this name.
+    pub fn named(name: &str) -> Option<Period> {
+        Period::ALL.into_iter().find(|known| known.name() == name)
+    }
+
     pub const fn seconds(self) -> u64 {
         match self {
             Period::Second => 1,
@@ -157,8 +162,7 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Rate, UnitError> {
         let (count, period) = text.split_once('/').ok_or(UnitError::Rate)?;
-        let period = Period::ALL.into_iter().find(|known| known.name() == period);
-        Rate::new(digits(count).ok_or(UnitError::Rate)?, period.ok_or(UnitError::Rate)?)
+        Rate::new(digits(count).ok_or(UnitError::Rate)?, Period::named(period).ok_or(UnitError::Rate)?)
     }
 }
 

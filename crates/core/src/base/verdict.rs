@@ -87,8 +87,11 @@ pub struct Judged {
     /// The key that counted the request.
     pub key: Key,
     pub verdict: Verdict,
-    /// The number of further requests that would pass at once, or [`UNCOUNTED`].
+    /// The number of further requests that would pass at once, or whole units of work, or [`UNCOUNTED`].
     pub remaining: u32,
+    /// What the SLO charges: a number of requests, or grains of work.
+    pub cost: u32,
+    pub is_work: bool,
     /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
     pub is_dry_run: bool,
     /// The law counts the request until it ends.
@@ -122,7 +125,7 @@ impl Judged {
 
     /// Whether the entry counts the request until its end.
     const fn is_until_end(&self) -> bool {
-        self.counts_end && self.is_counted()
+        self.counts_end && self.cost > 0 && self.is_counted()
     }
 
     /// The moment at which a request that arrived at `at` leaves under this verdict.
@@ -140,7 +143,8 @@ pub struct Decision {
     pub verdict: Verdict,
     pub slo: SloId,
     pub key: Key,
-    /// The number of further requests that would pass at once: the minimum over all SLOs, or [`UNCOUNTED`].
+    /// The number of further requests that would pass at once: the minimum over all SLOs, or [`UNCOUNTED`]. If an SLO
+    /// in work decides, it is the work that is left under it.
     pub remaining: u32,
     /// The number of requests that this one counts for.
     pub cost: u32,
@@ -165,7 +169,8 @@ impl Decision {
     ///
     /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
     /// let first = Judged {
-    ///     slo, key, verdict: Verdict::Pass, remaining: 9, is_dry_run: false, counts_end: false,
+    ///     slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false, is_dry_run: false,
+    ///     counts_end: false,
     ///     assurance: Assurance::NONE,
     /// };
     /// let second = Judged { verdict: Verdict::Delay(Duration::from_millis(20)), remaining: 0, ..first };
@@ -211,8 +216,13 @@ impl Decision {
         if is_first_to_count || verdict > self.verdict {
             (self.verdict, self.slo, self.key) = (verdict, other.slo, other.key);
         }
-        self.remaining =
-            if is_first_to_count { other.remaining } else { self.remaining.min(other.remaining) };
+        let decides = |judged: &&Judged| (judged.slo, judged.key) == (self.slo, self.key);
+        let deciding = self.judged().iter().find(decides).expect("one of them decides");
+        let alike = self.judged().iter().filter(|judged| !judged.is_dry_run && !judged.is_work);
+        self.remaining = match deciding.is_work {
+            true => deciding.remaining,
+            false => alike.map(|judged| judged.remaining).min().unwrap_or(UNCOUNTED),
+        };
     }
 
     /// The verdicts of all its SLOs.
@@ -237,15 +247,15 @@ impl Decision {
             return None;
         }
         let counted = self.judged().iter().zip(self.serials).filter(|(judged, _)| judged.is_until_end());
-        let counted = counted.map(|(&Judged { slo, key, .. }, serial)| Counted { slo, key, serial });
-        Some(Ticket::new(self.at, self.cost, counted))
+        let counted =
+            counted.map(|(&Judged { slo, key, cost, .. }, serial)| Counted { slo, key, serial, cost });
+        Some(Ticket::new(self.at, counted))
     }
 
     /// Whether an SLO counts the request until its end.
     #[inline]
     pub fn has_ticket(&self) -> bool {
-        let is_charged = self.is_let_through() && self.cost > 0;
-        is_charged && self.judged().iter().any(Judged::is_until_end)
+        self.is_let_through() && self.judged().iter().any(Judged::is_until_end)
     }
 
     /// Numbers the request for its ticket. `number` gives the serial under one SLO.

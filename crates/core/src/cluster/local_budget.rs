@@ -45,6 +45,18 @@ impl LocalBudget {
         has_room
     }
 
+    /// Corrects the cost of an admitted request. False if the budget has no room for more.
+    pub(super) fn settle(&self, entry: &mut Entry, more: f64, now: Timestamp) -> bool {
+        let ns = (more.abs() * self.slot_ns as f64) as u64;
+        let start = self.start(entry, now);
+        let paid_at = if more < 0.0 { start.saturating_sub(ns) } else { start.saturating_add(ns) };
+        let has_room = paid_at <= now.as_nanos();
+        if has_room {
+            entry.state.set_wide(paid_at);
+        }
+        has_room
+    }
+
     /// The requests admitted unreported, as far as they still count: a bucket that is full again has forgotten them.
     pub(super) fn unreported(&self, entry: &Entry, now: Timestamp) -> f64 {
         if entry.state.wide().saturating_add(self.burst_ns) < now.as_nanos() {

@@ -261,6 +261,25 @@ impl Cluster {
         });
     }
 
+    /// Charges a request of a shared key for more than it was judged by, or for less. A key that is hardly used becomes
+    /// a shared one if its local budget has no room.
+    pub fn settle(&self, key: Key, share: &Share<'_>, entry: &mut Entry, more: f64, now: Timestamp) {
+        let situation = self.situation();
+        let local_budget = LocalBudget::new(share, self.nodes()).filter(|_| !local_budget::is_shared(entry));
+        if local_budget.is_some_and(|local_budget| local_budget.settle(entry, more, now)) {
+            return;
+        }
+        let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
+        let begin = &mut || LocalView::new(share, &situation, unreported, now);
+        let is_settled = self.keys.with(key, share, now, begin, |local_view| {
+            local_view.take_back(&situation, -more);
+            Some(())
+        });
+        if is_settled.is_some() {
+            local_budget::mark(entry);
+        }
+    }
+
     /// Whether the store is silent, as determined by the task that talks to it.
     pub fn is_silent(&self) -> bool {
         self.is_silent.load(Relaxed)

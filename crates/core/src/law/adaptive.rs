@@ -20,9 +20,9 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Verdict};
+use crate::base::Verdict;
 use crate::law::formula::{compared, number, option, time};
-use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
+use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
 const JITTER_DEFAULT: f64 = 0.1;
@@ -78,7 +78,7 @@ impl Rule for Adaptive {
         Judgement::new(Verdict::after(delay), remaining)
     }
 
-    fn explain(&self, _: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ms, cost, slo) = (arrival.now.ticks_ms(), arrival.cost, number(self.slo));
         let http_req_cnt = entry.http_req_cnt.wrapping_add(cost);
         let throttled = f64::from(http_req_cnt) - self.burst + self.slo;

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::law::OpenTickets;
 use crate::law::calendar::Calendar;
 use crate::law::log::Log;
+use crate::law::{OpenTickets, Reservations};
 
 /// The auxiliary state of one key. A new one is empty and allocates nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AuxState {
     /// The coming slots of a `fair` bucket.
     Calendar(Calendar),
@@ -15,6 +15,8 @@ pub enum AuxState {
     Log(Log),
     /// The open tickets of a key whose law counts ends.
     Tickets(OpenTickets),
+    /// The open tickets of a key whose SLO counts work, and what its requests have cost.
+    Work(Reservations),
 }
 
 impl AuxState {
@@ -24,6 +26,7 @@ impl AuxState {
             AuxState::Calendar(calendar) => calendar.bytes(),
             AuxState::Log(log) => log.bytes(),
             AuxState::Tickets(tickets) => tickets.bytes(),
+            AuxState::Work(work) => work.tickets.bytes(),
         }
     }
 
@@ -33,6 +36,7 @@ impl AuxState {
             AuxState::Calendar(calendar) => calendar.is_whole(),
             AuxState::Log(log) => log.is_sound(),
             AuxState::Tickets(tickets) => tickets.is_sound(),
+            AuxState::Work(work) => work.tickets.is_sound() && work.costs.is_sound(),
         }
     }
 
@@ -53,6 +57,7 @@ impl AuxState {
     pub(crate) fn tickets(&mut self) -> Option<&mut OpenTickets> {
         match self {
             AuxState::Tickets(tickets) => Some(tickets),
+            AuxState::Work(work) => Some(&mut work.tickets),
             _ => None,
         }
     }

@@ -20,9 +20,9 @@
 
 use std::time::Duration;
 
-use crate::base::{Quota, Rate, Timestamp, Verdict};
+use crate::base::{Quota, Timestamp, Verdict};
 use crate::law::formula::{allowance, compared, time};
-use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::{Entry, State};
 
 const LEASE_DEFAULT: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ impl Rule for Concurrency {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    fn explain(&self, _: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (counts, cost, max) = (self.counts(&entry.state, arrival.now), arrival.cost, self.max);
         let in_flight = sum(counts);
         let wanted = in_flight.saturating_add(cost);

@@ -30,10 +30,12 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Verdict};
+use crate::base::Verdict;
 use crate::law::calendar::{Booking, Calendar, Plan, SlotRequest};
 use crate::law::formula::{compared, option, time};
-use crate::law::{Admission, Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule};
+use crate::law::{
+    Admission, Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule, Scale,
+};
 use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
@@ -104,12 +106,13 @@ impl Rule for Fair {
         self.judge_by(false, entry, AuxState::calendar(aux), arrival)
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Some(AuxState::Calendar(calendar)) = aux else {
-            let stand_in = self.pace.explain(rate, entry, None, arrival);
+            let stand_in = self.pace.explain(scale, entry, None, arrival);
             return format!("no auxiliary memory left for waiting sources, so decided as pace: {stand_in}");
         };
         let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
+        let rate = &scale.rate;
         let mut calendar = calendar.clone();
         calendar.advance(&self.plan(), now_ns, self.pace.paid_at(entry, now_ns));
         let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };

@@ -1,7 +1,7 @@
 //! The laws of the rates 0 and unlimited: no request passes, or every one.
 
-use crate::base::{Quota, Rate, UNCOUNTED, Verdict};
-use crate::law::{Arrival, AuxState, Judgement, Objective, Rule};
+use crate::base::{Quota, UNCOUNTED, Verdict};
+use crate::law::{Arrival, AuxState, Judgement, Objective, Rule, Scale};
 use crate::table::Entry;
 
 /// One verdict for all requests. It follows from the rate: no line names it with `law=`.
@@ -31,7 +31,7 @@ impl Rule for Fixed {
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
-    fn explain(&self, _: Rate, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
+    fn explain(&self, _: &Scale, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
         let text = if self.passes {
             "every request passes, and is counted"
         } else {

@@ -15,10 +15,10 @@
 
 use std::time::Duration;
 
-use crate::base::{Period, Rate, Timestamp, Verdict, date::around};
+use crate::base::{Period, Timestamp, Verdict, date::around};
 use crate::law::formula::{compared, time};
 use crate::law::{
-    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Used, Window,
+    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
 };
 use crate::table::Entry;
 
@@ -92,14 +92,14 @@ impl Rule for FixedWindow {
         Judgement::new(Verdict::Pass, limit - counted)
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
-        let cost = arrival.cost;
+    fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (_, end, count) = self.at(entry, arrival.now);
-        let counted = count.saturating_add(cost);
+        let counted = count.saturating_add(arrival.cost);
         let is_within = counted <= self.window.limit;
-        let (compared, limit) = (compared(is_within), self.window.explained(rate));
+        let (compared, limit) = (compared(is_within), self.window.explained(scale));
         let ends = time(end - arrival.now.as_nanos());
-        match cost > self.window.limit {
+        let [count, cost, counted] = [count, arrival.cost, counted].map(|counted| scale.count(counted));
+        match arrival.cost > self.window.limit {
             true => format!("cost {cost} > {limit}"),
             false => format!(
                 "count {count} + cost {cost} = {counted} {compared} {limit}; the window ends in {ends}"
@@ -112,6 +112,16 @@ impl Rule for FixedWindow {
         if gone.due.as_nanos() >= entry.state.wide() {
             entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
         }
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
+        let (start, _, count) = self.at(entry, now);
+        entry.state.set_wide(start);
+        entry.state.set_narrow(count.saturating_add(cost));
     }
 
     fn memory(&self) -> Duration {

@@ -2,7 +2,28 @@
 
 use std::time::Duration;
 
-use crate::base::{Quota, units::written};
+use crate::base::{Quota, Rate, units::written};
+
+/// How an explanation writes the numbers of an SLO.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scale {
+    /// The rate as the line gives it.
+    pub rate: String,
+    /// What a law counts as one, in the unit of the SLO.
+    pub grain: f64,
+}
+
+impl Scale {
+    /// The numbers of requests.
+    pub fn of(rate: Rate) -> Scale {
+        Scale { rate: rate.to_string(), grain: 1.0 }
+    }
+
+    /// A count in the unit of the SLO.
+    pub(crate) fn count(&self, counted: impl Into<f64>) -> String {
+        number(counted.into() * self.grain)
+    }
+}
 
 /// At most three decimals, without trailing zeros: `31`, `0.5`, `9.921`.
 pub(crate) fn number(value: f64) -> String {
@@ -26,6 +47,7 @@ pub(super) fn option(ns: u64) -> String {
 pub(super) fn allowance(quota: Quota) -> String {
     match quota {
         Quota::Concurrent { requests } => format!("{requests} at a time"),
+        Quota::Work { amount, window_s, unit } => format!("{amount} {unit} in {window_s} s"),
         Quota::Window { requests, window_s } => match window_s {
             days if days.is_multiple_of(86_400) => format!("{requests} in {} d", days / 86_400),
             hours if hours.is_multiple_of(3_600) => format!("{requests} in {} h", hours / 3_600),

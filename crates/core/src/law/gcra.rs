@@ -28,15 +28,18 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Timestamp, Verdict};
+use crate::base::{Timestamp, Verdict};
 use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
-use crate::law::formula::{compared, number, option, time};
-use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
+use crate::law::formula::{compared, option, time};
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
 /// The maximum debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is
 /// never reached, unless their bursts take longer than this to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
+
+/// The same for work: requests whose cost exceeds what was reserved.
+const WORK_DEBT_MAX: Duration = Duration::from_secs(3_600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
 ///
@@ -58,11 +61,12 @@ pub struct Gcra {
 }
 
 /// The maximum debt beyond the longest delay, from requests that the law refuses but that pass anyway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Debt {
     None,
     Burst,
     Most,
+    Work,
 }
 
 /// The variant of the law. Variants differ in their explanations, and only `pace` estimates its clients.
@@ -173,7 +177,12 @@ impl Gcra {
 
     /// The law with room for debt from requests that bypass it ([`add_debt`](Gcra::add_debt)).
     pub fn owing(&self) -> Gcra {
-        Gcra { debt: Debt::Most, ..*self }
+        Gcra { debt: self.debt.max(Debt::Most), ..*self }
+    }
+
+    /// The law with room for the debt of work, whose cost is known only afterwards.
+    pub(super) fn owing_work(&self) -> Gcra {
+        Gcra { debt: Debt::Work, ..*self }
     }
 
     /// Whether it has room for such debt.
@@ -222,12 +231,18 @@ impl Gcra {
 
     /// Charges a request, whether or not there is room, and returns when the debt is paid.
     pub(super) fn charge(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
+        let paid_at = self.add(entry, cost, now);
+        entry.ask(cost, now);
+        entry.let_through(cost, now);
+        paid_at
+    }
+
+    /// Adds a cost to the debt.
+    fn add(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let now_ns = now.as_nanos();
         let paid_at = self.start(entry, now_ns).saturating_add(self.bucket.time(cost));
         let paid_at = paid_at.min(self.debt_max(now_ns));
-        entry.ask(cost, now);
         entry.state.set_wide(paid_at);
-        entry.let_through(cost, now);
         paid_at
     }
 
@@ -263,6 +278,7 @@ impl Gcra {
             Debt::None => 0,
             Debt::Burst => self.bucket.burst_ns,
             Debt::Most => DEBT_MAX.as_nanos() as u64,
+            Debt::Work => WORK_DEBT_MAX.as_nanos() as u64,
         }
     }
 
@@ -300,13 +316,16 @@ impl Rule for Gcra {
         Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
-        let burst = self.burst_requests();
         let start = self.start(entry, now_ns);
         let over_ns = start.saturating_add(bucket.time(cost)).saturating_sub(now_ns);
-        let used = number(self.lacking(entry, now_ns));
-        let (over, delay) = (number(bucket.parts(over_ns)), time(over_ns));
+        let is_too_much = cost > self.burst_requests();
+        let lacking = self.lacking(entry, now_ns);
+        let (used, burst, rate) = (scale.count(lacking), scale.count(self.burst_requests()), &scale.rate);
+        let (over, delay, level) =
+            (scale.count(bucket.parts(over_ns)), time(over_ns), scale.count(lacking + f64::from(cost)));
+        let cost = scale.count(cost);
         match self.form {
             Form::Pace if over_ns == 0 => format!("used {used} + cost {cost} <= burst {burst}"),
             Form::Pace => {
@@ -318,30 +337,35 @@ impl Rule for Gcra {
             }
             Form::Tokens => {
                 let (left_ns, owed_ns) = (now_ns.saturating_sub(start), start.saturating_sub(now_ns));
-                let tokens = number(bucket.parts(left_ns) - bucket.parts(owed_ns));
+                let tokens = scale.count(bucket.parts(left_ns) - bucket.parts(owed_ns));
                 match over_ns {
                     0 => format!("tokens {tokens} of burst {burst} >= cost {cost}"),
-                    _ if cost > burst => format!("burst {burst} < cost {cost}"),
+                    _ if is_too_much => format!("burst {burst} < cost {cost}"),
                     _ => format!(
                         "tokens {tokens} of burst {burst} < cost {cost}; wait = {over} / {rate} = {delay}"
                     ),
                 }
             }
-            Form::Water => {
-                let level = number(self.lacking(entry, now_ns) + f64::from(cost));
-                match over_ns {
-                    0 => format!("water {used} + cost {cost} = {level} <= burst {burst}"),
-                    _ if cost > burst => format!("cost {cost} > burst {burst}"),
-                    _ => format!(
-                        "water {used} + cost {cost} = {level} > burst {burst}; wait = {over} / {rate} = {delay}"
-                    ),
-                }
-            }
+            Form::Water => match over_ns {
+                0 => format!("water {used} + cost {cost} = {level} <= burst {burst}"),
+                _ if is_too_much => format!("cost {cost} > burst {burst}"),
+                _ => format!(
+                    "water {used} + cost {cost} = {level} > burst {burst}; wait = {over} / {rate} = {delay}"
+                ),
+            },
         }
     }
 
     fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         self.give_back(entry, gone.cost);
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
+        self.add(entry, cost, now);
     }
 
     /// The time until the bucket is full again, from the deepest debt.

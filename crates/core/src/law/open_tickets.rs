@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::Timestamp;
+use crate::base::{Quantile, Timestamp};
 use crate::table::deque_bytes_after;
 
 /// The open tickets of one key, in the order of their serials.
@@ -13,6 +13,28 @@ use crate::table::deque_bytes_after;
 pub struct OpenTickets {
     open: VecDeque<Open>,
     last_serial: u32,
+}
+
+/// The open tickets of one key whose SLO counts work, and the estimate of its costs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reservations {
+    pub(crate) tickets: OpenTickets,
+    pub(crate) costs: Quantile,
+    lease_ms: u32,
+}
+
+impl Reservations {
+    pub(crate) fn new(tickets: OpenTickets, lease: Duration) -> Reservations {
+        let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        Reservations { tickets, costs: Quantile::default(), lease_ms }
+    }
+
+    /// The tickets within their lease.
+    pub(crate) fn open_at(&self, now: Timestamp) -> usize {
+        let is_open =
+            |open: &&Open| (now.ticks_ms().wrapping_sub(open.begun_ms) as i32) < self.lease_ms as i32;
+        self.tickets.open.iter().filter(is_open).count()
+    }
 }
 
 /// A request that has begun, with the moment that its ticket shows.

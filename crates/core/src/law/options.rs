@@ -42,8 +42,13 @@ impl OptionError {
         OptionError::Law { name: quoted(name), names }
     }
 
+    /// A value that does not fit.
+    pub(crate) fn unfit(name: &'static str, value: &str, expected: &'static str) -> OptionError {
+        OptionError::Unfit { name, value: quoted(value), expected }
+    }
+
     /// Whether another rate could make the option valid.
-    pub(super) fn is_of_rate(&self) -> bool {
+    pub(crate) fn is_of_rate(&self) -> bool {
         matches!(self, OptionError::Rate { .. })
     }
 }

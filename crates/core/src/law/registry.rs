@@ -14,7 +14,7 @@ use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::warm_up::WarmUp;
-use crate::law::{Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule, Window};
+use crate::law::{Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule, Scale, Window};
 use crate::table::Entry;
 
 /// Makes the enum [`Law`] of the lines `name => Variant(Type::constructor)`, with its names, its constructor and `of_each!`.
@@ -146,25 +146,26 @@ impl Law {
     /// The law's formula with the numbers of this request in it.
     ///
     /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::Timestamp};
+    /// use slowlane_core::{law::{Arrival, Law, Objective, Options, Scale}, table::Entry, base::Timestamp};
     ///
     /// let objective = Objective { burst: 2, rate: "50/s".parse().unwrap() };
     /// let law = Law::new("pace", objective, Options::default()).unwrap();
     /// let (mut entry, arrival) = (Entry::default(), Arrival::at(Timestamp::from_millis(9_000)));
-    /// assert_eq!(law.explain(objective.rate, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
+    /// let scale = Scale::of(objective.rate);
+    /// assert_eq!(law.explain(&scale, &entry, None, &arrival), "used 0 + cost 1 <= burst 2");
     /// for _ in 0..3 {
     ///     law.judge(&mut entry, None, &arrival);
     /// }
     /// assert_eq!(
-    ///     law.explain(objective.rate, &entry, None, &arrival),
+    ///     law.explain(&scale, &entry, None, &arrival),
     ///     "used 3 + cost 1 - burst 2 = 2 over; delay = 2 / 50/s = 40 ms <= max_delay 5s"
     /// );
     /// ```
-    pub fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
+    pub fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         if arrival.cost == 0 && !self.is_closed() {
             return "cost 0: passes, and is not counted".into();
         }
-        of_each!(self, rule => rule.explain(rate, entry, aux, arrival))
+        of_each!(self, rule => rule.explain(scale, entry, aux, arrival))
     }
 
     /// The law of one of `nodes` nodes that split the rate evenly. The burst stays whole. A law that nodes cannot share
@@ -193,6 +194,13 @@ impl Law {
     pub fn owe(&mut self) {
         if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {
             *gcra = gcra.owing();
+        }
+    }
+
+    /// Gives a law with a bucket room for the costs of requests that turn out larger than what was reserved.
+    pub(crate) fn owe_work(&mut self) {
+        if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {
+            *gcra = gcra.owing_work();
         }
     }
 

@@ -3,8 +3,8 @@
 use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::base::{Quota, Rate, Timestamp};
-use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, Used, Window};
+use crate::base::{Quota, Timestamp};
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, Scale, Used, Window};
 use crate::table::Entry;
 
 /// One law with its numbers filled in for an SLO.
@@ -23,10 +23,19 @@ pub trait Rule {
     }
 
     /// The law's formula with the numbers of this request in it.
-    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
+    fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String;
 
     /// Takes back an admission whose client disconnected before its turn. `adaptive` cannot take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
+
+    /// Whether the charge of an admission can be corrected at its end.
+    fn settles(&self) -> bool {
+        false
+    }
+
+    /// Charges an admitted request for more than it was judged by, whether or not there is room. Only a law that
+    /// [settles](Rule::settles) can.
+    fn charge_more(&self, _entry: &mut Entry, _cost: u32, _now: Timestamp) {}
 
     /// Whether [`end`](Rule::end) must be called for each admission.
     fn counts_ends(&self) -> bool {

@@ -21,9 +21,11 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Timestamp};
+use crate::base::Timestamp;
 use crate::law::sliding_window::SlidingWindow;
-use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Window};
+use crate::law::{
+    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Window,
+};
 use crate::table::{COLUMN_BITS_MAX, COUNT_MAX, Entry, ROWS_MAX, Seen, Shape};
 
 const ERROR_DEFAULT: f64 = 0.001;
@@ -138,9 +140,9 @@ impl Rule for Sketch {
         self.counts.judge(entry, aux, arrival)
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Sketch { error, confidence, .. } = self;
-        let formula = self.counts.explain(rate, entry, aux, arrival);
+        let formula = self.counts.explain(scale, entry, aux, arrival);
         format!("{formula}; prev and curr are estimates, error {error}, confidence {confidence}")
     }
 

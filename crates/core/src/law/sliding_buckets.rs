@@ -18,9 +18,11 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Verdict};
+use crate::base::Verdict;
 use crate::law::formula::{compared, time};
-use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Window};
+use crate::law::{
+    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Window,
+};
 use crate::table::{Entry, State};
 
 /// The default maximum of sub-windows; fewer if no more fit.
@@ -106,12 +108,12 @@ impl Rule for SlidingBuckets {
         Judgement::new(Verdict::Pass, room - arrival.cost)
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, cost, buckets) = (arrival.now.as_nanos(), arrival.cost, self.buckets);
         let packed = self.counts(&entry.state, now_ns).packed;
         let (sum, left) = (self.sum(packed), self.count(packed, buckets));
         let (wanted, wide) = (sum.saturating_add(cost), sum.saturating_add(left).saturating_add(cost));
-        let limit = self.window.explained(rate);
+        let limit = self.window.explained(scale);
         let within = compared(wanted <= self.window.limit);
         let mut text =
             format!("sum {sum} of {buckets} sub-windows + cost {cost} = {wanted} {within} {limit}");

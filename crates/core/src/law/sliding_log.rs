@@ -14,12 +14,12 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Timestamp, Verdict};
+use crate::base::{Timestamp, Verdict};
 use crate::law::formula::{compared, number, option, time};
 use crate::law::log::Log;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::{
-    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Used, Window,
+    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
 };
 use crate::table::Entry;
 
@@ -76,8 +76,8 @@ impl Rule for SlidingLog {
         self.judge_by(entry, AuxState::log(aux), arrival)
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
-        let stand_in = || self.stand_in.explain(rate, entry, None, arrival);
+    fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
+        let stand_in = || self.stand_in.explain(scale, entry, None, arrival);
         let Some(AuxState::Log(log)) = aux else {
             return format!(
                 "no auxiliary memory left for a log, so decided as sliding-window: {}",
@@ -90,7 +90,7 @@ impl Rule for SlidingLog {
         let remembered = log.len();
         let wanted = number(remembered as f64 + f64::from(cost));
         let is_within = remembered + cost as usize <= window.limit as usize;
-        let (within, limit) = (compared(is_within), window.explained(rate));
+        let (within, limit) = (compared(is_within), window.explained(scale));
         let mut text = format!(
             "{remembered} let through in the last {} + cost {cost} = {wanted} {within} {limit}",
             option(window.window_ns)

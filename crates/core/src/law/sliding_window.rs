@@ -21,10 +21,10 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Timestamp, Verdict};
-use crate::law::formula::{compared, number, option, time};
+use crate::base::{Timestamp, Verdict};
+use crate::law::formula::{compared, option, time};
 use crate::law::{
-    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Used, Window,
+    Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
 };
 use crate::table::{Entry, Seen, State};
 
@@ -88,17 +88,18 @@ impl Rule for SlidingWindow {
         judgement
     }
 
-    fn explain(&self, rate: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let Window { limit, window_ns, .. } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
         let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
         let faded = f64::from(prev) * ((window_ns - age_ns) as f64 / window_ns as f64);
-        let estimate = number(faded + f64::from(curr) + f64::from(cost));
-        let (compared, explained) = (compared(is_within), self.window.explained(rate));
+        let estimate = scale.count(faded + f64::from(curr) + f64::from(cost));
+        let (compared, explained) = (compared(is_within), self.window.explained(scale));
         let wait = match is_within || cost > limit {
             true => String::new(),
             false => format!("; wait {}", time(self.wait_ns(&counts, cost))),
         };
+        let [prev, curr, cost] = [prev, curr, cost].map(|counted| scale.count(counted));
         format!(
             "prev {prev} * ({window} - {age}) / {window} + curr {curr} + cost {cost} = {estimate} \
              {compared} {explained}{wait}",
@@ -117,6 +118,14 @@ impl Rule for SlidingWindow {
             _ => (prev, curr),
         };
         state.set_wide(u64::from(prev) << 32 | u64::from(curr));
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
+        self.count(&mut entry.state, &Arrival { cost, ..Arrival::at(now) });
     }
 
     fn state_shape(&self) -> u64 {

@@ -20,10 +20,10 @@
 
 use std::time::Duration;
 
-use crate::base::{Rate, Verdict};
+use crate::base::Verdict;
 use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
 use crate::law::formula::{compared, number, option, time};
-use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule};
+use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
 const WARMUP_DEFAULT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl Rule for WarmUp {
         Judgement::new(Verdict::after(Duration::from_nanos(wait_ns)), 0)
     }
 
-    fn explain(&self, _: Rate, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, _: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         if cost > self.cost_max {
             return format!("cost {cost} > burst {}", self.cost_max);

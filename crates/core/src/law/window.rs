@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::{Period, Quota, Rate};
 use crate::law::formula::{allowance, option};
-use crate::law::{Objective, OptionError, Options};
+use crate::law::{Objective, OptionError, Options, Scale};
 
 /// A shorter window is empty most of the time, and a proxy's own timers make it inexact.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
@@ -65,8 +65,8 @@ impl Window {
     const LIMIT_MAX: u32 = 1 << 30;
 
     /// `N 100 (100/m in 1m)`
-    pub(super) fn explained(&self, rate: Rate) -> String {
-        format!("N {} ({rate} in {})", self.limit, option(self.window_ns))
+    pub(super) fn explained(&self, scale: &Scale) -> String {
+        format!("N {} ({} in {})", scale.count(self.limit), scale.rate, option(self.window_ns))
     }
 
     /// The window of one of `nodes` nodes: an equal part of the limit, at least one request.
@@ -89,14 +89,22 @@ impl Window {
 
     /// `1000 in 60 s`
     pub(super) fn describe(&self) -> String {
+        match self.calendar {
+            None => allowance(self.quota()),
+            Some(_) => self.describe_as(&self.limit.to_string()),
+        }
+    }
+
+    /// The same, with the limit in another unit.
+    pub(crate) fn describe_as(&self, limit: &str) -> String {
         let each = match self.calendar {
-            None => return allowance(self.quota()),
+            None => return format!("{limit} in {}", option(self.window_ns)),
             Some(Period::Second) => "second",
             Some(Period::Minute) => "minute",
             Some(Period::Hour) => "hour",
             Some(Period::Day) => "day",
             Some(Period::Month) => "month",
         };
-        format!("{} in each {each} (UTC)", self.limit)
+        format!("{limit} in each {each} (UTC)")
     }
 }

@@ -5,11 +5,11 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{
-    Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
+    Amount, Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
 };
 use crate::law::Judgement;
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values,
+    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values, Work,
 };
 use crate::table::Sketch;
 
@@ -146,6 +146,8 @@ pub struct Case<'p> {
     pub sketch: Option<&'p Sketch>,
     /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
     pub assured: Option<Key>,
+    /// What it is charged: the cost in requests, or a reservation in grains.
+    pub cost: u32,
 }
 
 impl Case<'_> {
@@ -156,9 +158,11 @@ impl Case<'_> {
             slo: self.slo.id,
             key: self.key,
             verdict: judgement.verdict,
-            remaining: judgement.remaining,
+            remaining: self.slo.remaining(judgement),
+            cost: self.cost,
+            is_work: self.slo.work.is_some(),
             is_dry_run: self.slo.dry_run,
-            counts_end: self.slo.law.counts_ends(),
+            counts_end: self.slo.counts_end(),
             assurance: Assurance::NONE,
         }
     }
@@ -306,11 +310,11 @@ impl Policy {
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
         let cost = cost(self.fields.cost(values));
         if answer == Answer::REFUSED {
-            list.push(self.refusal());
+            list.push(self.refusal(cost));
             return Cases { list, cost, blocked, may_hold: false };
         }
         let mut place = answer.place().unwrap_or(0);
-        list.push(self.case(place, values));
+        list.push(self.case(place, values, cost));
         while let Some(also) = self.refs[place].also.filter(|_| !list.is_full()) {
             let kind = |place: usize| self.slos[place].id.kind();
             let answer = ask(&self.lookups[also], values, trace);
@@ -318,7 +322,7 @@ impl Policy {
                 Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
                 None if answer == Answer::REFUSED => {
                     list.clear();
-                    list.push(self.refusal());
+                    list.push(self.refusal(cost));
                     break;
                 }
                 _ => break,
@@ -326,15 +330,15 @@ impl Policy {
             if let Some(before) = list.last_mut().filter(|before| before.slo.assured.is_some()) {
                 before.assured = Some(self.assured_key(before.key));
             }
-            list.push(self.case(place, values));
+            list.push(self.case(place, values, cost));
         }
         Cases { list, cost, blocked, may_hold: false }
     }
 
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
     #[cold]
-    fn refusal(&self) -> Case<'_> {
-        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0, sketch: None, assured: None }
+    fn refusal(&self, cost: u32) -> Case<'_> {
+        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0, sketch: None, assured: None, cost }
     }
 
     fn refusal_key(&self) -> Key {
@@ -353,15 +357,23 @@ impl Policy {
     }
 
     #[inline]
-    fn case(&self, place: usize, values: Values<'_, '_>) -> Case<'_> {
+    fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
         let slo = &self.slos[place];
+        let cost = slo.work.as_ref().map_or(cost, |work| self.reservation(work, values));
         let sharer = self.refs[place].share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
             self.fields.hash(&mut hasher, self.fields.masks(), share, values);
             hasher.finish().bits()
         });
         let sketch = self.refs[place].sketch.as_deref();
-        Case { slo, key: self.key(place, values), sharer, sketch, assured: None }
+        Case { slo, key: self.key(place, values), sharer, sketch, assured: None, cost }
+    }
+
+    /// What a request reserves before anything is known of its key.
+    #[cold]
+    fn reservation(&self, work: &Work, values: Values<'_, '_>) -> u32 {
+        let announced = work.is_announced().then(|| self.fields.cost(values)).flatten();
+        work.reservation(announced.and_then(announcement), None)
     }
 
     #[inline]
@@ -373,6 +385,15 @@ impl Policy {
             self.fields.hash(&mut hasher, masks, place, values);
         }
         hasher.finish()
+    }
+}
+
+/// The cost that a request announces for itself.
+fn announcement(value: Value<'_>) -> Option<Amount> {
+    match value {
+        Value::Number(number) => Amount::read(number.to_string().as_bytes()).ok(),
+        Value::Text(text) => Amount::read(text).ok(),
+        _ => None,
     }
 }
 

@@ -156,7 +156,7 @@ impl Policy {
         let slos = slos.into_sorted();
         let refs = |slo: &Slo| SloRefs {
             line: lines[&slo.id],
-            state_tag: slo.law.state_tag(),
+            state_tag: slo.state_tag(),
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
             sketch: None,
@@ -203,7 +203,8 @@ impl Policy {
             }
         }
         for slo in self.slos.iter().filter(|slo| slo.sharing != Sharing::Local) {
-            text += &format!("{} {:?} {:?} {:?}\n", slo.id, slo.objective, slo.law, slo.sharing);
+            let unit = slo.work.as_ref().map_or("", |work| work.unit.name());
+            text += &format!("{} {:?} {:?} {:?} {unit}\n", slo.id, slo.objective, slo.law, slo.sharing);
         }
         format!("{:016X}", xxh3_64(text.as_bytes()))
     }

@@ -76,5 +76,6 @@ pub use needed::Needed;
 pub use read::map;
 pub use read::slo::Slo;
 pub use read::strays::Strays;
+pub use read::work::Work;
 pub use views::MapView;
 pub use warning::{WARNINGS_MAX, WarningKind, Warnings};

@@ -7,9 +7,13 @@ use crate::policy::Policy;
 use crate::table::Sketch;
 
 impl Policy {
-    /// Gives each SLO with the law `sketch` its counts: those of the previous policy if windows and shape are the
-    /// same, otherwise none.
+    /// Gives each SLO with the law `sketch` its counts, and each SLO in work its estimates: those of the previous policy
+    /// if nothing that shapes them has changed, otherwise none.
     pub fn put_sketches(&mut self, before: Option<&Policy>) {
+        for work in self.slos.iter_mut().filter_map(|slo| Some((slo.id, slo.work.as_mut()?))) {
+            let known = before.and_then(|before| before.slo(work.0)?.work.as_ref());
+            known.inspect(|known| work.1.continue_from(known));
+        }
         for (slo, refs) in self.slos.iter().zip(&mut self.refs) {
             let known = before.and_then(|before| {
                 let known = &before.refs[before.place(slo.id)?];

@@ -15,9 +15,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::snapshot::{Head, Part, SnapshotError};
 
 /// The version of the layout. It changes with every type that a part contains, and with the meaning of a law's state.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
-/// The oldest layout that is still read: it has no notes.
+/// The oldest layout that is still read: it has no notes, and no reservations of work.
 const OLDEST_READ: u16 = 3;
 
 /// The maximum size of a payload. The largest is an auxiliary state of 512 KiB, whose 8-byte numbers take up to ten

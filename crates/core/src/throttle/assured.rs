@@ -38,18 +38,19 @@ pub(super) struct Guarantee {
 pub(super) type Guarantees = ArrayVec<Guarantee, JUDGED_MAX>;
 
 impl Carried {
-    /// Finds the first SLO by whose assured rate a request of this cost can bypass the others. None if no SLO above
+    /// Finds the first SLO by whose assured rate a request can bypass the others. None if no SLO above
     /// one with an assured rate stops the request, or if it is refused anyway.
     pub(super) fn find(
         cases: &[Case<'_>],
         judgements: &[Judgement],
         guarantees: &[Guarantee],
-        cost: u32,
         now: Timestamp,
     ) -> Option<Carried> {
         let stops = |place: usize| !cases[place].slo.dry_run && judgements[place].verdict != Verdict::Pass;
         let last = (0..cases.len()).rev().find(|&place| stops(place))?;
-        let has_room = |guarantee: &&Guarantee| guarantee.assured.has_room(&guarantee.entry, cost, now);
+        let has_room = |guarantee: &&Guarantee| {
+            guarantee.assured.has_room(&guarantee.entry, cases[guarantee.place].cost, now)
+        };
         let guarantee = guarantees.iter().filter(|guarantee| guarantee.place < last).find(has_room)?;
         let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
@@ -57,7 +58,7 @@ impl Carried {
         // An SLO with rate 0 is closed for all.
         let is_closed = (by + 1..=last)
             .any(|place| stops(place) && !cases[place].slo.law.gcra().is_some_and(Gcra::can_owe));
-        let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cost);
+        let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cases[by].cost);
         (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
     }
 

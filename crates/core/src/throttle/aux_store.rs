@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::base::{Key, Timestamp};
-use crate::law::{AuxState, Law, OpenTickets};
+use crate::base::{Key, Quantile, Timestamp};
+use crate::law::{AuxState, Law, OpenTickets, Reservations};
 use crate::table::{BoundedMap, Expiring};
 
 /// Above this part of the room, a key is dropped with its last open ticket.
@@ -45,8 +45,8 @@ impl Expiring for Kept {
 enum Use<'l> {
     /// A request of this cost is judged by a law with an auxiliary state.
     Judge { law: &'l Law, cost: u32 },
-    /// A ticket is opened. The first of a key has the serial after the last one.
-    Ticket { lease: Duration, last_serial: u32 },
+    /// A ticket is opened. The first of a key has the serial after the last one. With `is_work`, costs are learned.
+    Ticket { lease: Duration, last_serial: u32, is_work: bool },
 }
 
 impl Use<'_> {
@@ -54,7 +54,12 @@ impl Use<'_> {
     fn fresh(&self, now: Timestamp) -> Kept {
         let aux = match *self {
             Use::Judge { law, .. } => law.aux().expect("only laws with an auxiliary state are asked for one"),
-            Use::Ticket { last_serial, .. } => AuxState::Tickets(OpenTickets::after(last_serial)),
+            Use::Ticket { last_serial, is_work: false, .. } => {
+                AuxState::Tickets(OpenTickets::after(last_serial))
+            }
+            Use::Ticket { lease, last_serial, .. } => {
+                AuxState::Work(Reservations::new(OpenTickets::after(last_serial), lease))
+            }
         };
         Kept { aux, expires: now }
     }
@@ -63,7 +68,11 @@ impl Use<'_> {
     fn owns(&self, aux: &AuxState) -> bool {
         match self {
             Use::Judge { law, .. } => law.owns(aux),
-            Use::Ticket { .. } => matches!(aux, AuxState::Tickets(_)),
+            Use::Ticket { is_work, .. } => match aux {
+                AuxState::Tickets(_) => !is_work,
+                AuxState::Work(_) => *is_work,
+                _ => false,
+            },
         }
     }
 
@@ -72,6 +81,7 @@ impl Use<'_> {
         match (self, aux) {
             (Use::Judge { law, cost }, aux) => law.aux_bytes_after(aux, *cost),
             (Use::Ticket { .. }, AuxState::Tickets(tickets)) => tickets.bytes_after(),
+            (Use::Ticket { .. }, AuxState::Work(work)) => work.tickets.bytes_after(),
             (Use::Ticket { .. }, aux) => aux.bytes(),
         }
     }
@@ -152,21 +162,43 @@ impl AuxStore {
     }
 
     /// Opens a ticket of `key` for a lease, and returns its serial. None without room.
-    pub fn open_ticket(&self, key: Key, lease: Duration, now: Timestamp) -> Option<u32> {
-        let opening = Use::Ticket { lease, last_serial: self.serials.load(Relaxed) };
+    pub fn open_ticket(&self, key: Key, lease: Duration, is_work: bool, now: Timestamp) -> Option<u32> {
+        let opening = Use::Ticket { lease, last_serial: self.serials.load(Relaxed), is_work };
         self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
-    /// Closes a ticket of `key`. False if it is not open.
-    pub fn close_ticket(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
-        self.write_known(key, &Use::Ticket { lease: Duration::ZERO, last_serial: 0 }, |aux| {
-            let Some(tickets) = aux.and_then(AuxState::tickets) else { return false };
-            let is_closed = tickets.close(serial, begun_ms);
+    /// Closes a ticket of `key`. False if it is not open. `learned`: the cost of the work, and the quantile to learn.
+    pub fn close_ticket(&self, key: Key, serial: u32, begun_ms: u32, learned: Option<(u32, f32)>) -> bool {
+        let closing = Use::Ticket { lease: Duration::ZERO, last_serial: 0, is_work: learned.is_some() };
+        self.write_known(key, &closing, |aux| {
+            let Some(aux) = aux else { return false };
+            let is_closed = aux.tickets().is_some_and(|tickets| tickets.close(serial, begun_ms));
+            if let (true, AuxState::Work(work), Some((cost, p))) = (is_closed, &mut *aux, learned) {
+                work.costs.observe(cost, p);
+            }
+            let Some(tickets) = aux.tickets() else { return false };
             if tickets.is_empty() {
                 self.serials.fetch_max(tickets.last_serial(), Relaxed);
             }
             is_closed
         })
+    }
+
+    /// What the key has learned of the costs of its requests. None before the first cost, and without memory.
+    pub fn estimate(&self, key: Key) -> Option<Quantile> {
+        match &self.map.at(key).get()?.aux {
+            AuxState::Work(work) => Some(work.costs),
+            _ => None,
+        }
+    }
+
+    /// The open tickets of all keys whose SLO counts work: reservations whose cost is not known yet.
+    pub fn reservations(&self, now: Timestamp) -> usize {
+        let open = self.map.pick(|_, kept| match &kept.aux {
+            AuxState::Work(work) if !kept.is_over(now) => Some(work.open_at(now)),
+            _ => None,
+        });
+        open.flatten().sum()
     }
 
     pub fn remove(&self, key: Key) {
@@ -300,9 +332,9 @@ mod tests {
         let bytes = aux_store.bytes();
         assert_eq!(aux_store.copy(KEY, &fair, 1, NOW), fair.aux());
         assert_eq!(length(&aux_store, &fair), None);
-        assert!(!aux_store.close_ticket(KEY, 1, NOW.ticks_ms()));
+        assert!(!aux_store.close_ticket(KEY, 1, NOW.ticks_ms(), None));
         assert_eq!((length(&aux_store, &log), aux_store.bytes()), (Some(4 * 8), bytes));
-        assert_eq!(aux_store.open_ticket(KEY, Duration::from_secs(1), NOW), Some(1));
+        assert_eq!(aux_store.open_ticket(KEY, Duration::from_secs(1), false, NOW), Some(1));
         assert_eq!(length(&aux_store, &log), None);
         assert_eq!(aux_store.bytes(), PLACE as u64 + 4 * 8, "nothing of the first use is left");
     }
@@ -326,7 +358,7 @@ mod tests {
         let (log, aux_store) = (law("sliding-log"), AuxStore::new(1 << 20));
         judges(&aux_store, KEY, &log, 1, NOW);
         let second = Duration::from_secs(1);
-        assert_eq!(aux_store.open_ticket(OTHER, 3 * second, NOW), Some(1));
+        assert_eq!(aux_store.open_ticket(OTHER, 3 * second, false, NOW), Some(1));
         assert!(aux_store.kept(KEY, NOW).is_some());
         let left = |now| aux_store.kept(OTHER, now).map(|(_, left)| left);
         assert_eq!([left(NOW), left(NOW + 2 * second)], [Some(3 * second), Some(second)]);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use crate::base::{Blocked, Decision, JUDGED_MAX, Judged, Key, Request, Sample, Timestamp, Verdict};
-use crate::law::{Arrival, Judgement, Law};
-use crate::policy::{BATCH_MAX, Batch, Case};
+use crate::law::{Arrival, Judgement};
+use crate::policy::{BATCH_MAX, Batch, Case, Slo};
 use crate::table::{EACH_MAX, Entry};
 use crate::throttle::Throttle;
 use crate::throttle::assured::{Carried, Guarantee};
@@ -57,7 +57,8 @@ impl Throttle {
                 return;
             }
             match cases.list.as_slice() {
-                &[case] if case.sketch.is_none() => {
+                [case] if case.sketch.is_none() => {
+                    let case = self.reserving(case);
                     if pending.must_settle_before(&case) {
                         self.settle(&mut pending, now, decisions);
                     }
@@ -65,7 +66,9 @@ impl Throttle {
                 }
                 several => {
                     self.settle(&mut pending, now, decisions);
-                    decisions.push(self.decide_together(several, arrival));
+                    let several: ArrayVec<Case<'_>, JUDGED_MAX> =
+                        several.iter().map(|case| self.reserving(case)).collect();
+                    decisions.push(self.decide_together(&several, arrival));
                 }
             }
         });
@@ -91,6 +94,16 @@ impl Throttle {
         let mut decisions = Decisions::new();
         self.decide(&batch, now, &mut || sample, &mut decisions);
         decisions[0]
+    }
+
+    /// The case of a request. In work, it reserves what its own key has learned.
+    #[inline]
+    pub(super) fn reserving<'p>(&self, case: &Case<'p>) -> Case<'p> {
+        let mut case = *case;
+        if let Some(work) = case.slo.work.as_ref().filter(|work| work.is_learned()) {
+            case.cost = work.reservation(None, self.aux_store.estimate(case.key));
+        }
+        case
     }
 
     /// Judges the pending requests and appends their decisions, in order.
@@ -160,7 +173,7 @@ impl Throttle {
             }
             for (guarantee, entry) in guarantees.iter().zip(assured) {
                 if decision.judged()[guarantee.place].assurance.carries {
-                    guarantee.assured.charge(entry, arrival.cost, now);
+                    guarantee.assured.charge(entry, cases[guarantee.place].cost, now);
                 }
             }
             decision
@@ -184,6 +197,7 @@ impl Throttle {
         arrival: Arrival,
     ) {
         let (verdict, law) = (judged.verdict, &case.slo.law);
+        let arrival = Arrival { cost: case.cost, ..arrival };
         if !judged.assurance.is_carried && !judgement.is_block() {
             self.refused(case, verdict, arrival.now);
         }
@@ -218,9 +232,10 @@ impl Throttle {
     #[cold]
     fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
         let in_rows = cases.iter().filter(|case| case.sketch.is_none());
-        let keys: ArrayVec<_, JUDGED_MAX> = in_rows.map(|case| (case.key, case.slo.law.memory())).collect();
+        let keys: ArrayVec<_, JUDGED_MAX> =
+            in_rows.clone().map(|case| (case.key, case.slo.law.memory())).collect();
         self.table.with_each(&keys, arrival.now, false, |entries, now| {
-            entries.iter_mut().for_each(|entry| entry.ask(arrival.cost, now));
+            entries.iter_mut().zip(in_rows).for_each(|(entry, case)| entry.ask(case.cost, now));
         });
         refusal(cases, blocked, arrival)
     }
@@ -234,8 +249,8 @@ impl Throttle {
         let at = decision.at;
         decision.number(|judged| {
             let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
-            let lease = case.expect("each judgement is one of a case").slo.law.memory();
-            self.aux_store.open_ticket(judged.key, lease, at).unwrap_or_else(|| {
+            let slo = case.expect("each judgement is one of a case").slo;
+            self.aux_store.open_ticket(judged.key, slo.lease(), slo.work.is_some(), at).unwrap_or_else(|| {
                 self.count_fallback();
                 0
             })
@@ -266,16 +281,22 @@ impl Throttle {
     #[inline]
     fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
-            entry.ask(arrival.cost, arrival.now);
+            entry.ask(case.cost, arrival.now);
             return Judgement::blocked(blocked, arrival.now);
         }
         let may_hold = arrival.may_hold && !case.slo.dry_run;
-        let arrival = Arrival { sharer: case.sharer, may_hold, ..arrival };
+        let arrival = Arrival { sharer: case.sharer, cost: case.cost, may_hold, ..arrival };
+        // The rate of admitted work is that of the true costs, which are known at the end.
+        let settled = case.slo.work.is_some().then_some(entry.gpc1_rate);
         let judgement = match self.cluster {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,
         };
-        judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way))
+        let judgement = judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way));
+        if let Some(settled) = settled {
+            entry.gpc1_rate = settled;
+        }
+        judgement
     }
 
     /// Judges a request that this node decides alone.
@@ -333,7 +354,7 @@ pub(super) fn combine(
     let Arrival { cost, now, .. } = arrival;
     let mut judged: ArrayVec<Judged, JUDGED_MAX> =
         cases.iter().zip(judgements).map(|(case, judgement)| case.judged(judgement)).collect();
-    if let Some(carried) = Carried::find(cases, judgements, guarantees, cost, now) {
+    if let Some(carried) = Carried::find(cases, judgements, guarantees, now) {
         carried.mark(&mut judged, guarantees);
     }
     let mut decision = Decision::of(&judged, cost, now);
@@ -387,12 +408,12 @@ impl<'p> Pending<'p> {
     /// Whether the pending requests must be judged before this one. Auxiliary states and tickets share one bound, so
     /// requests that need them are judged in their order.
     fn must_settle_before(&self, case: &Case<'_>) -> bool {
-        self.uses_aux && uses_aux(&case.slo.law)
+        self.uses_aux && uses_aux(case.slo)
     }
 
     #[inline]
     fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) {
-        self.uses_aux |= uses_aux(&case.slo.law);
+        self.uses_aux |= uses_aux(case.slo);
         self.keys.push((case.key, memory));
         self.singles.push(Single { case, arrival, judgement: None });
     }
@@ -404,7 +425,7 @@ impl<'p> Pending<'p> {
     }
 }
 
-/// Whether requests under the law need an auxiliary state or a ticket.
-fn uses_aux(law: &Law) -> bool {
-    law.has_aux() || law.counts_ends()
+/// Whether requests under the SLO need an auxiliary state or a ticket.
+fn uses_aux(slo: &Slo) -> bool {
+    slo.law.has_aux() || slo.counts_end()
 }

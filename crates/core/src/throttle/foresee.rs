@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
 use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
-use crate::policy::{Case, Cases, Slo};
+use crate::policy::{Case, Cases};
 use crate::table::{Entry, Found, Sketch};
 use crate::throttle::Throttle;
 use crate::throttle::decide::{Way, combine, refusal};
@@ -56,16 +56,18 @@ impl Throttle {
     pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Foreseen {
         let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: false };
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
+        let list: ArrayVec<Case<'_>, JUDGED_MAX> =
+            cases.list.iter().map(|case| self.reserving(case)).collect();
         let staged = match by_operator {
-            Some(_) => Staged::unasked(&cases.list),
-            None => Staged::new(&cases.list, |case, sketch, _| self.read_sketched(case, sketch, &arrival)),
+            Some(_) => Staged::unasked(&list),
+            None => Staged::new(&list, |case, sketch, _| self.read_sketched(case, sketch, &arrival)),
         };
         let view = |case| match staged.has(case) {
             true => self.view(case, by_operator, arrival),
             false => self.left_out(case, arrival),
         };
-        let views: ArrayVec<View, JUDGED_MAX> = cases.list.iter().map(view).collect();
-        let asked = cases.list.iter().zip(&views).filter(|(case, _)| staged.has(case));
+        let views: ArrayVec<View, JUDGED_MAX> = list.iter().map(view).collect();
+        let asked = list.iter().zip(&views).filter(|(case, _)| staged.has(case));
         let judgements: ArrayVec<Judgement, JUDGED_MAX> = asked.map(|(_, view)| view.judgement).collect();
         let cases = staged.cases.as_slice();
         let decision = match by_operator {
@@ -80,7 +82,7 @@ impl Throttle {
 
     fn view(&self, case: &Case<'_>, by_operator: Option<Blocked>, arrival: Arrival) -> View {
         let &Case { slo, key, sharer, .. } = case;
-        let (arrival, now) = (Arrival { sharer, ..arrival }, arrival.now);
+        let (arrival, now) = (Arrival { sharer, cost: case.cost, ..arrival }, arrival.now);
         let found = self.table.row(key, now);
         let entry = found.map_or(Entry::default(), |found| found.entry);
         let aux = self.aux_store.copy(key, &slo.law, arrival.cost, now);
@@ -100,7 +102,7 @@ impl Throttle {
             shared.unwrap_or_else(|| slo.law.foresee(&mut { entry }, aux.clone().as_mut(), &arrival));
         let of_shared = self.explain_shared(case, &entry, &arrival);
         let formula =
-            of_shared.unwrap_or_else(|| slo.law.explain(slo.objective.rate, &entry, aux.as_ref(), &arrival));
+            of_shared.unwrap_or_else(|| slo.law.explain(&slo.scale(), &entry, aux.as_ref(), &arrival));
         let explain = |assured: Assured| assured.explain(&self.assured_entry(case, now), arrival.cost, now);
         let assured = self.assured(case).map(explain);
         View { found, formula, used, assured, judgement }
@@ -134,7 +136,7 @@ impl Throttle {
         let shared =
             self.shared(case.slo).and_then(|(_, share)| cluster.explain(case.key, &share, entry, arrival));
         shared.or_else(|| {
-            let alone = self.law_alone(case.slo).explain(case.slo.objective.rate, entry, None, arrival);
+            let alone = self.law_alone(case.slo).explain(&case.slo.scale(), entry, None, arrival);
             Some(format!("one of {} nodes: {alone}", cluster.nodes()))
         })
     }
@@ -142,8 +144,8 @@ impl Throttle {
 
 /// The formula of a law that counts in a sketch.
 fn explain_sketched(case: &Case<'_>, sketch: &Sketch, arrival: Arrival) -> String {
-    let Slo { law, objective, .. } = case.slo;
+    let law = &case.slo.law;
     let Some(sketched) = law.sketched() else { return String::new() };
     let (entry, now) = sketched.row(&sketch.read(case.key, arrival.now));
-    law.explain(objective.rate, &entry, None, &Arrival { now, ..arrival })
+    law.explain(&case.slo.scale(), &entry, None, &Arrival { now, ..arrival })
 }

@@ -35,3 +35,4 @@ pub use foresee::{Foreseen, View};
 pub use key_blocks::{BlockOrigin, KEY_BLOCKS_MAX};
 pub use proxy_limits::{Paced, ProxyLimits};
 pub use state::{AuxUsage, InForce, Throttle};
+pub use undo::Ended;

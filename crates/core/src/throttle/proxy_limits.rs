@@ -66,6 +66,9 @@ impl Throttle {
         if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
             return ProxyLimits::Refused(blocked.until);
         }
+        if case.slo.work.is_some() {
+            return ProxyLimits::Ask;
+        }
         let law = self.law_of(case);
         if law == Law::UNLIMITED || case.slo.dry_run {
             return ProxyLimits::Unlimited;
@@ -135,7 +138,8 @@ fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     }
 }
 
-/// Whether requests that the law has not admitted can be charged. A sketch has no row for them.
+/// Whether requests that the law has not admitted can be charged. A sketch has no row for them, and a proxy does not
+/// know what a request will cost in work.
 fn has_bucket(case: &Case<'_>) -> bool {
-    case.sketch.is_none() && case.slo.law.gcra().is_some()
+    case.sketch.is_none() && case.slo.work.is_none() && case.slo.law.gcra().is_some()
 }

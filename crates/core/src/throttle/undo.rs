@@ -2,10 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::base::{Counted, Decision, Key, Ticket, Timestamp, Turn, Verdict};
+use crate::base::{Counted, Decision, Ending, Key, Ticket, Timestamp, Turn, Verdict};
 use crate::law::Admission;
-use crate::policy::Policy;
+use crate::policy::{Policy, Slo, Work};
+use crate::table::Entry;
 use crate::throttle::Throttle;
+
+/// The effect of a reported end. The strongest under any of its SLOs comes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ended {
+    /// None: at a second report, or after the lease.
+    Late,
+    /// None yet: the report lacks the measure of the SLO's unit. The ticket stays open.
+    Unmeasured,
+    /// The request no longer counts, or its work is settled.
+    Counted,
+}
 
 impl Throttle {
     /// Takes back a delayed request whose client disconnected before its turn. Its slot is free again. `adaptive` has
@@ -15,20 +27,20 @@ impl Throttle {
             let Some(slo) = policy.slo(judged.slo) else { continue };
             if let Some(assured) = self.assured_by(slo).filter(|_| judged.assurance.carries) {
                 let key = policy.assured_key(judged.key);
-                self.table.with_known(key, now, |entry, _| assured.take_back(entry, decision.cost));
+                self.table.with_known(key, now, |entry, _| assured.take_back(entry, judged.cost));
             }
             if judged.counts_end && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
                 continue;
             }
             if let Some(sketch) = policy.sketch(judged.slo) {
-                sketch.take_back(judged.key, decision.cost, decision.at);
+                sketch.take_back(judged.key, judged.cost, decision.at);
                 continue;
             }
             self.table.with_known(judged.key, now, |entry, now| {
-                let gone = Admission { cost: decision.cost, due: judged.due(decision.at), now };
+                let gone = Admission { cost: judged.cost, due: judged.due(decision.at), now };
                 self.aux_store.with_known(judged.key, &slo.law, |aux| slo.law.take_back(entry, aux, &gone));
                 if let Some(cluster) = self.cluster_of(slo) {
-                    cluster.take_back(judged.key, decision.cost, decision.turn, now);
+                    cluster.take_back(judged.key, judged.cost, decision.turn, now);
                 }
             });
         }
@@ -59,25 +71,73 @@ impl Throttle {
         (decision.verdict, decision.turn) = (refusal, 0);
     }
 
-    /// Ends an admitted request. False if nothing has ended: at a second report, or after the lease. Only a ticket
-    /// for which there was no memory counts each time.
-    pub fn end(&self, policy: &Policy, ticket: &Ticket, now: Timestamp) -> bool {
-        let mut has_ended = false;
-        for &Counted { slo: id, key, serial } in &ticket.counted {
-            let Some(slo) = policy.slo(id).filter(|slo| slo.law.counts_ends()) else { continue };
-            if !self.closes(key, serial, ticket.begun_ms()) {
-                continue;
+    /// Ends an admitted request, under each SLO that counts it until then. Requests are no longer in flight; the
+    /// reservation of work is corrected to its cost.
+    pub fn end(&self, policy: &Policy, ticket: &Ticket, ending: &Ending, now: Timestamp) -> Ended {
+        let of = |counted: &Counted| match policy.slo(counted.slo) {
+            Some(slo @ Slo { work: Some(work), .. }) => {
+                self.settle_work(slo, work, counted, ticket, ending, now)
             }
-            self.table.with_known(key, now, |entry, now| {
-                let gone = Admission { cost: ticket.cost, due: ticket.begun(now), now };
-                has_ended |= slo.law.end(entry, &gone) > 0;
-            });
+            Some(slo) if slo.law.counts_ends() => self.end_one(slo, counted, ticket, now),
+            _ => Ended::Late,
+        };
+        ticket.counted.iter().map(of).max().unwrap_or(Ended::Late)
+    }
+
+    /// Only a ticket for which there was no memory counts each time.
+    fn end_one(&self, slo: &Slo, counted: &Counted, ticket: &Ticket, now: Timestamp) -> Ended {
+        if !self.closes(counted.key, counted.serial, ticket.begun_ms()) {
+            return Ended::Late;
         }
-        has_ended
+        let mut ended = 0;
+        self.table.with_known(counted.key, now, |entry, now| {
+            let gone = Admission { cost: counted.cost, due: ticket.begun(now), now };
+            ended = slo.law.end(entry, &gone);
+        });
+        if ended > 0 { Ended::Counted } else { Ended::Late }
+    }
+
+    /// Charges the difference between a reservation and the cost, or gives it back. Without memory for its ticket, a
+    /// second report would look like the first: the reservation stays.
+    fn settle_work(
+        &self,
+        slo: &Slo,
+        work: &Work,
+        counted: &Counted,
+        ticket: &Ticket,
+        ending: &Ending,
+        now: Timestamp,
+    ) -> Ended {
+        let &Counted { key, serial, cost: reserved, .. } = counted;
+        let Some(cost) = work.cost(ending, serial) else { return Ended::Unmeasured };
+        let (begun, learned) = (ticket.begun(now), Some((cost, work.quantile())));
+        let is_in_time = serial != 0 && now.since(begun) < work.lease;
+        if !is_in_time || !self.aux_store.close_ticket(key, serial, ticket.begun_ms(), learned) {
+            return Ended::Late;
+        }
+        work.learn(cost);
+        self.table.with_known(key, now, |entry, now| {
+            entry.let_through(cost, now);
+            let gone = Admission { cost: reserved, due: begun, now };
+            self.correct(slo, key, entry, &gone, cost);
+        });
+        Ended::Counted
+    }
+
+    fn correct(&self, slo: &Slo, key: Key, entry: &mut Entry, gone: &Admission, cost: u32) {
+        if let Some((cluster, share)) = self.shared(slo) {
+            let more = f64::from(cost) - f64::from(gone.cost);
+            return cluster.settle(key, &share, entry, more, gone.now);
+        }
+        let law = self.law_alone(slo);
+        match cost.checked_sub(gone.cost) {
+            Some(more) => law.charge_more(entry, more, gone.now),
+            None => law.take_back(entry, None, &Admission { cost: gone.cost - cost, ..*gone }),
+        }
     }
 
     /// Closes an open ticket. A request without a serial was not stored, and its ticket is trusted.
     fn closes(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
-        serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms)
+        serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms, None)
     }
 }

@@ -14,3 +14,4 @@ mod snapshot;
 mod throttle;
 mod tickets;
 mod views;
+mod work;

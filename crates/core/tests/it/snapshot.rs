@@ -83,7 +83,9 @@ fn notes_come_back_and_a_file_from_before_there_were_notes_is_read() {
 
     let mut before = saved(&throttle, None);
     let version = b"slowlane state".len();
-    for (number, is_read) in [(VERSION - 1, true), (VERSION - 2, false), (VERSION + 1, false)] {
+    for (number, is_read) in
+        [(VERSION - 1, true), (VERSION - 2, true), (VERSION - 3, false), (VERSION + 1, false)]
+    {
         before[version..version + 2].copy_from_slice(&number.to_le_bytes());
         assert_eq!(Parts::new(&before[..]).is_ok(), is_read, "{number}");
     }

@@ -11,7 +11,7 @@ use crate::policy_test::cases::{
     Action, Expected, Fields, REFUSED, Slos, Step, Suite, TestCase, UNLIMITED, Verdicts, amount, written,
 };
 use crate::policy_test::errors::CaseError;
-use slowlane_core::base::{Kind, Sample, SloId, Ticket, Timestamp, Verdict, is_same_name, shown};
+use slowlane_core::base::{Ending, Kind, Sample, SloId, Ticket, Timestamp, Verdict, is_same_name, shown};
 use slowlane_core::policy::{Explained, Policy};
 use slowlane_core::table::{EACH_MAX, Sizing};
 use slowlane_core::throttle::Throttle;
@@ -219,7 +219,7 @@ impl<'c> Run<'c> {
             && let Some((_, ticket)) = self.in_flight.next_before(self.now.as_nanos() + 1)
         {
             if let Some(ticket) = ticket {
-                self.throttle.end(&policy, &ticket, self.now);
+                self.throttle.end(&policy, &ticket, &Ending::default(), self.now);
             }
             ended += 1;
         }

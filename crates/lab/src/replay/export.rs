@@ -34,7 +34,7 @@ fn side(side: &Side) -> Value {
         let mut value = figures(tallied);
         value["slo"] = slo.id.number().into();
         value["law"] = slo.law.name().into();
-        value["rate"] = slo.objective.rate.to_string().into();
+        value["rate"] = slo.rate().into();
         value["dry_run"] = slo.dry_run.into();
         value
     };

@@ -59,7 +59,7 @@ fn slo_rows(side: &Side) -> Vec<Vec<String>> {
     let mut rows = vec![headings(&["slo", "law", "rate"])];
     for (slo, tally) in &side.slos {
         let law = format!("{}{}", slo.law.name(), if slo.dry_run { " (dry run)" } else { "" });
-        let names = vec![slo.id.to_string(), law, slo.objective.rate.to_string()];
+        let names = vec![slo.id.to_string(), law, slo.rate()];
         rows.push([names, cells(tally)].concat());
     }
     rows

@@ -10,7 +10,7 @@ use crate::access_log::{Choice, Mapping, Plan, PlanError};
 use crate::events::EventQueue;
 use crate::replay::keys::{KeyRow, Keys, name};
 use crate::replay::{Input, Outcome, Requests, Series, Side, Tally};
-use slowlane_core::base::{Decision, Request, Sample, SloId, Ticket, Timestamp, Verdict};
+use slowlane_core::base::{Decision, Ending, Request, Sample, SloId, Ticket, Timestamp, Verdict};
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
@@ -208,7 +208,12 @@ impl<'t> Running<'t> {
 
     fn decide(&mut self, request: &Request<'_>, now_ns: u64, sample: Sample) -> Decision {
         while let Some((at_ns, ticket)) = self.ends.next_before(now_ns.saturating_add(1)) {
-            self.subject.throttle.end(&self.policy, &ticket, Timestamp::from_nanos(at_ns));
+            self.subject.throttle.end(
+                &self.policy,
+                &ticket,
+                &Ending::default(),
+                Timestamp::from_nanos(at_ns),
+            );
         }
         let now = Timestamp::from_nanos(now_ns);
         self.subject.throttle.sweep(now);

@@ -10,7 +10,7 @@ use crate::simulate::nodes::{Held, Nodes, Sent, Step};
 use crate::simulate::others::{Model, Others};
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 use crate::simulate::{Load, Outcome, Record, Who};
-use slowlane_core::base::{Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
+use slowlane_core::base::{Ending, Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -190,7 +190,7 @@ impl<'s> Run<'s> {
             }
             Event::End(ticket) => {
                 if let Side::One(throttle) = self.side {
-                    throttle.end(&throttle.policy(), &ticket, at(now_ns));
+                    throttle.end(&throttle.policy(), &ticket, &Ending::default(), at(now_ns));
                 }
             }
             _ if matches!(self.side, Side::Others(_)) => self.report(now_ns, event),

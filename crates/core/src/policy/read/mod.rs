@@ -7,3 +7,4 @@ pub mod map;
 pub(in crate::policy) mod size;
 pub(in crate::policy) mod slo;
 pub(in crate::policy) mod strays;
+pub(in crate::policy) mod work;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::base::{Quota, Rate, Sharing, SloId, Timestamp, Verdict, units};
-use crate::law::{Arrival, Assured, Law, Objective, OptionError, Options};
+use crate::base::{Quota, Rate, Sharing, SloId, Timestamp, UNCOUNTED, Unit, Verdict, units};
+use crate::law::{Arrival, Assured, Judgement, Law, Objective, OptionError, Options, Scale};
+use crate::policy::read::work::{Work, WorkLine};
 use crate::policy::{
     Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, SKETCHES_BYTES_MAX, map,
     quoted,
@@ -38,6 +39,8 @@ pub struct Slo {
     pub is_sharing_given: bool,
     /// The field that distinguishes clients, for a law that shares its bucket between them.
     pub share: Option<String>,
+    /// None: it counts requests. Otherwise the objective is in grains of work.
+    pub work: Option<Box<Work>>,
 }
 
 /// Whether a law refuses even the first request of a key, although its rate is above 0.
@@ -52,10 +55,71 @@ const SHARE_DEFAULT: &str = "source";
 impl Slo {
     /// The quota to show to clients. None for a dry run, and none without a limit.
     pub fn quota(&self) -> Option<Quota> {
-        self.law.quota(self.objective).filter(|_| !self.dry_run)
+        let quota = self.law.quota(self.objective).filter(|_| !self.dry_run)?;
+        Some(match (quota, &self.work) {
+            (Quota::Window { requests, window_s }, Some(work)) => Quota::Work {
+                amount: self.units(requests as f64) as u64,
+                window_s,
+                unit: work.unit.quota_unit(),
+            },
+            (quota, _) => quota,
+        })
     }
 
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]]
+    /// The allowance of a client in words.
+    pub fn describe(&self) -> String {
+        match &self.work {
+            Some(work) => work.describe(&self.law),
+            None => self.law.describe(self.objective),
+        }
+    }
+
+    /// The rate as its line gives it.
+    pub fn rate(&self) -> String {
+        self.work.as_ref().map_or_else(|| self.objective.rate.to_string(), |work| work.rate().to_owned())
+    }
+
+    /// How explanations write its numbers.
+    pub(crate) fn scale(&self) -> Scale {
+        self.work.as_ref().map_or_else(|| Scale::of(self.objective.rate), |work| work.scale())
+    }
+
+    /// The unit of its numbers. None: requests.
+    pub fn unit(&self) -> Option<&Unit> {
+        self.work.as_ref().map(|work| &work.unit)
+    }
+
+    /// A number of its grains, in its unit.
+    pub fn units(&self, grains: f64) -> f64 {
+        self.work.as_ref().map_or(grains, |work| grains * work.grain())
+    }
+
+    /// What would pass at once after a judgement: requests, or whole units of work.
+    #[inline]
+    pub fn remaining(&self, judgement: &Judgement) -> u32 {
+        match judgement.remaining {
+            grains if self.work.is_some() && grains != UNCOUNTED => self.units(f64::from(grains)) as u32,
+            remaining => remaining,
+        }
+    }
+
+    /// Whether a request has a ticket, and its end must be reported.
+    #[inline]
+    pub fn counts_end(&self) -> bool {
+        self.work.is_some() || self.law.counts_ends()
+    }
+
+    /// Distinguishes the states of its keys: see [`Law::state_tag`].
+    pub(in crate::policy) fn state_tag(&self) -> u32 {
+        self.law.state_tag() ^ self.work.as_ref().map_or(0, |work| work.state_tag())
+    }
+
+    /// How long a ticket is open.
+    pub(crate) fn lease(&self) -> Duration {
+        self.work.as_ref().map_or_else(|| self.law.memory(), |work| work.lease)
+    }
+
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [unit=<name> [reserve=<amount>] [lease=<duration>]] [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]]
     /// [cluster=<mode>] [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes]
     /// [also=<lookup>]`.
     ///
@@ -67,7 +131,14 @@ impl Slo {
         let is_unlimited = options.get("rate") == Some(units::UNLIMITED);
         let dry_run = keep(options.choice("dry_run", ["yes", "no"]), &mut kinds).flatten() == Some("yes");
         let also = options.take("also");
-        let (burst, rate) = if is_unlimited {
+        let work = if is_unlimited { Ok(None) } else { WorkLine::take(&mut options) };
+        // In an unknown unit, the other options have no meaning.
+        let Some(work) = keep(work, &mut kinds) else { return Err(kinds) };
+        let (burst, rate) = if let Some(work) = &work {
+            kinds.extend((!work.has_burst()).then_some(PolicyErrorKind::NoBurst));
+            kinds.extend((!work.has_rate()).then_some(PolicyErrorKind::NoRate));
+            (None, None)
+        } else if is_unlimited {
             options.take("rate");
             kinds.extend(options.take_rest().map(of_no_limit));
             (None, Some(Rate::UNLIMITED))
@@ -81,6 +152,11 @@ impl Slo {
         let modes = Sharing::ALL.map(Sharing::name);
         let sharing = keep(options.choice("cluster", modes), &mut kinds).flatten().and_then(Sharing::named);
         let block = keep(options.duration_of("block", BLOCK_MIN), &mut kinds).flatten();
+        if work.is_some()
+            && let Some(given) = options.take("assured")
+        {
+            kinds.push(OptionError::unfit("assured", &given, "an SLO that counts requests").into());
+        }
         let assured = keep(options.rate("assured"), &mut kinds).flatten();
         let share = options.get("share").unwrap_or(SHARE_DEFAULT).to_owned();
 
@@ -93,12 +169,17 @@ impl Slo {
         // A missing number counts as 0, so that the law's own options are checked too.
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = law.as_deref().unwrap_or(Law::DEFAULT_NAME);
-        let Some(law) = keep(Law::new(law, objective, options), &mut kinds) else { return Err(kinds) };
+        let made = match work {
+            Some(line) => line.law(law, &options).map(|(work, objective, law)| (Some(work), objective, law)),
+            None => Law::new(law, objective, options).map(|law| (None, objective, law)),
+        };
+        let Some((work, objective, law)) = keep(made, &mut kinds) else { return Err(kinds) };
         if let Some(assured) = assured {
             kinds.extend(error_of_assured(assured, &law, objective.rate, also.is_some()));
         }
-        if let Some(sharing) = sharing.filter(|sharing| !law.sharings().contains(sharing)) {
-            let (sharing, known) = (sharing.name(), law.sharings());
+        let known = sharings(&law, work.is_some());
+        if let Some(sharing) = sharing.filter(|sharing| !known.contains(sharing)) {
+            let sharing = sharing.name();
             kinds.push(PolicyErrorKind::Sharing { sharing, law: law.name(), known });
         }
         if kinds.is_empty() && refuses_all(&objective, &law) {
@@ -121,10 +202,20 @@ impl Slo {
             block,
             also,
             assured: assured.map(|rate| Assured::new(Objective { rate, ..objective })),
-            sharing: sharing.unwrap_or(law.sharings()[0]),
+            sharing: sharing.unwrap_or(known[0]),
             is_sharing_given: is_unlimited || sharing.is_some(),
             share: law.is_shared().then_some(share),
+            work: work.map(Box::new),
         })
+    }
+}
+
+/// The ways in which nodes can share an SLO. A lease is a quota that is never exceeded, which work cannot promise.
+fn sharings(law: &Law, is_work: bool) -> &'static [Sharing] {
+    match law.sharings() {
+        [Sharing::Lease, rest @ ..] if is_work => rest,
+        [Sharing::Count, Sharing::Lease, ..] if is_work => &[Sharing::Count, Sharing::Split, Sharing::Local],
+        known => known,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The explanations of the laws, word for word, with numbers worked out by hand.
 
-use slowlane_core::law::{Arrival, Assured};
+use slowlane_core::law::{Arrival, Assured, Scale};
 use slowlane_core::table::Entry;
 
 use super::oracle::{Subject, at_ms, objective};
@@ -8,7 +8,12 @@ use super::oracle::{Subject, at_ms, objective};
 /// The explanation of a request of this cost and sharer, which changes nothing.
 fn explained(subject: &Subject, cost: u32, sharer: u64, ms: u64) -> String {
     let arrival = Arrival { cost, sharer, ..Arrival::at(at_ms(ms)) };
-    subject.law.explain(subject.slo.objective.rate, &subject.entry, subject.aux.as_ref(), &arrival)
+    subject.law.explain(
+        &Scale::of(subject.slo.objective.rate),
+        &subject.entry,
+        subject.aux.as_ref(),
+        &arrival,
+    )
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use slowlane_core::base::{Sample, SloId, Timestamp, Verdict};
+use slowlane_core::base::{Ending, Sample, SloId, Ticket, Timestamp, Verdict};
 use slowlane_core::law::{Arrival, AuxState, Judgement, Law, Objective, Options};
 use slowlane_core::policy::Slo;
 use slowlane_core::table::{Entry, State};
+use slowlane_core::throttle::{Ended, Throttle};
 
 pub fn objective(burst: u32, rate: &str) -> Objective {
     Objective { burst, rate: rate.parse().unwrap() }
@@ -36,6 +37,11 @@ pub fn retry_after_s(verdict: Verdict) -> u32 {
         Verdict::Deny { retry_after_s } => retry_after_s,
         other => panic!("{other:?} is no denial"),
     }
+}
+
+/// Reports the end of a request. Whether it was counted until then.
+pub fn ends(throttle: &Throttle, ticket: &Ticket, now: Timestamp) -> bool {
+    throttle.end(&throttle.policy(), ticket, &Ending::default(), now) == Ended::Counted
 }
 
 /// One SLO with its whole state for one key.

@@ -9,7 +9,7 @@ use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
 use super::lines::{policy, throttle_of};
-use super::oracle::{arrivals, schedule};
+use super::oracle::{arrivals, ends, schedule};
 
 /// SLOs that must not share an entry: each law, and the laws that number windows with windows of their own.
 const EDITS: [&str; 19] = [
@@ -92,7 +92,7 @@ proptest! {
                 throttle.take_back(&throttle.policy(), &decision, arrival.now);
             }
             if let Some(ticket) = decision.ticket().filter(|_| number % 5 == 0) {
-                throttle.end(&throttle.policy(), &ticket, arrival.now);
+                ends(&throttle, &ticket, arrival.now);
             }
             now = Some(arrival.now);
         }

@@ -10,7 +10,7 @@ use slowlane_core::table::Entry;
 use slowlane_core::throttle::Throttle;
 
 use super::lines::{policy, throttle_of};
-use super::oracle::{Subject, arrivals, at_ms, schedule};
+use super::oracle::{Subject, arrivals, at_ms, ends, schedule};
 
 /// The request's own SLO is that of its source. It names that of the website, which names that of the owner.
 const MAPS: &[(&str, &str)] =
@@ -206,12 +206,12 @@ fn a_limit_to_what_is_under_way_goes_with_a_rate() {
     // The token of the third is still there, as soon as one of the two has ended; and then no more.
     let tickets = [0, 1].map(|number: usize| decisions[number].ticket().unwrap());
     let (slo, key) = (SloId::new(3001).unwrap(), decisions[0].key);
-    assert_eq!(tickets[0].counted.as_slice(), [Counted { slo, key, serial: 1 }]);
-    throttle.end(&throttle.policy(), &tickets[0], at_ms(10));
+    assert_eq!(tickets[0].counted.as_slice(), [Counted { slo, key, serial: 1, cost: 1 }]);
+    ends(&throttle, &tickets[0], at_ms(10));
     assert_eq!(ask(&throttle, at_ms(10)).verdict, Verdict::Pass);
-    throttle.end(&throttle.policy(), &tickets[0], at_ms(10));
+    ends(&throttle, &tickets[0], at_ms(10));
     assert_eq!(ask(&throttle, at_ms(10)).slo.number(), 3001, "the first has ended once");
-    throttle.end(&throttle.policy(), &tickets[1], at_ms(10));
+    ends(&throttle, &tickets[1], at_ms(10));
     let denied = ask(&throttle, at_ms(10));
     assert_eq!((denied.verdict.name(), denied.slo.number()), ("deny", 2001));
     // A request denied by the bucket is not in flight.
@@ -229,14 +229,14 @@ fn an_end_is_charged_once_and_only_for_what_was_counted() {
     let key = costing(0).key;
     // The row never shows less than one.
     let in_flight = |at| throttle.table().get(key, at).unwrap().0.gpt0 / 1_000;
-    let ended = |ticket: &Ticket, at| (throttle.end(&throttle.policy(), ticket, at), in_flight(at));
+    let ended = |ticket: &Ticket, at| (ends(&throttle, ticket, at), in_flight(at));
     assert_eq!(in_flight(at_ms(5)), 2);
     assert_eq!(ended(&ticket, at_ms(5)), (true, 1));
     assert_eq!(ended(&ticket, at_ms(5)), (false, 1), "a second time");
     let (one, other) = (costing(3).ticket().unwrap(), costing(2).ticket().unwrap());
     assert_eq!(ended(&ticket, at_ms(5)), (false, 5), "for others");
     assert_eq!(ended(&one, at_ms(5)), (true, 2));
-    assert!(!throttle.end(&throttle.policy(), &other, at_ms(40_000)), "after the lease");
+    assert!(!ends(&throttle, &other, at_ms(40_000)), "after the lease");
     let (taken_back, policy) =
         (throttle.decide_one(&request(2), at_ms(40_000), Sample::MIDDLE), throttle.policy());
     assert_eq!(in_flight(at_ms(40_000)), 2);

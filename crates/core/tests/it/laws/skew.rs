@@ -7,7 +7,7 @@ use slowlane_core::base::{Key, Request, Sample};
 use slowlane_core::table::{FreqCtr, PERIOD_MS, Sizing, Table};
 
 use super::lines::throttle_of;
-use super::oracle::at_ms;
+use super::oracle::{at_ms, ends};
 
 /// Half of the events come from a thread that is behind.
 #[test]
@@ -92,9 +92,9 @@ fn a_request_of_a_thread_that_is_behind_ends_in_the_quarter_that_counted_it() {
     let throttle = throttle_of("0 burst=0 rate=1/s law=concurrency max=1 lease=4s", &[]);
     let ask = |now_ms| throttle.decide_one(&Request::new(), at_ms(now_ms), Sample::MIDDLE);
     let first = ask(101_001).ticket().unwrap();
-    assert!(throttle.end(&throttle.policy(), &first, at_ms(101_001)));
+    assert!(ends(&throttle, &first, at_ms(101_001)));
     let behind = ask(100_999).ticket().unwrap();
-    assert!(throttle.end(&throttle.policy(), &behind, at_ms(101_001)));
+    assert!(ends(&throttle, &behind, at_ms(101_001)));
     assert!(ask(101_001).is_let_through());
 }
 
@@ -126,7 +126,7 @@ proptest! {
             let now = at_ms(now_ms - behind_ms);
             open.retain(|&(begun, _)| now_ms - begun < 2_900);
             if let (true, Some((_, ticket))) = (is_end, open.pop()) {
-                prop_assert!(throttle.end(&throttle.policy(), &ticket, now));
+                prop_assert!(ends(&throttle, &ticket, now));
                 continue;
             }
             open.extend(ask(now).ticket().map(|ticket| (now_ms, ticket)));

@@ -8,7 +8,7 @@ use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
 use super::lines::policy;
-use super::oracle::at_ms;
+use super::oracle::{at_ms, ends};
 
 /// A throttle with this much beside its table, and a rule for each source.
 fn of_sources(bytes_max: usize) -> Throttle {
@@ -27,7 +27,7 @@ fn begun_by(throttle: &Throttle, source: u32) -> Decision {
 #[test]
 fn requests_that_have_ended_take_no_room() {
     let throttle = of_sources(64 << 10);
-    let ends = |decision: &Decision| throttle.end(&throttle.policy(), &decision.ticket().unwrap(), at_ms(1));
+    let ends = |decision: &Decision| ends(&throttle, &decision.ticket().unwrap(), at_ms(1));
     let known: Vec<Decision> = (0..4).map(|_| begun_by(&throttle, 1)).collect();
     for source in 2..50_000 {
         let decision = begun_by(&throttle, source);
@@ -46,7 +46,7 @@ fn requests_that_have_ended_take_no_room() {
 #[test]
 fn without_room_only_the_new_ticket_goes_unremembered() {
     let throttle = of_sources(64 << 10);
-    let ends = |decision: &Decision| throttle.end(&throttle.policy(), &decision.ticket().unwrap(), at_ms(1));
+    let ends = |decision: &Decision| ends(&throttle, &decision.ticket().unwrap(), at_ms(1));
     let known: Vec<Decision> = (0..4).map(|_| begun_by(&throttle, 1)).collect();
     // Requests that do not end take the rest of the room.
     let others = (2..).take_while(|&source| {
@@ -66,7 +66,7 @@ fn without_room_only_the_new_ticket_goes_unremembered() {
 #[test]
 fn a_ticket_from_before_closes_none_of_a_key_that_has_come_back() {
     let throttle = of_sources(64 << 10);
-    let ends = |decision: &Decision| throttle.end(&throttle.policy(), &decision.ticket().unwrap(), at_ms(0));
+    let ends = |decision: &Decision| ends(&throttle, &decision.ticket().unwrap(), at_ms(0));
     let first = begun_by(&throttle, 1);
     assert!(ends(&first));
     let again = begun_by(&throttle, 1);

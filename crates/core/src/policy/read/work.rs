@@ -1,0 +1,400 @@
+//! The options of an SLO in work: its unit, what is reserved for a request, and until when its end may be reported.
+//!
+//! ```text
+//! 3001 burst=20s rate=2s/s unit=seconds reserve=p90 lease=10m
+//!
+//! at the request   the reservation is charged: fixed, the estimate of a quantile, or what the request announces
+//! at the end       the difference to the true cost is charged or given back, once
+//! ```
+//! Laws count whole grains, the finest that give at most 100,000 a second and that the law can count: at 10 MB/s a
+//! grain has 100 bytes. A cost between two grains is rounded up or down by turns, so that no client gains by it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::base::{Amount, Ending, Period, Quantile, Rate, Unit, units::written};
+use crate::law::{Law, Objective, OptionError, Options, Scale};
+
+/// The maximum number of grains in a second: a grain takes 10 us of the rate, which rounds to a nanosecond.
+const GRAINS_PER_S: u64 = 100_000;
+
+/// The lease of an SLO that gives none: longer than almost any request.
+const LEASE_DEFAULT: Duration = Duration::from_secs(600);
+
+const LEASE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest lease: tickets hold 32 bits of milliseconds.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// The quantile that is learned unless the line names one.
+const QUANTILE_DEFAULT: u8 = 90;
+
+/// Before the first cost is known, this part of the burst is reserved.
+const UNKNOWN_PART: u32 = 4;
+
+/// What an SLO needs beyond its law if it counts work instead of requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    pub unit: Unit,
+    /// How long after the request its end may be reported.
+    pub lease: Duration,
+    reserve: Reserve,
+    /// The millionths of a unit in one grain.
+    grain: u64,
+    burst: Amount,
+    /// The rate as the line gives it, such as `2s/s`.
+    rate: String,
+    /// The largest reservation: a full bucket or an empty window always admits it.
+    reserve_max: u32,
+    costs: Costs,
+}
+
+/// What is charged at the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reserve {
+    Fixed(Amount),
+    /// The amount in the field `cost`, and without a usable one the estimate.
+    Announced,
+    /// The estimate of this quantile, in percent.
+    Learned(u8),
+}
+
+/// The estimate over all keys of an SLO: where the estimate of a new key begins.
+#[derive(Clone, Debug, Default)]
+struct Costs(Arc<AtomicU64>);
+
+/// Estimates are no part of a policy.
+impl PartialEq for Costs {
+    fn eq(&self, _: &Costs) -> bool {
+        true
+    }
+}
+
+/// An SLO's line in a unit of work.
+pub(super) struct WorkLine {
+    unit: Unit,
+    burst: Option<Amount>,
+    rate: Option<(Amount, Period)>,
+    rate_text: String,
+    reserve: Reserve,
+    lease: Duration,
+}
+
+impl WorkLine {
+    /// Takes the options that work gives another meaning. None: the SLO counts requests.
+    pub(super) fn take(options: &mut Options) -> Result<Option<WorkLine>, OptionError> {
+        let unit = match options.take("unit") {
+            None => return Ok(None),
+            Some(name) if name == "requests" => return Ok(None),
+            Some(name) => {
+                let expected = "requests, seconds, bytes, or a name of your own, like tokens";
+                let unfit = || OptionError::unfit("unit", &name, expected);
+                Unit::named(&name).ok_or_else(unfit)?
+            }
+        };
+        let burst = options.take("burst").map(|text| read("burst", &text, &unit)).transpose()?;
+        let rate_text = options.take("rate").unwrap_or_default();
+        let rate = (!rate_text.is_empty()).then(|| read_rate(&rate_text, &unit)).transpose()?;
+        let reserve = options.take("reserve").map(|text| Reserve::read(&text, &unit)).transpose()?;
+        let lease = options.duration_of("lease", LEASE_MIN)?.unwrap_or(LEASE_DEFAULT);
+        if lease > LEASE_MAX {
+            return Err(OptionError::unfit("lease", &written(lease), "at most 1d"));
+        }
+        let reserve = reserve.unwrap_or(Reserve::Learned(QUANTILE_DEFAULT));
+        Ok(Some(WorkLine { unit, burst, rate, rate_text, reserve, lease }))
+    }
+
+    pub(super) fn has_burst(&self) -> bool {
+        self.burst.is_some()
+    }
+
+    pub(super) fn has_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
+    /// The law and its objective in grains: the finest that the law can count.
+    pub(super) fn law(self, name: &str, options: &Options) -> Result<(Work, Objective, Law), OptionError> {
+        let (burst, (rate, period)) =
+            (self.burst.unwrap_or_default(), self.rate.unwrap_or((Amount::ZERO, Period::Second)));
+        let least = (rate.micros() / period.seconds()).div_ceil(GRAINS_PER_S);
+        let least = least.max(burst.micros().div_ceil(u64::from(u32::MAX))).max(1);
+        let mut failed = None;
+        for grain in round_numbers().skip_while(|&grain| grain < least).take(ROUNDS_MAX) {
+            let count = (rate.micros() + grain / 2) / grain;
+            let objective = Objective {
+                burst: u32::try_from(burst.micros().div_ceil(grain)).unwrap_or(u32::MAX),
+                rate: Rate::new(count, period).expect("a rate in grains is bounded"),
+            };
+            match Law::new(name, objective, options.clone()) {
+                Ok(mut law) if law.settles() || law.is_closed() => {
+                    law.owe_work();
+                    let reserve_max = law.window().map_or(objective.burst, |window| window.limit).max(1);
+                    return Ok((self.work(grain, burst, reserve_max), objective, law));
+                }
+                Ok(_) => return Err(OptionError::unfit("unit", self.unit.name(), LAWS_EXPECTED)),
+                Err(error) if error.is_of_rate() => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failed.expect("each round fails"))
+    }
+
+    fn work(self, grain: u64, burst: Amount, reserve_max: u32) -> Work {
+        let WorkLine { unit, rate_text: rate, reserve, lease, .. } = self;
+        Work { unit, lease, reserve, grain, burst, rate, reserve_max, costs: Costs::default() }
+    }
+}
+
+/// How many coarser grains are tried.
+const ROUNDS_MAX: usize = 30;
+
+const LAWS_EXPECTED: &str =
+    "a law that can charge afterwards: pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
+
+/// 1, 2, 5, 10, 20, 50, …
+fn round_numbers() -> impl Iterator<Item = u64> {
+    (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)))
+}
+
+fn read(name: &'static str, text: &str, unit: &Unit) -> Result<Amount, OptionError> {
+    unit.read(text).ok_or_else(|| OptionError::unfit(name, text, unit.expected()))
+}
+
+/// Reads an amount and a period, such as `10MB/s`.
+fn read_rate(text: &str, unit: &Unit) -> Result<(Amount, Period), OptionError> {
+    let parts = text.rsplit_once('/');
+    let rate = parts.and_then(|(amount, period)| Some((unit.read(amount)?, Period::named(period)?)));
+    let expected = match unit {
+        Unit::Seconds => "a duration and a period s, m, h, d or month, like 2s/s",
+        Unit::Bytes => "a size and a period s, m, h, d or month, like 10MB/s",
+        Unit::Named(_) => "a number and a period s, m, h, d or month, like 1000/m",
+    };
+    rate.ok_or_else(|| OptionError::unfit("rate", text, expected))
+}
+
+impl Reserve {
+    fn read(text: &str, unit: &Unit) -> Result<Reserve, OptionError> {
+        if text == "announced" {
+            return Ok(Reserve::Announced);
+        }
+        let percent = text.strip_prefix('p').and_then(|percent| percent.parse().ok());
+        match percent.filter(|percent| (50..=99).contains(percent)) {
+            Some(percent) => Ok(Reserve::Learned(percent)),
+            None => unit.read(text).map(Reserve::Fixed).ok_or_else(|| {
+                OptionError::unfit("reserve", text, "an amount of the unit, p50 to p99, or announced")
+            }),
+        }
+    }
+}
+
+impl Work {
+    /// The grains to charge at the request, at least 1: a full bucket always admits it. `own` is the estimate of the
+    /// request's key.
+    pub fn reservation(&self, announced: Option<Amount>, own: Option<Quantile>) -> u32 {
+        let announced = announced.filter(|_| self.reserve == Reserve::Announced);
+        let grains = match (self.reserve, announced) {
+            (Reserve::Fixed(amount), _) | (_, Some(amount)) => self.grains_up(amount),
+            _ => {
+                let known = own.and_then(|own| own.cost()).or_else(|| self.estimate().cost());
+                known.unwrap_or(self.reserve_max / UNKNOWN_PART)
+            }
+        };
+        grains.clamp(1, self.reserve_max)
+    }
+
+    /// Whether the estimate of the request's own key counts.
+    pub fn is_learned(&self) -> bool {
+        matches!(self.reserve, Reserve::Learned(_))
+    }
+
+    /// Whether requests announce their cost.
+    pub fn is_announced(&self) -> bool {
+        self.reserve == Reserve::Announced
+    }
+
+    /// The grains of a reported cost. None: the proxy has reported no measure in this unit. `turn` decides between two
+    /// grains: over consecutive numbers, the mean is exact.
+    pub fn cost(&self, ending: &Ending, turn: u32) -> Option<u32> {
+        let micros = self.unit.of(ending)?.micros();
+        // The numbers of van der Corput lie evenly between 0 and 1.
+        let part = ((u128::from(turn.reverse_bits()) * u128::from(self.grain)) >> 32) as u64;
+        Some(u32::try_from((micros + part) / self.grain).unwrap_or(u32::MAX))
+    }
+
+    /// The quantile that is learned, between 0 and 1.
+    pub fn quantile(&self) -> f32 {
+        match self.reserve {
+            Reserve::Learned(percent) => f32::from(percent) / 100.0,
+            Reserve::Fixed(_) | Reserve::Announced => f32::from(QUANTILE_DEFAULT) / 100.0,
+        }
+    }
+
+    /// Learns the cost of a request that has ended.
+    pub fn learn(&self, cost: u32) {
+        let mut quantile = self.estimate();
+        quantile.observe(cost, self.quantile());
+        // Of two at the same moment, one may be lost.
+        self.costs.0.store(quantile.to_bits(), Relaxed);
+    }
+
+    /// The estimate over all keys of the SLO.
+    pub fn estimate(&self) -> Quantile {
+        Quantile::from_bits(self.costs.0.load(Relaxed))
+    }
+
+    /// Goes on with the estimate of an earlier policy.
+    pub(in crate::policy) fn continue_from(&mut self, before: &Work) {
+        if self.unit == before.unit && self.grain == before.grain {
+            self.costs = before.costs.clone();
+        }
+    }
+
+    /// A number of grains, in the unit.
+    pub fn amount(&self, grains: u32) -> Amount {
+        Amount::from_micros(u64::from(grains).saturating_mul(self.grain))
+    }
+
+    /// The units of one grain.
+    pub fn grain(&self) -> f64 {
+        self.grain as f64 / Amount::UNIT as f64
+    }
+
+    /// The rate as the line gives it.
+    pub fn rate(&self) -> &str {
+        &self.rate
+    }
+
+    /// How explanations write numbers of grains.
+    pub(crate) fn scale(&self) -> Scale {
+        Scale { rate: self.rate.clone(), grain: self.grain() }
+    }
+
+    /// `2s/s, burst 20s`
+    pub(super) fn describe(&self, law: &Law) -> String {
+        match (law.window(), law.is_closed()) {
+            (_, true) => "nothing".into(),
+            (Some(window), _) => window.describe_as(&self.unit.text(self.amount(window.limit))),
+            (None, _) => format!("{}, burst {}", self.rate, self.unit.text(self.burst)),
+        }
+    }
+
+    /// Distinguishes the states of SLOs with other grains.
+    pub(in crate::policy) fn state_tag(&self) -> u32 {
+        self.unit
+            .name()
+            .bytes()
+            .fold(self.grain as u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
+    fn grains_up(&self, amount: Amount) -> u32 {
+        u32::try_from(amount.micros().div_ceil(self.grain)).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::SloId;
+    use crate::policy::Slo;
+
+    fn slo(line: &str) -> Slo {
+        Slo::parse(SloId::DEFAULT, line).unwrap_or_else(|kinds| panic!("{line}: {}", kinds[0]))
+    }
+
+    #[test]
+    fn an_slo_says_what_it_allows_in_its_unit() {
+        for (line, says, grain) in [
+            ("burst=20s rate=2s/s unit=seconds", "2s/s, burst 20s", 2e-5),
+            ("burst=1MB rate=10MB/s unit=bytes reserve=64kB", "10MB/s, burst 1MB", 100.0),
+            ("burst=5000 rate=100000/m unit=tokens reserve=announced", "100000/m, burst 5000 tokens", 0.02),
+            ("burst=0 rate=10GB/d unit=bytes law=fixed-window", "10GB in 1d", 10.0),
+            ("burst=1s rate=0s/s unit=seconds", "nothing", 1e-6),
+            ("burst=10 rate=10/s unit=requests", "10/s, burst 10", 1.0),
+        ] {
+            let slo = slo(line);
+            assert_eq!(slo.describe(), says);
+            assert_eq!(slo.work.as_ref().map_or(1.0, |work| work.grain()), grain, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_refused_with_a_remedy() {
+        for (line, says) in [
+            ("burst=20 rate=2s/s unit=seconds", "burst \"20\": expected a duration, like 20s or 500ms"),
+            (
+                "burst=2s rate=2/s unit=seconds",
+                "rate \"2/s\": expected a duration and a period s, m, h, d or month, like 2s/s",
+            ),
+            (
+                "burst=2MB rate=2MB unit=bytes",
+                "rate \"2MB\": expected a size and a period s, m, h, d or month, like 10MB/s",
+            ),
+            ("rate=2MB/s unit=bytes", "burst is missing: add it, like burst=100"),
+            (
+                "burst=1 rate=1/s unit=10s",
+                "unit \"10s\": expected requests, seconds, bytes, or a name of your own, like tokens",
+            ),
+            (
+                "burst=1 rate=1/s unit=tokens reserve=p100",
+                "reserve \"p100\": expected an amount of the unit, p50 to p99, or announced",
+            ),
+            ("burst=1 rate=1/s unit=tokens lease=2d", "lease \"2d\": expected at most 1d"),
+            ("burst=1 rate=1/s unit=tokens lease=1ms", "lease 1ms: expected at least 100ms"),
+            (
+                "burst=1 rate=1/s unit=tokens assured=1/s",
+                "assured \"1/s\": expected an SLO that counts requests",
+            ),
+            (
+                "burst=1 rate=1/s unit=tokens law=fixed-window cluster=lease",
+                "cluster=lease: law fixed-window takes count, split, local",
+            ),
+            (
+                "rate=unlimited unit=tokens",
+                "unit=tokens: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s",
+            ),
+            ("burst=1 rate=1/s reserve=5", "unknown option \"reserve\": pace takes max_delay"),
+        ] {
+            let kinds = Slo::parse(SloId::DEFAULT, line).expect_err(line);
+            assert_eq!(kinds.iter().map(ToString::to_string).collect::<Vec<_>>(), [says], "{line}");
+        }
+        for law in ["adaptive", "fair", "sliding-buckets", "sliding-log", "warm-up", "concurrency", "sketch"]
+        {
+            let line = format!("burst=1 rate=1/s unit=tokens law={law}");
+            let kinds = Slo::parse(SloId::DEFAULT, &line).expect_err(law);
+            assert!(
+                kinds[0].to_string().starts_with("unit \"tokens\": expected a law that"),
+                "{law}: {}",
+                kinds[0]
+            );
+        }
+    }
+
+    proptest! {
+        /// Rates from a byte a month to a terabyte a second: none is off by more than a ten-thousandth.
+        #[test]
+        fn grains_keep_the_rate(count in 1u64..1 << 40, period in prop::sample::select(vec!["s", "m", "h", "d", "month"])) {
+            let line = format!("burst={count} rate={count}/{period} unit=bytes max_delay=366d");
+            let Ok(slo) = Slo::parse(SloId::DEFAULT, &line) else { return Err(TestCaseError::reject("too slow to refill")) };
+            let period_s = Period::named(period).unwrap().seconds() as f64;
+            let slot_s = slo.law.gcra().unwrap().slot().as_nanos() as f64 / 1e9;
+            let per_s = slo.work.as_ref().unwrap().grain() / slot_s;
+            let error = per_s / (count as f64 / period_s) - 1.0;
+            prop_assert!(error.abs() < 1e-4, "{error}");
+        }
+
+        /// Costs between two grains: over any consecutive tickets, the sum is off by a few grains.
+        #[test]
+        fn no_cost_between_two_grains_is_lost(micros in 0u64..1_000_000_000, first: u32, count in 1u32..2_000) {
+            let slo = slo("burst=10MB rate=10MB/s unit=bytes");
+            let work = slo.work.unwrap();
+            let ending = Ending { bytes: Some(Amount::from_micros(micros)), ..Ending::default() };
+            let turns = (0..count).map(|turn| first.wrapping_add(turn));
+            let sum: u64 = turns.map(|turn| u64::from(work.cost(&ending, turn).unwrap())).sum();
+            let exact = micros as f64 * f64::from(count) / work.grain as f64;
+            prop_assert!((sum as f64 - exact).abs() <= 1.0 + f64::from(count).log2(), "{sum} {exact}");
+        }
+    }
+}
