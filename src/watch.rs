@@ -58,6 +58,9 @@ impl Source {
         if let Some(period) = self.period {
             policy.warn_of_sharing(period, self.has_peers);
         }
+        if self.has_peers {
+            policy.warn_of_work();
+        }
         Ok(policy)
     }
 

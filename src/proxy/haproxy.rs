@@ -1,7 +1,7 @@
 //! HAProxy's SPOE messages as queries, and decisions as HAProxy's variables.
 //!
 //! The names are those of the configuration in `haproxy/`: messages `request`, `hold`, `abandoned` and `response`, and
-//! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `turn`, `ticket` and `policy`.
+//! the variables `txn.slowlane.verdict`, `delay`, `retry_after`, `slo`, `key`, `remaining`, `turn`, `ticket`, `end` and `policy`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -155,6 +155,7 @@ const REMAINING: Variable = Variable::new(Scope::Txn, b"remaining");
 const POLICY: Variable = Variable::new(Scope::Txn, b"policy");
 const TURN: Variable = Variable::new(Scope::Txn, b"turn");
 const TICKET: Variable = Variable::new(Scope::Txn, b"ticket");
+const END: Variable = Variable::new(Scope::Txn, b"end");
 const UNKNOWN: Variable = Variable::new(Scope::Txn, b"unknown");
 
 /// Appends the answer to a `request`, with the client's quota if requested.
@@ -187,6 +188,9 @@ pub fn answer_verdict(
         ack = ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into()));
     } else if let Some(ticket) = decision.ticket() {
         ack = ack.set(&TICKET, Data::Str(written(&ticket, secret).as_bytes()));
+        if decision.ends_with_stream() {
+            ack = ack.set(&END, Data::Str(b"stream"));
+        }
     }
     ack.finish();
 }
@@ -311,6 +315,7 @@ mod tests {
             remaining: 4,
             cost: 1,
             is_work: false,
+            ends_with_stream: false,
             is_dry_run: false,
             counts_end,
             assurance: Assurance::NONE,

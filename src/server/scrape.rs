@@ -1,9 +1,10 @@
 //! The answer of `/metrics`: running counters, and values that are read on demand, outside the request path.
 
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeGaugeValue;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
@@ -43,6 +44,12 @@ fn of_throttle(agent: &Agent) -> Registry {
         let help = "Requests admitted by this node and not yet reported to the store";
         gauge(at, "cluster_owed_requests", help, cluster.debt());
     }
+    let work = Family::<[(&str, String); 2], Counter<f64, AtomicU64>>::default();
+    for (slo, of) in policy.slos().filter_map(|slo| Some((slo, slo.work.as_ref()?))) {
+        let labels = [("slo", slo.id.to_string()), ("unit", of.unit.name().to_owned())];
+        work.get_or_create(&labels).inc_by(of.settled());
+    }
+    at.register("work", "Work of requests whose cost was reported, by SLO, in its unit", work);
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {
         // The library does not escape label values.

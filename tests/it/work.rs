@@ -62,6 +62,7 @@ fn a_cost_over_http_counts_once_and_a_bad_one_changes_nothing() {
         assert_eq!(done_at("0"), 204, "a repeated end is one end");
     }
     assert_eq!(ends(&slowlane, "late"), 3.0);
+    assert_eq!(slowlane.metric("slowlane_work_total", "slo=\"2001\",unit=\"tokens\""), 0.0);
     assert_eq!(check(&slowlane, "shop.example").0, 403);
 }
 
@@ -132,6 +133,7 @@ fn a_cost_over_spop_is_a_number_or_text_and_a_bad_one_changes_nothing() {
     end(&[(b"cost", Data::Str(b"0.5"))]);
     assert_eq!(ends(&slowlane, "counted"), 1.0);
     assert_eq!(check(&slowlane, "shop.example").0, 403, "4.5 are back, and 5 are needed");
+    assert_eq!(slowlane.metric("slowlane_work_total", "slo=\"2001\",unit=\"tokens\""), 0.5);
     end(&[(b"cost", Data::Str(b"0"))]);
     assert_eq!((ends(&slowlane, "late"), check(&slowlane, "shop.example").0), (1.0, 403));
 }

@@ -110,6 +110,7 @@ pub(super) mod tests {
             remaining: 4,
             cost: 1,
             is_work: false,
+            ends_with_stream: false,
             is_dry_run,
             counts_end: false,
             assurance: Assurance::NONE,

@@ -235,6 +235,7 @@ mod tests {
             remaining: 0,
             cost: 1,
             is_work: false,
+            ends_with_stream: false,
             is_dry_run: false,
             counts_end: false,
             assurance: Assurance::NONE,

@@ -98,6 +98,7 @@ fn expect_answers(options: CheckOptions) {
             remaining: 1,
             cost: 1,
             is_work: false,
+            ends_with_stream: false,
             is_dry_run: false,
             counts_end: true,
             assurance: Assurance::NONE,

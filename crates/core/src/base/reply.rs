@@ -11,7 +11,7 @@ use crate::base::{Decision, SloId, Ticket, Verdict};
 /// use slowlane_core::base::{Decision, Reply, Verdict};
 /// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
 /// # let judged =
-/// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false, is_dry_run: false, counts_end: true, assurance };
+/// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false, ends_with_stream: false, is_dry_run: false, counts_end: true, assurance };
 /// let decision = Decision::of(&[judged], 1, Timestamp::from_millis(1));
 /// let reply = Reply::to(&decision);
 /// assert_eq!((reply.verdict, reply.remaining), (Verdict::Pass, 9));

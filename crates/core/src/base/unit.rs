@@ -67,6 +67,11 @@ impl Unit {
         }
     }
 
+    /// Whether a proxy knows the cost only when it has sent the whole response.
+    pub const fn is_of_stream(&self) -> bool {
+        matches!(self, Unit::Seconds | Unit::Bytes)
+    }
+
     /// Reads an amount in the notation of an SLO line: a duration, a size, or a number.
     ///
     /// ```

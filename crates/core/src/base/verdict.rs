@@ -92,6 +92,8 @@ pub struct Judged {
     /// What the SLO charges: a number of requests, or grains of work.
     pub cost: u32,
     pub is_work: bool,
+    /// The cost is known only when the whole response has been sent.
+    pub ends_with_stream: bool,
     /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
     pub is_dry_run: bool,
     /// The law counts the request until it ends.
@@ -169,7 +171,8 @@ impl Decision {
     ///
     /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
     /// let first = Judged {
-    ///     slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false, is_dry_run: false,
+    ///     slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false,
+    ///     ends_with_stream: false, is_dry_run: false,
     ///     counts_end: false,
     ///     assurance: Assurance::NONE,
     /// };
@@ -256,6 +259,12 @@ impl Decision {
     #[inline]
     pub fn has_ticket(&self) -> bool {
         self.is_let_through() && self.judged().iter().any(Judged::is_until_end)
+    }
+
+    /// Whether no SLO counts the request until its response begins, but one until the response has been sent.
+    pub fn ends_with_stream(&self) -> bool {
+        let mut ends = self.judged().iter().filter(|judged| judged.is_until_end()).peekable();
+        ends.peek().is_some() && ends.all(|judged| judged.ends_with_stream)
     }
 
     /// Numbers the request for its ticket. `number` gives the serial under one SLO.

@@ -262,12 +262,15 @@ impl Cluster {
     }
 
     /// Charges a request of a shared key for more than it was judged by, or for less. A key that is hardly used becomes
-    /// a shared one if its local budget has no room.
-    pub fn settle(&self, key: Key, share: &Share<'_>, entry: &mut Entry, more: f64, now: Timestamp) {
+    /// a shared one if its local budget has no room. False if the node judges the key alone.
+    pub fn settle(&self, key: Key, share: &Share<'_>, entry: &mut Entry, more: f64, now: Timestamp) -> bool {
         let situation = self.situation();
         let local_budget = LocalBudget::new(share, self.nodes()).filter(|_| !local_budget::is_shared(entry));
         if local_budget.is_some_and(|local_budget| local_budget.settle(entry, more, now)) {
-            return;
+            return true;
+        }
+        if self.is_silent() && matches!(share, Share::Count(_)) {
+            return false;
         }
         let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
         let begin = &mut || LocalView::new(share, &situation, unreported, now);
@@ -278,6 +281,7 @@ impl Cluster {
         if is_settled.is_some() {
             local_budget::mark(entry);
         }
+        is_settled.is_some()
     }
 
     /// Whether the store is silent, as determined by the task that talks to it.

@@ -5,7 +5,8 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{
-    Amount, Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
+    Amount, Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Unit,
+    Value,
 };
 use crate::law::Judgement;
 use crate::policy::{
@@ -161,6 +162,7 @@ impl Case<'_> {
             remaining: self.slo.remaining(judgement),
             cost: self.cost,
             is_work: self.slo.work.is_some(),
+            ends_with_stream: self.slo.unit().is_some_and(Unit::is_of_stream),
             is_dry_run: self.slo.dry_run,
             counts_end: self.slo.counts_end(),
             assurance: Assurance::NONE,

@@ -29,6 +29,16 @@ impl Policy {
             }
         }
     }
+
+    /// Adds a warning for each SLO in work, which HAProxy cannot enforce as a peer.
+    pub fn warn_of_work(&mut self) {
+        for (slo, refs) in self.slos.iter().zip(&self.refs) {
+            if let Some(unit) = slo.unit() {
+                let warning = WarningKind::Asked(unit.name().to_owned());
+                self.warnings.add(&self.slo_map.path, Some(refs.line), warning);
+            }
+        }
+    }
 }
 
 fn warning(slo: &Slo, period: Duration, has_peers: bool) -> Option<WarningKind> {

@@ -105,6 +105,10 @@ pub enum WarningKind {
     )]
     Uneven { rate: Rate },
     #[error(
+        "unit={0}: HAProxy cannot enforce work by itself as a peer, so it asks over SPOE for each request"
+    )]
+    Asked(String),
+    #[error(
         "cluster={sharing}: all nodes together may let through more than the quota of {}; cluster=lease never does",
         written(*.window)
     )]

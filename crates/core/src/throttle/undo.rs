@@ -125,9 +125,10 @@ impl Throttle {
     }
 
     fn correct(&self, slo: &Slo, key: Key, entry: &mut Entry, gone: &Admission, cost: u32) {
-        if let Some((cluster, share)) = self.shared(slo) {
-            let more = f64::from(cost) - f64::from(gone.cost);
-            return cluster.settle(key, &share, entry, more, gone.now);
+        let more = f64::from(cost) - f64::from(gone.cost);
+        let shared = self.shared(slo);
+        if shared.is_some_and(|(cluster, share)| cluster.settle(key, &share, entry, more, gone.now)) {
+            return;
         }
         let law = self.law_alone(slo);
         match cost.checked_sub(gone.cost) {

@@ -2,11 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use proptest::prelude::*;
 use slowlane_core::base::{Amount, Decision, Ending, KeySecret, Request, Sample, Timestamp, Value, Verdict};
+use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::snapshot::{Head, Parts, restore, save};
 use slowlane_core::throttle::{Ended, Throttle};
 
@@ -68,6 +70,33 @@ fn windows_and_buckets_without_delays_are_corrected_too() {
         assert!(!ask(&throttle, 1).is_let_through(), "{law}");
         assert_eq!(end(&throttle, &other, &cost(39.0), 2), Ended::Counted);
         assert!(ask(&throttle, 2).is_let_through(), "{law}");
+    }
+}
+
+/// On a node of a cluster, whether it still counts a key by itself or shares it.
+#[test]
+fn what_nodes_share_is_corrected_too() {
+    for (law, sharing) in [
+        ("token-bucket", "rate"),
+        ("token-bucket", "split"),
+        ("fixed-window", "count"),
+        ("sliding-window", "count"),
+    ] {
+        for others in [0, 60] {
+            let line = format!("0 burst=100 rate=100/m unit=tokens reserve=10 law={law} cluster={sharing}");
+            let cluster = Arc::new(Cluster::new(Settings { nodes: 1, ..Settings::default() }));
+            cluster.set_silent(false);
+            let throttle = throttle_of(&line, &[]).in_cluster(cluster);
+            let before: Vec<Decision> = (0..others / 10).map(|_| ask(&throttle, 0)).collect();
+            let one = ask(&throttle, 0);
+            assert_eq!(end(&throttle, &one, &cost(40.0 - others as f64 / 2.0), 0), Ended::Counted);
+            let left = |throttle: &Throttle| (0..).take_while(|_| ask(throttle, 0).is_let_through()).count();
+            assert_eq!(left(&throttle), if others == 0 { 6 } else { 3 }, "{law} {sharing} {others}");
+            for decision in before {
+                assert_eq!(end(&throttle, &decision, &cost(5.0), 0), Ended::Counted);
+            }
+            assert_eq!(left(&throttle), others / 20, "{law} {sharing} {others}");
+        }
     }
 }
 

@@ -60,11 +60,18 @@ enum Reserve {
     Learned(u8),
 }
 
-/// The estimate over all keys of an SLO: where the estimate of a new key begins.
+/// The costs over all keys of an SLO.
 #[derive(Clone, Debug, Default)]
-struct Costs(Arc<AtomicU64>);
+struct Costs(Arc<Known>);
 
-/// Estimates are no part of a policy.
+#[derive(Debug, Default)]
+struct Known {
+    /// Where the estimate of a new key begins.
+    estimate: AtomicU64,
+    settled_grains: AtomicU64,
+}
+
+/// What is known of costs is no part of a policy.
 impl PartialEq for Costs {
     fn eq(&self, _: &Costs) -> bool {
         true
@@ -235,15 +242,21 @@ impl Work {
         let mut quantile = self.estimate();
         quantile.observe(cost, self.quantile());
         // Of two at the same moment, one may be lost.
-        self.costs.0.store(quantile.to_bits(), Relaxed);
+        self.costs.0.estimate.store(quantile.to_bits(), Relaxed);
+        self.costs.0.settled_grains.fetch_add(cost.into(), Relaxed);
     }
 
     /// The estimate over all keys of the SLO.
     pub fn estimate(&self) -> Quantile {
-        Quantile::from_bits(self.costs.0.load(Relaxed))
+        Quantile::from_bits(self.costs.0.estimate.load(Relaxed))
     }
 
-    /// Goes on with the estimate of an earlier policy.
+    /// The work of all requests whose cost was reported, in the unit.
+    pub fn settled(&self) -> f64 {
+        self.costs.0.settled_grains.load(Relaxed) as f64 * self.grain()
+    }
+
+    /// Goes on with the costs of an earlier policy.
     pub(in crate::policy) fn continue_from(&mut self, before: &Work) {
         if self.unit == before.unit && self.grain == before.grain {
             self.costs = before.costs.clone();
