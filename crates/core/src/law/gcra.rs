@@ -39,7 +39,7 @@ use crate::table::Entry;
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
 /// The same for work: requests whose cost exceeds what was reserved.
-const WORK_DEBT_MAX: Duration = Duration::from_secs(3_600);
+const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
 ///
