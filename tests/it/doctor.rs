@@ -10,6 +10,7 @@ use serde_json::Value;
 use spop::Data;
 
 use crate::support::backend::Backend;
+use crate::support::client::Client;
 use crate::support::haproxy::Version::V2_6;
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
@@ -261,6 +262,23 @@ fn limits_in_force_are_told_from_dry_runs_and_from_none() {
     slowlane.replace("source.map", "");
     slowlane.replace("slo.map", "0 burst=1 rate=1/s\n");
     shows("note", "SLO 0 is one bucket for all clients together");
+}
+
+/// Somebody writes a limit in seconds, and no proxy reports the end of a request.
+#[test]
+fn work_that_nobody_reports_is_told() {
+    let slowlane =
+        Slowlane::with_policy(&[("slo.map", "0 burst=100s rate=2s/s unit=seconds reserve=10ms\n")]);
+    let config = config(&slowlane, "");
+    doctor(&config, &[]).lacks("counts seconds");
+    let ticket = slowlane.check("", &[]).header("x-slowlane-ticket").unwrap().to_owned();
+    eventually("it is told", || {
+        doctor(&config, &[]).fix("wrong", "SLO 0 counts seconds, but no proxy").map(drop)
+    });
+    let headers = [("X-Slowlane-Ticket", ticket.as_str()), ("X-Slowlane-Seconds", "0.02")];
+    assert_eq!(Client::connect(slowlane.http).request("GET", "/done", &headers, "").status, 204);
+    slowlane.check("", &[]);
+    eventually("it is over", || doctor(&config, &[]).fix("wrong", "counts seconds").is_none().then_some(()));
 }
 
 #[test]

@@ -70,6 +70,14 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut Report) {
         let text = format!("dry runs, which throttle nothing: SLO {dry}");
         report.note("policy", text, "remove dry_run=yes to put a limit in force");
     }
+    let unsettled = |slo: &&SloLine| slo.settled == Some(0.0) && slo.rates[0] + slo.rates[1] > 0.0;
+    for SloLine { id, unit, .. } in status.slos.iter().filter(unsettled) {
+        let unit = unit.as_deref().unwrap_or_default();
+        let text = format!(
+            "SLO {id} counts {unit}, but no proxy has reported what a request cost: each costs what is reserved"
+        );
+        report.wrong("policy", text, "report the end of each request: see \"Limits in work\" in the manual");
+    }
     if live.is_empty() && dry.is_empty() {
         let fix = "write `3001 burst=20 rate=10/s` into slo.map, and `0.0.0.0/0 3001` and `::/0 3001` into source.map";
         report.wrong("policy", "no SLO has a limit: nothing is throttled", fix);

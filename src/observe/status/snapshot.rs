@@ -158,6 +158,9 @@ pub struct SloLine {
     /// The most requests in flight of one key, if its law counts them.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
+    /// The unit of its numbers, and the work settled so far. None: it counts requests.
+    pub unit: Option<String>,
+    pub settled: Option<f64>,
     /// The number of its keys among the listed ones.
     pub keys: usize,
     /// The list of keys is incomplete, so the SLO may have more.
@@ -362,6 +365,8 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
         busiest_per_s: busiest.or(all),
         in_flight: clients.filter(|_| in_flight_max.is_some()),
         in_flight_max,
+        unit: slo.unit().map(|unit| unit.name().to_owned()),
+        settled: slo.work.as_ref().map(|work| work.settled()),
         keys: keys().count(),
         keys_are_more,
         per,
