@@ -221,7 +221,7 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::{Assurance, Judged, Request, SloId, Timestamp};
+    use slowlane_core::base::{Assurance, Ends, Judged, Request, SloId, Timestamp};
     use spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;
@@ -306,7 +306,7 @@ mod tests {
         assert!(asked(&bytes).is_err());
     }
 
-    fn decision(verdict: Verdict, slo: SloId, counts_end: bool) -> Decision {
+    fn decision(verdict: Verdict, slo: SloId, ends: Ends) -> Decision {
         let key = Key::from_bits(u64::MAX);
         let judged = Judged {
             slo,
@@ -314,10 +314,8 @@ mod tests {
             verdict,
             remaining: 4,
             cost: 1,
-            is_work: false,
-            ends_with_stream: false,
             is_dry_run: false,
-            counts_end,
+            ends,
             assurance: Assurance::NONE,
         };
         Decision::of(&[judged], 1, Timestamp::from_millis(90_000))
@@ -325,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_ticket_comes_with_the_verdict_and_goes_with_the_response() {
-        let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), true);
+        let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), Ends::InFlight);
         let mut out = Vec::new();
         answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, None, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
@@ -353,7 +351,7 @@ mod tests {
         for not in [Data::Bool(false), Data::Str(b"true"), Data::Null, Data::Int64(1)] {
             assert_eq!(asked(&arguments(not)), Ok(VERDICT_ALONE), "{not:?}");
         }
-        let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), false);
+        let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), Ends::Never);
         let answer = |quota| {
             let mut out = Vec::new();
             answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, quota, &mut out);
@@ -375,7 +373,7 @@ mod tests {
         let verdict = Verdict::Deny { retry_after_s: 3 };
         let mut out = Vec::new();
         let id = Id { stream_id: 0, frame_id: 9 };
-        answer_verdict(id, &decision(verdict, slo, false), SECRET, None, &mut out);
+        answer_verdict(id, &decision(verdict, slo, Ends::Never), SECRET, None, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
         let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });

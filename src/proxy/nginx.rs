@@ -266,7 +266,7 @@ fn limit(reply: &Reply) -> String {
 mod tests {
     use super::*;
     use crate::http::{Date, Version};
-    use slowlane_core::base::{Assurance, Decision, Judged, Key, Request, SloId, Ticket, Timestamp};
+    use slowlane_core::base::{Assurance, Decision, Ends, Judged, Key, Request, SloId, Ticket, Timestamp};
 
     fn head(target: &str, headers: &[(&str, &str)]) -> Head<'static> {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -401,10 +401,8 @@ mod tests {
                 verdict,
                 remaining: 4,
                 cost: 1,
-                is_work: false,
-                ends_with_stream: false,
                 is_dry_run: false,
-                counts_end: false,
+                ends: Ends::Never,
                 assurance: Assurance::NONE,
             };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));
@@ -440,10 +438,8 @@ mod tests {
                 verdict,
                 remaining: 4,
                 cost: 1,
-                is_work: false,
-                ends_with_stream: false,
                 is_dry_run: false,
-                counts_end: true,
+                ends: Ends::InFlight,
                 assurance: Assurance::NONE,
             };
             let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));

@@ -97,7 +97,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use slowlane_core::base::{Assurance, Blocked, Judged, Key, SloId, Timestamp};
+    use slowlane_core::base::{Assurance, Blocked, Ends, Judged, Key, SloId, Timestamp};
 
     pub(in crate::observe::decision_log) const DELAY: Verdict = Verdict::Delay(Duration::from_micros(1_500));
 
@@ -109,10 +109,8 @@ pub(super) mod tests {
             verdict,
             remaining: 4,
             cost: 1,
-            is_work: false,
-            ends_with_stream: false,
             is_dry_run,
-            counts_end: false,
+            ends: Ends::Never,
             assurance: Assurance::NONE,
         };
         Decision::of(&[judged], 2, Timestamp::from_millis(1_793_267_709_123))

@@ -346,7 +346,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use slowlane_core::base::{Assurance, Decision, Judged, Value, Verdict};
+    use slowlane_core::base::{Assurance, Decision, Ends, Judged, Value, Verdict};
     use slowlane_core::policy::Fact;
 
     const START_S: u64 = 1_700_000_000 / 3_600 * 3_600;
@@ -362,10 +362,8 @@ mod tests {
             verdict,
             remaining: 0,
             cost: 1,
-            is_work: false,
-            ends_with_stream: false,
             is_dry_run,
-            counts_end: false,
+            ends: Ends::Never,
             assurance: Assurance::NONE,
         }
     }

@@ -224,7 +224,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use slowlane_core::base::Assurance;
+    use slowlane_core::base::{Assurance, Ends};
 
     fn judged(key: u64, verdict: Verdict) -> Judged {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));
@@ -234,10 +234,8 @@ mod tests {
             verdict,
             remaining: 0,
             cost: 1,
-            is_work: false,
-            ends_with_stream: false,
             is_dry_run: false,
-            counts_end: false,
+            ends: Ends::Never,
             assurance: Assurance::NONE,
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use slowlane::http::{Answer, Date, Head, HeaderSlots, StatusCode, Version};
 use slowlane::proxy::nginx::{self, CheckOptions};
 use slowlane_core::base::{
-    Assurance, Decision, FIELDS_MAX, Field, Judged, Key, KeySecret, Reply, SloId, Ticket, Timestamp, Value,
-    Verdict, is_same_name,
+    Assurance, Decision, Ends, FIELDS_MAX, Field, Judged, Key, KeySecret, Reply, SloId, Ticket, Timestamp,
+    Value, Verdict, is_same_name,
 };
 
 use super::input::texts;
@@ -97,10 +97,8 @@ fn expect_answers(options: CheckOptions) {
             verdict,
             remaining: 1,
             cost: 1,
-            is_work: false,
-            ends_with_stream: false,
             is_dry_run: false,
-            counts_end: true,
+            ends: Ends::InFlight,
             assurance: Assurance::NONE,
         };
         let decision = Decision::of(&[judged], 1, Timestamp::from_millis(90_000));

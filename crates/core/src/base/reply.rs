@@ -7,11 +7,11 @@ use crate::base::{Decision, SloId, Ticket, Verdict};
 /// The part of a decision that a proxy gets. It is much smaller than a decision, because replies are remembered.
 ///
 /// ```
-/// # use slowlane_core::base::{Assurance, Judged, Key, SloId, Timestamp};
+/// # use slowlane_core::base::{Assurance, Ends, Judged, Key, SloId, Timestamp};
 /// use slowlane_core::base::{Decision, Reply, Verdict};
 /// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
 /// # let judged =
-/// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false, ends_with_stream: false, is_dry_run: false, counts_end: true, assurance };
+/// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_dry_run: false, ends: Ends::InFlight, assurance };
 /// let decision = Decision::of(&[judged], 1, Timestamp::from_millis(1));
 /// let reply = Reply::to(&decision);
 /// assert_eq!((reply.verdict, reply.remaining), (Verdict::Pass, 9));

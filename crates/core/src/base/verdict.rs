@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Blocked, COUNTED_MAX, Counted, Key, Kind, SloId, Ticket, Timestamp};
+use crate::base::{Blocked, COUNTED_MAX, Counted, Ends, Key, Kind, SloId, Ticket, Timestamp};
 
 /// The result of a law for one request, ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -91,13 +91,9 @@ pub struct Judged {
     pub remaining: u32,
     /// What the SLO charges: a number of requests, or grains of work.
     pub cost: u32,
-    pub is_work: bool,
-    /// The cost is known only when the whole response has been sent.
-    pub ends_with_stream: bool,
     /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
     pub is_dry_run: bool,
-    /// The law counts the request until it ends.
-    pub counts_end: bool,
+    pub ends: Ends,
     pub assurance: Assurance,
 }
 
@@ -127,7 +123,7 @@ impl Judged {
 
     /// Whether the entry counts the request until its end.
     const fn is_until_end(&self) -> bool {
-        self.counts_end && self.cost > 0 && self.is_counted()
+        !matches!(self.ends, Ends::Never) && self.cost > 0 && self.is_counted()
     }
 
     /// The moment at which a request that arrived at `at` leaves under this verdict.
@@ -167,14 +163,12 @@ impl Decision {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use slowlane_core::base::{Assurance, Decision, Judged, Key, SloId, Timestamp, Verdict};
+    /// use slowlane_core::base::{Assurance, Decision, Ends, Judged, Key, SloId, Timestamp, Verdict};
     ///
     /// let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
     /// let first = Judged {
-    ///     slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_work: false,
-    ///     ends_with_stream: false, is_dry_run: false,
-    ///     counts_end: false,
-    ///     assurance: Assurance::NONE,
+    ///     slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_dry_run: false,
+    ///     ends: Ends::Never, assurance: Assurance::NONE,
     /// };
     /// let second = Judged { verdict: Verdict::Delay(Duration::from_millis(20)), remaining: 0, ..first };
     /// let third = Judged { verdict: Verdict::Deny { retry_after_s: 3 }, is_dry_run: true, ..first };
@@ -221,8 +215,8 @@ impl Decision {
         }
         let decides = |judged: &&Judged| (judged.slo, judged.key) == (self.slo, self.key);
         let deciding = self.judged().iter().find(decides).expect("one of them decides");
-        let alike = self.judged().iter().filter(|judged| !judged.is_dry_run && !judged.is_work);
-        self.remaining = match deciding.is_work {
+        let alike = self.judged().iter().filter(|judged| !judged.is_dry_run && !judged.ends.is_work());
+        self.remaining = match deciding.ends.is_work() {
             true => deciding.remaining,
             false => alike.map(|judged| judged.remaining).min().unwrap_or(UNCOUNTED),
         };
@@ -264,7 +258,7 @@ impl Decision {
     /// Whether no SLO counts the request until its response begins, but one until the response has been sent.
     pub fn ends_with_stream(&self) -> bool {
         let mut ends = self.judged().iter().filter(|judged| judged.is_until_end()).peekable();
-        ends.peek().is_some() && ends.all(|judged| judged.ends_with_stream)
+        ends.peek().is_some() && ends.all(|judged| judged.ends == Ends::WithStream)
     }
 
     /// Numbers the request for its ticket. `number` gives the serial under one SLO.

@@ -5,12 +5,11 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{
-    Amount, Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Unit,
-    Value,
+    Amount, Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
 };
 use crate::law::Judgement;
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values, Work,
+    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values,
 };
 use crate::table::Sketch;
 
@@ -161,10 +160,8 @@ impl Case<'_> {
             verdict: judgement.verdict,
             remaining: self.slo.remaining(judgement),
             cost: self.cost,
-            is_work: self.slo.work.is_some(),
-            ends_with_stream: self.slo.unit().is_some_and(Unit::is_of_stream),
             is_dry_run: self.slo.dry_run,
-            counts_end: self.slo.counts_end(),
+            ends: self.slo.ends,
             assurance: Assurance::NONE,
         }
     }
@@ -361,7 +358,7 @@ impl Policy {
     #[inline]
     fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
         let slo = &self.slos[place];
-        let cost = slo.work.as_ref().map_or(cost, |work| self.reservation(work, values));
+        let cost = if slo.ends.is_work() { self.reservation(slo, values) } else { cost };
         let sharer = self.refs[place].share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
             self.fields.hash(&mut hasher, self.fields.masks(), share, values);
@@ -373,7 +370,8 @@ impl Policy {
 
     /// What a request reserves before anything is known of its key.
     #[cold]
-    fn reservation(&self, work: &Work, values: Values<'_, '_>) -> u32 {
+    fn reservation(&self, slo: &Slo, values: Values<'_, '_>) -> u32 {
+        let Some(work) = &slo.work else { return 1 };
         let announced = work.is_announced().then(|| self.fields.cost(values)).flatten();
         work.reservation(announced.and_then(announcement), None)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::base::{Blocked, Decision, JUDGED_MAX, Judged, Key, Request, Sample, Timestamp, Verdict};
+use crate::base::{Blocked, Decision, Ends, JUDGED_MAX, Judged, Key, Request, Sample, Timestamp, Verdict};
 use crate::law::{Arrival, Judgement};
 use crate::policy::{BATCH_MAX, Batch, Case, Slo};
 use crate::table::{EACH_MAX, Entry};
@@ -100,10 +100,17 @@ impl Throttle {
     #[inline]
     pub(super) fn reserving<'p>(&self, case: &Case<'p>) -> Case<'p> {
         let mut case = *case;
+        if case.slo.ends.is_work() {
+            self.reserve(&mut case);
+        }
+        case
+    }
+
+    #[cold]
+    fn reserve(&self, case: &mut Case<'_>) {
         if let Some(work) = case.slo.work.as_ref().filter(|work| work.is_learned()) {
             case.cost = work.reservation(None, self.aux_store.estimate(case.key));
         }
-        case
     }
 
     /// Judges the pending requests and appends their decisions, in order.
@@ -250,7 +257,7 @@ impl Throttle {
         decision.number(|judged| {
             let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
             let slo = case.expect("each judgement is one of a case").slo;
-            self.aux_store.open_ticket(judged.key, slo.lease(), slo.work.is_some(), at).unwrap_or_else(|| {
+            self.aux_store.open_ticket(judged.key, slo.lease(), slo.ends.is_work(), at).unwrap_or_else(|| {
                 self.count_fallback();
                 0
             })
@@ -287,7 +294,7 @@ impl Throttle {
         let may_hold = arrival.may_hold && !case.slo.dry_run;
         let arrival = Arrival { sharer: case.sharer, cost: case.cost, may_hold, ..arrival };
         // The rate of admitted work is that of the true costs, which are known at the end.
-        let settled = case.slo.work.is_some().then_some(entry.gpc1_rate);
+        let settled = case.slo.ends.is_work().then_some(entry.gpc1_rate);
         let judgement = match self.cluster {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,
@@ -427,5 +434,5 @@ impl<'p> Pending<'p> {
 
 /// Whether requests under the SLO need an auxiliary state or a ticket.
 fn uses_aux(slo: &Slo) -> bool {
-    slo.law.has_aux() || slo.counts_end()
+    slo.law.has_aux() || slo.ends != Ends::Never
 }

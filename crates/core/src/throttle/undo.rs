@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::{Counted, Decision, Ending, Key, Ticket, Timestamp, Turn, Verdict};
+use crate::base::{Counted, Decision, Ending, Ends, Key, Ticket, Timestamp, Turn, Verdict};
 use crate::law::Admission;
 use crate::policy::{Policy, Slo, Work};
 use crate::table::Entry;
@@ -29,7 +29,7 @@ impl Throttle {
                 let key = policy.assured_key(judged.key);
                 self.table.with_known(key, now, |entry, _| assured.take_back(entry, judged.cost));
             }
-            if judged.counts_end && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
+            if judged.ends != Ends::Never && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
                 continue;
             }
             if let Some(sketch) = policy.sketch(judged.slo) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::base::{Quota, Rate, Sharing, SloId, Timestamp, UNCOUNTED, Unit, Verdict, units};
+use crate::base::{Ends, Quota, Rate, Sharing, SloId, Timestamp, UNCOUNTED, Unit, Verdict, units};
 use crate::law::{Arrival, Assured, Judgement, Law, Objective, OptionError, Options, Scale};
 use crate::policy::read::work::{Work, WorkLine};
 use crate::policy::{
@@ -41,6 +41,8 @@ pub struct Slo {
     pub share: Option<String>,
     /// None: it counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
+    /// When the end of a request must be reported: never, unless the law or the unit needs it.
+    pub ends: Ends,
 }
 
 /// Whether a law refuses even the first request of a key, although its rate is above 0.
@@ -98,15 +100,9 @@ impl Slo {
     #[inline]
     pub fn remaining(&self, judgement: &Judgement) -> u32 {
         match judgement.remaining {
-            grains if self.work.is_some() && grains != UNCOUNTED => self.units(f64::from(grains)) as u32,
+            grains if self.ends.is_work() && grains != UNCOUNTED => self.units(f64::from(grains)) as u32,
             remaining => remaining,
         }
-    }
-
-    /// Whether a request has a ticket, and its end must be reported.
-    #[inline]
-    pub fn counts_end(&self) -> bool {
-        self.work.is_some() || self.law.counts_ends()
     }
 
     /// Distinguishes the states of its keys: see [`Law::state_tag`].
@@ -205,8 +201,18 @@ impl Slo {
             sharing: sharing.unwrap_or(known[0]),
             is_sharing_given: is_unlimited || sharing.is_some(),
             share: law.is_shared().then_some(share),
+            ends: ends(work.as_ref(), &law),
             work: work.map(Box::new),
         })
+    }
+}
+
+fn ends(work: Option<&Work>, law: &Law) -> Ends {
+    match work {
+        Some(work) if work.unit.is_of_stream() => Ends::WithStream,
+        Some(_) => Ends::WithResponse,
+        None if law.counts_ends() => Ends::InFlight,
+        None => Ends::Never,
     }
 }
 
