@@ -58,17 +58,14 @@ impl Throttle {
             }
             match cases.list.as_slice() {
                 [case] if case.sketch.is_none() => {
-                    let case = self.reserving(case);
-                    if pending.must_settle_before(&case) {
+                    if pending.must_settle_before(case) {
                         self.settle(&mut pending, now, decisions);
                     }
-                    pending.push(case, arrival, self.memory(&case));
+                    pending.push(self.reserving(case), arrival, self.memory(case));
                 }
                 several => {
                     self.settle(&mut pending, now, decisions);
-                    let several: ArrayVec<Case<'_>, JUDGED_MAX> =
-                        several.iter().map(|case| self.reserving(case)).collect();
-                    decisions.push(self.decide_together(&several, arrival));
+                    decisions.push(self.decide_together(several, arrival));
                 }
             }
         });
@@ -144,7 +141,8 @@ impl Throttle {
     fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
         // The strictest of several delays is final.
         arrival.may_hold = false;
-        let staged = self.ask_sketches(cases, &mut arrival);
+        let cases: ArrayVec<Case<'_>, JUDGED_MAX> = cases.iter().map(|case| self.reserving(case)).collect();
+        let staged = self.ask_sketches(&cases, &mut arrival);
         let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
         let in_rows: ArrayVec<usize, JUDGED_MAX> =
             (0..cases.len()).filter(|&place| staged.judgements[place].is_none()).collect();
@@ -188,7 +186,7 @@ impl Throttle {
         if !decision.is_let_through() {
             self.leave_sketches(decision.judged(), &staged, &arrival);
         }
-        self.open_ticket(&mut decision, cases);
+        self.open_ticket(&mut decision, staged.cases.as_slice());
         decision
     }
 
@@ -284,26 +282,32 @@ impl Throttle {
         }
     }
 
-    /// A request whose key is blocked counts as received, and its law is not consulted.
+    /// The rate of admitted work is that of the true costs, which are known at the end.
     #[inline]
     fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
+        if !case.slo.ends.is_work() {
+            return self.rule_now(case, entry, arrival, way);
+        }
+        let settled = entry.gpc1_rate;
+        let judgement = self.rule_now(case, entry, arrival, way);
+        entry.gpc1_rate = settled;
+        judgement
+    }
+
+    /// A request whose key is blocked counts as received, and its law is not consulted.
+    #[inline]
+    fn rule_now(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
             entry.ask(case.cost, arrival.now);
             return Judgement::blocked(blocked, arrival.now);
         }
         let may_hold = arrival.may_hold && !case.slo.dry_run;
         let arrival = Arrival { sharer: case.sharer, cost: case.cost, may_hold, ..arrival };
-        // The rate of admitted work is that of the true costs, which are known at the end.
-        let settled = case.slo.ends.is_work().then_some(entry.gpc1_rate);
         let judgement = match self.cluster {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,
         };
-        let judgement = judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way));
-        if let Some(settled) = settled {
-            entry.gpc1_rate = settled;
-        }
-        judgement
+        judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way))
     }
 
     /// Judges a request that this node decides alone.
