@@ -146,10 +146,12 @@ pub(super) fn haproxy_files(
         _ => haproxy::PEER.parse()?,
     };
     let agent = first(&config.spop.listen.addresses, "spop")?;
+    let ends = config.ends.addresses.first().map(|_| first(&config.ends.addresses, "ends")).transpose()?;
     let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
     let hold_max = delay_max.max(HOLD_SHIPPED);
     let (fields, paced, peer) = (&fields, &paced, &peer);
-    let places = haproxy::Places { agent, bind, app, folder, tls, ratelimit, hold_max, fields, peer, paced };
+    let places =
+        haproxy::Places { agent, bind, app, folder, tls, ratelimit, hold_max, fields, peer, ends, paced };
     let none_here = || anyhow!("HAProxy 2.6 or later is not installed here: give --version 2.6, 3.0 or 3.2");
     let (version, best) = match way.version {
         Some(version) => (version, Delivery::of(version)),

@@ -44,6 +44,8 @@ pub(crate) enum ConfigError {
          127.0.0.1 or unix:/path"
     )]
     OpenPeers(String),
+    #[error("[ends] {0}: log lines arrive over UDP; expected host:port, like 127.0.0.1:9004")]
+    EndsOverUnix(String),
     #[error(
         "[peers] dial {0}: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]"
     )]

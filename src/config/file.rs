@@ -32,6 +32,7 @@ pub(super) struct File {
     pub(super) policy: Policy,
     pub(super) cluster: Cluster,
     pub(super) peers: Peers,
+    pub(super) ends: Ends,
     pub(super) state: State,
     pub(super) decision_log: DecisionLog,
     pub(super) log: log::Settings,
@@ -40,12 +41,13 @@ pub(super) struct File {
 impl File {
     /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
-        let Flags { policy, spop, http, admin, peers, cluster, state } = flags;
+        let Flags { policy, spop, http, admin, peers, ends, cluster, state } = flags;
         let listens = [
             (&mut self.spop.listen, spop),
             (&mut self.http.listen, http),
             (&mut self.admin.listen, admin),
             (&mut self.peers.listen, peers),
+            (&mut self.ends.listen, ends),
         ];
         for (written, typed) in listens {
             if !typed.is_empty() {
@@ -97,6 +99,9 @@ pub(crate) struct Flags {
     /// Address for HAProxys that enforce limits locally (peers protocol); may be repeated
     #[arg(long, value_name = "ADDR")]
     pub peers: Vec<Address>,
+    /// UDP address for log lines that report the ends of requests; may be repeated
+    #[arg(long, value_name = "ADDR")]
+    pub ends: Vec<Address>,
     /// The store of a cluster, like redis://127.0.0.1:6379; its nodes share each SLO
     #[arg(long, value_name = "URL")]
     pub cluster: Option<StoreUrl>,
@@ -174,6 +179,14 @@ pub(super) struct Table {
     /// 0 is allowed: laws with auxiliary states then always use their fallback.
     #[serde(deserialize_with = "within::<0, 1_099_511_627_776, _, _>")]
     pub(super) annex_bytes_max: usize,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ends {
+    pub(super) listen: Vec<Address>,
+    #[serde(deserialize_with = "allow")]
+    pub(super) allow: Vec<Network>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -32,7 +32,7 @@ use crate::server::tls::{self, TlsError};
 use crate::server::{Hosts, OpenListener};
 use crate::sync::{StateFile, StoreUrl, SyncConfig};
 use crate::watch::Source;
-use slowlane_core::base::{HoldLimits, KeySecret, Token};
+use slowlane_core::base::{Address, HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
@@ -81,6 +81,8 @@ pub(crate) struct Config {
     pub token_server: Option<TokenServerConfig>,
     /// `None`: no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
+    /// Over UDP. Without an address, no log lines are read.
+    pub ends: Listen,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::Settings>,
     pub log: log::Settings,
@@ -294,6 +296,7 @@ impl Config {
             policy,
             mut cluster,
             peers,
+            ends,
             state,
             decision_log,
             log,
@@ -307,6 +310,11 @@ impl Config {
             None
         });
         let peers = PeersConfig::new(peers, &mut report);
+        let ends =
+            Listen::new("ends", ends.listen, ends.allow, Tls::default(), 0, HANDSHAKE_MAX, &mut report);
+        if let Some(unix) = ends.addresses.iter().find(|address| matches!(address, Address::Unix(_))) {
+            report("ends", "listen", ConfigError::EndsOverUnix(unix.to_string()));
+        }
         let token_server = TokenServerConfig::new(&mut cluster, &mut report);
         let listens = [Some(&spop.listen), Some(&http.listen), Some(&admin.listen)];
         let others =
@@ -333,6 +341,7 @@ impl Config {
             cluster,
             token_server,
             peers,
+            ends,
             state: state.file.map(|path| StateFile { path, every: state.every }),
             key_secret,
             decision_log: decision_log.settings(),

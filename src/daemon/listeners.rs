@@ -16,7 +16,9 @@ use crate::server::admin_socket::AdminSocket;
 use crate::server::http::Check;
 use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::spoe::Spoe;
-use crate::server::{Acceptor, AccessList, Agent, Inherited, Lines, Service, Shutdown, Tls, Transfer, peers};
+use crate::server::{
+    Acceptor, AccessList, Agent, Ends, Inherited, Lines, Service, Shutdown, Tls, Transfer, peers,
+};
 use crate::sync::TokenServer;
 use crate::watch::FileState;
 use slowlane_core::base::Address;
@@ -25,6 +27,7 @@ use slowlane_core::base::Address;
 #[derive(Debug)]
 pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
+    ends: Vec<Arc<Ends>>,
     _threads: Vec<SideThread>,
     /// `None`: this slowlane is not a store for others.
     pub(super) token_server: Option<Arc<TokenServer>>,
@@ -67,6 +70,12 @@ impl Listeners {
             thread.enter(|| binder.bind(listen, UNIX_MODE, &metrics.peer_connections, peers.clone()))?;
             threads.push(thread);
         }
+        let mut ends = Vec::new();
+        if !config.ends.addresses.is_empty() {
+            let thread = SideThread::start("ends")?;
+            ends = thread.enter(|| binder.bind_ends(&config.ends))?;
+            threads.push(thread);
+        }
         let thread = SideThread::start("admin")?;
         let AdminConfig { listen, token, hosts, socket, socket_mode } = admin;
         let addresses = socket.iter().cloned().map(Address::Unix).collect();
@@ -82,6 +91,7 @@ impl Listeners {
         let Binder { acceptors, secured, .. } = binder;
         Ok(Listeners {
             acceptors,
+            ends,
             _threads: threads,
             token_server,
             certificates: secured.into(),
@@ -105,6 +115,7 @@ impl Listeners {
                 _ => {}
             }
         }
+        self.ends.iter().for_each(|ends| ends.open(shutdown));
     }
 
     /// All listeners, each with the name of its acceptor.
@@ -113,7 +124,8 @@ impl Listeners {
             let name = acceptor.name;
             acceptor.listeners.clone().into_iter().map(move |listener| (name, listener))
         };
-        self.acceptors.iter().flat_map(of).collect()
+        let ends = self.ends.iter().map(|ends| ("ends", ends.listener.clone()));
+        self.acceptors.iter().flat_map(of).chain(ends).collect()
     }
 
     /// The bound addresses for SPOP, the HTTP check and the admin pages.
@@ -175,6 +187,20 @@ impl Binder<'_> {
             lines: Lines::default(),
         }));
         Ok(())
+    }
+
+    /// Binds the listeners for log lines, for the runtime of the caller.
+    fn bind_ends(&mut self, listen: &Listen) -> anyhow::Result<Vec<Arc<Ends>>> {
+        let mut bound = Vec::new();
+        for address in &listen.addresses {
+            let inherited = self.inherited.take(listen.section, Some(address));
+            let listener = inherited.map_or_else(|| Listener::bind_udp(address), Ok)?;
+            tracing::info!("{} on {listener}", listen.name);
+            let (access_list, agent) = (self.access_list(listen)?, self.agent.clone());
+            let runtime = Handle::current();
+            bound.push(Arc::new(Ends { listener: listener.into(), access_list, agent, runtime }));
+        }
+        Ok(bound)
     }
 
     /// The start fails if a file of its TLS cannot be used.

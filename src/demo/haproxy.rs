@@ -48,6 +48,7 @@ impl Haproxy {
             hold_max: HOLD_SHIPPED,
             fields: &[],
             peer: &agent,
+            ends: None,
             paced: &[],
         };
         let files = files(version, Delivery::of(version), &places)?;

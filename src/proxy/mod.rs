@@ -1,6 +1,7 @@
 //! HAProxy and nginx: their queries, their answers, and the files shipped for them.
 
 pub mod attach;
+pub mod end_line;
 pub mod haproxy;
 pub(crate) mod haproxy_syntax;
 pub(crate) mod installed;

@@ -211,11 +211,13 @@ pub fn ending(head: &Head<'_>) -> Result<Ending, AmountError> {
 }
 
 /// The sum of a list such as `0.100, 0.020 : -`, which `$upstream_response_time` is after several attempts.
-fn sum(list: &[u8]) -> Result<Amount, AmountError> {
+pub(super) fn sum(list: &[u8]) -> Result<Amount, AmountError> {
     let parts = list.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
     let amounts = parts.filter(|part| *part != b"-").map(Amount::read);
-    let micros = amounts.map(|amount| amount.map(Amount::micros)).sum::<Result<u64, _>>()?;
-    Ok(Amount::from_micros(micros))
+    amounts
+        .map(|amount| amount.map(Amount::micros))
+        .try_fold(0, |sum: u64, micros| Ok(sum.saturating_add(micros?)))
+        .map(Amount::from_micros)
 }
 
 /// Writes a reply, with headers for `quota` if given. `begin` begins an answer with a status.

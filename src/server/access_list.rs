@@ -38,8 +38,8 @@ impl AccessList {
         is_allowed
     }
 
-    fn allows(&self, peer: IpAddr) -> bool {
-        self.allow.iter().any(|network| network.contains(peer))
+    pub(super) fn allows(&self, peer: IpAddr) -> bool {
+        self.allow.is_empty() || self.allow.iter().any(|network| network.contains(peer))
     }
 
     /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.

@@ -1,17 +1,18 @@
 //! Listeners, TCP or Unix, and their binding.
 
-use std::net::{self, SocketAddr, ToSocketAddrs};
+use std::net::{self, IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{fmt, fs, io, os};
 
+use rustix::fs::fstat;
 use rustix::net::{SocketFlags, accept_with};
-use socket2::{Domain, SockRef};
+use socket2::{Domain, SockRef, Type};
 use thiserror::Error;
 use tokio::io::Interest;
-use tokio::net::{TcpSocket, TcpStream, UnixListener};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket, UnixListener};
 
 use crate::server::{Stream, set_options};
 use slowlane_core::base::{Address, is_loopback};
@@ -24,6 +25,10 @@ pub(crate) const UNIX_MODE: u32 = 0o660;
 /// nginx, and HAProxy up to 3.0, open one connection for each waiting request: hundreds within a millisecond. With the
 /// usual 128, clients retry further connections only after a second.
 const BACKLOG: u32 = 4096;
+
+/// The requested receive buffer of a UDP socket: room for 5,000 lines, which HAProxy may write in 100 ms. The kernel grants
+/// at most `net.core.rmem_max`.
+const RECEIVE_BYTES: usize = 4 << 20;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ enum Socket {
     /// A listening socket. `TcpListener` of tokio would watch every connection, even one that never waits.
     Tcp(TcpStream),
     Unix(UnixListener),
+    /// Messages arrive on it, and no connections.
+    Udp(UdpSocket),
 }
 
 impl Listener {
@@ -47,8 +54,18 @@ impl Listener {
     /// permissions `unix_mode`.
     pub(crate) fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let socket = match address {
-            Address::Tcp(address) => bind_tcp(address).and_then(watched),
+            Address::Tcp(address) => bound(address, listen).and_then(watched),
             Address::Unix(path) => bind_unix(path, unix_mode).map(Socket::Unix),
+        };
+        let socket = socket.map_err(|source| BindError { address: address.to_string(), source })?;
+        Ok(Listener::of(socket, Some(address.clone())))
+    }
+
+    /// Binds a host and a port for UDP, for the runtime of the caller.
+    pub(crate) fn bind_udp(address: &Address) -> Result<Listener, BindError> {
+        let socket = match address {
+            Address::Tcp(address) => bound(address, net::UdpSocket::bind).and_then(watched_udp),
+            Address::Unix(_) => Err(io::ErrorKind::AddrNotAvailable.into()),
         };
         let socket = socket.map_err(|source| BindError { address: address.to_string(), source })?;
         Ok(Listener::of(socket, Some(address.clone())))
@@ -63,6 +80,8 @@ impl Listener {
             let listener = os::unix::net::UnixListener::from(socket);
             listener.set_nonblocking(true)?;
             Socket::Unix(UnixListener::from_std(listener)?)
+        } else if SockRef::from(&socket).r#type()? == Type::DGRAM {
+            watched_udp(socket.into())?
         } else {
             let listener = net::TcpListener::from(socket);
             listener.set_nonblocking(true)?;
@@ -91,7 +110,31 @@ impl Listener {
                 Stream::Fresh(Some(listener.async_io(Interest::READABLE, accept).await?.into()))
             }
             Socket::Unix(listener) => Stream::Unix(listener.accept().await?.0),
+            Socket::Udp(_) => return Err(io::ErrorKind::Unsupported.into()),
         })
+    }
+
+    /// Receives the next message of a UDP socket: its length and its sender. What exceeds the buffer is cut off.
+    pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, IpAddr)> {
+        let Socket::Udp(socket) = &self.socket else { return Err(io::ErrorKind::Unsupported.into()) };
+        let (bytes, from) = socket.recv_from(buffer).await?;
+        Ok((bytes, from.ip()))
+    }
+
+    /// The number of messages for a UDP socket that the kernel has dropped, because the buffer was full.
+    pub(crate) fn lost(&self) -> io::Result<u64> {
+        let inode = fstat(self)?.st_ino.to_string();
+        for path in ["/proc/net/udp", "/proc/net/udp6"] {
+            for line in fs::read_to_string(path)?.lines() {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                if words.get(INODE) == Some(&inode.as_str())
+                    && let Some(Ok(lost)) = words.last().map(|last| last.parse())
+                {
+                    return Ok(lost);
+                }
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
     }
 
     /// Leaves the path of a Unix socket to another process, which listens there from now on.
@@ -105,6 +148,7 @@ impl Listener {
     pub(crate) fn is_local(&self) -> bool {
         match &self.socket {
             Socket::Tcp(listener) => listener.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
+            Socket::Udp(socket) => socket.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
             Socket::Unix(_) => true,
         }
     }
@@ -115,6 +159,7 @@ impl AsFd for Listener {
         match &self.socket {
             Socket::Tcp(listener) => listener.as_fd(),
             Socket::Unix(listener) => listener.as_fd(),
+            Socket::Udp(socket) => socket.as_fd(),
         }
     }
 }
@@ -125,6 +170,10 @@ impl fmt::Display for Listener {
             Socket::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => address.fmt(f),
                 Err(_) => f.write_str("tcp"),
+            },
+            Socket::Udp(socket) => match socket.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(_) => f.write_str("udp"),
             },
             Socket::Unix(listener) => {
                 let address = listener.local_addr().ok();
@@ -167,10 +216,10 @@ pub(crate) struct OpenListener {
 }
 
 /// Resolves a name, and binds the first of its addresses that can be bound.
-fn bind_tcp(address: &str) -> io::Result<net::TcpListener> {
+fn bound<T>(address: &str, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
     for address in address.to_socket_addrs()? {
-        result = listen(address);
+        result = bind(address);
         if result.is_ok() {
             break;
         }
@@ -189,6 +238,15 @@ fn listen(address: SocketAddr) -> io::Result<net::TcpListener> {
 fn watched(listener: net::TcpListener) -> io::Result<Socket> {
     TcpStream::from_std(OwnedFd::from(listener).into()).map(Socket::Tcp)
 }
+
+fn watched_udp(socket: net::UdpSocket) -> io::Result<Socket> {
+    socket.set_nonblocking(true)?;
+    SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BYTES)?;
+    UdpSocket::from_std(socket).map(Socket::Udp)
+}
+
+/// The place of the inode in a line of `/proc/net/udp`. The last word is the number of drops.
+const INODE: usize = 9;
 
 /// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {

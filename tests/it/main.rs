@@ -29,6 +29,7 @@ mod corpora;
 mod decision_log;
 mod demo;
 mod doctor;
+mod ends;
 mod evasion;
 mod examples;
 mod fields;

@@ -29,7 +29,7 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let authority = Authority::new("servers");
     let config = format!(
         "[cluster]\nstore = \"redis://127.0.0.1:1\"\nlisten = [\"127.0.0.1:0\"]\n[cluster.tls]\n{}\
-         [peers]\nlisten = [\"127.0.0.1:0\"]\n[state]\nfile = \"state\"\n",
+         [peers]\nlisten = [\"127.0.0.1:0\"]\n[ends]\nlisten = [\"127.0.0.1:0\"]\n[state]\nfile = \"state\"\n",
         authority.pair("server").lines()
     );
     let slowlane = Slowlane::with_config(&[("slo.map", slo_map), ("website.map", websites)], &config);

@@ -138,6 +138,8 @@ pub struct Places<'a> {
     pub fields: &'a [String],
     /// The address of slowlane's listener for peers.
     pub peer: &'a Address,
+    /// The address of slowlane's listener for log lines. None: HAProxy does not report the ends of requests.
+    pub ends: Option<&'a Address>,
     /// The keys whose limits HAProxy enforces with [`Delivery::Peers`], the most specific first.
     pub paced: &'a [Paced],
 }
@@ -155,7 +157,7 @@ pub const PEER: &str = "127.0.0.1:9003";
 /// let (agent, peer) = ("unix:/run/slowlane/spop.sock".parse().unwrap(), PEER.parse().unwrap());
 /// let places = Places {
 ///     agent: &agent, bind: BIND, app: APP, folder: FOLDER, tls: None, ratelimit: false, hold_max: HOLD_SHIPPED, fields: &[],
-///     peer: &peer, paced: &[],
+///     peer: &peer, ends: None, paced: &[],
 /// };
 /// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
@@ -181,6 +183,7 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     let local = format!("{LOCAL}{counters}");
     let (arguments, [processing, idle, server]) = (arguments(places), timeouts(places.hold_max));
     let guards = format!("{LAST_GUARD}{}", rules(places.fields));
+    let ends = places.ends.map(|ends| agent(ends, "unix@")).transpose()?.map(|ends| format!("log {ends} "));
     let agent = agent(places.agent, "unix@")?;
     let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
     let bind = format!("bind {}", in_its_words(places.bind)?);
@@ -212,6 +215,9 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
     }
     if reports {
         places.push((RATELIMIT_COMMENT, RATELIMIT));
+    }
+    if let Some(ends) = &ends {
+        places.extend([(ENDS[0], ends.as_str()), (ENDS[1], &ENDS[1][2..]), (ENDS[2], &ENDS[2][2..])]);
     }
     let files: &[Text] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
@@ -259,6 +265,10 @@ fn in_its_words(address: &str) -> Result<String, WordError> {
 pub fn maps() -> Vec<File> {
     MAPS.iter().map(|&(name, text)| File { name, text: text.to_owned() }).collect()
 }
+
+/// The comments that report the ends of requests, without them.
+const ENDS: [&str; 3] =
+    ["# log 127.0.0.1:9004 ", "# log-format-sd ", "# http-response set-var(txn.slowlane_late)"];
 
 const RATELIMIT_COMMENT: &str = "# http-after-response add-header RateLimit";
 const RATELIMIT: &str = "http-after-response add-header RateLimit";

@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets; a test on the stable compiler runs the same code on the committed corpora.
 
 pub mod config;
+pub mod end_line;
 pub mod headers;
 pub mod host;
 pub mod http;
@@ -26,8 +27,9 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 19] = [
+pub const ALL: [(&str, Target); 20] = [
     ("config", config::run),
+    ("end_line", end_line::run),
     ("headers", headers::run),
     ("host", host::run),
     ("http", http::run),

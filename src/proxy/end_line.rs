@@ -1,0 +1,168 @@
+//! A log line of a proxy that reports the end of a request.
+
+use memchr::{memchr, memmem};
+
+use crate::proxy::nginx::sum;
+use slowlane_core::base::{Amount, AmountError, Ending};
+
+/// The ticket and the measures in a line. None: it has no ticket.
+///
+/// The measures follow the ticket, each after a space, and the first other word ends them. `seconds` may be a list of
+/// nginx in quotes. `ms` is a number of milliseconds, from which further ones are subtracted. The first ticket counts, so
+/// it must come before any text that clients choose.
+///
+/// ```
+/// use slowlane::proxy::end_line::read;
+/// let line = b"<134>1 - lb1 haproxy 7 - ticket=5-2001.7 ms=402-301-0-1-0 bytes=1052 \"GET /?ticket=1 bytes=0\"";
+/// let (ticket, ending) = read(line).unwrap();
+/// assert_eq!(ticket, "5-2001.7");
+/// assert_eq!(ending.unwrap().seconds.unwrap().to_string(), "0.1");
+/// assert_eq!(ending.unwrap().bytes.unwrap().to_string(), "1052");
+/// assert!(read(b"ticket=- ms=0-0--1--1-0 bytes=120").is_none());
+/// ```
+pub fn read(line: &[u8]) -> Option<(&str, Result<Ending, AmountError>)> {
+    let begin = memmem::find(line, TICKET)? + TICKET.len();
+    let (ticket, measures) = value(&line[begin..]);
+    let ticket = str::from_utf8(ticket).ok().filter(|ticket| !matches!(*ticket, "" | "-"))?;
+    Some((ticket, ending(measures)))
+}
+
+const TICKET: &[u8] = b"ticket=";
+
+fn ending(mut rest: &[u8]) -> Result<Ending, AmountError> {
+    let mut ending = Ending::default();
+    while let Some((name, after)) = rest.strip_prefix(b" ").and_then(named) {
+        let (text, after) = value(after);
+        match name {
+            b"cost" if matches!(text, b"" | b"-") => {}
+            b"cost" => ending.cost = Some(Amount::read(text)?),
+            b"seconds" => ending.seconds = Some(sum(text)?),
+            b"ms" => ending.seconds = Some(elapsed(text)?),
+            b"bytes" => ending.bytes = Some(Amount::read(text)?),
+            _ => break,
+        }
+        rest = after;
+    }
+    Ok(ending)
+}
+
+/// The name before the equals sign, and the text behind it.
+fn named(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let equals = memchr(b'=', text)?;
+    Some((&text[..equals], &text[equals + 1..]))
+}
+
+/// The value at the beginning, in quotes or up to a space or a line break, and the text behind it.
+fn value(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.strip_prefix(b"\"") {
+        Some(text) => {
+            let end = memchr(b'"', text).unwrap_or(text.len());
+            (&text[..end], text.get(end + 1..).unwrap_or_default())
+        }
+        None => text.split_at(text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len())),
+    }
+}
+
+/// The application's time, as HAProxy writes it: the active time less that of the request, the queue and the connection.
+///
+/// A timer of -1 belongs to a step that the request has not reached: then the application has not worked on it.
+fn elapsed(text: &[u8]) -> Result<Amount, AmountError> {
+    let mut timers = text.split(|&byte| byte == b'-');
+    let active = Amount::read(timers.next().unwrap_or_default())?.micros();
+    let (mut before, mut has_begun) = (0, true);
+    for timer in timers {
+        match timer {
+            b"" => has_begun = false,
+            timer => before += Amount::read(timer)?.micros().min(active),
+        }
+    }
+    let ms = if has_begun { active.saturating_sub(before) } else { 0 };
+    Ok(Amount::from_micros(ms / 1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn measured(measures: &str) -> Result<[Option<String>; 3], AmountError> {
+        let line = format!("<190>Nov 26 12:46:43 nginx: ticket=T{measures}");
+        let (ticket, ending) = read(line.as_bytes()).unwrap();
+        assert_eq!(ticket, "T");
+        ending.map(|Ending { cost, seconds, bytes }| {
+            [cost, seconds, bytes].map(|given| Some(given?.to_string()))
+        })
+    }
+
+    fn seconds(measures: &str) -> Option<String> {
+        measured(measures).unwrap()[1].clone()
+    }
+
+    /// The timers are those of real lines.
+    #[test]
+    fn the_hold_and_the_queue_are_not_the_applications_time() {
+        assert_eq!(seconds(" ms=502-0-0-0-0").as_deref(), Some("0.502"));
+        assert_eq!(seconds(" ms=402-301-0-1-0").as_deref(), Some("0.1"), "held for 300 ms");
+        assert_eq!(seconds(" ms=401-0-0-0-300").as_deref(), Some("0.101"), "an upload, held at its response");
+        assert_eq!(seconds(" ms=0-0--1--1-0").as_deref(), Some("0"), "a response of HAProxy");
+        assert_eq!(seconds(" ms=1505-0-0--1-0").as_deref(), Some("0"), "no server answers");
+        assert_eq!(seconds(" ms=3-2-2-0-0").as_deref(), Some("0"), "each timer is rounded");
+    }
+
+    #[test]
+    fn the_upstreams_of_a_request_add_up() {
+        assert_eq!(seconds(" seconds=0.101\n").as_deref(), Some("0.101"));
+        assert_eq!(seconds(" seconds=\"0.000, 0.101 : 0.001\" bytes=1").as_deref(), Some("0.102"));
+        assert_eq!(seconds(" seconds=-").as_deref(), Some("0"), "a response of nginx");
+    }
+
+    #[test]
+    fn a_measure_that_is_no_amount_spoils_the_report() {
+        for measures in [
+            "ms=+0-0-0-0 bytes=+101",
+            "ms=-1",
+            "ms=",
+            "ms=1-x",
+            "bytes=-1",
+            "bytes=",
+            "bytes=1e3",
+            "bytes=inf",
+            "cost=1099511627777",
+            "seconds=\"0.1, x\"",
+        ] {
+            assert!(measured(&format!(" {measures}")).is_err(), "{measures}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_client_is_no_measure() {
+        for text in [" \"GET /?a ms=1 bytes=0\"", " GET bytes=0", " bytes", "\tbytes=0", "  bytes=0"] {
+            assert_eq!(measured(text), Ok([None, None, None]), "{text:?}");
+        }
+        assert_eq!(measured(" cost=- bytes=7 agent=x bytes=0"), Ok([None, None, Some("7".into())]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_report_reads_back_whatever_surrounds_it(
+            before in "[ -~]{0,40}",
+            after in "( [^=]{0,40})?",
+            [cost, seconds, bytes] in [0..=Amount::MAX.micros(), 0..=1_099_511_627_776, 0..=Amount::MAX.micros()],
+        ) {
+            prop_assume!(!before.contains("ticket="));
+            let [cost, seconds, bytes] = [cost, seconds, bytes].map(Amount::from_micros);
+            let line = format!("{before} ticket=5-A cost={cost} seconds={seconds} bytes={bytes}{after}");
+            let all = Ending { cost: Some(cost), seconds: Some(seconds), bytes: Some(bytes) };
+            prop_assert_eq!(read(line.as_bytes()), Some(("5-A", Ok(all))));
+        }
+
+        #[test]
+        fn any_bytes_are_a_report_or_none(line in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..200) {
+            let mut line = line;
+            let _ = read(&line);
+            line.splice(at.min(line.len())..at.min(line.len()), *b"ticket=1 ms=");
+            let _ = read(&line);
+        }
+    }
+}
