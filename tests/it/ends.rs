@@ -1,14 +1,15 @@
 //! Log lines of real proxies that report the ends of requests, with their bytes and their time.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
 use slowlane::proxy::end_line;
 
 use crate::support::backend::Backend;
 use crate::support::client::Client;
+use crate::support::haproxy::Version::V2_6;
 use crate::support::haproxy::{
-    CONFIG, EACH_DELIVERY, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
+    CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, each, replace, showing_verdicts_patiently,
 };
 use crate::support::nginx::Nginx;
 use crate::support::printed::{EACH, Printed};
@@ -364,4 +365,62 @@ fn lines_that_are_lost_are_counted() {
         (slowlane.metric("slowlane_end_lines_total", "") + lost() == f64::from(LINES)).then_some(())
     });
     assert!(lost() > 0.0);
+}
+
+/// Three requests are in the application while HAProxy, slowlane, or the application dies.
+#[test]
+fn no_reservation_outlives_its_lease_whoever_dies() {
+    let (app, at) = (Backend::start(), own_address());
+    let brief = "0 burst=10MB rate=1MB/s unit=bytes reserve=1MB lease=1s\n";
+    let config = format!(
+        "[policy]\nkey_secret_file = \"secret\"\n[ends]\nlisten = [\"{at}\"]\n[state]\nfile = \"state\"\nevery = \"1s\"\n"
+    );
+    let mut slowlane = Slowlane::with_config(&[("slo.map", brief)], &config);
+    let open = |slowlane: &Slowlane| slowlane.metric("slowlane_reservations_open", "");
+    let start = |slowlane: &Slowlane, app: SocketAddr| {
+        let edit = reporting(at, own_address());
+        let mut haproxy = Haproxy::with(V2_6, Delivery::Hold, &slowlane.spop.to_string(), app, edit).unwrap();
+        haproxy.wait_for_agent("UP");
+        haproxy
+    };
+    let inside = |haproxy: &Haproxy| {
+        app.gate.close();
+        let clients: Vec<Client> = (0..3)
+            .map(|_| {
+                let mut client = haproxy.client();
+                client.send("GET", "/", &[("Host", "any.example")], "").unwrap();
+                client
+            })
+            .collect();
+        eventually("three are inside", || (app.gate.inside() == 3).then_some(()));
+        clients
+    };
+    let settles = |slowlane: &Slowlane| eventually("none is open", || (open(slowlane) == 0.0).then_some(()));
+
+    let haproxy = start(&slowlane, app.address);
+    let clients = inside(&haproxy);
+    drop((haproxy, clients));
+    settles(&slowlane);
+    assert_eq!(ends(&slowlane, "counted"), 0.0, "nobody has reported an end");
+    app.gate.open();
+    eventually("the application is idle", || (app.gate.inside() == 0).then_some(()));
+
+    let haproxy = start(&slowlane, app.address);
+    let clients = inside(&haproxy);
+    slowlane.kill();
+    slowlane.restart();
+    settles(&slowlane);
+    app.gate.open();
+    eventually("three reports are late", || (ends(&slowlane, "late") == 3.0).then_some(()));
+    assert_eq!((ends(&slowlane, "counted"), open(&slowlane)), (0.0, 0.0));
+    drop((haproxy, clients));
+
+    // The kernel closes the connections of a program that is killed.
+    let dying = TcpListener::bind(own_address()).unwrap();
+    let haproxy = start(&slowlane, dying.local_addr().unwrap());
+    let mut client = haproxy.client();
+    client.send("GET", "/", &[("Host", "any.example")], "").unwrap();
+    drop(dying.accept().unwrap());
+    eventually("its end is reported", || (ends(&slowlane, "counted") == 1.0).then_some(()));
+    settles(&slowlane);
 }
