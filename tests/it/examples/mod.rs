@@ -10,4 +10,5 @@ mod lists;
 mod paths;
 mod proxies;
 mod stage;
+mod tokens;
 mod uploads;

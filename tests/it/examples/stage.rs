@@ -126,6 +126,15 @@ impl Stage {
         stage
     }
 
+    /// Starts the application that the example itself has, in place of ours.
+    pub fn start_app(&mut self) {
+        for file in ["haproxy.cfg", "nginx.conf"] {
+            self.edit(file, &self.app.address.to_string(), &self.at(8000).to_string());
+        }
+        self.running.push(Process::start(&mut self.command("python3")));
+        eventually("the application listens", || TcpStream::connect(self.at(8000)).ok());
+    }
+
     /// Starts slowlane and HAProxy.
     pub fn start(&mut self) {
         self.start_slowlane();
