@@ -363,3 +363,17 @@ fn what_is_reserved_too_much_is_used_by_others() {
         }
     }
 }
+
+/// An estimate that jumps with each cost would make all clients pass, and then all wait, by turns. At 20 seconds a second,
+/// fifty clients whose requests take 0.9 s wait for about 1.4 s each (Little's law).
+#[test]
+fn fifty_clients_wait_alike_and_use_the_rate() {
+    let line = "0 burst=40s rate=20s/s unit=seconds reserve=p90 max_delay=20s";
+    let (clients, median, s_per_unit, lost, gone, restarts_s) = (50, 0.55, 1.0, 0.0, 0.0, None);
+    let load = Load { clients, median, s_per_unit, lost, gone, restarts_s, seconds: 630 };
+    for seed in 0..4 {
+        let outcome = play(line, load, seed);
+        let used = outcome.sum(30, 630) / (600.0 * 20.0);
+        assert!((0.99..=1.01).contains(&used), "seed {seed}: {used}");
+    }
+}
