@@ -69,6 +69,7 @@ pub(super) fn advise(typed: Arguments) -> anyhow::Result<()> {
         reading: replay::Settings {
             format: typed.format.unwrap_or(Choice::Any),
             mappings: typed.field,
+            measures: Vec::new(),
             reorder: typed.reorder,
             seed: 0,
             top: typed.top as usize,

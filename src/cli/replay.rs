@@ -15,7 +15,7 @@ use crate::cli::simulate::{check_writable, unwritable};
 use crate::config::{Config, Flags};
 use slowlane_core::base::{plural, shown, units};
 use slowlane_core::throttle::Throttle;
-use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping};
+use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping, Measure};
 use slowlane_lab::replay::{self, Input, Settings, Subject};
 
 pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
@@ -40,6 +40,9 @@ pub(super) struct Arguments {
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
+    /// Source of a request's work, for an SLO with a unit: seconds, bytes or cost, and an item; may be repeated
+    #[arg(long, value_name = "NAME=ITEM")]
+    measure: Vec<Measure>,
     /// Number of keys to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -82,6 +85,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     let settings = Settings {
         format: typed.format.clone().unwrap_or(Choice::Any),
         mappings: typed.field.clone(),
+        measures: typed.measure.clone(),
         reorder: typed.reorder,
         seed: typed.seed,
         top: typed.top,

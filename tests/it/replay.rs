@@ -12,7 +12,9 @@ use allocation_counter::measure;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
-use slowlane_core::base::{Decision, Ending, Key, Request, Sample, SloId, Timestamp, Value, Verdict};
+use slowlane_core::base::{
+    Amount, Decision, Ending, Key, Kind, Request, Sample, SloId, Timestamp, Value, Verdict,
+};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
@@ -81,6 +83,7 @@ fn settings() -> Settings {
     Settings {
         format: Choice::Any,
         mappings: Vec::new(),
+        measures: Vec::new(),
         reorder: Duration::from_secs(60),
         seed: SEED,
         top: 100_000,
@@ -219,6 +222,67 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// A website whose SLO counts bytes, in the time of the proxy.
+fn bytes_subject() -> Subject {
+    let read = |path: &Path| match path.to_str() {
+        Some("slo.map") => Ok(b"0 burst=40kB rate=10kB/s unit=bytes max_delay=2s".to_vec()),
+        _ => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
+    let sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
+    Subject { name: "policy".to_owned(), throttle: Throttle::new(policy, sizing, 1 << 20) }
+}
+
+/// Pause before a request, how long it takes and how many bytes it sends. Each ends before the next one if `took` is
+/// short, or long after it.
+type Sent = (u64, u64, u64);
+
+/// The verdicts in bytes, if a proxy asks at these times and reports each end.
+fn live_bytes(sent: &[Sent]) -> [u64; 3] {
+    let Subject { throttle, .. } = bytes_subject();
+    let (mut ends, mut now_ms, mut bytes_by_verdict) =
+        (BTreeMap::<(u64, usize), _>::new(), 1_700_000_000_000, [0; 3]);
+    for (number, &(gap_ms, took_ms, bytes)) in sent.iter().enumerate() {
+        now_ms += gap_ms;
+        while let Some(first) = ends.first_entry().filter(|first| first.key().0 <= now_ms) {
+            let ((end_ms, _), (ticket, ending)) = first.remove_entry();
+            throttle.end(&throttle.policy(), &ticket, &ending, Timestamp::from_millis(end_ms));
+        }
+        let decision = throttle.decide_one(&Request::new(), Timestamp::from_millis(now_ms), Sample::MIDDLE);
+        bytes_by_verdict[decision.verdict.kind().index()] += bytes;
+        if let Some(ticket) = decision.ticket() {
+            let amount = Amount::read(bytes.to_string().as_bytes()).unwrap();
+            let ending = Ending { bytes: Some(amount), ..Ending::default() };
+            ends.insert((now_ms + decision.verdict.delay_ms() + took_ms, number), (ticket, ending));
+        }
+    }
+    bytes_by_verdict
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn replayed_work_is_settled_as_live(sent in prop::collection::vec((1u64..500, 0u64..3_000, 0u64..20_000), 1..200)) {
+        let mut now_ms = 1_700_000_000_000;
+        let line = |&(gap_ms, took_ms, bytes): &Sent| {
+            now_ms += gap_ms;
+            let end_ms = now_ms + took_ms;
+            let seconds = |ms| format!("{}.{:03}", ms / 1_000, ms % 1_000);
+            (end_ms, format!("::1 {} {} {bytes} \"GET / HTTP/1.1\"\n", seconds(end_ms), seconds(took_ms)))
+        };
+        let mut lines: Vec<(u64, String)> = sent.iter().map(line).collect();
+        lines.sort_by_key(|(end_ms, _)| *end_ms);
+        let log: String = lines.into_iter().map(|(_, line)| line).collect();
+        let format = Choice::This(Format::parse("$remote_addr $msec $request_time $bytes_sent \"$request\"").unwrap());
+        let settings = Settings { format, ..settings() };
+        let outcome = replay(vec![input(log.into_bytes())], &[bytes_subject()], &settings, |_| ()).unwrap();
+        let work = outcome.sides[0].slos[0].1.work;
+        prop_assert_eq!(Kind::ALL.map(|kind| work.of(&[kind]) as u64), live_bytes(&sent));
+        prop_assert_eq!((work.unmeasured, outcome.notes.len()), (0, 0), "{:?}", outcome.notes);
+    }
+}
+
 #[test]
 fn each_law_has_a_website() {
     for law in Law::NAMES {
@@ -329,6 +393,78 @@ fn plain_compressed_and_piped_logs_are_read() {
     let rows: Vec<String> =
         String::from_utf8(output.stdout).unwrap().lines().skip(1).map(str::to_owned).collect();
     assert_five_pass(&rows, 8);
+}
+
+/// 1 s/s, a burst of 2 s, and 1 s reserved. The report of 4 s owes 3 s when it ends; a second later, 2 s are left of
+/// that, which refuses the next request but not the one after.
+#[test]
+fn work_is_reserved_and_settled_at_the_times_of_the_log() {
+    let workdir = Workdir::new();
+    workdir.write(
+        "policy/slo.map",
+        b"0 rate=unlimited\n2001 burst=2s rate=1s/s unit=seconds reserve=1s law=token-bucket\n",
+    );
+    let line = |at: &str, total: &str, app: &str| format!("192.0.2.7 {at} {total} [{app}] shop.example\n");
+    let log = [
+        line("101.3", "0.300", "0.100"),
+        line("104.0", "4.000", "4.000"),
+        line("105.5", "0.500", "0.500"),
+        line("106.5", "0.500", "0.300, 0.200"),
+    ];
+    workdir.write("access.log", log.concat().as_bytes());
+    let format = |app: &str| format!("$remote_addr $msec $request_time [{app}] $host");
+    let (application, total) = (format("$upstream_response_time"), format("$x"));
+    let report = workdir.ran(&["--format", &application, "access.log"]);
+    let row = |out: &str| out.lines().find(|line| line.contains("burst 2s")).unwrap().to_owned();
+    assert_eq!(
+        row(&report.out).split_whitespace().collect::<Vec<_>>().join(" "),
+        "2001 1s/s, burst 2s seconds 5.10 4.60 0.77 0.00 0.0 0.50 9.8"
+    );
+    assert_eq!(report.problems, [""; 0]);
+
+    let (rows, _) = workdir.csv(&["--format", &application, "access.log"]);
+    assert_eq!(rows[1], "slo,policy,2001,token-bucket,1s/s,,,4,0,1,,,,,seconds,5.1,4.6,0,0.5");
+    let json = workdir.ran(&["--json", "--format", &application, "access.log"]).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let work = serde_json::json!({
+        "unit": "seconds", "asked": 5.1, "used": 4.6, "delayed": 0.0, "denied": 0.5, "unmeasured": 0,
+    });
+    assert_eq!(json["policies"][0]["slos"][0]["work"], work);
+
+    let by_total = workdir.ran(&["--format", &total, "access.log"]).out;
+    assert!(row(&by_total).contains(" 5.30 "), "{by_total}");
+    let named = ["--format", &total, "--measure", "seconds=$x", "access.log"];
+    assert_eq!(row(&workdir.ran(&named).out), row(&report.out));
+}
+
+#[test]
+fn work_that_a_log_does_not_have_is_said_once() {
+    let workdir = Workdir::new();
+    let slos = b"0 rate=unlimited\n2001 burst=50 rate=1/h unit=tokens reserve=20 law=token-bucket\n";
+    workdir.write("policy/slo.map", slos);
+    let later = NGINX_LINE.replace(":12:14:14", ":12:14:15");
+    workdir.write("access.log", (NGINX_LINE.repeat(2) + &later).as_bytes());
+    let (rows, problems) = workdir.csv(&["access.log"]);
+    assert_eq!(rows[1], "slo,policy,2001,token-bucket,1/h,,,3,0,1,,,,,tokens,60,40,0,20");
+    assert_eq!(
+        problems,
+        [
+            "--policy: the log does not have the tokens of 3 requests, which keep their reservations: name the item that \
+             has it, like --measure cost=$http_x_cost"
+        ]
+    );
+    // The first two have cost a token each, so that the third finds room.
+    let (rows, problems) = workdir.csv(&["--measure", "cost=1", "access.log"]);
+    assert_eq!(
+        (rows[1].as_str(), problems.len()),
+        ("slo,policy,2001,token-bucket,1/h,,,3,0,0,,,,,tokens,3,3,0,0", 0)
+    );
+    let Ran { code, problems, .. } = workdir.ran(&["--measure", "cost=$tokens", "access.log"]);
+    let missing = "--measure cost: $tokens is not in the format; it has $remote_addr";
+    assert!(code == 1 && problems[0].contains(missing), "{problems:?}");
+    workdir.write("policy/slo.map", WORKDIR_SLO_MAP.as_bytes());
+    let Ran { code, problems, .. } = workdir.ran(&["--measure", "cost=1", "access.log"]);
+    assert!(code == 1 && problems[0].contains("--measure: not used by the policy"), "{problems:?}");
 }
 
 /// The path is a part of the request line, and headers have items of their own.

@@ -58,6 +58,7 @@ fn main() {
         let settings = Settings {
             format: Choice::Any,
             mappings: vec!["website=%[capture.req.hdr(0)]".parse().expect("a right one")],
+            measures: Vec::new(),
             reorder: Duration::from_secs(60),
             seed: 1,
             top: 20,

@@ -26,7 +26,8 @@ pub fn run(bytes: &[u8]) {
         },
     };
     let mappings: Vec<Mapping> = format!("cost={mapping}").parse().into_iter().collect();
-    let settings = Settings { format, mappings, reorder: Duration::from_secs(1), seed: 1, top: 5 };
+    let measures = vec![];
+    let settings = Settings { format, mappings, measures, reorder: Duration::from_secs(1), seed: 1, top: 5 };
     let sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
     let subject = Subject { name: "built in".into(), throttle: Throttle::new(Policy::builtin(), sizing, 0) };
     let inputs = vec![Input { name: "log".into(), bytes: Box::new(Cursor::new(log.to_vec())) }];

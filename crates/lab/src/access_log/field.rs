@@ -93,15 +93,17 @@ impl Origin {
             .or_else(|| Origin::of_request_line(part?, wanted))
     }
 
-    /// The value as written in the line. None: there is none.
-    pub(super) fn text<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
+    /// The value as written in the line.
+    pub(super) fn written<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
         match self {
             Origin::Constant(text) => Some(text.as_bytes()),
-            // Proxies write an absent value as nothing or a hyphen.
-            Origin::Slot { slot, part, .. } => {
-                part.of(slots[*slot]?).filter(|&value| !value.is_empty() && value != b"-")
-            }
+            Origin::Slot { slot, part, .. } => part.of(slots[*slot]?),
         }
+    }
+
+    /// The same. None: there is none, which proxies write as nothing or a hyphen.
+    pub(super) fn text<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
+        self.written(slots).filter(|&value| !value.is_empty() && value != b"-")
     }
 
     /// Appends the value, if there is one.

@@ -52,6 +52,8 @@ pub(super) enum Shape {
     Quoted,
     /// IPv6 addresses contain colons, and a colon may follow them.
     Address,
+    /// nginx's values of each server, separated by `, ` or ` : `.
+    List,
     /// `{a|b}`; if there are none, the space is missing too.
     Captures,
 }
@@ -78,6 +80,8 @@ pub enum FormatError {
         "expected a field and an item or a value, like owner=%[var(txn.owner)], owner=$http_x_owner or owner=acme"
     )]
     NoMapping,
+    #[error("expected seconds, bytes or cost and its item, like seconds=$request_time or cost=$tokens")]
+    NoMeasure,
 }
 
 /// Names and formats: those of HAProxy's options, nginx's `combined`, and those of the shipped files and older ones.
@@ -168,6 +172,7 @@ impl Item {
             "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => Shape::Address,
             "%hr" | "%hs" => Shape::Captures,
             _ if is_quoted => Shape::Quoted,
+            noun if noun.starts_with("$upstream_") => Shape::List,
             _ => Shape::Text,
         };
         Item { noun, label, shape, escape, after: String::new() }

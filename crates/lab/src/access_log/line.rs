@@ -19,7 +19,7 @@ pub(super) type Slots<'l> = [Option<&'l [u8]>; SLOTS_MAX];
 
 /// The wanted items of a format.
 pub(super) struct Wanted<'f> {
-    format: &'f Format,
+    pub(super) format: &'f Format,
     /// The slot of each item, up to the last wanted one.
     pub(super) slots: Vec<Option<usize>>,
     pub(super) count: usize,
@@ -28,6 +28,15 @@ pub(super) struct Wanted<'f> {
 impl<'f> Wanted<'f> {
     pub(super) fn new(format: &'f Format) -> Wanted<'f> {
         Wanted { format, slots: Vec::new(), count: 0 }
+    }
+
+    /// More items, behind those that have these slots.
+    pub(super) fn behind(format: &'f Format, slots: &[Option<usize>]) -> Wanted<'f> {
+        Wanted {
+            format,
+            slots: slots.to_vec(),
+            count: slots.iter().flatten().max().map_or(0, |last| last + 1),
+        }
     }
 
     /// Marks an item as wanted, and returns its slot. None: the format does not have it.
@@ -120,8 +129,9 @@ impl Format {
             }
             let (value, behind) = match item.value(rest) {
                 Some(found) => found,
-                // A line that is truncated within the request line is still useful.
-                None if is_last && !is_whole && !rest.is_empty() && REQUEST_LINES.contains(&&*item.noun) => {
+                // A line that is truncated within the request line is still useful. The common log format has nothing
+                // after the bytes.
+                None if is_last && !is_whole && !rest.is_empty() && item.may_be_last() => {
                     (Some(rest.strip_prefix(b"\"").unwrap_or(rest)), &b""[..])
                 }
                 None if item.shape == Shape::Address => return Err(LineError::Address(number)),
@@ -155,9 +165,14 @@ impl Item {
             Shape::Address => text.split_at(self.address_bytes(text)?),
             Shape::Quoted if text.starts_with(b"\"") => quoted(&text[1..], after)?,
             _ if after.is_empty() => (text, &b""[..]),
+            Shape::List => text.split_at(list_bytes(after, text)?),
             _ => text.split_at(find(after, text)?),
         };
         Some((Some(value), behind))
+    }
+
+    fn may_be_last(&self) -> bool {
+        REQUEST_LINES.contains(&&*self.noun) || self.noun == "$body_bytes_sent"
     }
 
     fn address_bytes(&self, text: &[u8]) -> Option<usize> {
@@ -180,6 +195,17 @@ fn quoted<'l>(text: &'l [u8], after: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
     let is_end = |behind: &[u8]| behind.is_empty() || behind.starts_with(after);
     let quote = memchr_iter(b'"', text).find(|quote| is_end(&text[quote + 1..]))?;
     Some((&text[..quote], &text[quote + 1..]))
+}
+
+/// Where the literal behind a list begins.
+fn list_bytes(literal: &[u8], text: &[u8]) -> Option<usize> {
+    let is_inside = |begin: &[u8], rest: &[u8]| {
+        begin.ends_with(b",") || begin.ends_with(b" :") || rest.starts_with(b" : ")
+    };
+    let mut places = memchr_iter(*literal.first()?, text).map(|at| text.split_at(at));
+    places
+        .find(|(begin, rest)| rest.starts_with(literal) && !is_inside(begin, rest))
+        .map(|(begin, _)| begin.len())
 }
 
 fn captures(text: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {

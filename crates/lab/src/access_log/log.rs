@@ -6,7 +6,7 @@ use std::io::Read;
 use serde::Serialize;
 use slowlane_core::base::shown;
 
-use crate::access_log::{Choice, Lines, Mapping, ParseError, Plan, PlanError, Record};
+use crate::access_log::{Choice, Lines, Mapping, Measure, ParseError, Plan, PlanError, Record};
 
 /// The number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
@@ -58,23 +58,30 @@ pub struct LogOutcome {
 }
 
 impl Log {
-    /// Recognises the format. `wanted` returns whether a policy uses a field; `number` is put into each record.
+    /// Recognises the format. `wanted` returns whether a policy uses a field; `measures`: a policy counts work; `number`
+    /// is put into each record.
     pub(crate) fn open(
         name: String,
         input: Box<dyn Read>,
         choice: &Choice,
         mappings: &[Mapping],
         wanted: &dyn Fn(&str) -> bool,
+        measures: Option<&[Measure]>,
         number: u32,
     ) -> Result<Log, PlanError> {
         let lines = Lines::new(input);
         let head = lines.head();
         let (is_empty, format) = (head.is_empty(), choice.format(head));
+        let plan = format.map(|format| Plan::new(format, mappings, wanted)).transpose()?;
+        let plan = match (plan, measures) {
+            (Some(plan), Some(given)) => Some(plan.with_measures(given)?),
+            (plan, _) => plan,
+        };
         Ok(Log {
             name,
             number,
             lines,
-            plan: format.map(|format| Plan::new(format, mappings, wanted)).transpose()?,
+            plan,
             requests: 0,
             errors: Vec::new(),
             is_empty,
@@ -152,7 +159,7 @@ mod tests {
     fn control_characters_of_a_format_are_escaped() {
         let format = Format::parse("%ci \u{7f}%Ts\u{7f}").unwrap();
         let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
-        let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, 0).unwrap();
+        let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, None, 0).unwrap();
         assert!(!log.next(&mut Record::default()));
         let LogOutcome { format, errors, .. } = log.outcome();
         assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");

@@ -15,6 +15,7 @@ mod format;
 mod line;
 mod lines;
 mod log;
+mod measures;
 mod plan;
 mod record;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use format::{Dialect, Format, FormatError, Item};
 pub use lines::{LINE_BYTES_MAX, Lines};
 pub(crate) use log::Log;
 pub use log::{Faulty, LogOutcome, NUMBERS_MAX};
+pub use measures::Measure;
 pub(crate) use plan::Plan;
 pub use plan::PlanError;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::access_log::field::{Mapping, Origin, Part, field};
 use crate::access_log::line::{LineError, SLOTS_MAX, Wanted};
+use crate::access_log::measures::{Measure, Measures};
 use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
 use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
@@ -16,12 +17,22 @@ use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
 pub enum PlanError {
     #[error("no time: expected {0}")]
     NoTime(&'static str),
-    #[error("--field {field}: {noun} is not in the format; it has {has}")]
-    NotInFormat { field: String, noun: String, has: String },
+    #[error("{option} {field}: {noun} is not in the format; it has {has}")]
+    NotInFormat { option: &'static str, field: String, noun: String, has: String },
     #[error("more than {FIELDS_MAX} fields: expected fewer --field options")]
     TooManyFields,
     #[error("--field {0}: not used by the policy: no map, key or share names it")]
     UselessField(String),
+    #[error("--measure: not used by the policy: no SLO has a unit, like unit=seconds")]
+    UselessMeasure,
+}
+
+impl PlanError {
+    pub(super) fn not_in_format(option: &'static str, mapping: &Mapping, format: &Format) -> PlanError {
+        let has: Vec<&str> = format.items.iter().map(|item| item.noun.as_str()).collect();
+        let Mapping { field, from, .. } = mapping.clone();
+        PlanError::NotInFormat { option, field, noun: from, has: has.join(" ") }
+    }
 }
 
 /// The reason why a line is not a request.
@@ -48,6 +59,9 @@ pub(crate) struct Plan {
     /// The names of the fields, without the source, and the origins of each in order of preference.
     pub(crate) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
+    measures: Measures,
+    /// The number of slots that a request needs. Those behind it are of measures.
+    needed: usize,
     /// Whether the last line had a syslog prefix.
     is_prefixed: bool,
 }
@@ -73,12 +87,8 @@ impl Plan {
         let source = source.filter(|_| !is_mapped("source")).map(|(slot, _)| slot);
         let mut fields = Fields::default();
         for mapping in mappings {
-            let origin = Origin::mapped(mapping, &mut items).ok_or_else(|| {
-                let has: Vec<&str> = format.items.iter().map(|item| item.noun.as_str()).collect();
-                let Mapping { field, from, .. } = mapping.clone();
-                PlanError::NotInFormat { field, noun: from, has: has.join(" ") }
-            })?;
-            fields.add(&mapping.field, origin);
+            let missing = || PlanError::not_in_format("--field", mapping, &format);
+            fields.add(&mapping.field, Origin::mapped(mapping, &mut items).ok_or_else(missing)?);
         }
         // Adds items named after fields.
         let is_found = |name: &str| wanted(name) && !is_mapped(name);
@@ -101,8 +111,31 @@ impl Plan {
         if names.len() > FIELDS_MAX || items.count > SLOTS_MAX {
             return Err(PlanError::TooManyFields);
         }
-        let slots = items.slots;
-        Ok(Plan { slots, times, source, method, names, origins, is_prefixed: false, format })
+        let (slots, measures) = (items.slots, Measures::default());
+        let needed = slots.len();
+        Ok(Plan {
+            slots,
+            times,
+            source,
+            method,
+            names,
+            origins,
+            measures,
+            needed,
+            is_prefixed: false,
+            format,
+        })
+    }
+
+    /// Reads the measures of work as well, as far as the format has them.
+    pub(super) fn with_measures(mut self, given: &[Measure]) -> Result<Plan, PlanError> {
+        let mut items = Wanted::behind(&self.format, &self.slots);
+        self.measures = Measures::new(given, &mut items)?;
+        if items.count > SLOTS_MAX {
+            return Err(PlanError::TooManyFields);
+        }
+        self.slots = items.slots;
+        Ok(self)
     }
 
     /// Whether its lines carry a field.
@@ -125,16 +158,22 @@ impl Plan {
         record: &mut Record,
     ) -> Result<(), ParseError> {
         let mut slots = [None; SLOTS_MAX];
-        self.format.take_apart(line, &self.slots, is_whole, &mut self.is_prefixed, &mut slots).map_err(
-            |error| {
-                if memchr(0, line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
-            },
-        )?;
+        let mut read = self.format.take_apart(line, &self.slots, is_whole, &mut self.is_prefixed, &mut slots);
+        if read.is_err() && self.needed < self.slots.len() {
+            // A line that is cut before its measures is still a request.
+            slots = [None; SLOTS_MAX];
+            let needed = &self.slots[..self.needed];
+            read = self.format.take_apart(line, needed, is_whole, &mut self.is_prefixed, &mut slots);
+        }
+        read.map_err(|error| {
+            if memchr(0, line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
+        })?;
         if self.method.as_ref().is_some_and(|method| !method.text(&slots).is_some_and(is_token)) {
             return Err(ParseError::NoRequest);
         }
         record.clear();
         (record.at_ns, record.took_ns) = self.times.read(&slots).ok_or(ParseError::NoTime)?;
+        record.ending = self.measures.read(&slots);
         if let Some(text) = self.source.and_then(|slot| slots[slot]) {
             record.source = source(text)?;
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use slowlane_core::base::{Request, Value};
+use slowlane_core::base::{Ending, Request, Value};
 
 /// The maximum number of fields that are read from a line.
 pub(crate) const FIELDS_MAX: usize = 16;
@@ -20,6 +20,8 @@ pub(crate) struct Record {
     pub(crate) at_ns: u64,
     /// The time until its answer, if the log has it.
     pub(crate) took_ns: Option<u64>,
+    /// Its work, as far as the log has it.
+    pub(crate) ending: Ending,
     /// The number of the log that it comes from, which names its fields.
     pub(crate) log: u32,
     pub(crate) source: Option<IpAddr>,
@@ -37,6 +39,7 @@ impl Default for Record {
         Record {
             at_ns: 0,
             took_ns: None,
+            ending: Ending::default(),
             log: 0,
             source: None,
             bytes: Vec::new(),
@@ -51,7 +54,8 @@ impl Record {
             self.bytes = Vec::new();
         }
         self.bytes.clear();
-        (self.source, self.took_ns, self.ends) = (None, None, [NO_VALUE; FIELDS_MAX]);
+        (self.source, self.took_ns, self.ending) = (None, None, Ending::default());
+        self.ends = [NO_VALUE; FIELDS_MAX];
     }
 
     /// Frees memory that was needed only during reading.

@@ -115,7 +115,7 @@ impl Reader {
         let format = Format::known().into_iter().find(|known| known.name == name).unwrap();
         let plan = |mappings: &[&str]| {
             let mappings: Vec<Mapping> = mappings.iter().map(|text| text.parse().unwrap()).collect();
-            Plan::new(format.clone(), &mappings, &|_| true)
+            Plan::new(format.clone(), &mappings, &|_| true)?.with_measures(&[])
         };
         let mappings = [
             &[][..],

@@ -107,7 +107,7 @@ pub fn advise<E: From<AdviseError>>(
     if let Some(useless) = mappings.find(|mapping| !fields.contains(&*mapping.field)) {
         return Err(AdviseError::UselessField(useless.field.clone()).into());
     }
-    let mut requests = Requests::open(open()?, &settings.reading, &|field| fields.contains(field))
+    let mut requests = Requests::open(open()?, &settings.reading, &|field| fields.contains(field), None)
         .map_err(AdviseError::from)?;
     let digits = By::digits(&types)?;
     let mut all = types.iter().zip(digits).map(Clients::new).collect::<Result<Vec<_>, AdviseError>>()?;

@@ -36,6 +36,14 @@ fn side(side: &Side) -> Value {
         value["law"] = slo.law.name().into();
         value["rate"] = slo.rate().into();
         value["dry_run"] = slo.dry_run.into();
+        if let Some(unit) = slo.unit() {
+            let ([asked, used, delayed, denied], unmeasured) =
+                (tallied.work.figures(), tallied.work.unmeasured);
+            value["work"] = json!({
+                "unit": unit.name(), "asked": asked, "used": used, "delayed": delayed, "denied": denied,
+                "unmeasured": unmeasured,
+            });
+        }
         value
     };
     let bin =
@@ -88,6 +96,9 @@ const COLUMNS: &str = "what,policy,slo,law,rate,key,who,requests,delayed,denied,
 /// delayed and denied.
 const COMPARED: &str = ",otherwise,delayed_there,denied_there";
 
+/// More columns where an SLO counts work, in its unit.
+const WORK: &str = ",unit,work_asked,work_used,work_delayed,work_denied";
+
 /// One line for each policy (`total`), SLO (`slo`) and key (`key`).
 pub fn csv(outcome: &Outcome) -> String {
     let others = outcome.sides.iter().rev();
@@ -95,7 +106,17 @@ pub fn csv(outcome: &Outcome) -> String {
         let same: u64 = (0..changes.len()).map(|verdict| changes[verdict][verdict]).sum();
         changes.as_flattened().iter().sum::<u64>() - same
     });
-    let mut text = format!("{COLUMNS}{}\n", if changed.is_some() { COMPARED } else { "" });
+    let has_work = outcome.sides.iter().flat_map(|side| &side.slos).any(|(slo, _)| slo.work.is_some());
+    let work = |slo: Option<&(Slo, Tally)>| match slo.and_then(|(slo, tally)| Some((slo.unit()?, tally))) {
+        _ if !has_work => String::new(),
+        None => ",,,,,".to_owned(),
+        Some((unit, tally)) => {
+            format!(",{unit},{}", tally.work.figures().map(|units| units.to_string()).join(","))
+        }
+    };
+    let [compared, work_columns] = [(changed.is_some(), COMPARED), (has_work, WORK)]
+        .map(|(has, columns)| if has { columns } else { "" });
+    let mut text = format!("{COLUMNS}{compared}{work_columns}\n");
     for (side, other) in outcome.sides.iter().zip(others) {
         let policy = quoted(&side.name);
         let compared = |counts: Option<[u64; 3]>| match (changed, counts) {
@@ -104,15 +125,17 @@ pub fn csv(outcome: &Outcome) -> String {
             (Some(_), Some([changed, delayed, denied])) => format!(",{changed},{delayed},{denied}"),
         };
         let there = [changed.unwrap_or_default(), other.total.counts.delayed, other.total.counts.denied];
-        let _ = writeln!(text, "total,{policy},,,,,,{}{}", columns(&side.total), compared(Some(there)));
-        for (slo, tally) in &side.slos {
-            let (id, law, rate) = (slo.id, slo.law.name(), slo.objective.rate);
-            let _ = writeln!(text, "slo,{policy},{id},{law},{rate},,,{}{}", columns(tally), compared(None));
+        let total = columns(&side.total) + &compared(Some(there)) + &work(None);
+        let _ = writeln!(text, "total,{policy},,,,,,{total}");
+        for row @ (slo, tally) in &side.slos {
+            let (id, law, rate) = (slo.id, slo.law.name(), slo.rate());
+            let figures = columns(tally) + &compared(None) + &work(Some(row));
+            let _ = writeln!(text, "slo,{policy},{id},{law},{rate},,,{figures}");
         }
         for row in &side.keys {
             let (slo, key, who) = (row.slo, row.key, quoted(&row.name));
             let figures = columns(&Tally { counts: row.counts, ..Tally::default() });
-            let there = compared(Some([row.changed, row.other_delayed, row.other_denied]));
+            let there = compared(Some([row.changed, row.other_delayed, row.other_denied])) + &work(None);
             let _ = writeln!(text, "key,{policy},{slo},,,{key},{who},{figures}{there}");
         }
     }

@@ -29,4 +29,4 @@ pub use requests::Input;
 pub(crate) use requests::Requests;
 pub use run::{Settings, Subject, replay};
 pub use series::{Bin, Series};
-pub use tally::{Counts, Tally};
+pub use tally::{Counts, Tally, WorkDone};

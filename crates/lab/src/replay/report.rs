@@ -22,6 +22,11 @@ pub fn report(outcome: &Outcome) -> String {
     for side in &outcome.sides {
         text += "\n";
         text += &table(&slo_rows(side), 3);
+        let work = work_rows(side, seconds);
+        if work.len() > 1 {
+            text += "\n";
+            text += &table(&work, 3);
+        }
     }
     for side in &outcome.sides {
         text += &keys(outcome, side);
@@ -63,6 +68,28 @@ fn slo_rows(side: &Side) -> Vec<Vec<String>> {
         rows.push([names, cells(tally)].concat());
     }
     rows
+}
+
+/// The SLOs in work, in their units.
+fn work_rows(side: &Side, seconds: f64) -> Vec<Vec<String>> {
+    let headings = ["slo", "allows", "unit", "asked", "used", "used /s", "delayed", "%", "denied", "%"];
+    let mut rows = vec![headings.map(str::to_owned).to_vec()];
+    for (slo, tally) in &side.slos {
+        let (Some(unit), [asked, used, delayed, denied]) = (slo.unit(), tally.work.figures()) else {
+            continue;
+        };
+        let share =
+            |part: f64| if asked > 0.0 { format!("{:.1}", part * 100.0 / asked) } else { NONE.into() };
+        let [asked, used, per_s] = [asked, used, used / seconds].map(units);
+        let names = vec![slo.id.to_string(), slo.describe(), unit.to_string(), asked, used, per_s];
+        rows.push([names, vec![units(delayed), share(delayed), units(denied), share(denied)]].concat());
+    }
+    rows
+}
+
+/// A number of units: small ones with fractions.
+fn units(units: f64) -> String {
+    if units < 1_000.0 { format!("{units:.2}") } else { format!("{units:.0}") }
 }
 
 fn headings(names: &[&str]) -> Vec<String> {

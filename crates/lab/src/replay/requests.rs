@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 use std::time::Duration;
 
-use crate::access_log::{Log, LogOutcome, Plan, PlanError, Record};
+use crate::access_log::{Log, LogOutcome, Measure, Plan, PlanError, Record};
 use crate::replay::Settings;
 use crate::replay::order::{Order, RECORDS_MAX};
 use slowlane_core::base::{Request, plural, units};
@@ -19,8 +19,8 @@ pub struct Input {
     pub bytes: Box<dyn Read>,
 }
 
-/// Takes a request, the virtual time and the duration.
-type Each<'e> = dyn FnMut(&Request<'_>, u64, Option<u64>) + 'e;
+/// Takes a request, the virtual time, and its record.
+type Each<'e> = dyn FnMut(&Request<'_>, u64, &Record) + 'e;
 
 /// Logs that are being read together.
 pub(crate) struct Requests {
@@ -35,14 +35,15 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Recognises the formats. `wanted` returns whether a field is used.
+    /// Recognises the formats. `wanted` returns whether a field is used. `measures`: a policy counts work.
     pub(crate) fn open(
         inputs: Vec<Input>,
         settings: &Settings,
         wanted: &dyn Fn(&str) -> bool,
+        measures: Option<&[Measure]>,
     ) -> Result<Requests, PlanError> {
         let open = |(number, Input { name, bytes })| {
-            Log::open(name, bytes, &settings.format, &settings.mappings, wanted, number)
+            Log::open(name, bytes, &settings.format, &settings.mappings, wanted, measures, number)
         };
         let logs = (0..).zip(inputs).map(open).collect::<Result<Vec<Log>, PlanError>>()?;
         let reorder_ns = u64::try_from(settings.reorder.as_nanos()).unwrap_or(u64::MAX);
@@ -50,13 +51,13 @@ impl Requests {
         Ok(Requests { logs, order, reorder_ns, now_ns: 0, begun_ns: None, late: 0, stray: 0 })
     }
 
-    /// Calls `each` with every request, the virtual time and the duration.
+    /// Calls `each` with every request, the virtual time and its record.
     ///
     /// It always continues in the log that is furthest behind, so the logs of several proxies or days become one.
     pub(crate) fn each(
         &mut self,
         progress: &mut impl FnMut(u64),
-        mut each: impl FnMut(&Request<'_>, u64, Option<u64>),
+        mut each: impl FnMut(&Request<'_>, u64, &Record),
     ) {
         let mut record = Record::default();
         // Only the first requests of a log show its start. Until the start of every log is known, no request is
@@ -113,7 +114,7 @@ impl Requests {
         self.now_ns = self.now_ns.max(record.at_ns);
         let plan = self.logs[record.log as usize].plan.as_ref();
         let request = record.request(plan.map_or(&[][..], |plan| &plan.names));
-        each(&request, self.now_ns, record.took_ns);
+        each(&request, self.now_ns, record);
     }
 
     /// The plans of the logs whose format is known.

@@ -1,16 +1,18 @@
 //! The run: the requests of all logs, in order, through the throttle of each policy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::access_log::{Choice, Mapping, Plan, PlanError};
+use crate::access_log::{Choice, Mapping, Measure, Plan, PlanError, Record};
 use crate::events::EventQueue;
 use crate::replay::keys::{KeyRow, Keys, name};
 use crate::replay::{Input, Outcome, Requests, Series, Side, Tally};
-use slowlane_core::base::{Decision, Ending, Request, Sample, SloId, Ticket, Timestamp, Verdict};
+use slowlane_core::base::{
+    Decision, Ending, Ends, Request, Sample, SloId, Ticket, Timestamp, Unit, Verdict, plural,
+};
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
@@ -22,6 +24,7 @@ const ENDS_MAX: usize = 1 << 20;
 pub struct Settings {
     pub format: Choice,
     pub mappings: Vec<Mapping>,
+    pub measures: Vec<Measure>,
     /// A line may follow lines of requests that arrived this much later.
     pub reorder: Duration,
     /// The seed of the random numbers: the n-th request in time order gets the n-th draw.
@@ -53,13 +56,18 @@ pub fn replay(
     if let Some(useless) = settings.mappings.iter().find(|mapping| !wanted(&mapping.field)) {
         return Err(PlanError::UselessField(useless.field.clone()));
     }
-    let mut requests = Requests::open(inputs, settings, &wanted)?;
+    let counts_work = policies.iter().any(|policy| policy.slos().any(|slo| slo.work.is_some()));
+    if !counts_work && !settings.measures.is_empty() {
+        return Err(PlanError::UselessMeasure);
+    }
+    let measures = counts_work.then_some(&settings.measures[..]);
+    let mut requests = Requests::open(inputs, settings, &wanted, measures)?;
     let mut run = Run {
         sides: subjects.iter().map(Running::new).collect(),
         rng: Rng::with_seed(settings.seed),
         changes: [[0; 3]; 3],
     };
-    requests.each(&mut progress, |request, now_ns, took_ns| run.ask(request, now_ns, took_ns));
+    requests.each(&mut progress, |request, now_ns, logged| run.ask(request, now_ns, logged));
     let (begun_ns, ended_ns) = requests.span_ns();
     Ok(Outcome {
         notes: run.notes(&requests, &used),
@@ -86,26 +94,26 @@ struct Running<'t> {
     slos: Vec<Option<Box<Tally>>>,
     keys: Keys,
     series: Series,
-    /// The requests in flight that a law counts until they end.
-    ends: EventQueue<Ticket>,
+    /// The requests in flight that a law counts until they end, or whose work is settled then.
+    ends: EventQueue<(Ticket, Ending)>,
     unknown_ends: u64,
 }
 
 impl Run<'_> {
-    fn ask(&mut self, request: &Request<'_>, now_ns: u64, took_ns: Option<u64>) {
+    fn ask(&mut self, request: &Request<'_>, now_ns: u64, logged: &Record) {
         let sample = Sample::from_bits(self.rng.u64(..));
         match self.sides.as_mut_slice() {
             [only] => {
                 let decision = only.decide(request, now_ns, sample);
-                only.record(request, &decision, None, now_ns, took_ns);
+                only.record(request, &decision, None, now_ns, logged);
             }
             [first, second] => {
                 let decisions =
                     [first.decide(request, now_ns, sample), second.decide(request, now_ns, sample)];
                 let [one, other] = decisions.map(|decision| decision.verdict);
                 self.changes[one.kind().index()][other.kind().index()] += 1;
-                first.record(request, &decisions[0], Some(other), now_ns, took_ns);
-                second.record(request, &decisions[1], Some(one), now_ns, took_ns);
+                first.record(request, &decisions[0], Some(other), now_ns, logged);
+                second.record(request, &decisions[1], Some(one), now_ns, logged);
             }
             _ => {}
         }
@@ -167,6 +175,9 @@ impl Run<'_> {
                      annex_bytes_max"
                 ));
             }
+            let unmeasured = side.unmeasured();
+            notes
+                .extend(unmeasured.map(|(unit, count)| format!("{of}: {}", note_of_unmeasured(unit, count))));
             let (forgotten, requests_max) = (side.keys.forgotten, side.keys.forgotten_requests_max);
             if forgotten > 0 {
                 notes.push(format!(
@@ -177,6 +188,16 @@ impl Run<'_> {
         }
         notes
     }
+}
+
+fn note_of_unmeasured(unit: &Unit, count: u64) -> String {
+    let remedy = match unit {
+        Unit::Seconds => "log $upstream_response_time or %Ta, or give --measure seconds=ITEM",
+        Unit::Bytes => "log $bytes_sent or %B, or give --measure bytes=ITEM",
+        Unit::Named(_) => "name the item that has it, like --measure cost=$http_x_cost",
+    };
+    let requests = plural(count, "request");
+    format!("the log does not have the {unit} of {requests}, which keep their reservations: {remedy}")
 }
 
 /// The items that probably contain a field, in a log of HAProxy and in one of nginx.
@@ -206,14 +227,22 @@ impl<'t> Running<'t> {
         }
     }
 
+    /// The number of requests without a measure, for each unit.
+    fn unmeasured(&self) -> impl Iterator<Item = (&Unit, u64)> {
+        let mut counts = BTreeMap::new();
+        for (slo, tally) in
+            self.policy.slos().filter_map(|slo| Some((slo, self.slos[slo.id.index()].as_ref()?)))
+        {
+            if let Some(unit) = slo.unit().filter(|_| tally.work.unmeasured > 0) {
+                counts.entry(unit.name()).or_insert((unit, 0)).1 += tally.work.unmeasured;
+            }
+        }
+        counts.into_values()
+    }
+
     fn decide(&mut self, request: &Request<'_>, now_ns: u64, sample: Sample) -> Decision {
-        while let Some((at_ns, ticket)) = self.ends.next_before(now_ns.saturating_add(1)) {
-            self.subject.throttle.end(
-                &self.policy,
-                &ticket,
-                &Ending::default(),
-                Timestamp::from_nanos(at_ns),
-            );
+        while let Some((at_ns, (ticket, ending))) = self.ends.next_before(now_ns.saturating_add(1)) {
+            self.subject.throttle.end(&self.policy, &ticket, &ending, Timestamp::from_nanos(at_ns));
         }
         let now = Timestamp::from_nanos(now_ns);
         self.subject.throttle.sweep(now);
@@ -226,12 +255,18 @@ impl<'t> Running<'t> {
         decision: &Decision,
         other: Option<Verdict>,
         now_ns: u64,
-        took_ns: Option<u64>,
+        logged: &Record,
     ) {
         let verdict = decision.verdict;
         self.total.count(verdict);
         for judged in decision.judged() {
-            self.slos[judged.slo.index()].get_or_insert_default().count(judged.in_force());
+            let tally = self.slos[judged.slo.index()].get_or_insert_default();
+            tally.count(judged.in_force());
+            if let Some(work) = self.policy.slo(judged.slo).and_then(|slo| slo.work.as_ref()) {
+                let measured = work.unit.of(&logged.ending);
+                tally.work.unmeasured += u64::from(measured.is_none());
+                tally.work.count(judged.in_force(), measured.unwrap_or_else(|| work.amount(judged.cost)));
+            }
         }
         let policy = &self.policy;
         self.keys.count(decision.slo, decision.key, verdict, other, || name(policy, decision.slo, request));
@@ -247,8 +282,12 @@ impl<'t> Running<'t> {
             }
         }
         if let Some(ticket) = decision.ticket() {
+            // Without a duration, work is settled at once.
+            let is_work = decision.judged().iter().all(|judged| judged.ends != Ends::InFlight);
+            let seconds_ns = logged.ending.seconds.map(|seconds| seconds.micros().saturating_mul(1_000));
+            let took_ns = logged.took_ns.or(seconds_ns).or(is_work.then_some(0));
             match took_ns.filter(|_| self.ends.len() < ENDS_MAX) {
-                Some(took_ns) => self.ends.enter(leaves_ns.saturating_add(took_ns), ticket),
+                Some(took_ns) => self.ends.enter(leaves_ns.saturating_add(took_ns), (ticket, logged.ending)),
                 None => self.unknown_ends += 1,
             }
         }

@@ -1,8 +1,8 @@
 //! Counts of verdicts and a histogram of delays, in constant memory.
 
 use serde::Serialize;
-use slowlane_core::base::Verdict;
 use slowlane_core::base::histogram::{bin, bounds};
+use slowlane_core::base::{Amount, Kind, Verdict};
 
 /// Bins per power of two. A percentile is off by at most a 64th, and exact up to 128 ms.
 const BINS_PER_DOUBLING: u64 = 64;
@@ -43,10 +43,39 @@ impl Counts {
     }
 }
 
+/// The work of requests under an SLO with a unit. Without a measure it is the reservation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkDone {
+    /// Millionths of the unit, by verdict.
+    micros: [u128; 3],
+    /// Requests without a measure.
+    pub unmeasured: u64,
+}
+
+impl WorkDone {
+    pub(super) fn count(&mut self, verdict: Verdict, amount: Amount) {
+        self.micros[verdict.kind().index()] += u128::from(amount.micros());
+    }
+
+    /// The units of all requests with these verdicts.
+    pub fn of(&self, kinds: &[Kind]) -> f64 {
+        let micros: u128 = kinds.iter().map(|kind| self.micros[kind.index()]).sum();
+        micros as f64 / Amount::UNIT as f64
+    }
+
+    /// Asked, used, delayed and denied.
+    pub(super) fn figures(&self) -> [f64; 4] {
+        [&Kind::ALL[..], &[Kind::Pass, Kind::Delay], &[Kind::Delay], &[Kind::Deny]]
+            .map(|kinds| self.of(kinds))
+    }
+}
+
 /// Counts of verdicts, and delayed requests by the length of their delay.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     pub counts: Counts,
+    /// Under an SLO with a unit.
+    pub work: WorkDone,
     pub(super) bins: Vec<u32>,
 }
 

@@ -1,0 +1,277 @@
+//! The measures of a request's work in a line: seconds of the application, bytes sent, a cost.
+
+use std::str::FromStr;
+
+use slowlane_core::base::{Amount, Ending};
+
+use crate::access_log::field::{Mapping, Origin, Part};
+use crate::access_log::line::{Slots, Wanted};
+use crate::access_log::{FormatError, PlanError};
+
+/// A `--measure` option, like `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measure(Mapping);
+
+const NAMES: [&str; 3] = ["seconds", "bytes", "cost"];
+
+impl FromStr for Measure {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Measure, FormatError> {
+        let mapping: Option<Mapping> = text.parse().ok();
+        let measure = mapping.filter(|mapping| NAMES.contains(&&*mapping.field)).map(Measure);
+        measure.ok_or(FormatError::NoMeasure)
+    }
+}
+
+/// Items with a time, the best first: the application's alone, then those with more in it. Each has the items with the
+/// times before the application, which are subtracted if the line has them.
+const TIMES: [(&str, &[&str]); 6] = [
+    ("$upstream_response_time", &[]),
+    ("%Ta", &["%TR", "%Tw", "%Tc"]),
+    ("%Tr", &[]),
+    ("%Tu", &["%Ti", "%TR", "%Tw", "%Tc"]),
+    ("%Tt", &["%Th", "%Ti", "%TR", "%Tw", "%Tc"]),
+    ("$request_time", &[]),
+];
+
+/// Items with the bytes sent, the best first. Only the last one is without headers.
+const BYTES: [&str; 3] = ["%B", "$bytes_sent", "$body_bytes_sent"];
+
+/// The places of the measures in a line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Measures {
+    seconds: Option<Time>,
+    bytes: Option<Place>,
+    cost: Option<Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Time {
+    total: Place,
+    before: Vec<usize>,
+    /// HAProxy's timers.
+    is_in_ms: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    origin: Origin,
+    /// A hyphen is 0: no server was asked, or no bytes were sent. In an item that the operator names, it is no measure.
+    is_known: bool,
+}
+
+impl Measures {
+    /// The given items, and otherwise the best ones of the format.
+    pub(super) fn new(given: &[Measure], wanted: &mut Wanted<'_>) -> Result<Measures, PlanError> {
+        let mut of = |name: &str| -> Result<Option<Place>, PlanError> {
+            let Some(Measure(mapping)) = given.iter().rfind(|given| given.0.field == name) else {
+                return Ok(None);
+            };
+            let missing = || PlanError::not_in_format("--measure", mapping, wanted.format);
+            let origin = Origin::mapped(mapping, wanted);
+            Ok(Some(Place { origin: origin.ok_or_else(missing)?, is_known: false }))
+        };
+        let [seconds, bytes, cost] = [of("seconds")?, of("bytes")?, of("cost")?];
+        let is_timer = |Measure(mapping): &Measure| mapping.from.starts_with("%T");
+        let is_in_ms = given.iter().rfind(|given| given.0.field == "seconds").is_some_and(is_timer);
+        let given = seconds.map(|total| Time { total, before: Vec::new(), is_in_ms });
+        Ok(Measures {
+            seconds: given.or_else(|| Time::known(wanted)),
+            bytes: bytes.or_else(|| BYTES.iter().find_map(|noun| Place::known(noun, wanted))),
+            cost,
+        })
+    }
+
+    pub(super) fn read(&self, slots: &Slots<'_>) -> Ending {
+        let read = |place: &Option<Place>| place.as_ref().and_then(|place| place.read(slots));
+        Ending {
+            seconds: self.seconds.as_ref().and_then(|time| time.read(slots)),
+            bytes: read(&self.bytes),
+            cost: read(&self.cost),
+        }
+    }
+}
+
+impl Time {
+    fn known(wanted: &mut Wanted<'_>) -> Option<Time> {
+        TIMES.iter().find_map(|(noun, before)| {
+            let total = Place::known(noun, wanted)?;
+            let before = before.iter().filter_map(|noun| Some(wanted.want(noun)?.0)).collect();
+            Some(Time { total, before, is_in_ms: noun.starts_with('%') })
+        })
+    }
+
+    fn read(&self, slots: &Slots<'_>) -> Option<Amount> {
+        let mut before = 0;
+        for text in self.before.iter().filter_map(|&slot| slots[slot]) {
+            // HAProxy has not come as far as the application.
+            if text == b"-1" {
+                return Some(Amount::ZERO);
+            }
+            before += sum(text)?.micros();
+        }
+        let micros = self.total.read(slots)?.micros().saturating_sub(before);
+        Some(Amount::from_micros(if self.is_in_ms { micros / 1_000 } else { micros }))
+    }
+}
+
+impl Place {
+    fn known(noun: &str, wanted: &mut Wanted<'_>) -> Option<Place> {
+        Some(Place { origin: Origin::new(noun, Part::Whole, wanted)?, is_known: true })
+    }
+
+    fn read(&self, slots: &Slots<'_>) -> Option<Amount> {
+        sum(if self.is_known { self.origin.written(slots)? } else { self.origin.text(slots)? })
+    }
+}
+
+/// The sum of a list. nginx writes an amount for each server: `0.000, 0.101 : -`.
+fn sum(text: &[u8]) -> Option<Amount> {
+    let parts = text.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
+    let micros = |part| if part == b"-" { Some(0) } else { Some(Amount::read(part).ok()?.micros()) };
+    parts
+        .map(micros)
+        .try_fold(0_u64, |sum, micros| Some(sum.saturating_add(micros?)))
+        .map(Amount::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::access_log::{Format, Plan, Record};
+
+    /// The seconds, bytes and cost of a line, in that order; `-` is none.
+    fn measured(format: &str, given: &[&str], line: &str) -> String {
+        let known = Format::known().into_iter().find(|known| known.name == format);
+        let given: Vec<Measure> = given.iter().map(|text| text.parse().unwrap()).collect();
+        let plan =
+            Plan::new(known.unwrap_or_else(|| Format::parse(format).unwrap()), &[], &|_| false).unwrap();
+        let mut record = Record::default();
+        let read = plan.with_measures(&given).unwrap().read(line.as_bytes(), false, &mut record);
+        assert_eq!(read, Ok(()), "{line}");
+        let Ending { seconds, bytes, cost } = record.ending;
+        let text = |amount: Option<Amount>| amount.map_or("-".into(), |amount| amount.to_string());
+        [seconds, bytes, cost].map(text).join(" ")
+    }
+
+    /// The times are TR/Tw/Tc/Tr/Ta: a request was held for 300 ms, waited 100 ms for a free server and 5 ms for its
+    /// connection. The application took the rest.
+    #[test]
+    fn haproxys_total_is_without_the_times_before_the_application() {
+        let measured = |times: &str, bytes: &str| {
+            let line = format!(
+                "::1:80 [06/Feb/2009:12:14:14.655] in b/s {times} 200 {bytes} - - ---- 1/1/0/0/0 0/0 \"GET / HTTP/1.1\""
+            );
+            measured("haproxy httplog", &[], &line)
+        };
+        assert_eq!(measured("300/100/5/200/807", "89"), "0.402 89 -");
+        for (times, what) in [
+            ("0/0/-1/-1/1505", "no server has answered"),
+            ("0/301/-1/-1/301", "the queue was too long"),
+            ("-1/-1/-1/-1/0", "no request has come"),
+        ] {
+            assert_eq!(measured(times, "0"), "0 0 -", "{what}");
+        }
+        assert_eq!(measured("0/0/0/7/+8", "+101"), "- - -", "logasap: before the end");
+    }
+
+    #[test]
+    fn the_applications_time_comes_before_the_total() {
+        for (format, line, want) in [
+            ("%ci %Ts %Tt %Tr %B", "::1 7 900 250 10", "0.25 10 -"),
+            ("%ci %Ts %Tt", "::1 7 900", "0.9 - -"),
+            ("%ci %Ts %Th %Ti %Tt", "::1 7 10 500 900", "0.39 - -"),
+            (
+                "$remote_addr $msec $request_time $upstream_response_time $bytes_sent",
+                "::1 7 1.5 0.25 9",
+                "0.25 9 -",
+            ),
+            ("$remote_addr $msec $request_time $body_bytes_sent", "::1 7 1.5 9", "1.5 9 -"),
+            ("$remote_addr $msec [$upstream_response_time]", "::1 7 [0.000, 0.101 : 0.25]", "0.351 - -"),
+            (
+                "$remote_addr $msec $upstream_response_time $bytes_sent",
+                "::1 7 0.000, 0.101 : - : 0.25 9",
+                "0.351 9 -",
+            ),
+            ("$remote_addr $msec [$upstream_response_time]", "::1 7 [-]", "0 - -"),
+            ("$remote_addr $msec [$upstream_response_time]", "::1 7 []", "- - -"),
+        ] {
+            assert_eq!(measured(format, &[], line), want, "{format}: {line}");
+        }
+    }
+
+    #[test]
+    fn an_item_of_any_name_can_be_a_measure() {
+        let json =
+            r#"{"t":"$msec","ip":"$remote_addr","took":$request_time,"sent":"$sent","tokens":"$tokens"}"#;
+        let line =
+            |tokens: &str| format!(r#"{{"t":"7","ip":"::1","took":1.5,"sent":"12","tokens":"{tokens}"}}"#);
+        let given = ["bytes=$sent", "cost=$tokens"];
+        assert_eq!(measured(json, &given, &line("801.5")), "1.5 12 801.5");
+        for none in ["-", "", "-1", "1e9", "nan", "many"] {
+            assert_eq!(measured(json, &given, &line(none)), "1.5 12 -", "{none}");
+        }
+        assert_eq!(measured(json, &["seconds=$tokens", "cost=5"], &line("2")), "2 - 5");
+        assert_eq!(measured(json, &["seconds=$tokens", "bytes=$tokens"], &line("-")), "- - -");
+        assert_eq!(measured("%ci %Ts %Tr %Tc", &["seconds=%Tc"], "::1 7 250 100"), "0.1 - -");
+        let captured = "::1 7 {a|17}";
+        assert_eq!(measured("%ci %Ts %hs", &["cost=%[capture.res.hdr(1)]"], captured), "- - 17");
+    }
+
+    /// Apache's common log format ends with the bytes, and has a hyphen for none.
+    #[test]
+    fn lines_that_end_early_are_still_requests() {
+        let line = |rest: &str| format!("::1 - - [06/Feb/2009:12:14:14 +0000] \"GET / HTTP/1.1\"{rest}");
+        for (rest, want) in [
+            (" 200 89 \"-\" \"curl\"", "- 89 -"),
+            (" 200 89", "- 89 -"),
+            (" 304 -", "- 0 -"),
+            (" 200", "- - -"),
+            ("", "- - -"),
+        ] {
+            assert_eq!(measured("nginx combined", &[], &line(rest)), want, "{rest}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_measure_or_item_is_named() {
+        for text in ["tokens=$x", "seconds", "seconds=", "=$x", "cost=$a$b"] {
+            assert!(text.parse::<Measure>().is_err(), "{text}");
+        }
+        let plan = Plan::new(Format::parse("$remote_addr $msec").unwrap(), &[], &|_| true).unwrap();
+        let error = plan.with_measures(&["cost=$tokens".parse().unwrap()]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--measure cost: $tokens is not in the format; it has $remote_addr $msec"
+        );
+    }
+
+    proptest! {
+        /// In milliseconds, as nginx writes them.
+        #[test]
+        fn the_times_of_several_servers_add_up(
+            times in prop::collection::vec((prop::option::of(0u64..1_000_000), prop::sample::select(vec![", ", " : "])), 1..9),
+        ) {
+            let text = |time: &Option<u64>| time.map_or("-".into(), |ms| format!("{}.{:03}", ms / 1_000, ms % 1_000));
+            let list: String = times.iter().map(|(time, sign)| text(time) + sign).collect();
+            let line = format!("::1 7 [{}]", list.trim_end_matches([' ', ',', ':']));
+            let sum: u64 = times.iter().filter_map(|(time, _)| *time).sum();
+            let want = Amount::from_micros(sum * 1_000);
+            prop_assert_eq!(measured("$remote_addr $msec [$upstream_response_time]", &[], &line), format!("{want} - -"));
+        }
+
+        #[test]
+        fn any_bytes_are_a_measure_or_none(text in prop::collection::vec(any::<u8>(), 0..60)) {
+            let slots = [Some(&text[..]); crate::access_log::line::SLOTS_MAX];
+            for name in ["haproxy httplog", "nginx combined"] {
+                let format = Format::known().into_iter().find(|known| known.name == name).unwrap();
+                let ending = Measures::new(&[], &mut Wanted::new(&format)).unwrap().read(&slots);
+                let all = [ending.seconds, ending.bytes, ending.cost];
+                prop_assert!(all.into_iter().flatten().all(|amount| amount <= Amount::MAX));
+            }
+        }
+    }
+}
