@@ -36,6 +36,7 @@ const SLO_MAP: &str = "0 rate=unlimited
 2013 burst=3 rate=10/s law=sketch
 2014 burst=3 rate=1000/month law=fixed-window
 1001 burst=9 rate=2/s
+1002 burst=100 rate=10/s unit=tokens reserve=announced
 ";
 
 const WEBSITES: u8 = 15;
@@ -46,7 +47,7 @@ fn policy() -> Policy {
     let read = |path: &Path| match path.to_str() {
         Some("slo.map") => Ok(SLO_MAP.into()),
         Some("website.map") => Ok(websites.clone().into()),
-        Some("owner.map") => Ok("acme 1001\n".into()),
+        Some("owner.map") => Ok("acme 1001\nllm 1002\n".into()),
         _ => Err(io::ErrorKind::NotFound.into()),
     };
     Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
@@ -132,6 +133,16 @@ fn a_request_is_in_flight_until_it_is_done() {
     );
     // A refused request is not in flight.
     assert_eq!(failures("website=w9 -> 2009; 4 at once -> 3 pass, 1 deny; 3 done; 1 done").len(), 1);
+}
+
+/// A request has cost what it announced, since no step says what it cost. Without an announcement, that is a quarter
+/// of the burst.
+#[test]
+fn the_cost_of_a_step_is_what_a_request_announces_in_the_unit() {
+    holds(
+        "owner=llm -> 1002; 1 at once cost=80 -> pass; 1 at once cost=12.5 -> pass; 3rd cost=10 -> delay 250ms; done; \
+         4th cost=0.5 -> delay 300ms; after 10300ms; 4 at once -> pass; 1 at once -> delay 2500ms",
+    );
 }
 
 #[test]
