@@ -14,7 +14,7 @@ use crate::cli::progress::Progress;
 use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
 use slowlane_lab::simulate::{
-    self, Cluster, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
+    self, Cluster, Costs, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
 };
 
 pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
@@ -25,12 +25,12 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
           value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL]).chain(Scenario::models())))]
     law: Vec<String>,
-    /// Rate of the SLO
+    /// Rate of the SLO, like 50/s, or 2s/s with --option unit=seconds
     #[arg(long, value_name = "RATE", default_value = "50/s")]
-    rate: Rate,
+    rate: String,
     /// Burst of the SLO
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    burst: u32,
+    #[arg(long, value_name = "AMOUNT", default_value = "100")]
+    burst: String,
     /// An option as in slo.map, for every law or for one; may be repeated
     #[arg(long, value_name = "[LAW:]NAME=VALUE", value_parser = law_option)]
     option: Vec<LawOption>,
@@ -49,7 +49,11 @@ pub(super) struct Arguments {
     /// Pause from a response to the next request; varies from half to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
-    /// Time that the application takes for a request [default: 0ms, and 20ms under concurrency]
+    /// Costs of requests in the unit of the SLO: median and sigma of a log-normal distribution; 0.4,0 is always 0.4
+    /// [default sigma: 1]
+    #[arg(long, value_name = "MEDIAN[,SIGMA]")]
+    cost: Option<Costs>,
+    /// Time that the application takes for a request [default: its cost in seconds, 20ms under concurrency, or 0ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     service: Option<Duration>,
     /// Clients time out after waiting this long, and lose their place in the queue
@@ -242,8 +246,8 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
     Scenario {
         law: law.to_owned(),
         options: options.map(|option| (option.name.clone(), option.value.clone())).collect(),
-        rate: typed.rate,
-        burst: typed.burst,
+        rate: typed.rate.clone(),
+        burst: typed.burst.clone(),
         load: Load {
             clients: clients.clone(),
             greedy: typed.greedy,
@@ -251,6 +255,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
             attack_during: typed.attack_during,
             think: typed.think,
             service: typed.service,
+            cost: typed.cost,
             patience: typed.patience,
             ignores_retry_after: matches!(typed.retry, When::Now),
         },

@@ -259,10 +259,11 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
         (&["advise", "--spare", "101", "x"], "expected a percentage of 0 to 100, like 99.9"),
+        (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost and its item"),
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
-            &["simulate", "--rate", "5x/s"],
-            "'5x/s' for '--rate <RATE>': expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
+            &["simulate", "--attack", "5x/s"],
+            "'5x/s' for '--attack <RATE>': expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         ),
         (&["test"], "<FILE>..."),
         (&["test", "--json", "--verbose", "a"], "cannot be used with"),

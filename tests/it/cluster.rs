@@ -5,6 +5,7 @@
 use std::fs;
 use std::time::Duration;
 
+use slowlane_core::base::Rate;
 use slowlane_core::base::units::duration;
 use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, Suite, report, suite};
 
@@ -18,8 +19,8 @@ fn scene() -> Scenario {
     Scenario {
         law: "pace".into(),
         options: vec![],
-        rate: "2000/s".parse().unwrap(),
-        burst: 200,
+        rate: "2000/s".into(),
+        burst: "200".into(),
         load: Load { clients: "400".parse().unwrap(), ..Load::default() },
         cluster: Some(Cluster::new(NODES)),
         seconds: 20,
@@ -76,12 +77,12 @@ fn found(scene: &Scenario) -> Vec<Found> {
     let each = [1, 50].into_iter().flat_map(|ms| (1..=2).map(move |seed| (Duration::from_millis(ms), seed)));
     each.flat_map(|(round_trip, seed)| {
         let scene = nodes(scene.clone(), |nodes| Cluster { round_trip, ..nodes });
-        let rate = scene.rate;
+        let per_s = scene.rate.parse::<Rate>().unwrap().per_second();
         let phases = Scenario { seed, ..scene }.run(|_| ()).unwrap().phases;
         phases.into_iter().map(move |phase| Found {
             name: format!("{round_trip:?}, seed {seed}, {} clients", phase.clients),
             round_trip_ms: round_trip.as_millis(),
-            error: phase.all.error(rate).unwrap() * 100.0,
+            error: phase.all.error(per_s).unwrap() * 100.0,
             worst: phase.worst.unwrap() * 100.0,
             jain: phase.jain.unwrap(),
             phase,
@@ -124,8 +125,8 @@ fn laws_that_refuse_share_one_rate_too() {
 
 #[test]
 fn a_slow_rate_is_shared_by_many_nodes() {
-    let rate = "50/s".parse().unwrap();
-    let slow = measured("10s..60s", Scenario { rate, burst: 50, seconds: 60, ..clients("50", scene()) });
+    let (rate, burst) = ("50/s".into(), "50".into());
+    let slow = measured("10s..60s", Scenario { rate, burst, seconds: 60, ..clients("50", scene()) });
     for scene in [slow.clone(), any(slow)] {
         for found in found(&scene) {
             assert!(found.error.abs() <= 1.0, "{found:?}");
@@ -175,8 +176,8 @@ fn while_the_store_is_dead_each_node_keeps_its_share() {
 /// At 10/s, each of 35 nodes has a slot of its own every three seconds and a half, and each of 100 every ten.
 #[test]
 fn a_low_rate_outlives_its_store() {
-    let rate = "10/s".parse().unwrap();
-    let slow = Scenario { rate, burst: 10, seconds: 75, ..scene() };
+    let (rate, burst) = ("10/s".into(), "10".into());
+    let slow = Scenario { rate, burst, seconds: 75, ..scene() };
     for (count, loads) in [(3, ["40", "400"]), (10, ["40", "400"]), (35, ["40", "400"]), (100, ["40", "400"])]
     {
         let of_nodes = nodes(slow.clone(), |cluster| Cluster { nodes: count, ..cluster });

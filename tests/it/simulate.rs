@@ -27,8 +27,8 @@ fn scenario(law: &str, load: Load) -> Scenario {
     Scenario {
         law: law.to_owned(),
         options: options.split_whitespace().filter_map(option).collect(),
-        rate: slo(),
-        burst: 100,
+        rate: SLO.into(),
+        burst: "100".into(),
         load,
         cluster: None,
         seconds: 60,
@@ -46,7 +46,7 @@ fn phase(law: &str, load: Load) -> Phase {
 }
 
 fn error(figures: &Figures) -> f64 {
-    figures.error(slo()).unwrap()
+    figures.error(slo().per_second()).unwrap()
 }
 
 fn group(phase: &Phase, who: Who) -> Figures {
@@ -136,6 +136,35 @@ fn concurrency_is_told_of_every_end() {
     // Ten at a time, a tenth of a second each: 100/s, less the millisecond before the next one asks.
     assert!((90.0..=100.0).contains(&phase.all.rate_per_s), "{phase:?}");
     assert!(phase.all.denied > 0);
+}
+
+/// Every request costs one token, and ends at once.
+#[test]
+fn a_unit_of_which_each_request_costs_one_is_the_request() {
+    let load = Load { cost: Some("1,0".parse().unwrap()), ..clients("50") };
+    let phase = phase("pace unit=tokens reserve=1", load);
+    assert!(error(&phase.all).abs() <= 0.000_5 && phase.jain.unwrap() >= 0.99, "{phase:?}");
+    assert_eq!((phase.all.denied, phase.all.p50_ms, phase.settled_s.is_some()), (0, Some(999), true));
+}
+
+/// Requests take 0.66 s on average, and a tenth of them more than 1.4 s. p90 reserves that much for each, and still
+/// nearly all of the rate is used: two requests at a time, on average. A single client cannot use more than one second
+/// in a second.
+#[test]
+fn the_rate_of_work_is_used_however_much_is_reserved() {
+    let work = |clients_count: &str, cost: &str| {
+        let load = Load { cost: Some(cost.parse().unwrap()), ..clients(clients_count) };
+        let scenario = scenario("pace unit=seconds max_delay=10m", load);
+        let scenario = Scenario { rate: "2s/s".into(), burst: "10s".into(), seconds: 1_200, ..scenario };
+        scenario.run(|_| ()).unwrap().phases.remove(0).all
+    };
+    for (clients, cost) in [("10", "0.4"), ("50", "0.4"), ("50", "0.04"), ("10", "0.5,0")] {
+        let figures = work(clients, cost);
+        let error = figures.error(2.0).unwrap();
+        assert!(error.abs() < 0.02 && figures.denied == 0, "{clients} clients, {cost}: {figures:?}");
+    }
+    let one = work("1", "0.5,0").rate_per_s;
+    assert!((0.99..1.0).contains(&one), "{one}");
 }
 
 #[test]
@@ -268,6 +297,22 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             &["--rate", "1/d", "--burst", "3661"],
             "pace: burst 3661 at 1/d takes longer than 10 years to refill: expected less",
         ),
+        (
+            &["--option", "unit=seconds", "--burst", "20s"],
+            "pace: rate \"50/s\": expected a duration and a period s, m, h, d or month, like 2s/s",
+        ),
+        (
+            &["--option", "unit=bytes"],
+            "unit=bytes: the cost of a request is unknown: add --cost, like --cost 0.4",
+        ),
+        (
+            &["--cost", "1"],
+            "--cost: the SLO counts requests: give it a unit, like --option unit=seconds --rate 2s/s --burst 20s",
+        ),
+        (
+            &["--cost", "1", "--option", "unit=tokens", "--nodes", "2"],
+            "--cost: work is simulated on one node only: leave out --nodes",
+        ),
         (&["--option", "window=1s"], "pace: unknown option \"window\": pace takes max_delay"),
         (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),
         (
@@ -330,6 +375,23 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             "an option of one law only has its name first, like pace:max_delay=10s",
         ]
     );
+}
+
+/// Ten clients, whose requests send 100 kB each and take 50 ms: they wait for 50 ms more.
+#[test]
+fn an_slo_in_bytes_has_its_rate_and_its_burst_as_on_its_line() {
+    let typed = "simulate --json --option unit=bytes --rate 10MB/s --burst 1MB --cost 100000,0 --service 50ms --plot x.svg";
+    let folder = tempfile::tempdir().unwrap();
+    let Ran { out, problems, .. } = ran_in(folder.path(), &typed.split(' ').collect::<Vec<_>>());
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{problems:?}"));
+    let run = &json[0];
+    assert_eq!([&run["rate"], &run["burst"], &run["unit"]], ["10MB/s", "1MB", "bytes"]);
+    let phase = &run["phases"][0];
+    assert!(phase["error"].as_f64().unwrap().abs() < 0.01, "{phase}");
+    let figures = &phase["figures"][0];
+    assert!((45..=55).contains(&figures["p50_ms"].as_u64().unwrap()), "{figures}");
+    let picture = fs::read_to_string(folder.path().join("x.svg")).unwrap();
+    assert!(picture.contains("bytes let through per second") && picture.contains("SLO 10MB/s"));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::simulate::Span;
-use slowlane_core::base::Rate;
+use fastrand::Rng;
+use slowlane_core::base::{Amount, Rate};
 
 /// The maximum number of clients and greedy connections together.
 pub(super) const CLIENTS_MAX: u32 = 10_000;
@@ -29,9 +30,11 @@ pub struct Load {
     pub attack_during: Option<Span>,
     /// The mean pause from an answer to the next request, uniform from 0.5 to 1.5 times this.
     pub think: Duration,
-    /// The time from the end of the delay to the answer. None: zero, or `SERVICE_IN_FLIGHT` under a law that counts
-    /// requests in flight.
+    /// The time from the end of the delay to the answer. None: the cost of a request in seconds, zero in any other
+    /// unit, or `SERVICE_IN_FLIGHT` under a law that counts requests in flight.
     pub service: Option<Duration>,
+    /// The costs of requests in the unit of the SLO. None: it counts requests.
+    pub cost: Option<Costs>,
     /// A client with a longer delay disconnects, and its slot is lost.
     pub patience: Option<Duration>,
     /// After a 429, clients retry after the usual pause instead of the time in Retry-After.
@@ -71,6 +74,7 @@ impl Default for Load {
             attack_during: None,
             think: Duration::from_millis(1),
             service: None,
+            cost: None,
             patience: None,
             ignores_retry_after: false,
         }
@@ -97,6 +101,46 @@ impl Load {
             Who::Greedy => self.clients.max(),
             Who::Attacker => self.clients.max() + 1,
         }
+    }
+}
+
+/// Log-normal costs: the median, and the standard deviation of the logarithm.
+///
+/// ```
+/// use slowlane_lab::simulate::Costs;
+/// let costs: Costs = "0.4,0".parse().unwrap();
+/// assert_eq!(costs.sample(&mut fastrand::Rng::new()).to_string(), "0.4");
+/// assert_eq!("0.4".parse::<Costs>(), "0.4,1".parse());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    median: Amount,
+    sigma: f64,
+}
+
+/// Costs with a larger one have no useful mean.
+const SIGMA_MAX: f64 = 3.0;
+
+impl Costs {
+    pub fn sample(&self, rng: &mut Rng) -> Amount {
+        // A normal deviate, by Box and Muller.
+        let normal = (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
+        Amount::from_micros((self.median.micros() as f64 * (self.sigma * normal).exp()).round() as u64)
+    }
+}
+
+impl FromStr for Costs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Costs, String> {
+        let (median, sigma) = text.split_once(',').unwrap_or((text, "1"));
+        let median = Amount::read(median.as_bytes()).ok().filter(|median| *median > Amount::ZERO);
+        let sigma = sigma.parse().ok().filter(|sigma| (0.0..=SIGMA_MAX).contains(sigma));
+        median.zip(sigma).map(|(median, sigma)| Costs { median, sigma }).ok_or_else(|| {
+            format!(
+                "expected a median above 0, like 0.4, and perhaps a sigma from 0 to {SIGMA_MAX}, like 0.4,0.5"
+            )
+        })
     }
 }
 
@@ -157,5 +201,17 @@ mod tests {
             assert!(text.parse::<Phases>().is_err(), "{text:?}");
         }
         assert_eq!("007".parse(), Ok(Phases(vec![7])));
+        for text in ["", "0", "-1", "x", "1,", "1,-1", "1,4", "1,nan", "1,1,1", "1e3", "400ms"] {
+            assert!(text.parse::<Costs>().is_err(), "{text:?}");
+        }
+    }
+
+    /// Half of the costs are above the median, and a sixth above the median times e.
+    #[test]
+    fn costs_are_log_normal() {
+        let (costs, mut rng) = ("2".parse::<Costs>().unwrap(), Rng::with_seed(1));
+        let costs: Vec<f64> = (0..20_000).map(|_| costs.sample(&mut rng).micros() as f64 / 1e6).collect();
+        let share = |over: f64| costs.iter().filter(|&&cost| cost > over).count() as f64 / costs.len() as f64;
+        assert!((share(2.0) - 0.5).abs() < 0.01 && (share(2.0 * std::f64::consts::E) - 0.159).abs() < 0.01);
     }
 }

@@ -8,8 +8,8 @@
 //! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
 //! several nodes has its own, and they share the store of a token server. Models of how others share a rate can take
 //! their place, for a comparison. There is no clock and no sleep: the moment is that of the next event, and all chance
-//! comes from the seed. A scenario of one node has the same outcome, to the bit, on any machine. Views use exponentials,
-//! and their last bit depends on the machine's math library.
+//! comes from the seed. A scenario of one node has the same outcome, to the bit, on any machine. Views and costs use
+//! exponentials, and their last bit depends on the machine's math library.
 
 mod cluster;
 mod load;
@@ -29,7 +29,7 @@ use cluster::SILENT_AFTER;
 use record::{BINS_PER_S, Bin, Record};
 
 pub use cluster::{Cluster, Delivery, NODES_MAX, Skew};
-pub use load::{Load, Phases, Who};
+pub use load::{Costs, Load, Phases, Who};
 pub use outcome::{Figures, Outcome, Phase};
 pub use plot::plot;
 pub use report::{json, report};
@@ -48,12 +48,11 @@ mod tests {
     fn phases_shorter_than_a_bin_never_settle() {
         let clients = vec!["9"; load::PHASES_MAX].join("-").parse().unwrap();
         let load = Load { clients, ..Load::default() };
-        let rate = "50/s".parse().unwrap();
         let scenario = Scenario {
             law: "fair".into(),
             options: vec![],
-            rate,
-            burst: 1,
+            rate: "50/s".into(),
+            burst: "1".into(),
             load,
             cluster: None,
             seconds: 1,
@@ -72,8 +71,8 @@ mod tests {
             let scenario = Scenario {
                 law: law.into(),
                 options: vec![],
-                rate: "50/s".parse().unwrap(),
-                burst: 100,
+                rate: "50/s".into(),
+                burst: "100".into(),
                 load: Load { attack: Some("200/s".parse().unwrap()), ..load },
                 cluster: None,
                 seconds: 20,
@@ -82,12 +81,12 @@ mod tests {
             };
             let bins = scenario.record(u64::MAX, |_| ()).unwrap().bins;
             for from in 0..bins.len() {
-                let mut let_through = 0;
+                let mut let_through = 0.0;
                 for (count, bin) in (1..).zip(&bins[from..]) {
                     let_through += bin.all;
                     // One more, because delays are rounded up to milliseconds.
                     assert!(
-                        let_through <= 100 + 5 * count + 1,
+                        let_through <= f64::from(100 + 5 * count + 1),
                         "{law}: {count} tenths of a second from {from}"
                     );
                 }

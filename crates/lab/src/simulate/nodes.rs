@@ -251,8 +251,8 @@ mod tests {
         let scenario = Scenario {
             law: "pace".into(),
             options: vec![],
-            rate: "10/s".parse().unwrap(),
-            burst: 2,
+            rate: "10/s".into(),
+            burst: "2".into(),
             load: Load::default(),
             cluster: Some(cluster),
             seconds: 9,

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::simulate::nodes::Sent;
-use crate::simulate::{Cluster, SILENT_AFTER, Scenario};
+use crate::simulate::{Cluster, SILENT_AFTER};
+use slowlane_core::law::Objective;
 
 /// The models, by the names that they have beside the laws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,8 +120,8 @@ pub(super) struct Others {
 }
 
 impl Others {
-    pub(super) fn new(model: Model, cluster: Cluster, scenario: &Scenario) -> Others {
-        let (rate, burst) = (scenario.rate.per_second(), f64::from(scenario.burst));
+    pub(super) fn new(model: Model, cluster: Cluster, objective: Objective) -> Others {
+        let (rate, burst) = (objective.rate.per_second(), f64::from(objective.burst));
         let parts = if model == Model::Divided { f64::from(cluster.nodes) } else { 1.0 };
         let bucket = Bucket { tokens: burst / parts, ..Bucket::new(rate / parts, burst) };
         let node = |_| Node { bucket, view: View::default(), own: Counts::new(), exchange: None };
@@ -198,14 +199,14 @@ mod tests {
     use fastrand::Rng;
 
     use super::*;
-    use crate::simulate::Load;
+    use crate::simulate::{Load, Scenario};
 
     fn scenario(model: &str, nodes: u32, rate: &str, burst: u32, load: Load) -> Scenario {
         Scenario {
             law: model.into(),
             options: vec![],
-            rate: rate.parse().unwrap(),
-            burst,
+            rate: rate.into(),
+            burst: burst.to_string(),
             load,
             cluster: Some(Cluster::new(nodes)),
             seconds: 100,
@@ -215,8 +216,8 @@ mod tests {
     }
 
     fn others(model: &str, nodes: u32, rate: &str, burst: u32) -> Others {
-        let scenario = scenario(model, nodes, rate, burst, Load::default());
-        Others::new(Model::named(model).unwrap(), Cluster::new(nodes), &scenario)
+        let objective = Objective { rate: rate.parse().unwrap(), burst };
+        Others::new(Model::named(model).unwrap(), Cluster::new(nodes), objective)
     }
 
     impl Others {

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, Record, Seen, Tally};
 use crate::simulate::{Scenario, Who};
-use slowlane_core::base::Rate;
 
 /// The outcome of a scenario.
 #[derive(Clone, Debug)]
@@ -37,6 +36,7 @@ pub struct Phase {
 /// The figures of a group of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
+    /// In the unit of the objective.
     pub rate_per_s: f64,
     pub let_through: u64,
     pub denied: u64,
@@ -75,7 +75,7 @@ impl Phase {
         let group = |&who: &Who| (who, Figures::new(&seen.tallies[who as usize], seconds));
         let groups = if present.len() > 1 { present.iter().map(group).collect() } else { Vec::new() };
         let others = present.iter().filter(|&&who| who != Who::Client).map(|&who| load.source(who, 0));
-        let sources = (0..clients).chain(others).map(|source| seen.sources[source as usize] as f64);
+        let sources = (0..clients).chain(others).map(|source| seen.sources[source as usize]);
         let shares: Vec<f64> = match present[..] {
             [Who::Attacker] => shares_of_nodes(&seen.nodes),
             _ => sources.collect(),
@@ -86,9 +86,9 @@ impl Phase {
             measured_s: seen.from_ns as f64 / 1e9..seen.until_ns as f64 / 1e9,
             all: Figures::new(&all, seconds),
             groups,
-            settled_s: settled_s(record, starts_ns..seen.until_ns, scenario.rate),
+            settled_s: settled_s(record, starts_ns..seen.until_ns),
             jain: jain(&shares),
-            worst: worst(record, seen.from_ns..seen.until_ns, scenario.rate),
+            worst: worst(record, seen.from_ns..seen.until_ns),
             messages_per_s: seen.messages as f64 / seconds,
         }
     }
@@ -97,7 +97,7 @@ impl Phase {
 impl Figures {
     fn new(tally: &Tally, seconds: f64) -> Figures {
         Figures {
-            rate_per_s: tally.let_through as f64 / seconds,
+            rate_per_s: tally.units / seconds,
             let_through: tally.let_through,
             denied: tally.denied,
             left: tally.left,
@@ -107,18 +107,18 @@ impl Figures {
     }
 
     /// The relative error of the rate. None: the objective is 0.
-    pub fn error(&self, objective: Rate) -> Option<f64> {
-        (!objective.is_zero()).then(|| self.rate_per_s / objective.per_second() - 1.0)
+    pub fn error(&self, objective_per_s: f64) -> Option<f64> {
+        (objective_per_s > 0.0).then(|| self.rate_per_s / objective_per_s - 1.0)
     }
 }
 
 /// The start of the first 1-s window from which on all windows of the phase are within the tolerance.
-fn settled_s(record: &Record, phase_ns: Range<u64>, rate: Rate) -> Option<f64> {
+fn settled_s(record: &Record, phase_ns: Range<u64>) -> Option<f64> {
     let first = phase_ns.start.div_ceil(STEP_BINS as u64 * BIN_NS) as usize * STEP_BINS;
     // A phase can be shorter than a bin.
     let bins = record.bins.get(first..(phase_ns.end / BIN_NS) as usize)?;
-    let allowed = (rate.per_second() * TOLERANCE).max(1.0);
-    let is_right = |window| (f64::from(let_through(window)) - rate.per_second()).abs() <= allowed;
+    let allowed = (record.per_s * TOLERANCE).max(1.0);
+    let is_right = |window| (let_through(window) - record.per_s).abs() <= allowed;
     let windows = bins.windows(BINS_PER_S).step_by(STEP_BINS);
     let settled = windows.clone().rposition(|window| !is_right(window)).map_or(0, |wrong| wrong + 1);
     (settled < windows.len()).then(|| {
@@ -127,7 +127,7 @@ fn settled_s(record: &Record, phase_ns: Range<u64>, rate: Rate) -> Option<f64> {
     })
 }
 
-fn let_through(bins: &[Bin]) -> u32 {
+fn let_through(bins: &[Bin]) -> f64 {
     bins.iter().map(|bin| bin.all).sum()
 }
 
@@ -145,11 +145,11 @@ fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
 }
 
 /// The fullest second among those that begin at a tenth of a second.
-fn worst(record: &Record, measured_ns: Range<u64>, rate: Rate) -> Option<f64> {
+fn worst(record: &Record, measured_ns: Range<u64>) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;
-    let most = bins.windows(BINS_PER_S).map(let_through).max()?;
-    (!rate.is_zero()).then(|| f64::from(most) / rate.per_second() - 1.0)
+    let most = bins.windows(BINS_PER_S).map(let_through).reduce(f64::max)?;
+    (record.per_s > 0.0).then(|| most / record.per_s - 1.0)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 
 use crate::chart::{Chart, LINES_MAX, Line, POINTS_MAX, Panel};
 use crate::simulate::{BINS_PER_S, Bin, Outcome};
+use slowlane_core::base::Unit;
 
 /// Draws the outcomes of runs of the same length and objective, the first [`LINES_MAX`] of them.
 pub fn plot(outcomes: &[Outcome]) -> String {
@@ -26,27 +27,27 @@ pub fn plot(outcomes: &[Outcome]) -> String {
     };
     let labels: Vec<String> = outcomes.iter().map(label).collect();
     let lines = |value: Value<'_>| outcomes.iter().map(|outcome| line(outcome, value)).collect();
-    let sum = |bins: &[Bin], of: fn(&Bin) -> u64| bins.iter().map(of).sum::<u64>() as f64;
-    let shown = |bin: &Bin| u64::from(bin.shown);
+    let sum = |bins: &[Bin], of: fn(&Bin) -> f64| bins.iter().map(of).sum::<f64>();
     let mean = |bins: &[Bin], _| {
-        let count = sum(bins, shown);
-        (count > 0.0).then(|| sum(bins, |bin| bin.shown_delay_ms) / count)
+        let count = sum(bins, |bin| bin.shown_requests.into());
+        (count > 0.0).then(|| sum(bins, |bin| bin.shown_delay_ms as f64) / count)
     };
-    let rates = |whose: &str, of: fn(&Bin) -> u64| Panel {
-        title: format!("{whose}requests let through per second"),
+    let unit = record.unit.as_ref().map_or("requests", Unit::name);
+    let rates = |whose: &str, of: fn(&Bin) -> f64| Panel {
+        title: format!("{whose}{unit} let through per second"),
         lines: lines(&|bins: &[Bin], seconds| Some(sum(bins, of) / seconds)),
-        dashed_at: Some(first.rate.per_second()),
+        dashed_at: Some(record.per_s),
     };
     let whose = if record.is_of_clients { "clients' " } else { "" };
     let counts = first.load.clients.counts();
-    let all = record.is_of_clients.then(|| rates("all ", |bin| bin.all.into()));
+    let all = record.is_of_clients.then(|| rates("all ", |bin| bin.all));
     let delays = Panel { title: format!("{whose}mean delay, ms"), lines: lines(&mean), dashed_at: None };
     let chart = Chart {
-        title: format!("{} at {}", labels.join(", "), first.rate),
+        title: format!("{} at {}", labels.join(", "), record.rate),
         lines: labels,
-        dashed: Some(format!("SLO {}", first.rate)),
+        dashed: Some(format!("SLO {}", record.rate)),
         phases: if is_one_load && counts.len() > 1 { counts } else { &[] },
-        panels: all.into_iter().chain([rates(whose, shown), delays]).collect(),
+        panels: all.into_iter().chain([rates(whose, |bin| bin.shown), delays]).collect(),
         seconds: f64::from(first.seconds),
         ..Chart::default()
     };

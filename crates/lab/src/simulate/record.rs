@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::simulate::{Scenario, Who};
+use slowlane_core::base::Unit;
+use slowlane_core::policy::Slo;
 
 /// The length of a bin of a series: a tenth of a second.
 pub(super) const BIN_NS: u64 = 1_000_000_000 / BINS_PER_S as u64;
@@ -24,6 +26,10 @@ pub(super) struct Record {
     pub(super) is_of_clients: bool,
     /// The objective is a rate.
     pub(super) aims_at_rate: bool,
+    /// The objective, as its line has it, and per second. Its unit, unless it counts requests.
+    pub(super) rate: String,
+    pub(super) per_s: f64,
+    pub(super) unit: Option<Unit>,
     /// Requests that a simpler law decided, because the law was out of memory.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<Seen>,
@@ -36,8 +42,8 @@ pub(super) struct Seen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
-    /// Admitted requests, by source.
-    pub(super) sources: Vec<u64>,
+    /// What is admitted, by source.
+    pub(super) sources: Vec<f64>,
     /// Requests by node, if there are several.
     pub(super) nodes: Vec<Asked>,
     /// Messages that reached the store of the nodes.
@@ -55,22 +61,25 @@ pub(super) struct Asked {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) let_through: u64,
+    /// The same in the unit of the objective.
+    pub(super) units: f64,
     pub(super) denied: u64,
     pub(super) left: u64,
     /// Admitted requests, by their delay in milliseconds.
     pub(super) delays: BTreeMap<u64, u64>,
 }
 
-/// Requests admitted in a tenth of a second.
+/// Requests admitted in a tenth of a second, or their work in the unit of the objective.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bin {
-    pub(super) all: u32,
-    pub(super) shown: u32,
+    pub(super) all: f64,
+    pub(super) shown: f64,
+    pub(super) shown_requests: u32,
     pub(super) shown_delay_ms: u64,
 }
 
 impl Record {
-    pub(super) fn new(scenario: &Scenario, aims_at_rate: bool) -> Record {
+    pub(super) fn new(scenario: &Scenario, slo: &Slo) -> Record {
         let load = &scenario.load;
         let phases = load.clients.counts().len() as u64;
         let end_ns = u64::from(scenario.seconds) * 1_000_000_000;
@@ -91,14 +100,17 @@ impl Record {
             from_ns,
             until_ns,
             tallies: Default::default(),
-            sources: vec![0; sources],
+            sources: vec![0.0; sources],
             nodes: vec![Asked::default(); nodes as usize],
             messages: 0,
         };
         Record {
             phase_ns,
             is_of_clients: load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker)),
-            aims_at_rate,
+            aims_at_rate: !slo.law.counts_ends(),
+            rate: slo.rate(),
+            per_s: slo.units(slo.objective.rate.per_second()),
+            unit: slo.unit().cloned(),
             fallbacks: 0,
             phases: measured_ns.into_iter().map(seen).collect(),
             bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
@@ -109,19 +121,21 @@ impl Record {
         phase as u64 * self.phase_ns
     }
 
-    /// Counts a request that is admitted at this moment, after this delay.
-    pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64) {
+    /// Counts a request that is admitted at this moment, after this delay, with its cost: 1 if requests are counted.
+    pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64, units: f64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
-            bin.all += 1;
+            bin.all += units;
             if !self.is_of_clients || who == Who::Client {
-                bin.shown += 1;
+                bin.shown += units;
+                bin.shown_requests += 1;
                 bin.shown_delay_ms += delay_ms;
             }
         }
         self.seen(at_ns, |seen| {
-            seen.sources[source as usize] += 1;
+            seen.sources[source as usize] += units;
             let tally = &mut seen.tallies[who as usize];
             tally.let_through += 1;
+            tally.units += units;
             *tally.delays.entry(kept_ms(delay_ms)).or_default() += 1;
         });
     }
@@ -151,6 +165,7 @@ fn kept_ms(delay_ms: u64) -> u64 {
 impl Tally {
     pub(super) fn add(&mut self, other: &Tally) {
         self.let_through += other.let_through;
+        self.units += other.units;
         self.denied += other.denied;
         self.left += other.left;
         for (&ms, count) in &other.delays {

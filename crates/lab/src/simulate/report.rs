@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::simulate::{Figures, Outcome, Phase, Scenario};
-use slowlane_core::base::{Rate, aligned};
+use crate::simulate::{Figures, Outcome, Phase, Record, Scenario};
+use slowlane_core::base::aligned;
 
 const NONE: &str = "-";
 
@@ -55,25 +55,31 @@ pub fn json(outcomes: &[Outcome]) -> String {
     let runs: Vec<Value> = outcomes
         .iter()
         .map(|outcome| {
-            let Scenario { law, rate, burst, cluster, seed, .. } = &outcome.scenario;
-            let phases: Vec<Value> = outcome.phases.iter().map(|phase| phase_json(phase, *rate)).collect();
+            let Scenario { law, burst, cluster, seed, .. } = &outcome.scenario;
+            let Record { rate, per_s, unit, fallbacks, .. } = &outcome.record;
+            let phases: Vec<Value> = outcome.phases.iter().map(|phase| phase_json(phase, *per_s)).collect();
+            let burst = burst.parse::<u32>().map_or_else(|_| json!(burst), |burst| json!(burst));
             let nodes = cluster.map_or(1, |cluster| cluster.nodes);
-            json!({
-                "law": law, "rate": rate.to_string(), "burst": burst, "nodes": nodes, "seed": seed,
-                "fallbacks": outcome.record.fallbacks, "phases": phases,
-            })
+            let mut run = json!({
+                "law": law, "rate": rate, "burst": burst, "nodes": nodes, "seed": seed, "fallbacks": fallbacks,
+                "phases": phases,
+            });
+            if let Some(unit) = unit {
+                run["unit"] = unit.name().into();
+            }
+            run
         })
         .collect();
     Value::from(runs).to_string() + "\n"
 }
 
-fn phase_json(phase: &Phase, rate: Rate) -> Value {
+fn phase_json(phase: &Phase, per_s: f64) -> Value {
     let all = figures_json("all", &phase.all);
     let groups = phase.groups.iter().map(|(who, figures)| figures_json(who.name(), figures));
     json!({
         "clients": phase.clients,
         "measured_s": [phase.measured_s.start, phase.measured_s.end],
-        "error": phase.all.error(rate),
+        "error": phase.all.error(per_s),
         "worst": phase.worst,
         "settled_s": phase.settled_s,
         "jain": phase.jain,
@@ -109,7 +115,7 @@ fn row(outcome: &Outcome, phase: &Phase, who: &str, figures: &Figures) -> Vec<(&
         ("who", who.to_owned()),
         ("rate /s", format!("{:.2}", figures.rate_per_s)),
         ("share %", part(figures.let_through, phase.all.let_through)),
-        ("error %", error(figures.error(outcome.scenario.rate))),
+        ("error %", error(figures.error(outcome.record.per_s))),
         (WORST, error(phase.worst)),
         ("429 %", part(figures.denied, asked)),
         (LEFT, part(figures.left, asked)),

@@ -10,7 +10,7 @@ use crate::simulate::nodes::{Held, Nodes, Sent, Step};
 use crate::simulate::others::{Model, Others};
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
 use crate::simulate::{Load, Outcome, Record, Who};
-use slowlane_core::base::{Ending, Request, Sample, SloId, Ticket, Timestamp, Value, Verdict};
+use slowlane_core::base::{Amount, Ending, Request, Sample, SloId, Ticket, Timestamp, Unit, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -48,14 +48,14 @@ impl Scenario {
     ) -> Result<Record, ScenarioError> {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
-        let aims_at_rate = !slo.law.counts_ends();
+        let (record, objective) = (Record::new(self, slo), slo.objective);
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
         let side = match (self.cluster, Model::named(&self.law)) {
             (None, _) => Side::One(&throttle),
             (Some(cluster), None) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
-            (Some(cluster), Some(model)) => Side::Others(Box::new(Others::new(model, cluster, self))),
+            (Some(cluster), Some(model)) => Side::Others(Box::new(Others::new(model, cluster, objective))),
         };
-        let mut run = Run::begin(self, side, aims_at_rate);
+        let mut run = Run::begin(self, side, record);
         let mut next_second_ns = SECOND_NS;
         while let Some((now_ns, event)) = run.queue.next_before(run.end_ns) {
             if now_ns >= next_second_ns {
@@ -82,7 +82,7 @@ enum Event {
     /// The attacker asks.
     Attack,
     /// An admitted request ends.
-    End(Box<Ticket>),
+    End(Box<(Ticket, Ending)>),
     /// A period of a node begins.
     Period(u32),
     /// A node that has changed looks whether a message is due.
@@ -127,7 +127,7 @@ struct Run<'s> {
 }
 
 impl<'s> Run<'s> {
-    fn begin(scenario: &'s Scenario, side: Side<'s>, aims_at_rate: bool) -> Run<'s> {
+    fn begin(scenario: &'s Scenario, side: Side<'s>, record: Record) -> Run<'s> {
         let load = &scenario.load;
         let patience_ms = load.patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
         let mut run = Run {
@@ -135,11 +135,11 @@ impl<'s> Run<'s> {
             side,
             queue: EventQueue::default(),
             rng: Rng::with_seed(scenario.seed),
-            record: Record::new(scenario, aims_at_rate),
             clients: 0,
             is_idle: vec![true; load.clients.max() as usize],
             think_ns: nanos(load.think),
-            service_ns: nanos(load.service(aims_at_rate)),
+            service_ns: nanos(load.service(record.aims_at_rate)),
+            record,
             patience_ms,
             gap_ns: load.attack.map_or(0, |rate| nanos(rate.slot())),
             looks_until_ns: vec![0; scenario.cluster.map_or(0, |cluster| cluster.nodes as usize)],
@@ -188,9 +188,9 @@ impl<'s> Run<'s> {
                     self.queue.enter(next_ns, Event::Attack);
                 }
             }
-            Event::End(ticket) => {
+            Event::End(ended) => {
                 if let Side::One(throttle) = self.side {
-                    throttle.end(&throttle.policy(), &ticket, &Ending::default(), at(now_ns));
+                    throttle.end(&throttle.policy(), &ended.0, &ended.1, at(now_ns));
                 }
             }
             _ if matches!(self.side, Side::Others(_)) => self.report(now_ns, event),
@@ -304,7 +304,7 @@ impl<'s> Run<'s> {
     fn pass(&mut self, held: &Held, now_ns: u64) {
         let delay_ms = (now_ns - held.asked_ns).div_ceil(1_000_000);
         let source = self.load.source(held.who, held.connection);
-        self.record.let_through(now_ns, held.who, source, delay_ms);
+        self.record.let_through(now_ns, held.who, source, delay_ms, 1.0);
         self.answered(held.who, held.connection, now_ns.saturating_add(self.service_ns));
     }
 
@@ -373,14 +373,23 @@ impl<'s> Run<'s> {
             verdict => {
                 let delay_ms = verdict.delay_ms();
                 let begun_ns = now_ns.saturating_add(delay_ms.saturating_mul(1_000_000));
-                self.record.let_through(begun_ns, who, source, delay_ms);
-                let ended_ns = begun_ns.saturating_add(self.service_ns);
+                let cost = self.load.cost.map(|costs| costs.sample(&mut self.rng));
+                let units = cost.map_or(1.0, |cost| cost.micros() as f64 / Amount::UNIT as f64);
+                self.record.let_through(begun_ns, who, source, delay_ms, units);
+                let ended_ns = begun_ns.saturating_add(self.takes_ns(cost));
                 if let Some(ticket) = ticket.filter(|_| ended_ns < self.end_ns) {
-                    self.queue.enter(ended_ns, Event::End(Box::new(ticket)));
+                    let ending = Ending { cost, ..Ending::default() };
+                    self.queue.enter(ended_ns, Event::End(Box::new((ticket, ending))));
                 }
                 ended_ns
             }
         })
+    }
+
+    /// The time that the application takes for a request. Its cost in seconds is that time.
+    fn takes_ns(&self, cost: Option<Amount>) -> u64 {
+        let is_time = self.load.service.is_none() && self.record.unit == Some(Unit::Seconds);
+        cost.filter(|_| is_time).map_or(self.service_ns, |cost| cost.micros().saturating_mul(1_000))
     }
 
     fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> Decided {
@@ -458,12 +467,11 @@ mod tests {
     fn a_run_of_too_many_requests_ends_with_a_remedy() {
         let attack = Some("1000/s".parse().unwrap());
         let load = Load { clients: "0".parse().unwrap(), attack, ..Load::default() };
-        let rate = "50/s".parse().unwrap();
         let scenario = Scenario {
             law: "pace".into(),
             options: vec![],
-            rate,
-            burst: 1,
+            rate: "50/s".into(),
+            burst: "1".into(),
             load,
             cluster: None,
             seconds: 86_400,

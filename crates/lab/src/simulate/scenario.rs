@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN, Who};
 use crate::simulate::others::{MODELS, Model};
 use crate::simulate::{Cluster, SILENT_AFTER, Span};
-use slowlane_core::base::{Rate, units::written};
+use slowlane_core::base::{Rate, Unit, units::written};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 
@@ -20,14 +20,13 @@ use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 ///
 /// // 50 clients in a closed loop get 50 requests/s between them, and each request waits for a second.
 /// let load = Load { clients: "50".parse().unwrap(), ..Load::default() };
-/// let rate = "50/s".parse().unwrap();
 /// let scenario = Scenario {
-///     law: "pace".into(), options: vec![], rate, burst: 100, load, cluster: None, seconds: 20, measured: vec![],
-///     seed: 1,
+///     law: "pace".into(), options: vec![], rate: "50/s".into(), burst: "100".into(), load, cluster: None, seconds: 20,
+///     measured: vec![], seed: 1,
 /// };
 /// let outcome = scenario.run(|_| ()).unwrap();
 /// let figures = &outcome.phases[0].all;
-/// assert!(figures.error(rate).unwrap().abs() < 0.005);
+/// assert!(figures.error(50.0).unwrap().abs() < 0.005);
 /// assert_eq!((figures.denied, figures.p50_ms), (0, Some(999)));
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +35,9 @@ pub struct Scenario {
     pub law: String,
     /// Names and values, as on a line of `slo.map`.
     pub options: Vec<(String, String)>,
-    pub rate: Rate,
-    pub burst: u32,
+    /// As on a line of `slo.map`, in the unit that the options name.
+    pub rate: String,
+    pub burst: String,
     pub load: Load,
     /// Several nodes share the SLO. None: there is one.
     pub cluster: Option<Cluster>,
@@ -76,7 +76,15 @@ pub enum ScenarioError {
     #[error("{0} is a model of several nodes: add --nodes, like --nodes 35")]
     ModelOfOne(String),
     #[error("{0}: nothing to share between nodes: expected at least one request per day")]
-    SharedRate(Rate),
+    SharedRate(String),
+    #[error("unit={0}: the cost of a request is unknown: add --cost, like --cost 0.4")]
+    NoCost(Unit),
+    #[error(
+        "--cost: the SLO counts requests: give it a unit, like --option unit=seconds --rate 2s/s --burst 20s"
+    )]
+    CostOfNone,
+    #[error("--cost: work is simulated on one node only: leave out --nodes")]
+    SharedWork,
     #[error(
         "a round trip of {}: expected less than {}, or the store counts as silent",
         written(*.0), written(SILENT_AFTER)
@@ -151,18 +159,25 @@ impl Scenario {
             Some("website.map") => Ok(format!("{WEBSITE} {SLO}\n").into_bytes()),
             _ => Err(io::ErrorKind::NotFound.into()),
         };
-        Policy::parse(Path::new(""), &Layout::default(), read).map_err(|problems| {
+        let policy = Policy::parse(Path::new(""), &Layout::default(), read).map_err(|problems| {
             let errors = problems.listed().iter().map(|error| format!("{law}: {}", error.kind));
             ScenarioError::Slo(errors.collect::<Vec<_>>().join("\n"))
-        })
+        })?;
+        let unit = policy.slos().find_map(|slo| slo.unit());
+        match (unit, self.load.cost, self.cluster) {
+            (Some(unit), None, _) => Err(ScenarioError::NoCost(unit.clone())),
+            (None, Some(_), _) => Err(ScenarioError::CostOfNone),
+            (Some(_), _, Some(_)) => Err(ScenarioError::SharedWork),
+            _ => Ok(policy),
+        }
     }
 
     fn check_cluster(&self, cluster: &Cluster, end: Duration) -> Result<(), ScenarioError> {
         if !SHARED_LAWS.contains(&self.law.as_str()) && Model::named(&self.law).is_none() {
             return Err(ScenarioError::SharedLaw(self.law.clone()));
         }
-        if self.rate.is_zero() {
-            return Err(ScenarioError::SharedRate(self.rate));
+        if self.rate.parse().is_ok_and(Rate::is_zero) {
+            return Err(ScenarioError::SharedRate(self.rate.clone()));
         }
         if cluster.round_trip >= SILENT_AFTER {
             return Err(ScenarioError::RoundTrip(cluster.round_trip));

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::simulate::{Cluster, Load, Phase, Scenario, ScenarioError, Skew, Span, Who};
+use crate::simulate::{Cluster, Load, Outcome, Phase, Scenario, ScenarioError, Skew, Span, Who};
 use slowlane_core::base::Rate;
 
 /// A table of the manual.
@@ -155,8 +155,8 @@ impl Case {
         Scenario {
             law: law.into(),
             options: vec![],
-            rate: per_day(u64::from(rate) * 86_400),
-            burst: rate.max(10),
+            rate: per_day(u64::from(rate) * 86_400).to_string(),
+            burst: rate.max(10).to_string(),
             load: Load {
                 clients: self.clients.parse().expect("a number of clients"),
                 attack: (self.open > 0).then(|| per_day(u64::from(rate * self.open) * 8_640)),
@@ -172,16 +172,16 @@ impl Case {
 
     /// The figures of one run, for each of its lines.
     fn figures(&self, scenario: &Scenario) -> Result<Vec<Vec<Figure>>, ScenarioError> {
-        let phases = scenario.run(|_| ())?.phases;
+        let Outcome { phases, record, .. } = scenario.run(|_| ())?;
         let errors = |phase: &Phase| {
-            let mean = phase.all.error(scenario.rate).unwrap_or_default();
+            let mean = phase.all.error(record.per_s).unwrap_or_default();
             vec![Figure::Mean(100.0 * mean), Figure::FullestSecond(100.0 * phase.worst.unwrap_or_default())]
         };
         let phase = &phases[0];
         if self.has_steps() {
             let clients = phase.groups.iter().find(|(who, _)| *who == Who::Client);
             let rate = clients.map_or(0.0, |(_, figures)| figures.rate_per_s);
-            let kept = Figure::Kept(100.0 * rate / scenario.rate.per_second());
+            let kept = Figure::Kept(100.0 * rate / record.per_s);
             return Ok(vec![errors(phase), errors(&phases[1]), vec![kept]]);
         }
         if self.open >= 10 || self.open == 0 {
