@@ -144,8 +144,9 @@ impl CountView {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
         let &mut CountView { current, before, over, .. } = self;
-        let restore =
-            self.began_s.map(|began_s| CountReply { current, before, over, age_s: now_s - began_s });
+        // Other nodes may have returned work since the last reply: these counts would charge it again.
+        let began_s = self.began_s.filter(|_| !plan.is_work);
+        let restore = began_s.map(|began_s| CountReply { current, before, over, age_s: now_s - began_s });
         let &QuotaPlan { limit, window_s, .. } = plan;
         let kept_s = 2.0 * window_s + Plan::KEPT_S;
         let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s, sent_s: now_s };
@@ -266,6 +267,7 @@ mod tests {
             nodes: 2,
             is_sliding: false,
             calendar: None,
+            is_work: false,
         }
     }
 

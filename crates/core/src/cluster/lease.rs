@@ -335,6 +335,7 @@ mod tests {
             nodes: 2,
             is_sliding: false,
             calendar: None,
+            is_work: false,
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Plan {
     pub phase: f64,
     /// The time from a message to its answer, as last measured for any key.
     pub round_trip: Duration,
+    /// Charges may be returned, so the highest known TAT is not the latest.
+    pub is_work: bool,
 }
 
 /// The band below the longest delay in which nodes divide the rate by their demand. It is two of the usual periods, so
@@ -74,6 +76,7 @@ impl Plan {
             nodes,
             phase,
             round_trip,
+            is_work: gcra.is_work(),
         }
     }
 
@@ -146,6 +149,8 @@ pub struct QuotaPlan {
     pub is_sliding: bool,
     /// Windows are the periods of the calendar, and `window_s` is the longest of them.
     pub calendar: Option<Period>,
+    /// Counts may be returned, so the highest known count is not the latest.
+    pub is_work: bool,
 }
 
 impl QuotaPlan {
@@ -163,7 +168,18 @@ pub(super) mod tests {
         let Settings { period, silent_after, on_silence, .. } = Settings::default();
         let (max_delay, round_trip) = (Duration::from_secs(5), Duration::ZERO);
         let (nodes, phase) = (2, 0.0);
-        Plan { rate_per_s, burst, max_delay, period, silent_after, on_silence, nodes, phase, round_trip }
+        Plan {
+            rate_per_s,
+            burst,
+            max_delay,
+            period,
+            silent_after,
+            on_silence,
+            nodes,
+            phase,
+            round_trip,
+            is_work: false,
+        }
     }
 
     /// At 4/s, a burst of 4 and a longest delay of 5 s are six seconds, and 24 requests.

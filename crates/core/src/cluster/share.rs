@@ -61,6 +61,7 @@ impl Situation<'_> {
             nodes: self.nodes,
             is_sliding: window.is_sliding,
             calendar: window.calendar,
+            is_work: window.is_work,
         }
     }
 }

@@ -375,13 +375,16 @@ impl View {
         self.unsent -= self.queue.as_mut().map_or(0.0, |queue| queue.take_refund());
         let lost = Decayed::new(self.lost_lately, self.exchange.reported_s).sum(now_s, SLOW_MEMORY_S);
         let lately = lost + self.asked_since_try;
+        let returns = self.is_blind(plan, now_s);
+        let known = self.known.filter(|_| returns || !plan.is_work);
         let message = Message {
             charge: self.unsent,
-            returns: self.is_blind(plan, now_s),
+            returns,
             asked: self.asked.min(own),
             asked_lately: lately.min(self.slow_demand.sum(now_s, SLOW_MEMORY_S)),
-            // The message takes effect when it arrives, half a round trip from now.
-            restore_s: self.known.map(|known| known.tat_s - now_s - known.half_trip_s),
+            // The message takes effect when it arrives, half a round trip from now. Other nodes may have returned work
+            // since the last reply: that TAT would charge it again.
+            restore_s: known.map(|known| known.tat_s - now_s - known.half_trip_s),
             known_age_s: self.known.map_or(0.0, |known| now_s + known.half_trip_s - known.born_s),
             wants: self.queue.as_mut().map(|queue| queue.ask(now.as_nanos() / 1_000, half_trip_s, now_s)),
             own,

@@ -185,6 +185,11 @@ impl Gcra {
         Gcra { debt: Debt::Work, ..*self }
     }
 
+    /// Whether it counts work, whose charges may be returned.
+    pub fn is_work(&self) -> bool {
+        self.debt == Debt::Work
+    }
+
     /// Whether it has room for such debt.
     pub fn can_owe(&self) -> bool {
         self.debt != Debt::None

@@ -197,10 +197,14 @@ impl Law {
         }
     }
 
-    /// Gives a law with a bucket room for the costs of requests that turn out larger than what was reserved.
+    /// Makes it the law of work: a bucket has room for costs that turn out larger than what was reserved.
     pub(crate) fn owe_work(&mut self) {
         if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {
             *gcra = gcra.owing_work();
+        }
+        if let Law::FixedWindow(FixedWindow { window }) | Law::SlidingWindow(SlidingWindow { window }) = self
+        {
+            window.is_work = true;
         }
     }
 

@@ -30,12 +30,14 @@ pub struct Window {
     pub is_sliding: bool,
     /// Windows are the periods of the calendar.
     pub calendar: Option<Period>,
+    /// It counts work, and its charges may be returned.
+    pub is_work: bool,
 }
 
 impl Window {
     /// A window that begins with its first request.
     pub(super) const fn new(limit: u32, window_ns: u64) -> Window {
-        Window { limit, window_ns, is_sliding: false, calendar: None }
+        Window { limit, window_ns, is_sliding: false, calendar: None, is_work: false }
     }
 
     /// `window` defaults to the period of the rate: `100/m` is a hundred in a minute.

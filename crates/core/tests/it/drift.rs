@@ -24,6 +24,7 @@ fn plan(burst: f64, nodes: u32) -> Plan {
         nodes,
         phase: 0.0,
         round_trip: Duration::ZERO,
+        is_work: false,
     }
 }
 

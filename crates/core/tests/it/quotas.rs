@@ -15,7 +15,16 @@ const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 fn plan(limit: f64, window_s: f64, is_sliding: bool) -> QuotaPlan {
     let (period, round_trip_s) = (Duration::from_millis(100), 0.001);
-    QuotaPlan { limit, window_s, period, round_trip_s, nodes: NODES as u32, is_sliding, calendar: None }
+    QuotaPlan {
+        limit,
+        window_s,
+        period,
+        round_trip_s,
+        nodes: NODES as u32,
+        is_sliding,
+        calendar: None,
+        is_work: false,
+    }
 }
 
 fn at(now_s: f64) -> Timestamp {

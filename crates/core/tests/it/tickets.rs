@@ -24,6 +24,7 @@ fn plan() -> Plan {
         nodes: NODES as u32,
         phase: 0.0,
         round_trip: TRIP,
+        is_work: false,
     }
 }
 

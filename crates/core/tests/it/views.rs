@@ -56,6 +56,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             nodes,
             phase: 0.0,
             round_trip: Duration::ZERO,
+            is_work: false,
         },
     )
 }
@@ -70,6 +71,7 @@ fn quota() -> impl Strategy<Value = QuotaPlan> {
             nodes,
             is_sliding,
             calendar: None,
+            is_work: false,
         }
     })
 }
@@ -247,6 +249,7 @@ impl Nodes {
             nodes: count,
             phase: 0.0,
             round_trip: Duration::ZERO,
+            is_work: false,
         };
         let views = (0..count).map(|_| View::new(&plan, START)).collect();
         Nodes { plan, views, record: Record::new(0.0), now_ms: 0 }

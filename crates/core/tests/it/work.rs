@@ -158,11 +158,11 @@ fn an_announcement_is_reserved_up_to_the_burst_and_nothing_is_free() {
     let of = |value| reserved(&throttle, &announcing(&throttle, value));
     assert_eq!(of(Value::Text(b"12.5")), 12.5);
     assert_eq!(of(Value::Number(7)), 7.0);
-    assert_eq!(of(Value::Number(i64::MAX)), 250.0, "no amount: a quarter of the burst");
+    assert_eq!(of(Value::Number(i64::MAX)), 50.0, "no amount: a twentieth of the burst");
     assert_eq!(of(Value::Text(b"1000000")), 1_000.0);
     assert_eq!(of(Value::Text(b"0")), 0.01, "the smallest charge");
     for nothing in ["-1", "x", "", "nan", "1e9"] {
-        assert_eq!(of(Value::Text(nothing.as_bytes())), 250.0, "{nothing:?}");
+        assert_eq!(of(Value::Text(nothing.as_bytes())), 50.0, "{nothing:?}");
     }
 }
 
@@ -182,7 +182,7 @@ fn each_key_learns_the_costs_of_its_own_requests() {
         });
         reserved(&throttle, &decision)
     };
-    assert_eq!(of("new", None), 25.0, "nothing is known");
+    assert_eq!(of("new", None), 5.0, "nothing is known");
     for _ in 0..50 {
         of("thumbs", Some(0.02));
         of("reports", Some(4.0));

@@ -31,7 +31,7 @@ const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 const QUANTILE_DEFAULT: u8 = 90;
 
 /// Before the first cost is known, this part of the burst is reserved.
-const UNKNOWN_PART: u32 = 4;
+const UNKNOWN_PART: u32 = 20;
 
 /// What an SLO needs beyond its law if it counts work instead of requests.
 #[derive(Clone, Debug, PartialEq)]
