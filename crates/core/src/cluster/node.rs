@@ -165,7 +165,7 @@ impl Cluster {
             judgement
         };
         entry.ask(cost, now);
-        entry.gpt0 = share.milli_clients(judgement.verdict.wait());
+        entry.gpt0 = share.milli_clients(judgement.verdict.wait(), cost);
         if judgement.verdict.is_let_through() {
             entry.let_through(cost, now);
         }

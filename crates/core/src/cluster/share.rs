@@ -94,9 +94,9 @@ impl<'l> Share<'l> {
     }
 
     /// The clients that a delay stands for, in thousandths.
-    pub(super) fn milli_clients(&self, delay: Duration) -> u32 {
+    pub(super) fn milli_clients(&self, delay: Duration, cost: u32) -> u32 {
         match self {
-            Share::Rate(gcra) => gcra.milli_clients(delay),
+            Share::Rate(gcra) => gcra.milli_clients(delay, cost),
             Share::Count(_) | Share::Lease(_) => 1_000,
         }
     }

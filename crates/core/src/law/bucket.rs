@@ -43,12 +43,13 @@ impl Bucket {
         ns as f64 / self.slot_ns.max(1) as f64
     }
 
-    /// The number of clients that would cause this delay, if each sends its next request after the answer.
-    pub(super) fn milli_clients(&self, delay_ns: u64) -> u32 {
-        if delay_ns <= self.slot_ns {
+    /// The number of clients that would cause this delay, if each sends its next request after the answer, and a
+    /// request takes `one_ns`.
+    pub(super) fn milli_clients(&self, delay_ns: u64, one_ns: u64) -> u32 {
+        if delay_ns <= one_ns {
             return 1_000;
         }
-        let milli_clients = u128::from(delay_ns) * 1_000 / u128::from(self.slot_ns.max(1));
+        let milli_clients = u128::from(delay_ns) * 1_000 / u128::from(one_ns.max(1));
         u32::try_from(milli_clients).unwrap_or(u32::MAX).max(1_000)
     }
 }

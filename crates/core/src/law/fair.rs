@@ -186,7 +186,7 @@ impl Fair {
             Booking::Now => 0,
             Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
             Booking::TooLate => {
-                entry.gpt0 = bucket.milli_clients(max_delay_ns);
+                entry.gpt0 = bucket.milli_clients(max_delay_ns, bucket.slot_ns);
                 let judgement = match arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
                     true => Judgement::never(remaining),
                     false => Judgement::deny(self.wait_ns(calendar, &request), remaining),
@@ -198,7 +198,7 @@ impl Fair {
             calendar.take_up(&offer);
             debug_assert!(calendar.is_sound());
         }
-        entry.gpt0 = bucket.milli_clients(delay_ns);
+        entry.gpt0 = bucket.milli_clients(delay_ns, bucket.slot_ns);
         entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
         entry.let_through(arrival.cost, arrival.now);
         let verdict = Verdict::after(Duration::from_nanos(delay_ns));

@@ -170,9 +170,10 @@ impl Gcra {
         Duration::from_nanos(self.max_delay_ns)
     }
 
-    /// The clients that a delay stands for, in thousandths.
-    pub fn milli_clients(&self, delay: Duration) -> u32 {
-        self.bucket.milli_clients(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX))
+    /// The clients that the delay of a request of this cost stands for, in thousandths.
+    pub fn milli_clients(&self, delay: Duration, cost: u32) -> u32 {
+        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        self.bucket.milli_clients(delay_ns, self.one_ns(cost))
     }
 
     /// The law with room for debt from requests that bypass it ([`add_debt`](Gcra::add_debt)).
@@ -231,7 +232,7 @@ impl Gcra {
     /// ```
     pub fn add_debt(&self, entry: &mut Entry, arrival: &Arrival) {
         let paid_at = self.charge(entry, arrival.cost, arrival.now);
-        entry.gpt0 = self.gpt0(paid_at.saturating_sub(arrival.now.as_nanos()));
+        entry.gpt0 = self.gpt0(paid_at.saturating_sub(arrival.now.as_nanos()), arrival.cost);
     }
 
     /// Charges a request, whether or not there is room, and returns when the debt is paid.
@@ -292,8 +293,16 @@ impl Gcra {
         Gcra { bucket: self.bucket.split(nodes), ..*self }
     }
 
-    fn gpt0(&self, delay_ns: u64) -> u32 {
-        if self.form == Form::Pace { self.bucket.milli_clients(delay_ns) } else { 1_000 }
+    /// The time of one request: in work, a request like this one.
+    fn one_ns(&self, cost: u32) -> u64 {
+        if self.debt == Debt::Work { self.bucket.time(cost) } else { self.bucket.slot_ns }
+    }
+
+    fn gpt0(&self, delay_ns: u64, cost: u32) -> u32 {
+        match self.form {
+            Form::Pace => self.bucket.milli_clients(delay_ns, self.one_ns(cost)),
+            Form::Tokens | Form::Water => 1_000,
+        }
     }
 }
 
@@ -305,7 +314,7 @@ impl Rule for Gcra {
         let start = self.start(entry, now_ns);
         let paid_at = start.saturating_add(taken_ns);
         let delay_ns = paid_at.saturating_sub(now_ns);
-        entry.gpt0 = self.gpt0(delay_ns);
+        entry.gpt0 = self.gpt0(delay_ns, arrival.cost);
         if delay_ns > self.max_delay_ns {
             entry.state.set_wide(start);
             let remaining = self.bucket.requests(now_ns.saturating_sub(start));

@@ -99,7 +99,7 @@ impl Rule for WarmUp {
         let now_ns = arrival.now.as_nanos();
         let (next_free, stored) = self.cooled(entry, now_ns);
         let wait_ns = next_free - now_ns;
-        entry.gpt0 = self.bucket.milli_clients(wait_ns);
+        entry.gpt0 = self.bucket.milli_clients(wait_ns, self.bucket.slot_ns);
         if arrival.cost > self.cost_max {
             return Judgement::never(u32::from(wait_ns == 0));
         }

@@ -52,6 +52,8 @@ fn a_reservation_is_corrected_to_the_cost() {
     let throttle = throttle_of("0 burst=4s rate=1s/s unit=seconds reserve=2s", &[]);
     let decisions = [(); 3].map(|()| ask(&throttle, 0));
     assert_eq!(decisions.map(|decision| decision.verdict.delay_ms()), [0, 0, 2_000]);
+    let row = throttle.table().get(decisions[2].key, at(0)).unwrap().0;
+    assert_eq!(row.gpt0, 1_000, "one like it is ahead");
     assert_eq!(end(&throttle, &decisions[0], &cost(0.5), 0), Ended::Counted);
     assert_eq!(ask(&throttle, 0).verdict.delay_ms(), 2_500);
     assert_eq!(end(&throttle, &decisions[1], &cost(3.0), 0), Ended::Counted);

@@ -134,6 +134,9 @@ impl WorkLine {
                 rate: Rate::new(count, period).expect("a rate in grains is bounded"),
             };
             match Law::new(name, objective, options.clone()) {
+                Ok(law) if law.gcra().is_some() && self.burst == Some(Amount::ZERO) => {
+                    return Err(OptionError::unfit("burst", "0", "more than 0: no reservation is larger"));
+                }
                 Ok(mut law) if law.settles() || law.is_closed() => {
                     law.owe_work();
                     let reserve_max = law.window().map_or(objective.burst, |window| window.limit).max(1);
@@ -350,6 +353,7 @@ mod tests {
                 "burst=1 rate=1/s unit=10s",
                 "unit \"10s\": expected requests, seconds, bytes, or a name of your own, like tokens",
             ),
+            ("burst=0 rate=1/s unit=tokens", "burst \"0\": expected more than 0: no reservation is larger"),
             (
                 "burst=1 rate=1/s unit=tokens reserve=p100",
                 "reserve \"p100\": expected an amount of the unit, p50 to p99, or announced",
