@@ -25,7 +25,7 @@ class Model(BaseHTTPRequestHandler):
         try:
             request = json.loads(body)
             prompt = sum(len(message["content"].split()) for message in request["messages"])
-            wanted = min(int(request.get("max_tokens", 100)), TOKENS_MAX)
+            wanted = max(0, min(int(request.get("max_tokens", 100)), TOKENS_MAX))
         except (ValueError, TypeError, KeyError, AttributeError):
             return self.answer(400, {"error": "no chat"}, 0)
         if request.get("stream"):

@@ -135,13 +135,13 @@ fn a_request_is_in_flight_until_it_is_done() {
     assert_eq!(failures("website=w9 -> 2009; 4 at once -> 3 pass, 1 deny; 3 done; 1 done").len(), 1);
 }
 
-/// A request has cost what it announced, since no step says what it cost. Without an announcement, that is a quarter
-/// of the burst.
+/// A request has cost what it announced, since no step says what it cost. Without an announcement, that is a
+/// twentieth of the burst.
 #[test]
 fn the_cost_of_a_step_is_what_a_request_announces_in_the_unit() {
     holds(
-        "owner=llm -> 1002; 1 at once cost=80 -> pass; 1 at once cost=12.5 -> pass; 3rd cost=10 -> delay 250ms; done; \
-         4th cost=0.5 -> delay 300ms; after 10300ms; 4 at once -> pass; 1 at once -> delay 2500ms",
+        "owner=llm -> 1002; 1 at once announced=80 -> pass; 1 at once announced=12.5 -> pass; 3rd announced=10 -> delay 250ms; done; \
+         4th cost=0.5 -> delay 300ms; after 10300ms; 20 at once -> pass; 1 at once -> delay 500ms",
     );
 }
 

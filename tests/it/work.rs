@@ -86,7 +86,7 @@ fn a_cost_after_the_lease_changes_nothing() {
 fn the_limit_is_reported_in_its_unit() {
     let slowlane = Slowlane::with_policy(POLICY);
     let asked = |cost| {
-        let headers = [("X-Slowlane-Website", "llm.example"), ("X-Slowlane-Cost", cost)];
+        let headers = [("X-Slowlane-Website", "llm.example"), ("X-Slowlane-Announced", cost)];
         slowlane.check("?ratelimit=on", &headers)
     };
     let answer = asked("300.5");

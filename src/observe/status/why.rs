@@ -123,7 +123,8 @@ impl Why {
 fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
     let is_used = |name: &[u8]| policy.used_fields().any(|used| is_same_name(used.as_bytes(), name));
     let names = request.fields().map(|field| field.name);
-    names.filter(|name| !is_same_name(b"cost", name) && !is_used(name)).map(shown).collect()
+    let is_own = |name: &[u8]| is_same_name(b"cost", name) || is_same_name(b"announced", name);
+    names.filter(|name| !is_own(name) && !is_used(name)).map(shown).collect()
 }
 
 impl Why {

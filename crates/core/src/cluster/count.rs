@@ -109,6 +109,12 @@ impl CountView {
         self.unsent -= cost;
     }
 
+    /// Charges an admitted request for more, or for less if it was charged in this window.
+    pub fn settle(&mut self, more: f64, due: Timestamp) {
+        let is_earlier = self.began_s.is_some_and(|began_s| self.exchange.seconds(due) < began_s);
+        self.unsent += if is_earlier { more.max(0.0) } else { more };
+    }
+
     /// How many more requests fit into the window.
     pub fn remaining(&self, plan: &QuotaPlan, now: Timestamp) -> u32 {
         let mut view = self.clone();

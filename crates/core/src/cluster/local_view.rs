@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::base::{Sample, Timestamp, Turn, Verdict};
 use crate::cluster::{Answer, Arguments, CountView, Hint, LeaseView, LocalView, Share, Situation, View};
-use crate::law::{Judgement, Used};
+use crate::law::{Admission, Judgement, Used};
 
 impl LocalView {
     /// The state of a key after a node has admitted this many requests without reporting them.
@@ -123,6 +123,15 @@ impl LocalView {
             LocalView::Rate(..) => None,
             LocalView::Count((windowed, view)) => Some(view.used(&situation.quota(windowed), now)),
             LocalView::Lease((windowed, view)) => Some(view.used(&situation.quota(windowed), now)),
+        }
+    }
+
+    /// Charges an admitted request for more, or for less.
+    pub(super) fn settle(&mut self, situation: &Situation<'_>, more: f64, gone: &Admission) {
+        match self {
+            LocalView::Rate((gcra, view)) => view.settle(&situation.plan(gcra), more, gone.now),
+            LocalView::Count((_, view)) => view.settle(more, gone.due),
+            LocalView::Lease((_, view)) => view.take_back(-more),
         }
     }
 

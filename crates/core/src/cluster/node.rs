@@ -15,7 +15,7 @@ use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::{
     Answer, Arguments, HINTS_MAX, Hint, KeyUpdate, LocalView, Message, OnSilence, Settings, Share, Situation,
 };
-use crate::law::{Arrival, Judgement, Used};
+use crate::law::{Admission, Arrival, Judgement, Used};
 use crate::table::{Entry, Expiring};
 
 /// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
@@ -263,19 +263,26 @@ impl Cluster {
 
     /// Charges a request of a shared key for more than it was judged by, or for less. A key that is hardly used becomes
     /// a shared one if its local budget has no room. False if the node judges the key alone.
-    pub fn settle(&self, key: Key, share: &Share<'_>, entry: &mut Entry, more: f64, now: Timestamp) -> bool {
-        let situation = self.situation();
+    pub fn settle(
+        &self,
+        key: Key,
+        share: &Share<'_>,
+        entry: &mut Entry,
+        more: f64,
+        gone: &Admission,
+    ) -> bool {
+        let (situation, now) = (self.situation(), gone.now);
+        if self.is_silent() && matches!(share, Share::Count(_)) {
+            return false;
+        }
         let local_budget = LocalBudget::new(share, self.nodes()).filter(|_| !local_budget::is_shared(entry));
         if local_budget.is_some_and(|local_budget| local_budget.settle(entry, more, now)) {
             return true;
         }
-        if self.is_silent() && matches!(share, Share::Count(_)) {
-            return false;
-        }
         let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
         let begin = &mut || LocalView::new(share, &situation, unreported, now);
         let is_settled = self.keys.with(key, share, now, begin, |local_view| {
-            local_view.take_back(&situation, -more);
+            local_view.settle(&situation, more, gone);
             Some(())
         });
         if is_settled.is_some() {

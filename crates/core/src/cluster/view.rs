@@ -286,6 +286,16 @@ impl View {
         self.tat_s = self.tat_s.min(deepest_s);
     }
 
+    /// Charges an admitted request for more, or for less. In a silence it was charged by this node's own share.
+    pub fn settle(&mut self, plan: &Plan, more: f64, now: Timestamp) {
+        let now_s = self.exchange.seconds(now);
+        if self.is_blind(plan, now_s) {
+            self.tat_s += more * plan.slot_s() / self.share_alone(plan);
+            return self.add_debt(plan, now_s);
+        }
+        self.take_back(plan, -more);
+    }
+
     /// Takes back a request whose client disconnected before its turn.
     pub fn take_back(&mut self, plan: &Plan, cost: f64) {
         self.tat_s -= cost * plan.slot_s();

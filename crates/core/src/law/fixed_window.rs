@@ -109,7 +109,8 @@ impl Rule for FixedWindow {
 
     /// Subtracts a request from the current window, if that window counted it.
     fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
-        if gone.due.as_nanos() >= entry.state.wide() {
+        // A ticket knows its request's moment to a millisecond, rounded down.
+        if gone.due.as_nanos().saturating_add(1_000_000) > entry.state.wide() {
             entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
         }
     }

@@ -24,9 +24,10 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    pub(crate) fn new(tickets: OpenTickets, lease: Duration) -> Reservations {
+    /// No requests yet. `costs`: the estimate of all keys.
+    pub(crate) fn new(tickets: OpenTickets, costs: Quantile, lease: Duration) -> Reservations {
         let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
-        Reservations { tickets, costs: Quantile::default(), lease_ms }
+        Reservations { tickets, costs: costs.restarted(), lease_ms }
     }
 
     /// The tickets within their lease.

@@ -372,7 +372,7 @@ impl Policy {
     #[cold]
     fn reservation(&self, slo: &Slo, values: Values<'_, '_>) -> u32 {
         let Some(work) = &slo.work else { return 1 };
-        let announced = work.is_announced().then(|| self.fields.cost(values)).flatten();
+        let announced = work.is_announced().then(|| self.fields.announced(values)).flatten();
         work.reservation(announced.and_then(announcement), None)
     }
 
@@ -388,7 +388,7 @@ impl Policy {
     }
 }
 
-/// The cost that a request announces for itself.
+/// The work that a request announces.
 fn announcement(value: Value<'_>) -> Option<Amount> {
     match value {
         Value::Number(number) => Amount::read(number.to_string().as_bytes()).ok(),
@@ -444,9 +444,9 @@ mod tests {
         assert_eq!(cost(Some(Value::Text(b"0000000000000000005"))), 5);
     }
 
-    /// A row of 33 values: 32 fields and the cost. Eight of them are all the values of a batch.
+    /// A row of 33 values: 32 fields and the cost. Eight rows of 34 are all the values of a batch.
     #[test]
-    fn a_batch_is_full_with_32_requests_or_with_264_values() {
+    fn a_batch_is_full_with_32_requests_or_with_272_values() {
         let requests = |more: usize| {
             let names = (0..more).map(|number| format!("field{number}")).collect();
             let layout = Layout::default().with_type(9, names).unwrap();
@@ -462,6 +462,6 @@ mod tests {
             batch.len()
         };
         // With source, website and owner they are 32, 16 and 4 fields.
-        assert_eq!([requests(29), requests(13), requests(1)], [8, 264 / 17, 32]);
+        assert_eq!([requests(29), requests(13), requests(1)], [8, 272 / 17, 32]);
     }
 }

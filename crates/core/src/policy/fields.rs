@@ -16,8 +16,11 @@ pub(super) type Place = usize;
 /// The field with the cost of a request.
 const COST: &str = "cost";
 
-/// The fields that a request can carry, and the cost.
-pub(super) const PLACES_MAX: usize = FIELDS_MAX + 1;
+/// The field with the work that a request announces.
+const ANNOUNCED: &str = "announced";
+
+/// The fields that a request can carry, the cost, and the announced work.
+pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 
 /// The fields that a policy uses, each once, followed by those that only blocks use.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
     cost: Place,
+    /// None: no SLO reserves what requests announce.
+    announced: Option<Place>,
     /// The masks that apply unless a type has its own.
     masks: Masks,
     type_masks: [Masks; TYPES],
@@ -61,17 +66,25 @@ impl Masks {
 
 impl Fields {
     /// The fields of a layout and of `share` options. None if they are more than a request can carry.
-    pub(super) fn new<'a>(layout: &'a Layout, shares: impl Iterator<Item = &'a str>) -> Option<Fields> {
+    pub(super) fn new<'a>(
+        layout: &'a Layout,
+        shares: impl Iterator<Item = &'a str>,
+        is_announced: bool,
+    ) -> Option<Fields> {
         let mut names = layout.field_names();
         names.extend(shares);
         let is_too_many = names.len() > FIELDS_MAX;
         names.insert(COST);
-        let cost = names.iter().position(|name| *name == COST).expect("it was just put in");
+        names.extend(is_announced.then_some(ANNOUNCED));
+        let place = |of: &str| names.iter().position(|name| *name == of);
+        let cost = place(COST).expect("it was just put in");
+        let announced = place(ANNOUNCED).filter(|_| is_announced);
         let field = |name: &str| Field::new(name, layout.is_address(name));
         (!is_too_many).then(|| Fields {
             fields: names.into_iter().map(field).collect(),
             extra: ExtraFields::default(),
             cost,
+            announced,
             masks: Masks::of((layout.ipv4_prefix(), layout.ipv6_prefix())),
             type_masks: std::array::from_fn(|kind| Masks::of(layout.prefixes(kind as u8))),
         })
@@ -142,6 +155,10 @@ impl Fields {
 
     pub(super) fn cost<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
         values.0[self.cost]
+    }
+
+    pub(super) fn announced<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
+        values.0[self.announced?]
     }
 
     /// The values that are present, with the names of their fields.

@@ -135,7 +135,7 @@ impl Policy {
         let mut errors = PolicyErrors::default();
         let slos = Slos::read(&slo_map, layout, &mut errors);
         let shares = slos.shares();
-        let Some(fields) = Fields::new(layout, shares) else {
+        let Some(fields) = Fields::new(layout, shares, slos.are_announced()) else {
             errors.add(&slo_map.path, None, PolicyErrorKind::TooManyFields);
             return Err(errors);
         };

@@ -45,8 +45,9 @@ impl Expiring for Kept {
 enum Use<'l> {
     /// A request of this cost is judged by a law with an auxiliary state.
     Judge { law: &'l Law, cost: u32 },
-    /// A ticket is opened. The first of a key has the serial after the last one. With `is_work`, costs are learned.
-    Ticket { lease: Duration, last_serial: u32, is_work: bool },
+    /// A ticket is opened. The first of a key has the serial after the last one. For work, costs are learned, and a new
+    /// key begins with this estimate.
+    Ticket { lease: Duration, last_serial: u32, work: Option<Quantile> },
 }
 
 impl Use<'_> {
@@ -54,11 +55,9 @@ impl Use<'_> {
     fn fresh(&self, now: Timestamp) -> Kept {
         let aux = match *self {
             Use::Judge { law, .. } => law.aux().expect("only laws with an auxiliary state are asked for one"),
-            Use::Ticket { last_serial, is_work: false, .. } => {
-                AuxState::Tickets(OpenTickets::after(last_serial))
-            }
-            Use::Ticket { lease, last_serial, .. } => {
-                AuxState::Work(Reservations::new(OpenTickets::after(last_serial), lease))
+            Use::Ticket { last_serial, work: None, .. } => AuxState::Tickets(OpenTickets::after(last_serial)),
+            Use::Ticket { lease, last_serial, work: Some(costs) } => {
+                AuxState::Work(Reservations::new(OpenTickets::after(last_serial), costs, lease))
             }
         };
         Kept { aux, expires: now }
@@ -68,9 +67,9 @@ impl Use<'_> {
     fn owns(&self, aux: &AuxState) -> bool {
         match self {
             Use::Judge { law, .. } => law.owns(aux),
-            Use::Ticket { is_work, .. } => match aux {
-                AuxState::Tickets(_) => !is_work,
-                AuxState::Work(_) => *is_work,
+            Use::Ticket { work, .. } => match aux {
+                AuxState::Tickets(_) => work.is_none(),
+                AuxState::Work(_) => work.is_some(),
                 _ => false,
             },
         }
@@ -162,23 +161,37 @@ impl AuxStore {
     }
 
     /// Opens a ticket of `key` for a lease, and returns its serial. None without room.
-    pub fn open_ticket(&self, key: Key, lease: Duration, is_work: bool, now: Timestamp) -> Option<u32> {
-        let opening = Use::Ticket { lease, last_serial: self.serials.load(Relaxed), is_work };
+    pub fn open_ticket(
+        &self,
+        key: Key,
+        lease: Duration,
+        work: Option<Quantile>,
+        now: Timestamp,
+    ) -> Option<u32> {
+        let opening = Use::Ticket { lease, last_serial: self.serials.load(Relaxed), work };
         self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
-    /// Closes a ticket of `key`. False if it is not open. `learned`: the cost of the work, and the quantile to learn.
-    pub fn close_ticket(&self, key: Key, serial: u32, begun_ms: u32, learned: Option<(u32, f32)>) -> bool {
-        let closing = Use::Ticket { lease: Duration::ZERO, last_serial: 0, is_work: learned.is_some() };
-        self.write_known(key, &closing, |aux| {
+    /// Closes a ticket of `key`, of an SLO in work or of another. False if it is not open. `learned`: the cost, and the
+    /// quantile to learn.
+    pub fn close_ticket(
+        &self,
+        key: Key,
+        serial: u32,
+        begun_ms: u32,
+        is_work: bool,
+        learned: Option<(u32, f32)>,
+    ) -> bool {
+        let work = is_work.then(Quantile::default);
+        self.write_known(key, &Use::Ticket { lease: Duration::ZERO, last_serial: 0, work }, |aux| {
             let Some(aux) = aux else { return false };
-            let is_closed = aux.tickets().is_some_and(|tickets| tickets.close(serial, begun_ms));
-            if let (true, AuxState::Work(work), Some((cost, p))) = (is_closed, &mut *aux, learned) {
-                work.costs.observe(cost, p);
-            }
             let Some(tickets) = aux.tickets() else { return false };
+            let is_closed = tickets.close(serial, begun_ms);
             if tickets.is_empty() {
                 self.serials.fetch_max(tickets.last_serial(), Relaxed);
+            }
+            if let (true, AuxState::Work(work), Some((cost, p))) = (is_closed, aux, learned) {
+                work.costs.observe(cost, p);
             }
             is_closed
         })
@@ -332,9 +345,9 @@ mod tests {
         let bytes = aux_store.bytes();
         assert_eq!(aux_store.copy(KEY, &fair, 1, NOW), fair.aux());
         assert_eq!(length(&aux_store, &fair), None);
-        assert!(!aux_store.close_ticket(KEY, 1, NOW.ticks_ms(), None));
+        assert!(!aux_store.close_ticket(KEY, 1, NOW.ticks_ms(), false, None));
         assert_eq!((length(&aux_store, &log), aux_store.bytes()), (Some(4 * 8), bytes));
-        assert_eq!(aux_store.open_ticket(KEY, Duration::from_secs(1), false, NOW), Some(1));
+        assert_eq!(aux_store.open_ticket(KEY, Duration::from_secs(1), None, NOW), Some(1));
         assert_eq!(length(&aux_store, &log), None);
         assert_eq!(aux_store.bytes(), PLACE as u64 + 4 * 8, "nothing of the first use is left");
     }
@@ -358,7 +371,7 @@ mod tests {
         let (log, aux_store) = (law("sliding-log"), AuxStore::new(1 << 20));
         judges(&aux_store, KEY, &log, 1, NOW);
         let second = Duration::from_secs(1);
-        assert_eq!(aux_store.open_ticket(OTHER, 3 * second, false, NOW), Some(1));
+        assert_eq!(aux_store.open_ticket(OTHER, 3 * second, None, NOW), Some(1));
         assert!(aux_store.kept(KEY, NOW).is_some());
         let left = |now| aux_store.kept(OTHER, now).map(|(_, left)| left);
         assert_eq!([left(NOW), left(NOW + 2 * second)], [Some(3 * second), Some(second)]);

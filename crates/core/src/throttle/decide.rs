@@ -108,6 +108,10 @@ impl Throttle {
         if let Some(work) = case.slo.work.as_ref().filter(|work| work.is_learned()) {
             case.cost = work.reservation(None, self.aux_store.estimate(case.key));
         }
+        // A part of a window is smaller than the window.
+        if let Some(window) = self.law_alone(case.slo).window() {
+            case.cost = case.cost.min(window.limit.max(1));
+        }
     }
 
     /// Judges the pending requests and appends their decisions, in order.
@@ -255,7 +259,8 @@ impl Throttle {
         decision.number(|judged| {
             let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
             let slo = case.expect("each judgement is one of a case").slo;
-            self.aux_store.open_ticket(judged.key, slo.lease(), slo.ends.is_work(), at).unwrap_or_else(|| {
+            let work = slo.work.as_ref().map(|work| work.estimate());
+            self.aux_store.open_ticket(judged.key, slo.lease(), work, at).unwrap_or_else(|| {
                 self.count_fallback();
                 0
             })

@@ -29,7 +29,9 @@ impl Throttle {
                 let key = policy.assured_key(judged.key);
                 self.table.with_known(key, now, |entry, _| assured.take_back(entry, judged.cost));
             }
-            if judged.ends != Ends::Never && !self.closes(judged.key, serial, decision.at.ticks_ms()) {
+            if judged.ends != Ends::Never
+                && !self.closes(judged.key, serial, decision.at.ticks_ms(), judged.ends.is_work())
+            {
                 continue;
             }
             if let Some(sketch) = policy.sketch(judged.slo) {
@@ -86,7 +88,7 @@ impl Throttle {
 
     /// Only a ticket for which there was no memory counts each time.
     fn end_one(&self, slo: &Slo, counted: &Counted, ticket: &Ticket, now: Timestamp) -> Ended {
-        if !self.closes(counted.key, counted.serial, ticket.begun_ms()) {
+        if !self.closes(counted.key, counted.serial, ticket.begun_ms(), false) {
             return Ended::Late;
         }
         let mut ended = 0;
@@ -111,23 +113,25 @@ impl Throttle {
         let &Counted { key, serial, cost: reserved, .. } = counted;
         let Some(cost) = work.cost(ending, serial) else { return Ended::Unmeasured };
         let (begun, learned) = (ticket.begun(now), Some((cost, work.quantile())));
-        let is_in_time = serial != 0 && now.since(begun) < work.lease;
-        if !is_in_time || !self.aux_store.close_ticket(key, serial, ticket.begun_ms(), learned) {
+        if serial == 0 || !self.aux_store.close_ticket(key, serial, ticket.begun_ms(), true, learned) {
             return Ended::Late;
         }
+        // After the lease, nothing comes back.
+        let is_late = now.since(begun) >= work.lease;
+        let cost = if is_late { cost.max(reserved) } else { cost };
         work.learn(cost);
         self.table.with_known(key, now, |entry, now| {
             entry.let_through(cost, now);
             let gone = Admission { cost: reserved, due: begun, now };
             self.correct(slo, key, entry, &gone, cost);
         });
-        Ended::Counted
+        if is_late { Ended::Late } else { Ended::Counted }
     }
 
     fn correct(&self, slo: &Slo, key: Key, entry: &mut Entry, gone: &Admission, cost: u32) {
         let more = f64::from(cost) - f64::from(gone.cost);
         let shared = self.shared(slo);
-        if shared.is_some_and(|(cluster, share)| cluster.settle(key, &share, entry, more, gone.now)) {
+        if shared.is_some_and(|(cluster, share)| cluster.settle(key, &share, entry, more, gone)) {
             return;
         }
         let law = self.law_alone(slo);
@@ -138,7 +142,7 @@ impl Throttle {
     }
 
     /// Closes an open ticket. A request without a serial was not stored, and its ticket is trusted.
-    fn closes(&self, key: Key, serial: u32, begun_ms: u32) -> bool {
-        serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms, None)
+    fn closes(&self, key: Key, serial: u32, begun_ms: u32, is_work: bool) -> bool {
+        serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms, is_work, None)
     }
 }

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use slowlane_core::base::{Amount, Decision, Ending, KeySecret, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::snapshot::{Head, Parts, restore, save};
+use slowlane_core::table::Sizing;
 use slowlane_core::throttle::{Ended, Throttle};
 
 use crate::laws::lines::{policy, throttle_of};
@@ -26,7 +27,7 @@ fn ask(throttle: &Throttle, now_ns: u64) -> Decision {
 
 fn announcing(throttle: &Throttle, cost: Value<'_>) -> Decision {
     let mut request = Request::new();
-    request.push(b"cost", cost);
+    request.push(b"announced", cost);
     throttle.decide_one(&request, at(0), Sample::MIDDLE)
 }
 
@@ -136,6 +137,92 @@ fn an_end_counts_once_within_its_lease_and_with_a_measure_of_its_unit() {
     assert_eq!(left(&throttle, 5 * SECOND_NS), "used 0 + cost 4000000 <= burst 10000000");
 }
 
+/// Its client disconnects before its turn, and its end is reported after all: nothing comes back twice.
+#[test]
+fn a_request_that_is_taken_back_has_cost_nothing() {
+    let throttle = throttle_of("0 burst=4s rate=1s/s unit=seconds reserve=4s", &[]);
+    let first = ask(&throttle, 0);
+    for _ in 0..3 {
+        let held = ask(&throttle, 0);
+        assert_eq!(held.verdict.delay_ms(), 4_000, "each finds the same queue");
+        throttle.take_back(&throttle.policy(), &held, at(0));
+        assert_eq!(end(&throttle, &held, &cost(0.0), 0), Ended::Late);
+    }
+    assert_eq!(throttle.aux_store().reservations(at(0)), 1);
+    assert_eq!(end(&throttle, &first, &cost(4.0), 0), Ended::Counted);
+    assert_eq!(ask(&throttle, 0).verdict.delay_ms(), 4_000);
+}
+
+/// One cheap request, and then a crowd of dear ones: its reservations are still those of the SLO.
+#[test]
+fn one_cheap_request_makes_no_crowd_cheap() {
+    let slos = "0 rate=unlimited\n2001 burst=20000 rate=100000/m unit=tokens\n";
+    let throttle = throttle_of(slos, &[("website.map", "honest 2001\nsly 2001\n")]);
+    let of = |website: &str| {
+        let mut request = Request::new();
+        request.push(b"website", Value::Text(website.as_bytes()));
+        throttle.decide_one(&request, at(0), Sample::MIDDLE)
+    };
+    for _ in 0..100 {
+        let decision = of("honest");
+        decision.ticket().map(|_| end(&throttle, &decision, &cost(1_000.0), 0));
+    }
+    assert_eq!(end(&throttle, &of("sly"), &cost(1.0), 0), Ended::Counted);
+    let reserved = reserved(&throttle, &of("sly"));
+    assert!(reserved > 500.0, "{reserved}");
+}
+
+/// What comes after the lease may be charged, and gives nothing back.
+#[test]
+fn a_late_end_only_costs() {
+    let throttle =
+        throttle_of("0 burst=10s rate=1s/s unit=seconds reserve=5s lease=5s law=token-bucket", &[]);
+    let [cheap, dear] = [(); 2].map(|()| ask(&throttle, 0));
+    assert_eq!(end(&throttle, &cheap, &cost(0.0), 10 * SECOND_NS), Ended::Late);
+    assert_eq!(end(&throttle, &dear, &cost(20.0), 10 * SECOND_NS), Ended::Late);
+    assert_eq!(ask(&throttle, 19 * SECOND_NS).verdict.name(), "deny");
+    assert_eq!(ask(&throttle, 20 * SECOND_NS).verdict.name(), "pass");
+}
+
+/// The first request of a window, at a moment that is no whole millisecond.
+#[test]
+fn the_request_that_begins_a_window_is_corrected_too() {
+    let throttle = throttle_of("0 burst=0 rate=100/m unit=tokens reserve=100 law=fixed-window", &[]);
+    let first = ask(&throttle, 400_000);
+    assert!(!ask(&throttle, 500_000).is_let_through());
+    assert_eq!(end(&throttle, &first, &cost(0.0), 900_000), Ended::Counted);
+    assert!(ask(&throttle, 1_000_000).is_let_through());
+}
+
+/// A row must be there when the end is reported, long after the law has forgotten the request.
+#[test]
+fn the_end_of_a_long_request_finds_its_row() {
+    let line = "0 burst=1s rate=1s/s unit=seconds reserve=1s law=token-bucket lease=2h";
+    let sizing = Sizing { entries_max: 100, expire: Duration::from_secs(30) };
+    let throttle = Throttle::new(policy(line, &[]), sizing, 1 << 20);
+    let long = ask(&throttle, 0);
+    let hour_ns = 3_600 * SECOND_NS;
+    assert_eq!(end(&throttle, &long, &cost(60.0), hour_ns), Ended::Counted);
+    assert_eq!(ask(&throttle, hour_ns + 58 * SECOND_NS).verdict.name(), "deny");
+}
+
+/// What a request announces is no number of requests.
+#[test]
+fn an_announcement_is_no_cost_under_other_slos() {
+    let slos = "0 rate=unlimited\n3001 burst=10 rate=1/m also=owner law=token-bucket\n\
+                1001 burst=1000 rate=1000/m unit=tokens reserve=announced\n";
+    let maps = [("source.map", "192.0.2.0/24 3001\n"), ("owner.map", "ann 1001\n")];
+    let throttle = throttle_of(slos, &maps);
+    for (announced, left) in [(b"0", 9), (b"9", 8), (b"5", 7)] {
+        let mut request = Request::new();
+        request.push(b"source", Value::address("192.0.2.1".parse().unwrap()));
+        request.push(b"owner", Value::Text(b"ann"));
+        request.push(b"announced", Value::Text(announced));
+        let decision = throttle.decide_one(&request, at(0), Sample::MIDDLE);
+        assert_eq!((decision.judged().len(), decision.judged()[0].remaining), (2, left));
+    }
+}
+
 /// A ticket names its key: it corrects no other.
 #[test]
 fn an_end_of_one_key_changes_no_other() {
@@ -185,14 +272,14 @@ fn each_key_learns_the_costs_of_its_own_requests() {
         reserved(&throttle, &decision)
     };
     assert_eq!(of("new", None), 5.0, "nothing is known");
-    for _ in 0..50 {
+    for _ in 0..2_000 {
         of("thumbs", Some(0.02));
         of("reports", Some(4.0));
     }
     let [thumbs, reports] = [of("thumbs", None), of("reports", None)];
     assert!((0.01..0.04).contains(&thumbs) && (2.0..8.0).contains(&reports), "{thumbs} {reports}");
     let new = of("new", None);
-    assert!((0.5..8.0).contains(&new), "a new key begins with the estimate of all: {new}");
+    assert!((0.02..8.0).contains(&new), "a new key begins with the estimate of all: {new}");
 }
 
 #[test]

@@ -360,6 +360,11 @@ impl Slos {
         self.sorted.iter().filter_map(|slo| slo.share.as_deref())
     }
 
+    /// Whether an SLO reserves what requests announce.
+    pub(in crate::policy) fn are_announced(&self) -> bool {
+        self.sorted.iter().filter_map(|slo| slo.work.as_ref()).any(|work| work.is_announced())
+    }
+
     /// The number of SLOs without a fault.
     pub(in crate::policy) fn count(&self) -> usize {
         self.sorted.len()

@@ -54,7 +54,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
     Fixed(Amount),
-    /// The amount in the field `cost`, and without a usable one the estimate.
+    /// The amount in the field `announced`, and without a usable one the estimate.
     Announced,
     /// The estimate of this quantile, in percent.
     Learned(u8),
