@@ -141,7 +141,7 @@ fn a_request_is_in_flight_until_it_is_done() {
 fn the_cost_of_a_step_is_what_a_request_announces_in_the_unit() {
     holds(
         "owner=llm -> 1002; 1 at once announced=80 -> pass; 1 at once announced=12.5 -> pass; 3rd announced=10 -> delay 250ms; done; \
-         4th cost=0.5 -> delay 300ms; after 10300ms; 20 at once -> pass; 1 at once -> delay 500ms",
+         4th announced=0.5 -> delay 300ms; after 10300ms; 20 at once -> pass; 1 at once -> delay 500ms",
     );
 }
 
