@@ -2,7 +2,6 @@
 
 use memchr::{memchr, memmem};
 
-use crate::proxy::nginx::sum;
 use slowlane_core::base::{Amount, AmountError, Ending};
 
 /// The ticket and the measures in a line. None: it has no ticket.
@@ -36,7 +35,7 @@ fn ending(mut rest: &[u8]) -> Result<Ending, AmountError> {
         match name {
             b"cost" if matches!(text, b"" | b"-") => {}
             b"cost" => ending.cost = Some(Amount::read(text)?),
-            b"seconds" => ending.seconds = Some(sum(text)?),
+            b"seconds" => ending.seconds = Some(Amount::sum(text)?),
             b"ms" => ending.seconds = Some(elapsed(text)?),
             b"bytes" => ending.bytes = Some(Amount::read(text)?),
             _ => break,
@@ -73,7 +72,7 @@ fn elapsed(text: &[u8]) -> Result<Amount, AmountError> {
     for timer in timers {
         match timer {
             b"" => has_begun = false,
-            timer => before += Amount::read(timer)?.micros().min(active),
+            timer => before = active.min(before + Amount::read(timer)?.micros()),
         }
     }
     let ms = if has_begun { active.saturating_sub(before) } else { 0 };
@@ -108,6 +107,12 @@ mod tests {
         assert_eq!(seconds(" ms=0-0--1--1-0").as_deref(), Some("0"), "a response of HAProxy");
         assert_eq!(seconds(" ms=1505-0-0--1-0").as_deref(), Some("0"), "no server answers");
         assert_eq!(seconds(" ms=3-2-2-0-0").as_deref(), Some("0"), "each timer is rounded");
+    }
+
+    #[test]
+    fn timers_without_end_overflow_nothing() {
+        let timers = "-1099511627776".repeat(100);
+        assert_eq!(seconds(&format!(" ms=1099511627776{timers}")).as_deref(), Some("0"));
     }
 
     #[test]

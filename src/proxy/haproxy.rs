@@ -133,8 +133,7 @@ fn amount(data: Data<'_>) -> Result<Option<Amount>, AmountError> {
         Data::Null | Data::Str(b"") => Ok(None),
         Data::Str(text) => Amount::read(text).map(Some),
         Data::Int32(_) | Data::Uint32(_) | Data::Int64(_) | Data::Uint64(_) => {
-            let number = data.to_i64().ok_or(AmountError::TooLarge)?;
-            Amount::read(number.to_string().as_bytes()).map(Some)
+            Amount::try_from(data.to_i64().ok_or(AmountError::TooLarge)?).map(Some)
         }
         _ => Err(AmountError::NoNumber),
     }

@@ -205,19 +205,9 @@ pub fn ending(head: &Head<'_>) -> Result<Ending, AmountError> {
     let given = |name| head.header(name).filter(|value| !value.is_empty());
     Ok(Ending {
         cost: given(COST).map(Amount::read).transpose()?,
-        seconds: given(SECONDS).map(sum).transpose()?,
+        seconds: given(SECONDS).map(Amount::sum).transpose()?,
         bytes: given(BYTES).map(Amount::read).transpose()?,
     })
-}
-
-/// The sum of a list such as `0.100, 0.020 : -`, which `$upstream_response_time` is after several attempts.
-pub(super) fn sum(list: &[u8]) -> Result<Amount, AmountError> {
-    let parts = list.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
-    let amounts = parts.filter(|part| *part != b"-").map(Amount::read);
-    amounts
-        .map(|amount| amount.map(Amount::micros))
-        .try_fold(0, |sum: u64, micros| Ok(sum.saturating_add(micros?)))
-        .map(Amount::from_micros)
 }
 
 /// Writes a reply, with headers for `quota` if given. `begin` begins an answer with a status.

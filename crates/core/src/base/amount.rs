@@ -44,6 +44,17 @@ impl Amount {
         self.0
     }
 
+    /// Adds up a list such as `0.100, 0.020 : -`, which nginx writes after several attempts.
+    ///
+    /// # Errors
+    /// Those of [`read`](Amount::read), for any part but `-`.
+    pub fn sum(list: &[u8]) -> Result<Amount, AmountError> {
+        let parts = list.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
+        let mut amounts = parts.filter(|part| *part != b"-").map(Amount::read);
+        let sum = amounts.try_fold(0_u64, |sum, amount| Ok(sum.saturating_add(amount?.0)));
+        sum.map(Amount::from_micros)
+    }
+
     /// Reads a decimal number: digits, and perhaps a point and more digits. Digits after the sixth decimal place are
     /// dropped.
     ///
@@ -63,6 +74,17 @@ impl Amount {
         let whole = whole.iter().copied().fold(0, digit).saturating_mul(Amount::UNIT);
         let decimals = decimals.unwrap_or_default().iter().copied().chain(std::iter::repeat(b'0'));
         let amount = Amount(whole.saturating_add(decimals.take(6).fold(0, digit)));
+        if amount > Amount::MAX { Err(AmountError::TooLarge) } else { Ok(amount) }
+    }
+}
+
+/// A negative number, or one above 2^40, is an error.
+impl TryFrom<i64> for Amount {
+    type Error = AmountError;
+
+    fn try_from(units: i64) -> Result<Amount, AmountError> {
+        let units = u64::try_from(units).map_err(|_| AmountError::NoNumber)?;
+        let amount = Amount(units.saturating_mul(Amount::UNIT));
         if amount > Amount::MAX { Err(AmountError::TooLarge) } else { Ok(amount) }
     }
 }

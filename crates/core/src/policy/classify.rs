@@ -391,7 +391,7 @@ impl Policy {
 /// The work that a request announces.
 fn announcement(value: Value<'_>) -> Option<Amount> {
     match value {
-        Value::Number(number) => Amount::read(number.to_string().as_bytes()).ok(),
+        Value::Number(number) => Amount::try_from(number).ok(),
         Value::Text(text) => Amount::read(text).ok(),
         _ => None,
     }

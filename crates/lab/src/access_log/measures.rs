@@ -109,7 +109,7 @@ impl Time {
             if text == b"-1" {
                 return Some(Amount::ZERO);
             }
-            before += sum(text)?.micros();
+            before += Amount::sum(text).ok()?.micros();
         }
         let micros = self.total.read(slots)?.micros().saturating_sub(before);
         Some(Amount::from_micros(if self.is_in_ms { micros / 1_000 } else { micros }))
@@ -122,18 +122,8 @@ impl Place {
     }
 
     fn read(&self, slots: &Slots<'_>) -> Option<Amount> {
-        sum(if self.is_known { self.origin.written(slots)? } else { self.origin.text(slots)? })
+        Amount::sum(if self.is_known { self.origin.written(slots)? } else { self.origin.text(slots)? }).ok()
     }
-}
-
-/// The sum of a list. nginx writes an amount for each server: `0.000, 0.101 : -`.
-fn sum(text: &[u8]) -> Option<Amount> {
-    let parts = text.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
-    let micros = |part| if part == b"-" { Some(0) } else { Some(Amount::read(part).ok()?.micros()) };
-    parts
-        .map(micros)
-        .try_fold(0_u64, |sum, micros| Some(sum.saturating_add(micros?)))
-        .map(Amount::from_micros)
 }
 
 #[cfg(test)]

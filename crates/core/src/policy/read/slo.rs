@@ -130,9 +130,7 @@ impl Slo {
         let work = if is_unlimited { Ok(None) } else { WorkLine::take(&mut options) };
         // In an unknown unit, the other options have no meaning.
         let Some(work) = keep(work, &mut kinds) else { return Err(kinds) };
-        let (burst, rate) = if let Some(work) = &work {
-            kinds.extend((!work.has_burst()).then_some(PolicyErrorKind::NoBurst));
-            kinds.extend((!work.has_rate()).then_some(PolicyErrorKind::NoRate));
+        let (burst, rate) = if work.is_some() {
             (None, None)
         } else if is_unlimited {
             options.take("rate");

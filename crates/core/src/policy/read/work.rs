@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::base::{Amount, Ending, Period, Quantile, Rate, Unit, units::written};
 use crate::law::{Law, Objective, OptionError, Options, Scale};
+use crate::policy::PolicyErrorKind;
 
 /// The maximum number of grains in a second: a grain takes 10 us of the rate, which rounds to a nanosecond.
 const GRAINS_PER_S: u64 = 100_000;
@@ -81,8 +82,8 @@ impl PartialEq for Costs {
 /// An SLO's line in a unit of work.
 pub(super) struct WorkLine {
     unit: Unit,
-    burst: Option<Amount>,
-    rate: Option<(Amount, Period)>,
+    burst: Amount,
+    rate: (Amount, Period),
     rate_text: String,
     reserve: Reserve,
     lease: Duration,
@@ -90,7 +91,7 @@ pub(super) struct WorkLine {
 
 impl WorkLine {
     /// Takes the options that work gives another meaning. None: the SLO counts requests.
-    pub(super) fn take(options: &mut Options) -> Result<Option<WorkLine>, OptionError> {
+    pub(super) fn take(options: &mut Options) -> Result<Option<WorkLine>, PolicyErrorKind> {
         let unit = match options.take("unit") {
             None => return Ok(None),
             Some(name) if name == "requests" => return Ok(None),
@@ -100,30 +101,21 @@ impl WorkLine {
                 Unit::named(&name).ok_or_else(unfit)?
             }
         };
-        let burst = options.take("burst").map(|text| read("burst", &text, &unit)).transpose()?;
-        let rate_text = options.take("rate").unwrap_or_default();
-        let rate = (!rate_text.is_empty()).then(|| read_rate(&rate_text, &unit)).transpose()?;
+        let burst = read("burst", &options.take("burst").ok_or(PolicyErrorKind::NoBurst)?, &unit)?;
+        let rate_text = options.take("rate").ok_or(PolicyErrorKind::NoRate)?;
+        let rate = read_rate(&rate_text, &unit)?;
         let reserve = options.take("reserve").map(|text| Reserve::read(&text, &unit)).transpose()?;
         let lease = options.duration_of("lease", LEASE_MIN)?.unwrap_or(LEASE_DEFAULT);
         if lease > LEASE_MAX {
-            return Err(OptionError::unfit("lease", &written(lease), "at most 1d"));
+            return Err(OptionError::unfit("lease", &written(lease), "at most 1d").into());
         }
         let reserve = reserve.unwrap_or(Reserve::Learned(QUANTILE_DEFAULT));
         Ok(Some(WorkLine { unit, burst, rate, rate_text, reserve, lease }))
     }
 
-    pub(super) fn has_burst(&self) -> bool {
-        self.burst.is_some()
-    }
-
-    pub(super) fn has_rate(&self) -> bool {
-        self.rate.is_some()
-    }
-
     /// The law and its objective in grains: the finest that the law can count.
     pub(super) fn law(self, name: &str, options: &Options) -> Result<(Work, Objective, Law), OptionError> {
-        let (burst, (rate, period)) =
-            (self.burst.unwrap_or_default(), self.rate.unwrap_or((Amount::ZERO, Period::Second)));
+        let (burst, (rate, period)) = (self.burst, self.rate);
         let least = (rate.micros() / period.seconds()).div_ceil(GRAINS_PER_S);
         let least = least.max(burst.micros().div_ceil(u64::from(u32::MAX))).max(1);
         let mut failed = None;
@@ -134,7 +126,7 @@ impl WorkLine {
                 rate: Rate::new(count, period).expect("a rate in grains is bounded"),
             };
             match Law::new(name, objective, options.clone()) {
-                Ok(law) if law.gcra().is_some() && self.burst == Some(Amount::ZERO) => {
+                Ok(law) if law.gcra().is_some() && burst == Amount::ZERO => {
                     return Err(OptionError::unfit("burst", "0", "more than 0: no reservation is larger"));
                 }
                 Ok(mut law) if law.settles() || law.is_closed() => {
