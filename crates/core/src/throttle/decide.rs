@@ -290,12 +290,11 @@ impl Throttle {
     /// The rate of admitted work is that of the true costs, which are known at the end.
     #[inline]
     fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
-        if !case.slo.ends.is_work() {
-            return self.rule_now(case, entry, arrival, way);
-        }
         let settled = entry.gpc1_rate;
         let judgement = self.rule_now(case, entry, arrival, way);
-        entry.gpc1_rate = settled;
+        if case.slo.ends.is_work() {
+            entry.gpc1_rate = settled;
+        }
         judgement
     }
 
