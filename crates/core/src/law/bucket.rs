@@ -7,6 +7,9 @@ use crate::law::Objective;
 /// The default `max_delay`. Few clients wait longer, and the slot of a client that has disconnected is lost.
 pub(super) const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 
+/// The maximum debt of work beyond the longest delay: of requests whose cost exceeds what was reserved.
+pub(super) const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
+
 /// The arithmetic of the bucket laws. All times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {

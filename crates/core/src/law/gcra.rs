@@ -29,7 +29,7 @@
 use std::time::Duration;
 
 use crate::base::{Timestamp, Verdict};
-use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
+use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT, WORK_DEBT_MAX};
 use crate::law::formula::{compared, option, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
@@ -37,9 +37,6 @@ use crate::table::Entry;
 /// The maximum debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is
 /// never reached, unless their bursts take longer than this to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
-
-/// The same for work: requests whose cost exceeds what was reserved.
-const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
 ///

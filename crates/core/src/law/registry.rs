@@ -199,12 +199,13 @@ impl Law {
 
     /// Makes it the law of work: a bucket has room for costs that turn out larger than what was reserved.
     pub(crate) fn owe_work(&mut self) {
-        if let Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) = self {
-            *gcra = gcra.owing_work();
-        }
-        if let Law::FixedWindow(FixedWindow { window }) | Law::SlidingWindow(SlidingWindow { window }) = self
-        {
-            window.is_work = true;
+        match self {
+            Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => *gcra = gcra.owing_work(),
+            Law::WarmUp(warm_up) => *warm_up = warm_up.owing_work(),
+            Law::FixedWindow(FixedWindow { window }) | Law::SlidingWindow(SlidingWindow { window }) => {
+                window.is_work = true;
+            }
+            _ => {}
         }
     }
 

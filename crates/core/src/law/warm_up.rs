@@ -14,15 +14,15 @@
 //! ```
 //! Guava's `SmoothWarmingUp` and Sentinel's warm-up with a rate limit. Under full load the bucket takes `warmup` to
 //! warm up, and as long to cool down. It keeps its spacing from the first request on, and each request pays for the one
-//! before it. The burst only bounds the cost of one request.
+//! before it. The burst only bounds the cost of one request. Work that is returned has the time of the warm rate.
 //!
 //! The state is `next_free` in nanoseconds, and `stored` in 256ths of a permit, which bounds it to 16 million.
 
 use std::time::Duration;
 
-use crate::base::Verdict;
-use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT};
-use crate::law::formula::{compared, number, option, time};
+use crate::base::{Timestamp, Verdict};
+use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT, WORK_DEBT_MAX};
+use crate::law::formula::{compared, option, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
@@ -59,6 +59,8 @@ pub struct WarmUp {
     /// The time of the most expensive request in a cold bucket.
     taken_max_ns: u64,
     max_delay_ns: u64,
+    /// The maximum debt beyond the longest delay. 0: it counts requests.
+    debt_ns: u64,
     warmup: Duration,
 }
 
@@ -88,8 +90,14 @@ impl WarmUp {
             cost_max,
             taken_max_ns: (coldest * f64::from(cost_max)) as u64,
             max_delay_ns: max_delay.as_nanos() as u64,
+            debt_ns: 0,
             warmup,
         })
+    }
+
+    /// The law with room for the debt of work, whose cost is known only afterwards.
+    pub(super) fn owing_work(self) -> WarmUp {
+        WarmUp { debt_ns: WORK_DEBT_MAX.as_nanos() as u64, ..self }
     }
 }
 
@@ -99,26 +107,25 @@ impl Rule for WarmUp {
         let now_ns = arrival.now.as_nanos();
         let (next_free, stored) = self.cooled(entry, now_ns);
         let wait_ns = next_free - now_ns;
-        entry.gpt0 = self.bucket.milli_clients(wait_ns, self.bucket.slot_ns);
+        let one_ns = if self.debt_ns > 0 { self.bucket.time(arrival.cost) } else { self.bucket.slot_ns };
+        entry.gpt0 = self.bucket.milli_clients(wait_ns, one_ns);
         if arrival.cost > self.cost_max {
             return Judgement::never(u32::from(wait_ns == 0));
         }
         if wait_ns > self.max_delay_ns {
-            // Debt beyond the longest wait is forgiven.
+            // Debt beyond the maximum is forgiven.
             entry.state.set_wide(next_free);
             return Judgement::deny(wait_ns - self.max_delay_ns, 0);
         }
-        let (taken_ns, left) = self.take(stored, f64::from(arrival.cost));
-        entry.state.set_wide(next_free.saturating_add(taken_ns));
-        entry.state.set_narrow((left * STORED_UNITS).round() as u32);
+        self.charge(entry, (next_free, stored), arrival.cost);
         entry.let_through(arrival.cost, arrival.now);
         Judgement::new(Verdict::after(Duration::from_nanos(wait_ns)), 0)
     }
 
-    fn explain(&self, _: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
+    fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         if cost > self.cost_max {
-            return format!("cost {cost} > burst {}", self.cost_max);
+            return format!("cost {} > burst {}", scale.count(cost), scale.count(self.cost_max));
         }
         let (next_free, stored) = self.cooled(entry, now_ns);
         let wait_ns = next_free - now_ns;
@@ -126,13 +133,13 @@ impl Rule for WarmUp {
         let max_delay = option(self.max_delay_ns);
         let temperature = format!(
             "stored {} of {} permits, warm below {}",
-            number(stored),
-            number(self.max),
-            number(self.threshold)
+            scale.count(stored),
+            scale.count(self.max),
+            scale.count(self.threshold)
         );
         match wait_ns <= self.max_delay_ns {
             true => {
-                let taken = time(self.take(stored, f64::from(cost)).0);
+                let (taken, cost) = (time(self.take(stored, f64::from(cost)).0), scale.count(cost));
                 format!(
                     "next_free in {wait} {within} max_delay {max_delay}; {temperature}: cost {cost} takes {taken}"
                 )
@@ -146,9 +153,18 @@ impl Rule for WarmUp {
         entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(gone.cost)));
     }
 
+    fn settles(&self) -> bool {
+        true
+    }
+
+    fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
+        let cooled = self.cooled(entry, now.as_nanos());
+        self.charge(entry, cooled, cost);
+    }
+
     /// The time until it is as cold as a new bucket.
     fn memory(&self) -> Duration {
-        Duration::from_nanos(self.max_delay_ns.saturating_add(self.taken_max_ns)) + self.warmup
+        Duration::from_nanos(self.longest_ns()) + self.warmup
     }
 
     fn max_delay(&self) -> Option<Duration> {
@@ -157,12 +173,23 @@ impl Rule for WarmUp {
 }
 
 impl WarmUp {
+    /// The deepest debt.
+    fn longest_ns(&self) -> u64 {
+        self.max_delay_ns.saturating_add(self.taken_max_ns).saturating_add(self.debt_ns)
+    }
+
+    /// Takes permits from a [cooled](WarmUp::cooled) bucket.
+    fn charge(&self, entry: &mut Entry, (next_free, stored): (u64, f64), cost: u32) {
+        let (taken_ns, left) = self.take(stored, f64::from(cost));
+        entry.state.set_wide(next_free.saturating_add(taken_ns));
+        entry.state.set_narrow((left * STORED_UNITS).round() as u32);
+    }
+
     /// When the next request may leave, and the permits stored until now.
     fn cooled(&self, entry: &Entry, now_ns: u64) -> (u64, f64) {
         let stored = f64::from(entry.state.narrow()) / STORED_UNITS;
-        let longest = self.max_delay_ns.saturating_add(self.taken_max_ns);
         // After a step back of the clock, or under an earlier SLO, the debt may be too large: bound it.
-        let next_free = entry.state.wide().min(now_ns.saturating_add(longest));
+        let next_free = entry.state.wide().min(now_ns.saturating_add(self.longest_ns()));
         match now_ns.checked_sub(next_free) {
             // A new bucket is fully cold.
             _ if entry.state.wide() == 0 => (now_ns, self.max),

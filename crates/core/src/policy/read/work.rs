@@ -126,7 +126,7 @@ impl WorkLine {
                 rate: Rate::new(count, period).expect("a rate in grains is bounded"),
             };
             match Law::new(name, objective, options.clone()) {
-                Ok(law) if law.gcra().is_some() && burst == Amount::ZERO => {
+                Ok(law) if law.settles() && law.window().is_none() && burst == Amount::ZERO => {
                     return Err(OptionError::unfit("burst", "0", "more than 0: no reservation is larger"));
                 }
                 Ok(mut law) if law.settles() || law.is_closed() => {
@@ -151,8 +151,7 @@ impl WorkLine {
 /// How many coarser grains are tried.
 const ROUNDS_MAX: usize = 30;
 
-const LAWS_EXPECTED: &str =
-    "a law that can charge afterwards: pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
+const LAWS_EXPECTED: &str = "a law that can charge afterwards: pace, token-bucket, leaky-bucket, warm-up, fixed-window or sliding-window";
 
 /// 1, 2, 5, 10, 20, 50, …
 fn round_numbers() -> impl Iterator<Item = u64> {
@@ -369,8 +368,7 @@ mod tests {
             let kinds = Slo::parse(SloId::DEFAULT, line).expect_err(line);
             assert_eq!(kinds.iter().map(ToString::to_string).collect::<Vec<_>>(), [says], "{line}");
         }
-        for law in ["adaptive", "fair", "sliding-buckets", "sliding-log", "warm-up", "concurrency", "sketch"]
-        {
+        for law in ["adaptive", "fair", "sliding-buckets", "sliding-log", "concurrency", "sketch"] {
             let line = format!("burst=1 rate=1/s unit=tokens law={law}");
             let kinds = Slo::parse(SloId::DEFAULT, &line).expect_err(law);
             assert!(
