@@ -67,11 +67,10 @@ fn reporting(ends: SocketAddr, copy: SocketAddr) -> impl Fn(&str, String) -> Str
         let text =
             replace(&text, "    # log 127.0.0.1:9004 format rfc5424 local0\n", &(log(ends) + &log(copy)));
         let text = replace(&text, "# log-format-sd ", "log-format-sd ");
-        let text = replace(
-            &text,
-            "# http-response set-var(txn.slowlane_late)",
-            "http-response set-var(txn.slowlane_late)",
-        );
+        let text = ["http-response", "http-after-response"].into_iter().fold(text, |text, rules| {
+            let line = format!("{rules} set-var(txn.slowlane_late)");
+            replace(&text, &format!("# {line}"), &line)
+        });
         let teapot = "    http-request return status 418 if { path /teapot }\n    default_backend";
         replace(&text, "    default_backend", teapot)
     }
@@ -185,13 +184,43 @@ fn a_hold_is_no_time_of_the_application() {
             let (ticket, ending) = end_line::read(line).unwrap();
             assert_eq!(Some(ticket), VerdictHeaders::by(&response).ticket.as_deref());
             let [active, request, queue, connection, late] = timers(line);
-            assert_eq!(late, if path == "/upload" { delay_ms } else { 0 });
+            match path {
+                "/upload" => assert!(late + 1 >= delay_ms, "{late} < {delay_ms}"),
+                _ => assert_eq!(late, 0),
+            }
             assert!(request + 1 >= if path == "/held" { delay_ms } else { 0 }, "{path}");
             let seconds = ending.unwrap().seconds.unwrap().micros();
             assert_eq!(seconds, active.saturating_sub(request + queue + connection + late) * 1_000, "{path}");
         }
         counted(&slowlane, 3.0);
     });
+}
+
+/// A delay that nothing has held is subtracted from nothing.
+#[test]
+fn an_upload_that_is_not_held_pays_for_all_its_time() {
+    let (app, at) = (Backend::start(), own_address());
+    let copies = UdpSocket::bind(own_address()).unwrap();
+    copies.set_read_timeout(Some(PATIENCE)).unwrap();
+    let slowlane = slowlane(at, "[hold]\nmax = 0\n");
+    let edit = reporting(at, copies.local_addr().unwrap());
+    let mut haproxy =
+        Haproxy::with(V2_6, Delivery::Hold, &slowlane.spop.to_string(), app.address, edit).unwrap();
+    haproxy.wait_for_agent("UP");
+    app.gate.close();
+    let mut first = haproxy.client();
+    first.send("GET", "/", &[("Host", "held.example")], "").unwrap();
+    eventually("it is inside", || (app.gate.inside() == 1).then_some(()));
+    let mut upload = haproxy.client();
+    upload.send("POST", "/upload", &[("Host", "held.example")], "x").unwrap();
+    eventually("it is inside", || (app.gate.inside() == 2).then_some(()));
+    app.gate.open();
+    let response = upload.receive("POST", Instant::now()).unwrap();
+    let delay_ms = VerdictHeaders::by(&response).delay.as_millis() as u64;
+    let lines = [(); 2].map(|()| next_line(&copies));
+    let is_its = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(" /upload ");
+    let [.., late] = timers(lines.iter().find(is_its).unwrap());
+    assert!(late < delay_ms, "{late} >= {delay_ms}");
 }
 
 fn next_line(copies: &UdpSocket) -> Vec<u8> {
@@ -208,13 +237,15 @@ fn timers(line: &[u8]) -> [u64; 5] {
     timers.collect::<Vec<u64>>().try_into().unwrap()
 }
 
-/// nginx as it is shipped, with reports over HTTP, and a location without an application.
+/// nginx as it is shipped, with reports over HTTP, and two locations without an application.
 fn reporting_over_http(name: &str, text: String) -> String {
     match name {
         "nginx.conf" => {
             let text = replace(&text, "# post_action", "post_action");
-            let dead = "location = /dead {\n proxy_pass http://127.0.0.1:1;\n post_action /slowlane-done;\n}\nlocation / {";
-            replace(&text, "location / {", dead)
+            let own = [("/dead", "proxy_pass http://127.0.0.1:1;"), ("/pixel", "empty_gif;")].map(
+                |(path, answer)| format!("location = {path} {{ {answer} post_action /slowlane-done; }}\n"),
+            );
+            replace(&text, "location / {", &format!("{}location / {{", own.concat()))
         }
         _ => text,
     }
@@ -228,14 +259,15 @@ fn reporting_over_udp(ends: SocketAddr) -> impl Fn(&str, String) -> String {
             let text = replace(&text, "server {\n        listen", &format!("{format}\n        listen"));
             let log =
                 format!("access_log syslog:server={ends},nohostname slowlane_end if=$slowlane_ticket;\n");
-            let dead = "location = /dead {\n proxy_pass http://127.0.0.1:1;\n}\n";
-            replace(&text, "        location / {", &format!("        {log}{dead}        location / {{"))
+            let own =
+                "location = /dead { proxy_pass http://127.0.0.1:1; }\nlocation = /pixel { empty_gif; }\n";
+            replace(&text, "        location / {", &format!("        {log}{own}        location / {{"))
         }
         _ => text,
     }
 }
 
-/// A full response, one whose client leaves, one of nginx itself.
+/// A full response, one whose client leaves, two of nginx itself.
 fn three_ends_of_nginx(slowlane: &Slowlane, app: &Backend, nginx: &Nginx) {
     let get = |website, path| nginx.client().request("GET", path, &[("Host", website)], "").status;
     assert_eq!(get("bytes.example", "/"), 200);
@@ -259,9 +291,11 @@ fn three_ends_of_nginx(slowlane: &Slowlane, app: &Backend, nginx: &Nginx) {
     app.gate.open();
 
     let before = left(slowlane, "seconds.example");
-    assert_eq!(get("seconds.example", "/dead"), 502);
-    counted(slowlane, 8.0);
-    assert_eq!(left(slowlane, "seconds.example"), before);
+    for (path, status, count) in [("/dead", 502, 8.0), ("/pixel", 200, 10.0)] {
+        assert_eq!(get("seconds.example", path), status);
+        counted(slowlane, count);
+        assert_eq!(left(slowlane, "seconds.example"), before, "{path}");
+    }
 }
 
 #[test]
@@ -276,7 +310,7 @@ fn nginx_reports_each_end_with_its_bytes_and_seconds() {
     let over_udp = slowlane(at, "");
     let nginx = Nginx::with_files(&over_udp.http.to_string(), app.address, reporting_over_udp(at));
     three_ends_of_nginx(&over_udp, &app, &nginx);
-    assert_eq!(over_udp.metric("slowlane_end_lines_total", ""), 4.0);
+    assert_eq!(over_udp.metric("slowlane_end_lines_total", ""), 5.0);
 }
 
 #[test]

@@ -217,7 +217,8 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         places.push((RATELIMIT_COMMENT, RATELIMIT));
     }
     if let Some(ends) = &ends {
-        places.extend([(ENDS[0], ends.as_str()), (ENDS[1], &ENDS[1][2..]), (ENDS[2], &ENDS[2][2..])]);
+        places.push((ENDS[0], ends.as_str()));
+        places.extend(ENDS[1..].iter().map(|&line| (line, &line["# ".len()..])));
     }
     let files: &[Text] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
@@ -267,8 +268,12 @@ pub fn maps() -> Vec<File> {
 }
 
 /// The comments that report the ends of requests, without them.
-const ENDS: [&str; 3] =
-    ["# log 127.0.0.1:9004 ", "# log-format-sd ", "# http-response set-var(txn.slowlane_late)"];
+const ENDS: [&str; 4] = [
+    "# log 127.0.0.1:9004 ",
+    "# log-format-sd ",
+    "# http-response set-var(txn.slowlane_late)",
+    "# http-after-response set-var(txn.slowlane_late)",
+];
 
 const RATELIMIT_COMMENT: &str = "# http-after-response add-header RateLimit";
 const RATELIMIT: &str = "http-after-response add-header RateLimit";
