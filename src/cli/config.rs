@@ -13,7 +13,7 @@ use crate::cli::arguments::RunArguments;
 use crate::config::{Config, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
-use crate::proxy::shipped::{File, NAME, Tls, nginx};
+use crate::proxy::shipped::{File, NAME, Tls, envoy, nginx};
 use slowlane_core::base::{Address, HOLD_SHIPPED, SloId};
 use slowlane_core::policy::{Layout, Policy};
 
@@ -33,6 +33,8 @@ pub(super) enum What {
     ///
     /// Without --dir, one file goes to standard output: the main file, or the one that --file names.
     Nginx(Nginx),
+    /// Print a complete configuration for Envoy, with slowlane's address in it.
+    Envoy(Envoy),
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +70,21 @@ pub(super) struct Nginx {
     listen: String,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Envoy {
+    /// How delays are delivered
+    #[arg(long, value_name = "WAY", default_value = "header")]
+    delivery: envoy::Delivery,
+    /// Address for Envoy to listen on
+    #[arg(long, value_name = "ADDR", default_value = envoy::LISTEN)]
+    listen: String,
+    /// Address of your application
+    #[arg(long, value_name = "ADDR", default_value = envoy::APP)]
+    app: String,
+    #[command(flatten)]
+    asked: Asked,
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +127,7 @@ pub(super) fn print(what: What) -> anyhow::Result<()> {
         What::Show(typed) => say(&Config::show(typed.config.as_deref(), typed.flags)?),
         What::Haproxy(typed) => print_haproxy(typed),
         What::Nginx(typed) => print_nginx(typed),
+        What::Envoy(typed) => print_envoy(typed),
     }
 }
 
@@ -178,6 +196,22 @@ pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Resu
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
     let fields = &fields;
     Ok(nginx::files(&nginx::Places { agent, listen, app, tls, ratelimit, delay_max, fields })?)
+}
+
+fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
+    let Envoy { delivery, listen, app, asked: Asked { answers: Answers { ratelimit, tls }, run } } = typed;
+    let config = run.or_of_service().load()?;
+    let Used { fields, delay_max, .. } = Used::of(&config);
+    let usual = envoy::GRPC.parse()?;
+    let (asked, agent) = match delivery {
+        envoy::Delivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
+        envoy::Delivery::Header if config.grpc.listen.addresses.is_empty() => (&config.grpc.listen, &usual),
+        envoy::Delivery::Header => (&config.grpc.listen, first(&config.grpc.listen.addresses, "grpc")?),
+    };
+    let tls = spoken(asked, agent, tls.as_deref())?;
+    let (listen, app, fields) = (&*listen, &*app, &*fields);
+    let places = envoy::Places { delivery, agent, listen, app, tls, ratelimit, delay_max, fields };
+    say(&envoy::file(&places)?.text)
 }
 
 /// Facts about the policy that the files of a proxy depend on.

@@ -8,6 +8,7 @@ use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Tls;
+use crate::config::grpc::Grpc;
 use crate::config::peers::Peers;
 use crate::config::policy::{Policy, WrittenPolicy};
 use crate::config::values::{
@@ -26,6 +27,7 @@ use slowlane_core::cluster::{OnSilence, Settings};
 pub(super) struct File {
     pub(super) spop: Spop,
     pub(super) http: Http,
+    pub(super) grpc: Grpc,
     pub(super) admin: Admin,
     pub(super) hold: Hold,
     pub(super) table: Table,
@@ -41,10 +43,11 @@ pub(super) struct File {
 impl File {
     /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
     pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
-        let Flags { policy, spop, http, admin, peers, ends, cluster, state } = flags;
+        let Flags { policy, spop, http, grpc, admin, peers, ends, cluster, state } = flags;
         let listens = [
             (&mut self.spop.listen, spop),
             (&mut self.http.listen, http),
+            (&mut self.grpc.listen, grpc),
             (&mut self.admin.listen, admin),
             (&mut self.peers.listen, peers),
             (&mut self.ends.listen, ends),
@@ -70,7 +73,8 @@ impl File {
         let WrittenPolicy { dir, key_secret_file, .. } = &mut self.policy.written;
         let Cluster { ca, cert, key, token_file: node_token_file, tls: cluster, .. } = &mut self.cluster;
         let state = &mut self.state.file;
-        let tls = [&mut self.spop.tls, &mut self.http.tls, admin, cluster, &mut self.peers.tls];
+        let tls =
+            [&mut self.spop.tls, &mut self.http.tls, &mut self.grpc.tls, admin, cluster, &mut self.peers.tls];
         let tls = tls.into_iter().flat_map(|Tls { cert, key, client_ca }| [cert, key, client_ca]);
         [dir, key_secret_file, token_file, socket, ca, cert, key, node_token_file, state]
             .into_iter()
@@ -93,6 +97,9 @@ pub(crate) struct Flags {
     /// Address for nginx (/check); may be repeated [default: 127.0.0.1:9001]
     #[arg(long, value_name = "ADDR")]
     pub http: Vec<Address>,
+    /// Address for Envoy (gRPC); may be repeated
+    #[arg(long, value_name = "ADDR")]
+    pub grpc: Vec<Address>,
     /// Address of the status page, the API and the metrics; may be repeated [default: 127.0.0.1:9002]
     #[arg(long, value_name = "ADDR")]
     pub admin: Vec<Address>,

@@ -50,6 +50,7 @@ impl Listen {
         let name = match section {
             "spop" => "SPOP",
             "http" => "HTTP check",
+            "grpc" => "gRPC",
             section => section,
         };
         let tls_section = format!("{section}.tls");
@@ -67,7 +68,11 @@ impl Listen {
 
     /// The listener's settings for its TLS.
     pub(crate) fn secured(&self) -> tls::Listener {
-        let protocols: &[&[u8]] = if matches!(self.section, "http" | "admin") { &[b"http/1.1"] } else { &[] };
+        let protocols: &[&[u8]] = match self.section {
+            "http" | "admin" => &[b"http/1.1"],
+            "grpc" => &[b"h2"],
+            _ => &[],
+        };
         let Listen { section, handshake_max, connections_max, .. } = *self;
         tls::Listener { section, protocols, handshake_max, connections_max }
     }

@@ -2,6 +2,7 @@
 
 mod error;
 mod file;
+mod grpc;
 mod listen;
 mod mistakes;
 mod peers;
@@ -21,6 +22,7 @@ use std::{fs, mem};
 use error::Report;
 pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use file::Flags;
+pub(crate) use grpc::GrpcConfig;
 pub(crate) use listen::Listen;
 use listen::{HANDSHAKE_MAX, pair};
 use mistakes::ConfigMistake;
@@ -64,6 +66,7 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
 pub(crate) struct Config {
     pub spop: SpopConfig,
     pub http: HttpConfig,
+    pub grpc: GrpcConfig,
     pub admin: AdminConfig,
     pub hold: HoldLimits,
     pub table: Sizing,
@@ -195,7 +198,8 @@ impl Config {
     fn listens(&self) -> impl Iterator<Item = &Listen> {
         let token_server = self.token_server.as_ref().map(|server| &server.listen);
         let peers = self.peers.as_ref().map(|peers| &peers.listen);
-        let proxies = [&self.spop.listen, &self.http.listen, &self.admin.listen].into_iter();
+        let proxies =
+            [&self.spop.listen, &self.http.listen, &self.grpc.listen, &self.admin.listen].into_iter();
         proxies.chain(token_server).chain(peers)
     }
 
@@ -290,6 +294,7 @@ impl Config {
         let file::File {
             spop,
             http,
+            grpc,
             admin,
             hold,
             table,
@@ -303,6 +308,7 @@ impl Config {
         } = written;
         let policy::Policy { written: policy::WrittenPolicy { dir, key_secret_file, .. }, layout } = policy;
         let (spop, http) = (SpopConfig::new(spop, &mut report), HttpConfig::new(http, &mut report));
+        let grpc = GrpcConfig::new(grpc, &mut report);
         let admin = AdminConfig::new(admin, &mut report);
         let key_secret = key_secret_file.map(secret::read).transpose();
         let key_secret = key_secret.unwrap_or_else(|error| {
@@ -316,7 +322,7 @@ impl Config {
             report("ends", "listen", ConfigError::EndsOverUnix(unix.to_string()));
         }
         let token_server = TokenServerConfig::new(&mut cluster, &mut report);
-        let listens = [Some(&spop.listen), Some(&http.listen), Some(&admin.listen)];
+        let listens = [&spop.listen, &http.listen, &grpc.listen, &admin.listen].map(Some);
         let others =
             [token_server.as_ref().map(|server| &server.listen), peers.as_ref().map(|peers| &peers.listen)];
         listen::report_collisions(listens.into_iter().chain(others).flatten(), &mut report);
@@ -326,6 +332,7 @@ impl Config {
         Config {
             spop,
             http,
+            grpc,
             admin,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },

@@ -13,6 +13,7 @@ use crate::daemon::rounds::{self, Certificates};
 use crate::observe::ConnectionMetrics;
 use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket::AdminSocket;
+use crate::server::grpc::Grpc;
 use crate::server::http::Check;
 use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::spoe::Spoe;
@@ -54,6 +55,8 @@ impl Listeners {
         binder.bind(&spop.listen, UNIX_MODE, &metrics.spop, spoe)?;
         let check = Arc::new(Check::new(http.idle_timeout));
         binder.bind(&http.listen, UNIX_MODE, &metrics.http, check)?;
+        let grpc = Arc::new(Grpc::new(config.grpc.origins.clone()));
+        binder.bind(&config.grpc.listen, UNIX_MODE, &metrics.grpc, grpc)?;
         let mut token_server = None;
         if let Some(TokenServerConfig { listen, token }) = &config.token_server {
             let thread = SideThread::start("token server")?;

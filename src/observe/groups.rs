@@ -48,11 +48,20 @@ group! {
     end_lines: Counter = "end_lines", "Log lines that [ends] has read";
     end_lines_dropped: Family<OfListener, Counter> = "end_lines_dropped",
         "Log lines that [ends] has not read, by reason; lost: the buffer of the socket was full";
+    grpc_failures: Family<OfListener, Counter> = "grpc_failures",
+        "Calls of [grpc] that failed, by status: most proxies then let the request pass";
     blocked: Counter = "blocked", "Requests refused by a block";
     spop_errors: Family<SpopError, Counter> = "spop_errors",
         "SPOP connections ended with a status code, by code and by the side that sent it";
     policy_refused: Gauge = "policy_refused",
         "1 while the policy files have an error and the previous policy stays in force";
+}
+
+impl PlainMetrics {
+    /// Counts a call that failed with this status.
+    pub fn grpc_failed(&self, status: &'static str) {
+        self.grpc_failures.get_or_create(&[("status", status)]).inc();
+    }
 }
 
 group! {

@@ -33,6 +33,7 @@ pub struct Metrics {
     pub ends: EndMetrics,
     pub spop: ConnectionMetrics,
     pub http: ConnectionMetrics,
+    pub grpc: ConnectionMetrics,
     pub admin: ConnectionMetrics,
     /// The nodes, if this slowlane is their token server.
     pub nodes: ConnectionMetrics,
@@ -148,6 +149,7 @@ impl Metrics {
             },
             spop: listener("spop"),
             http: listener("http"),
+            grpc: listener("grpc"),
             admin: listener("admin"),
             nodes: listener("cluster"),
             peer_connections: listener("peers"),

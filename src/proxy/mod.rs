@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod end_line;
+pub mod envoy;
 pub mod haproxy;
 pub(crate) mod haproxy_syntax;
 pub(crate) mod installed;

@@ -246,7 +246,7 @@ pub fn answer<'o>(
 }
 
 /// The item of the `RateLimit` header: the remaining requests, and the seconds until there are more.
-fn limit(reply: &Reply) -> String {
+pub(crate) fn limit(reply: &Reply) -> String {
     let item = format!("\"{}\";r={}", reply.slo.number(), reply.remaining);
     match reply.verdict {
         Verdict::Deny { retry_after_s } => format!("{item};t={retry_after_s}"),

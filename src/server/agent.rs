@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use fastrand::Rng;
 use parking_lot::Mutex;
 
 use crate::observe::{Clock, Metrics, Observer, OncePerSecond, Status};
@@ -11,9 +12,10 @@ use crate::server::dedup::DedupCache;
 use crate::server::peers::registry::Peers;
 use crate::server::{Holds, Place};
 use slowlane_core::base::{
-    AmountError, Decision, Ending, HoldLimits, KeySecret, Ticket, Timestamp, Turn, Verdict,
+    AmountError, Decision, Ending, Field, HoldLimits, KeySecret, Sample, Ticket, Timestamp, Turn, Verdict,
 };
-use slowlane_core::throttle::{Ended, Throttle};
+use slowlane_core::policy::{Batch, Policy};
+use slowlane_core::throttle::{Decisions, Ended, Throttle};
 
 /// The state shared by all connections.
 #[derive(Debug)]
@@ -75,6 +77,37 @@ impl Agent {
     /// Takes requests back in this process again.
     pub(crate) fn take_back_here(&self) {
         *self.elsewhere.lock() = None;
+    }
+
+    /// Decides one request, and reports it. `may_hold`: its delay may still change while it is held. `refusal` may
+    /// replace a verdict.
+    pub(super) fn decide<'f, F>(
+        &self,
+        policy: &Policy,
+        fields: impl Fn() -> F,
+        may_hold: bool,
+        refusal: impl FnOnce(Verdict) -> Option<Verdict>,
+        rng: &mut Rng,
+        now: Timestamp,
+    ) -> Decision
+    where
+        F: Iterator<Item = Field<'f>>,
+    {
+        let (mut batch, mut decisions) = (Batch::of(policy), Decisions::new());
+        let mut draft = batch.draft();
+        fields().for_each(|field| draft.field(field.name, field.value));
+        batch.keep_draft();
+        if may_hold {
+            batch.may_hold_last();
+        }
+        self.throttle.decide(&batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
+        let decision = &mut decisions[0];
+        if let Some(refusal) = refusal(decision.verdict) {
+            self.throttle.refuse(policy, decision, refusal, now);
+        }
+        let named = |_: usize| fields().map(|field| (field.name, field.value));
+        self.observer.decided(&batch, &decisions, self.throttle.table(), rng, named);
+        decisions[0]
     }
 
     /// The turn of a delayed request, if it may still move.

@@ -13,9 +13,8 @@ use crate::server::bell::Bell;
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
 use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
-use slowlane_core::base::{Decision, Quota, Reply, Sample, SloId, Timestamp, Turn, Verdict};
-use slowlane_core::policy::{Batch, Policy};
-use slowlane_core::throttle::Decisions;
+use slowlane_core::base::{Decision, Quota, Reply, SloId, Timestamp, Turn, Verdict};
+use slowlane_core::policy::Policy;
 
 /// No request is answered while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 64 * 1024;
@@ -339,23 +338,8 @@ impl Conversation {
     ) -> (Decision, Option<Quota>) {
         let Conversation { agent, rng, .. } = self;
         let policy = agent.throttle.policy();
-        let fields = || nginx::fields(head, options).map(|field| (field.name, field.value));
-        let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
-        let mut draft = batch.draft();
-        fields().for_each(|(name, value)| draft.field(name, value));
-        batch.keep_draft();
-        if options.hold {
-            batch.may_hold_last();
-        }
-
-        agent.throttle.decide(&batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
-        let decision = &mut decisions[0];
-        if let Some(refusal) = options.refusal(decision.verdict) {
-            agent.throttle.refuse(&policy, decision, refusal, now);
-        }
-        agent.observer.decided(&batch, &decisions, agent.throttle.table(), rng, |_| fields());
-
-        let decision = decisions[0];
+        let (fields, refusal) = (|| nginx::fields(head, options), |verdict| options.refusal(verdict));
+        let decision = agent.decide(&policy, fields, options.hold, refusal, rng, now);
         (decision, quota(&policy, decision.slo, decision.remaining, options))
     }
 

@@ -33,7 +33,7 @@ impl Inherited {
         let mut inherited = Inherited::default();
         for number in 0..offered.len() {
             let name = names.next().unwrap_or_default();
-            let acceptor = if ["http", "admin"].contains(&name) { name } else { "spop" };
+            let acceptor = if ["http", "grpc", "admin"].contains(&name) { name } else { "spop" };
             match take(&mut offered, number) {
                 Ok(socket) => inherited.add(acceptor.to_owned(), None, socket),
                 Err(error) => of_no_use(name, &error),

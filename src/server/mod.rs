@@ -11,6 +11,7 @@ mod blocks;
 mod connection;
 pub(crate) mod dedup;
 pub(crate) mod ends;
+pub(crate) mod grpc;
 pub(crate) mod holds;
 pub(crate) mod hosts;
 pub mod http;

@@ -537,7 +537,7 @@ fn no_web_page_gives_commands() {
 
 /// The allowed label values: constants of slowlane, SLO ids, fields of the policy, and status codes.
 const LABELS: &[(&str, &[&str])] = &[
-    ("listener", &["spop", "http", "admin", "cluster", "peers"]),
+    ("listener", &["spop", "http", "grpc", "admin", "cluster", "peers"]),
     ("version", &[env!("CARGO_PKG_VERSION")]),
     ("type", &["hello", "notify", "ack", "disconnect"]),
     ("verdict", &["pass", "delay", "deny"]),

@@ -33,7 +33,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[spo]",
-            ":1: unknown field `spo`, expected one of `spop`, `http`, `admin`, `hold`, `table`, `policy`, `cluster`, `peers`, `ends`, `state`, `decision_log`, `log`",
+            ":1: unknown field `spo`, expected one of `spop`, `http`, `grpc`, `admin`, `hold`, `table`, `policy`, `cluster`, `peers`, `ends`, `state`, `decision_log`, `log`",
         ),
         (
             "[policy]\ndirectory = \"x\"",

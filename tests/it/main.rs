@@ -34,6 +34,7 @@ mod evasion;
 mod examples;
 mod fields;
 mod full_disk;
+mod grpc;
 mod haproxy;
 mod history;
 mod import;

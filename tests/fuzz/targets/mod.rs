@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod end_line;
+pub mod grpc;
 pub mod headers;
 pub mod host;
 pub mod http;
@@ -27,9 +28,10 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 20] = [
+pub const ALL: [(&str, Target); 21] = [
     ("config", config::run),
     ("end_line", end_line::run),
+    ("grpc", grpc::run),
     ("headers", headers::run),
     ("host", host::run),
     ("http", http::run),

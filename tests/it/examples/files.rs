@@ -8,6 +8,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::cli::ran;
+use slowlane::proxy::envoy::FAULT_HEADERS;
+
 use crate::support::haproxy::Version;
 use crate::support::{project, skipped};
 
@@ -97,6 +99,21 @@ fn the_file_for_envoy_is_sound() {
         endpoint["address"]["socket_address"]["port_value"].as_u64().unwrap()
     });
     assert_eq!(ports.collect::<Vec<_>>(), [9001, 8000]);
+}
+
+/// Whatever a client says to the fault filter is removed before slowlane speaks to it.
+#[test]
+fn the_file_for_the_rate_limit_service_is_sound() {
+    let Some(envoy) = document("envoy-ratelimit", "envoy.yaml") else { return };
+    let listener = &envoy["static_resources"]["listeners"][0];
+    let filters = &listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"];
+    let names: Vec<&str> =
+        filters.as_array().unwrap().iter().map(|filter| filter["name"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = names.iter().map(|name| name.rsplit('.').next().unwrap()).collect();
+    assert_eq!(kinds, ["header_mutation", "ratelimit", "fault", "header_mutation", "router"]);
+    let removed = filters[0]["typed_config"]["mutations"]["request_mutations"].as_array().unwrap();
+    let removed: Vec<&str> = removed.iter().map(|mutation| mutation["remove"].as_str().unwrap()).collect();
+    assert_eq!(removed, FAULT_HEADERS);
 }
 
 /// The config map, as the pod would see it: `slowlane check` and HAProxy take its files.

@@ -1,14 +1,14 @@
 //! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy, Traefik, Envoy.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::sync::mpsc;
 use std::thread;
 
 use super::stage::{Stage, in_each_haproxy, is_there};
-use crate::support::client::Client;
-use crate::support::{eventually, skipped};
+use crate::support::client::{Client, Response};
+use crate::support::{PATIENCE, eventually, project, skipped};
 
 const SHOP: (&str, &str) = ("Host", "shop.example");
 
@@ -27,6 +27,147 @@ fn two_proxies_share_one_slo() {
         }
         assert_eq!([ask(10), ask(11)], [429, 429], "whatever the host");
         assert_eq!([stage.verdicts(3001, "pass"), stage.verdicts(3001, "deny")], [10.0, 2.0]);
+    });
+}
+
+/// Envoy with slowlane as its rate limit service, and with ext_authz over gRPC as the manual shows it.
+fn each_way_over_grpc(story: impl Fn(Stage)) {
+    let page = fs::read_to_string(project("doc/book/examples/envoy-ratelimit.md")).unwrap();
+    let filter = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let filter: String = filter.lines().map(|line| format!("{:18}{line}\n", "")).collect();
+    for ext_authz in [false, true] {
+        let stage = counting_both("envoy-ratelimit");
+        if ext_authz {
+            let text = fs::read_to_string(stage.own_folder().join("envoy.yaml")).unwrap();
+            let begin = text.find("                  - name: envoy.filters.http.ratelimit\n").unwrap();
+            let end = text.find("                  # Holds a request").unwrap();
+            stage.edit("envoy.yaml", &text[begin..end], &filter);
+        }
+        story(stage);
+    }
+}
+
+/// How long a request took, in milliseconds.
+fn took_ms(response: &Response) -> u128 {
+    response.took.as_millis()
+}
+
+#[test]
+fn envoy_asks_over_grpc_and_no_client_can_set_a_field() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    another_host_gains_nothing(&Stage::play("envoy-ratelimit", "envoy"));
+    each_way_over_grpc(|mut stage| {
+        stage.start_slowlane();
+        stage.start_proxy("envoy");
+        no_client_can_set_a_field(&stage);
+        assert_eq!(stage.metric("slowlane_grpc_failures_total", ""), 0.0);
+        fails_open(&mut stage);
+    });
+}
+
+/// What a client sends to the fault filter has no effect, whether slowlane delays its request or not.
+#[test]
+fn no_client_of_envoy_chooses_its_delay() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    each_way_over_grpc(|mut stage| {
+        stage.edit(
+            "maps/slo.map",
+            "5001 burst=5 rate=6/m law=token-bucket",
+            "5001 burst=1 rate=1/s max_delay=20s",
+        );
+        stage.start_slowlane();
+        stage.start_proxy("envoy");
+        let mut client = stage.client();
+        let mut ask = |host: &str, forged: &[(&str, &str)]| {
+            let response = client.request("GET", "/", &[&[("Host", host)], forged].concat(), "");
+            assert_eq!(response.status, 200, "{host} {forged:?}");
+            took_ms(&response)
+        };
+        let hour = "3600000";
+        for forged in [
+            [("X-Envoy-Fault-Delay-Request", hour), ("X-Envoy-Fault-Delay-Request-Percentage", "100")],
+            [("x-envoy-fault-abort-request", "503"), ("x-envoy-fault-abort-request-percentage", "100")],
+            [("x-envoy-fault-abort-grpc-request", "14"), ("x-envoy-fault-throughput-response", "1")],
+        ] {
+            ask("free.example", &forged);
+        }
+        ask("shop.example", &[]);
+        for forged in [
+            [("x-envoy-fault-delay-request", "1"), ("x-envoy-fault-delay-request-percentage", "0")],
+            [
+                ("x-envoy-fault-delay-request-percentage", "0"),
+                ("x-envoy-fault-delay-request-percentage", "0"),
+            ],
+        ] {
+            // It waits for most of a second: less only by what the requests before it took.
+            let (waited_ms, before_ms) =
+                (ask("shop.example", &forged), stage.metric("slowlane_delay_seconds_sum", ""));
+            assert!(waited_ms as f64 >= 300.0, "{forged:?}: {waited_ms} ms, {before_ms}");
+        }
+        for seen in stage.app.seen() {
+            assert!(!seen.headers.iter().any(|header| header.contains("fault")), "{seen:?}");
+        }
+    });
+}
+
+/// If a request were refused for its bytes, Envoy would let it pass unchecked.
+#[test]
+fn no_bytes_of_a_client_make_envoy_pass_it_unchecked() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    let mut stage = Stage::set("envoy-ratelimit");
+    let method = "                        - actions: [{ request_headers: { header_name: \":method\", descriptor_key: method } }]";
+    let agent = method.replace(":method", "user-agent").replace("key: method", "key: agent");
+    stage.edit("envoy.yaml", method, &format!("{method}\n{agent}"));
+    stage.start_slowlane();
+    stage.start_proxy("envoy");
+    let long = "x".repeat(50_000);
+    let agents: [&[u8]; 8] = [
+        b"a",
+        b"\xff\xfe",
+        b"\xc3\x28",
+        long.as_bytes(),
+        b"\xed\xa0\x80",
+        b"\xf0\x80\x80\x80",
+        b"%00",
+        b"\x80",
+    ];
+    for (number, agent) in agents.iter().enumerate() {
+        let mut connection = stage.connection_from("127.0.0.1", 8080);
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = [
+            b"GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\nUser-Agent: ".as_slice(),
+            agent,
+            b"\r\n\r\n",
+        ];
+        connection.write_all(&head.concat()).unwrap();
+        let mut line = String::new();
+        BufReader::new(connection).read_line(&mut line).unwrap();
+        // The application of the test takes no header that is not UTF-8.
+        assert_eq!(line.contains(" 429 "), number >= 5, "request {number}: {line}");
+    }
+    assert_eq!(stage.metric("slowlane_grpc_failures_total", ""), 0.0);
+}
+
+/// A failing service refuses everything, if the operator wants it so.
+#[test]
+fn envoy_fails_closed_if_it_is_told_to() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    let mut stage = Stage::set("envoy-ratelimit");
+    stage.edit("envoy.yaml", "failure_mode_deny: false", "failure_mode_deny: true");
+    stage.start_slowlane();
+    stage.start_proxy("envoy");
+    assert_eq!(stage.client().request("GET", "/", &[SHOP], "").status, 200);
+    stage.kill_slowlane();
+    eventually("requests are refused without slowlane", || {
+        (stage.client().request("GET", "/", &[SHOP], "").status == 500).then_some(())
     });
 }
 
@@ -74,12 +215,18 @@ fn no_client_can_set_a_field(stage: &Stage) {
     assert_eq!([stage.verdicts(5001, "pass"), stage.verdicts(5001, "deny")], [5.0, 3.0]);
     assert_eq!(client.request("GET", "/", &[("Host", "other.example")], "").status, 200);
     for seen in stage.app.seen() {
-        assert!(!seen.headers.iter().any(|header| header.contains("slowlane")), "{seen:?}");
         assert!(seen.path == "/" || seen.path == "/page?hold=off&deny=403", "{seen:?}");
     }
     // Only the application's own refusals have its status.
     let forbidden = client.request("GET", "/status/403", &[("Host", "other.example")], "");
     assert_eq!(forbidden.status, 403);
+}
+
+/// A field is a header of slowlane's own, which no application needs.
+fn no_field_reaches_the_application(stage: &Stage) {
+    for seen in stage.app.seen() {
+        assert!(!seen.headers.iter().any(|header| header.contains("slowlane")), "{seen:?}");
+    }
 }
 
 /// Without slowlane, an upload reaches the application.
@@ -102,6 +249,7 @@ fn caddy_asks_and_no_client_can_set_a_field() {
     stage.start_slowlane();
     stage.start_proxy("caddy");
     no_client_can_set_a_field(&stage);
+    no_field_reaches_the_application(&stage);
     fails_open(&mut stage);
 }
 
@@ -146,6 +294,7 @@ fn traefik_asks_and_no_client_can_set_a_field() {
     stage.start_proxy("traefik");
     has_read(&stage);
     no_client_can_set_a_field(&stage);
+    no_field_reaches_the_application(&stage);
     stage.kill_slowlane();
     assert_eq!(stage.client().request("GET", "/", &[SHOP], "").status, 500, "it fails closed");
 }
@@ -160,5 +309,6 @@ fn envoy_asks_and_no_client_can_set_a_field() {
     stage.start_slowlane();
     stage.start_proxy("envoy");
     no_client_can_set_a_field(&stage);
+    no_field_reaches_the_application(&stage);
     fails_open(&mut stage);
 }

@@ -168,6 +168,9 @@ impl Stage {
         for (flag, port) in [("--spop", 9000), ("--http", 9001), ("--admin", 9002)] {
             command.arg(flag).arg(self.at(port).to_string());
         }
+        if self.name == "envoy-ratelimit" {
+            command.arg("--grpc").arg(self.at(9005).to_string());
+        }
         let mut process = Process::start(&mut command);
         process.logged("admin on ");
         self.running.push(process);

@@ -6,6 +6,7 @@
 pub mod backend;
 pub mod chromium;
 pub mod client;
+pub mod grpc;
 pub mod haproxy;
 pub mod lexicon;
 pub mod listeners;

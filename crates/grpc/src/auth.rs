@@ -1,0 +1,171 @@
+//! The messages of `envoy.service.auth.v3.Authorization`.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use prost::{Enumeration, Message, Oneof};
+
+use crate::{HeaderValue, Struct};
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CheckRequest {
+    #[prost(message, optional, tag = "1")]
+    pub attributes: Option<Attributes>,
+}
+
+/// `envoy.service.auth.v3.AttributeContext`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Attributes {
+    /// The client, as Envoy trusts its address.
+    #[prost(message, optional, tag = "1")]
+    pub source: Option<Peer>,
+    #[prost(message, optional, tag = "4")]
+    pub request: Option<Request>,
+    /// The words of the operator.
+    #[prost(map = "string, bytes", tag = "10")]
+    pub context_extensions: HashMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Peer {
+    #[prost(message, optional, tag = "1")]
+    pub address: Option<Address>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Address {
+    #[prost(message, optional, tag = "1")]
+    pub socket_address: Option<SocketAddress>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SocketAddress {
+    #[prost(bytes = "bytes", tag = "2")]
+    pub address: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Request {
+    #[prost(message, optional, tag = "2")]
+    pub http: Option<HttpRequest>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HttpRequest {
+    #[prost(bytes = "bytes", tag = "2")]
+    pub method: Bytes,
+    #[prost(message, repeated, tag = "3")]
+    pub headers: Vec<HeaderEntry>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub path: Bytes,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub host: Bytes,
+    /// Instead of `headers`, with `encode_raw_headers`.
+    #[prost(message, optional, tag = "13")]
+    pub header_map: Option<HeaderMap>,
+}
+
+/// An entry of `map<string, string>`.
+#[derive(Clone, PartialEq, Message)]
+pub struct HeaderEntry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HeaderMap {
+    #[prost(message, repeated, tag = "1")]
+    pub headers: Vec<HeaderValue>,
+}
+
+impl HttpRequest {
+    /// The value of a header. Its name is in lower case, as Envoy sends it.
+    pub fn header(&self, name: &[u8]) -> Option<&Bytes> {
+        let raw = self.header_map.iter().flat_map(|map| &map.headers);
+        let raw = raw.map(|header| match header.raw_value.is_empty() {
+            true => (&header.key, &header.value),
+            false => (&header.key, &header.raw_value),
+        });
+        let texts = self.headers.iter().map(|header| (&header.key, &header.value));
+        texts.chain(raw).find(|(key, _)| key.as_ref() == name).map(|(_, value)| value)
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct CheckResponse {
+    /// Code 0: the request may pass.
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<RpcStatus>,
+    #[prost(oneof = "Answer", tags = "2, 3")]
+    pub answer: Option<Answer>,
+    #[prost(message, optional, tag = "4")]
+    pub dynamic_metadata: Option<Struct>,
+}
+
+/// `google.rpc.Status`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Answer {
+    #[prost(message, tag = "2")]
+    Denied(Denied),
+    #[prost(message, tag = "3")]
+    Ok(Allowed),
+}
+
+/// `DeniedHttpResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Denied {
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<HttpStatus>,
+    #[prost(message, repeated, tag = "2")]
+    pub headers: Vec<HeaderOption>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct HttpStatus {
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+}
+
+/// `OkHttpResponse`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Allowed {
+    /// For the request.
+    #[prost(message, repeated, tag = "2")]
+    pub headers: Vec<HeaderOption>,
+    #[prost(string, repeated, tag = "5")]
+    pub headers_to_remove: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    pub response_headers_to_add: Vec<HeaderOption>,
+}
+
+/// `envoy.config.core.v3.HeaderValueOption`.
+#[derive(Clone, PartialEq, Message)]
+pub struct HeaderOption {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<HeaderValue>,
+    #[prost(enumeration = "AppendAction", tag = "3")]
+    pub append_action: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum AppendAction {
+    AppendIfExistsOrAdd = 0,
+    AddIfAbsent = 1,
+    OverwriteIfExistsOrAdd = 2,
+}
+
+impl HeaderOption {
+    /// Replaces all headers of this name.
+    pub fn set(header: HeaderValue) -> HeaderOption {
+        HeaderOption { header: Some(header), append_action: AppendAction::OverwriteIfExistsOrAdd.into() }
+    }
+}

@@ -1,0 +1,60 @@
+//! The frame of a message: whether it is compressed, and its length.
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::{Status, StatusCode};
+
+/// The longest message. Envoy sends at most 60 KiB of headers by default, and a message with all of them must fit: one
+/// that is refused would pass unchecked.
+pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+
+/// A byte for the compression, and four for the length.
+const PREFIX: usize = 5;
+
+/// The longest body of a call.
+pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
+
+/// Takes the only message out of a body.
+///
+/// # Errors
+/// The body is no single message, or it is compressed.
+pub fn unframed(body: &Bytes) -> Result<Bytes, Status> {
+    let Some((&[compressed, length @ ..], rest)) = body.split_first_chunk::<PREFIX>() else {
+        return Err(Status::new(StatusCode::Internal, "the request has no message"));
+    };
+    let length = u32::from_be_bytes(length) as usize;
+    if compressed != 0 {
+        return Err(Status::new(StatusCode::Unimplemented, "compressed messages are not supported"));
+    }
+    if length > MESSAGE_BYTES_MAX {
+        return Err(TOO_LARGE);
+    }
+    if length != rest.len() {
+        return Err(Status::new(StatusCode::Internal, "the request is not one whole message"));
+    }
+    Ok(body.slice(PREFIX..))
+}
+
+/// The status of a message above [`MESSAGE_BYTES_MAX`].
+pub const TOO_LARGE: Status =
+    Status::new(StatusCode::ResourceExhausted, "the message is larger than 256 KiB");
+
+/// Reads a message.
+///
+/// # Errors
+/// The bytes are no such message.
+pub fn decoded<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
+    let unreadable = |_| Status::new(StatusCode::Internal, "the message cannot be read");
+    M::decode(message.clone()).map_err(unreadable)
+}
+
+/// The body of a response with this message.
+pub fn framed(message: &impl Message) -> Vec<u8> {
+    let length = message.encoded_len();
+    let mut body = Vec::with_capacity(PREFIX + length);
+    body.push(0);
+    body.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    message.encode(&mut body).expect("a vector grows");
+    body
+}

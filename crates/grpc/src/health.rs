@@ -1,0 +1,38 @@
+//! The messages of `grpc.health.v1.Health`.
+
+use prost::{Enumeration, Message};
+
+use crate::{Method, Status, StatusCode};
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HealthCheckRequest {
+    /// Empty: the server as a whole.
+    #[prost(string, tag = "1")]
+    pub service: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct HealthCheckResponse {
+    #[prost(enumeration = "ServingStatus", tag = "1")]
+    pub status: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum ServingStatus {
+    Unknown = 0,
+    Serving = 1,
+    NotServing = 2,
+}
+
+/// Answers for a server that serves, or is about to end.
+///
+/// # Errors
+/// The server has no such service.
+pub fn health(request: &HealthCheckRequest, is_ending: bool) -> Result<HealthCheckResponse, Status> {
+    if !request.service.is_empty() && !Method::SERVICES.contains(&request.service.as_str()) {
+        return Err(Status::new(StatusCode::NotFound, "there is no such service"));
+    }
+    let status = if is_ending { ServingStatus::NotServing } else { ServingStatus::Serving };
+    Ok(HealthCheckResponse { status: status.into() })
+}

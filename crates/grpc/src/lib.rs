@@ -1,0 +1,31 @@
+//! Unary gRPC as values: Envoy's rate limit and authorization services, and the health check.
+//!
+//! ```text
+//! the body of an HTTP/2 request ─▶ unframed ─▶ decoded ─▶ a message
+//! a message ─▶ framed ─▶ the body of the response, and a Status in its trailers
+//! ```
+//! The messages have the fields that slowlane reads or writes; protobuf skips the others. Text whose bytes the client of
+//! the proxy chooses is `Bytes`, not `String`: if a request were refused for text that is not UTF-8, a proxy that fails
+//! open would let it pass.
+//!
+//! ```
+//! use grpc::ratelimit::{Code, RateLimitResponse};
+//!
+//! let body = grpc::framed(&RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() });
+//! assert_eq!(body, [0, 0, 0, 0, 2, 0x08, 2]);
+//! let message: RateLimitResponse = grpc::decoded(&grpc::unframed(&body.into()).unwrap()).unwrap();
+//! assert_eq!(message.overall_code, 2);
+//! ```
+
+pub mod auth;
+mod frame;
+pub mod health;
+mod method;
+pub mod ratelimit;
+mod status;
+mod structure;
+
+pub use frame::{BODY_BYTES_MAX, MESSAGE_BYTES_MAX, TOO_LARGE, decoded, framed, unframed};
+pub use method::Method;
+pub use status::{Status, StatusCode};
+pub use structure::{HeaderValue, Struct};

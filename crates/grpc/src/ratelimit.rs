@@ -1,0 +1,107 @@
+//! The messages of `envoy.service.ratelimit.v3.RateLimitService`.
+
+use bytes::Bytes;
+use prost::{Enumeration, Message};
+
+use crate::{HeaderValue, Struct};
+
+#[derive(Clone, PartialEq, Message)]
+pub struct RateLimitRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub domain: Bytes,
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<Descriptor>,
+    /// A `uint32` on the wire. A larger type shows numbers that do not fit.
+    #[prost(uint64, tag = "3")]
+    pub hits_addend: u64,
+}
+
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Descriptor {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<Entry>,
+    /// Replaces that of the request.
+    #[prost(message, optional, tag = "3")]
+    pub hits_addend: Option<Number>,
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
+}
+
+/// `google.protobuf.UInt64Value`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Number {
+    #[prost(uint64, tag = "1")]
+    pub value: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct RateLimitResponse {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub overall_code: i32,
+    /// One for each descriptor.
+    #[prost(message, repeated, tag = "2")]
+    pub statuses: Vec<DescriptorStatus>,
+    #[prost(message, repeated, tag = "3")]
+    pub response_headers_to_add: Vec<HeaderValue>,
+    #[prost(message, repeated, tag = "4")]
+    pub request_headers_to_add: Vec<HeaderValue>,
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: Option<Struct>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum Code {
+    Unknown = 0,
+    Ok = 1,
+    OverLimit = 2,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DescriptorStatus {
+    #[prost(enumeration = "Code", tag = "1")]
+    pub code: i32,
+    #[prost(message, optional, tag = "2")]
+    pub current_limit: Option<RateLimit>,
+    #[prost(uint32, tag = "3")]
+    pub limit_remaining: u32,
+    #[prost(message, optional, tag = "4")]
+    pub duration_until_reset: Option<Seconds>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct RateLimit {
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum Unit {
+    Unknown = 0,
+    Second = 1,
+    Minute = 2,
+    Hour = 3,
+    Day = 4,
+    Month = 5,
+    Year = 6,
+    Week = 7,
+}
+
+/// `google.protobuf.Duration`, in whole seconds.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Seconds {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+}

@@ -1,0 +1,157 @@
+//! The files shipped for Envoy: complete configurations, with the delay in a header or by a hold.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use thiserror::Error;
+
+use crate::proxy::shipped::tls::Tls;
+use crate::proxy::shipped::words::{File, WordError, fill, is_usual, word};
+use slowlane_core::base::{Address, reachable, shown};
+
+const HEADER: &str = include_str!("../../../examples/envoy-ratelimit/envoy.yaml");
+const HOLD: &str = include_str!("../../../examples/envoy/envoy.yaml");
+
+/// The method to delay a request, as `slowlane config envoy --delivery` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Delivery {
+    /// Envoy waits, as its rate limit service says in a header
+    Header,
+    /// slowlane waits, and answers ext_authz late
+    Hold,
+}
+
+/// The operator's own values in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places<'a> {
+    pub delivery: Delivery,
+    /// The address of slowlane: its gRPC listener, or its HTTP check for a hold.
+    pub agent: &'a Address,
+    /// The address that Envoy listens on.
+    pub listen: &'a str,
+    /// The address of the application.
+    pub app: &'a str,
+    /// The TLS settings for slowlane. None: no TLS.
+    pub tls: Option<Tls<'a>>,
+    /// Whether to send quotas to clients.
+    pub ratelimit: bool,
+    /// The longest delay of the policy.
+    pub delay_max: Duration,
+    /// The fields that the policy uses. The usual ones are always sent.
+    pub fields: &'a [String],
+}
+
+pub const LISTEN: &str = "0.0.0.0:8080";
+pub const APP: &str = "127.0.0.1:8000";
+/// The usual address of the gRPC listener.
+pub const GRPC: &str = "127.0.0.1:9005";
+
+/// The longest delay that the shipped files allow.
+const DELAY_SHIPPED: Duration = Duration::from_secs(11);
+
+/// The configuration cannot be printed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unprintable {
+    #[error("{0:?}: expected an address and a port, like {LISTEN}")]
+    Port(String),
+    #[error("--ratelimit: Envoy cannot pass it on with --delivery hold: expected --delivery header")]
+    NoRateLimit,
+    #[error(transparent)]
+    Word(#[from] WordError),
+}
+
+/// The file.
+///
+/// # Errors
+/// A word cannot be written into it, or an address has no port.
+pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
+    let Places { delivery, agent, listen, app, tls, ratelimit, delay_max, fields } = *places;
+    if ratelimit && delivery == Delivery::Hold {
+        return Err(Unprintable::NoRateLimit);
+    }
+    let (text, port) = match delivery {
+        Delivery::Header => (HEADER, 9005),
+        Delivery::Hold => (HOLD, 9001),
+    };
+    let agent = match agent {
+        Address::Unix(path) => format!("{{ pipe: {{ path: {} }} }}", word(&path.display().to_string())?),
+        Address::Tcp(address) => format!("{{ {} }}", socket(&reachable(address))?),
+    };
+    let own = format!("{{ {} }}", socket_text("127.0.0.1", &port.to_string()));
+    let (bind, application) = (socket(listen)?, socket(app)?);
+    let connect = format!("connect_timeout: 5s{}{}", by_name(&agent), tls_lines(tls)?);
+    let connect_app = format!("connect_timeout: 1s{}", by_name(&application));
+    let wait_s = delay_max.max(DELAY_SHIPPED).as_secs() + 1;
+    let timeout = format!("timeout: {wait_s}s }}");
+    let more = further(fields, ratelimit);
+    let places = [
+        (own.as_str(), agent.as_str()),
+        ("socket_address: { address: 0.0.0.0, port_value: 8080 }", &bind),
+        ("socket_address: { address: 127.0.0.1, port_value: 8000 }", &application),
+        ("connect_timeout: 5s", &connect),
+        ("connect_timeout: 1s", &connect_app),
+        ("timeout: 12s }", &timeout),
+        (METHOD, &more),
+    ];
+    Ok(File { name: "envoy.yaml", text: fill(text, &places) })
+}
+
+/// An address of Envoy: a host and a port.
+fn socket(address: &str) -> Result<String, Unprintable> {
+    let (host, port) = address.rsplit_once(':').unwrap_or(("0.0.0.0", address));
+    if port.parse::<u16>().is_err() {
+        return Err(Unprintable::Port(address.to_owned()));
+    }
+    let host = word(host)?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    Ok(socket_text(&bare.map_or_else(|| host.to_owned(), |host| format!("\"{host}\"")), port))
+}
+
+/// The line of a cluster whose address has a name.
+fn by_name(address: &str) -> &'static str {
+    let host = address.split("address: ").nth(1).and_then(|rest| rest.split(',').next());
+    let is_name = host.is_some_and(|host| host.trim_matches('"').parse::<IpAddr>().is_err());
+    if is_name { "\n      type: STRICT_DNS" } else { "" }
+}
+
+fn socket_text(host: &str, port: &str) -> String {
+    format!("socket_address: {{ address: {host}, port_value: {port} }}")
+}
+
+/// The last of the usual fields.
+const METHOD: &str = "                        - actions: [{ request_headers: { header_name: \":method\", descriptor_key: method } }]\n";
+
+/// The last of the usual fields, and what else the policy needs.
+fn further(fields: &[String], ratelimit: bool) -> String {
+    let mut lines = METHOD.to_owned();
+    if ratelimit {
+        lines += "                        - actions: [{ generic_key: { descriptor_key: ratelimit, descriptor_value: \"on\" } }]\n";
+    }
+    for name in fields.iter().filter(|name| !is_usual(name)) {
+        lines += &format!(
+            "                        # The policy uses the field {}: add a descriptor with this key.\n",
+            shown(name)
+        );
+    }
+    lines
+}
+
+/// The lines for TLS in the cluster of slowlane.
+fn tls_lines(tls: Option<Tls<'_>>) -> Result<String, WordError> {
+    let Some(Tls { name, has_certificate }) = tls else { return Ok(String::new()) };
+    let name = word(name)?;
+    let own = match has_certificate {
+        false => "",
+        true => {
+            "\n            tls_certificates: [{ certificate_chain: { filename: /etc/slowlane/tls/envoy.pem }, private_key: { filename: /etc/slowlane/tls/envoy.key } }]"
+        }
+    };
+    Ok(format!(
+        "\n      transport_socket:\n        name: envoy.transport_sockets.tls\n        typed_config:\n          \
+         \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n          \
+         sni: {name}\n          common_tls_context:{own}\n            validation_context:\n              \
+         trusted_ca: {{ filename: /etc/slowlane/tls/ca.pem }}\n              \
+         match_typed_subject_alt_names: [{{ san_type: DNS, matcher: {{ exact: {name} }} }}]"
+    ))
+}

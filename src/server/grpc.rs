@@ -1,0 +1,293 @@
+//! The gRPC listener: Envoy's rate limit and authorization services, and the health check, over HTTP/2.
+
+use std::convert::Infallible;
+use std::mem::take;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::future::BoxFuture;
+use grpc::{BODY_BYTES_MAX, Method, Status, StatusCode as Code, decoded, framed, health, unframed};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::time::{sleep, timeout};
+
+use crate::observe::Clock;
+use crate::proxy::envoy::{self, Origins};
+use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited};
+use slowlane_core::base::{Decision, Field, Quota, Rate, Timestamp};
+use slowlane_core::policy::Policy;
+
+/// The maximum number of calls at a time on one connection. Envoy waits with further ones, or opens more connections.
+const STREAMS_MAX: u32 = 128;
+
+/// The longest list of headers of a call. Envoy sends less than a kibibyte.
+const HEADERS_BYTES_MAX: u32 = 16 * 1024;
+
+/// Streams that the client has reset before they were served, and streams that were reset because of its errors. More
+/// of them end the connection: a client that opens and resets streams costs more than it pays (CVE-2023-44487).
+const RESETS_MAX: usize = 64;
+
+/// The flow control windows of a stream and of a connection: how much may arrive unread.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// The longest wait for the message of a call.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest wait for a call, and for a client to read. Envoy opens connections again when it needs them.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+
+/// The longest wait for the first call.
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// The longest wait for calls in flight at the end of a connection.
+const LAST_CALLS_MAX: Duration = Duration::from_secs(1);
+
+/// The longest wait of a client that does not read its responses.
+const STALLED_MAX: Duration = Duration::from_secs(60);
+
+const GRPC: &[u8] = b"application/grpc";
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// The service of the gRPC listener, shared by all its connections.
+#[derive(Debug)]
+pub(crate) struct Grpc {
+    origins: Origins,
+}
+
+impl Grpc {
+    pub(crate) fn new(origins: Origins) -> Grpc {
+        Grpc { origins }
+    }
+
+    /// Serves until the client closes, is idle for too long or does not read its responses, or the shutdown begins. Then
+    /// it gets a GOAWAY, and calls in flight are answered.
+    async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
+        let signal = shutdown.signal.clone();
+        let calls = Arc::new(Calls::new(agent.clock.now()));
+        let (grpc, clock, known) = (self, agent.clock, calls.clone());
+        let answer = |request| {
+            let (grpc, agent, calls) = (grpc.clone(), agent.clone(), known.clone());
+            let signal = signal.clone();
+            async move {
+                calls.noted(agent.clock.now());
+                Ok::<_, Infallible>(grpc.answer(request, &agent, &signal).await)
+            }
+        };
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .auto_date_header(false)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADERS_BYTES_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(RESETS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        let stream = TokioIo::new(limited(stream, STALLED_MAX));
+        let mut connection = pin!(http.serve_connection(stream, service_fn(answer)));
+        let served = tokio::select! {
+            biased;
+            served = &mut connection => Some(served),
+            () = signal.begun() => None,
+            () = calls.idle(clock) => None,
+        };
+        let served = match served {
+            Some(served) => served,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                match timeout(LAST_CALLS_MAX, connection).await {
+                    Ok(served) => served,
+                    Err(_) => Ok(()),
+                }
+            }
+        };
+        shutdown.decides_no_more();
+        if let Err(error) = served {
+            tracing::debug!("grpc connection closed: {error}");
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>, agent: &Agent, signal: &Signal) -> Response<Message> {
+        if !is_grpc(request.headers()) {
+            let mut response = Response::new(Message::default());
+            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return response;
+        }
+        match self.call(request, agent, signal).await {
+            Ok(message) => of_grpc(Message { data: message.into(), status: Some(Code::Ok) }),
+            Err(Status { code, message }) => {
+                agent.metrics.plain.grpc_failed(code.name());
+                let mut response = of_grpc(Message::default());
+                response.headers_mut().insert(GRPC_STATUS, number(code));
+                response.headers_mut().insert(GRPC_MESSAGE, HeaderValue::from_static(message));
+                response
+            }
+        }
+    }
+
+    /// The message of the response.
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        agent: &Agent,
+        signal: &Signal,
+    ) -> Result<Vec<u8>, Status> {
+        let method = Method::at(request.uri().path())
+            .ok_or(Status::new(Code::Unimplemented, "there is no such method"))?;
+        let message = unframed(&body(request.into_body()).await?)?;
+        let now = agent.clock.now();
+        Ok(match method {
+            Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&message)?, agent, now)?),
+            Method::Check => framed(&self.check(&decoded(&message)?, agent, now)),
+            Method::Health => framed(&health::health(&decoded(&message)?, signal.has_ended())?),
+        })
+    }
+
+    fn rate_limit(
+        &self,
+        request: &grpc::ratelimit::RateLimitRequest,
+        agent: &Agent,
+        now: Timestamp,
+    ) -> Result<grpc::ratelimit::RateLimitResponse, Status> {
+        let cost = envoy::checked(request)?;
+        let fields = || envoy::descriptor_fields(request, cost, &self.origins);
+        let Decided { decision, rate, quota } = decide(agent, fields, now);
+        Ok(envoy::rate_limited(&decision, rate, quota, request.descriptors.len(), agent.secret))
+    }
+
+    fn check(
+        &self,
+        request: &grpc::auth::CheckRequest,
+        agent: &Agent,
+        now: Timestamp,
+    ) -> grpc::auth::CheckResponse {
+        let fields = || envoy::attribute_fields(request, &self.origins);
+        let Decided { decision, quota, .. } = decide(agent, fields, now);
+        envoy::authorized(&decision, quota, agent.secret)
+    }
+}
+
+impl Service for Grpc {
+    fn call(self: Arc<Self>, Accepted { stream, agent, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
+        Box::pin(self.serve(stream, agent, shutdown))
+    }
+}
+
+/// A decision, and what its response says of the SLO.
+struct Decided {
+    decision: Decision,
+    /// None: it counts work.
+    rate: Option<Rate>,
+    /// None: the request does not ask for it.
+    quota: Option<Quota>,
+}
+
+fn decide<'f, F>(agent: &Agent, fields: impl Fn() -> F, now: Timestamp) -> Decided
+where
+    F: Iterator<Item = Field<'f>>,
+{
+    let policy: &Policy = &agent.throttle.policy();
+    let decision = agent.decide(policy, &fields, false, |_| None, &mut Rng::new(), now);
+    let slo = policy.slo(decision.slo).filter(|slo| slo.work.is_none());
+    let asks = envoy::asks_quota(fields());
+    let quota = if asks { policy.quota(decision.slo, decision.remaining) } else { None };
+    Decided { decision, rate: slo.map(|slo| slo.objective.rate), quota }
+}
+
+/// The time of the latest call on a connection.
+#[derive(Debug)]
+struct Calls {
+    opened: Timestamp,
+    /// In nanoseconds. 0: there was none yet.
+    latest: AtomicU64,
+}
+
+impl Calls {
+    fn new(opened: Timestamp) -> Calls {
+        Calls { opened, latest: AtomicU64::new(0) }
+    }
+
+    fn noted(&self, now: Timestamp) {
+        self.latest.store(now.as_nanos(), Relaxed);
+    }
+
+    /// Waits until there was no call for too long.
+    async fn idle(&self, clock: Clock) {
+        loop {
+            let due = match self.latest.load(Relaxed) {
+                0 => self.opened + FIRST_CALL_TIMEOUT,
+                latest => Timestamp::from_nanos(latest) + IDLE_TIMEOUT,
+            };
+            match due.since(clock.now()) {
+                Duration::ZERO => return,
+                left => sleep(left).await,
+            }
+        }
+    }
+}
+
+/// Whether the request is one of gRPC: `application/grpc`, perhaps with an encoding.
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let rest = headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().strip_prefix(GRPC));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// Reads the body of a request.
+async fn body(body: Incoming) -> Result<Bytes, Status> {
+    let whole = Limited::new(body, BODY_BYTES_MAX).collect();
+    match timeout(MESSAGE_TIMEOUT, whole).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(grpc::TOO_LARGE),
+        Ok(Err(_)) => Err(Status::new(Code::Internal, "the message ended early")),
+        Err(_) => Err(Status::new(Code::DeadlineExceeded, "the message took too long")),
+    }
+}
+
+fn of_grpc(message: Message) -> Response<Message> {
+    let mut response = Response::new(message);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+fn number(code: Code) -> HeaderValue {
+    HeaderValue::from(u16::from(code.number()))
+}
+
+/// The body of a response: a message, and the status in the trailers. Without both, the status is in the headers.
+#[derive(Debug, Default)]
+struct Message {
+    data: Bytes,
+    status: Option<Code>,
+}
+
+impl Body for Message {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if !self.data.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(take(&mut self.data)))));
+        }
+        Poll::Ready(self.status.take().map(|code| {
+            let trailers = HeaderMap::from_iter([(GRPC_STATUS, number(code))]);
+            Ok(Frame::trailers(trailers))
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_empty() && self.status.is_none()
+    }
+}
