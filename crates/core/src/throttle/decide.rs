@@ -61,7 +61,7 @@ impl Throttle {
                     if pending.must_settle_before(case) {
                         self.settle(&mut pending, now, decisions);
                     }
-                    pending.push(self.reserving(case), arrival, self.memory(case));
+                    self.reserve(pending.push(*case, arrival, self.memory(case)));
                 }
                 several => {
                     self.settle(&mut pending, now, decisions);
@@ -93,18 +93,16 @@ impl Throttle {
         decisions[0]
     }
 
-    /// The case of a request. In work, it reserves what its own key has learned.
+    /// A request in work reserves what its own key has learned.
     #[inline]
-    pub(super) fn reserving<'p>(&self, case: &Case<'p>) -> Case<'p> {
-        let mut case = *case;
+    pub(super) fn reserve(&self, case: &mut Case<'_>) {
         if case.slo.ends.is_work() {
-            self.reserve(&mut case);
+            self.reserve_work(case);
         }
-        case
     }
 
     #[cold]
-    fn reserve(&self, case: &mut Case<'_>) {
+    fn reserve_work(&self, case: &mut Case<'_>) {
         if let Some(work) = case.slo.work.as_ref().filter(|work| work.is_learned()) {
             case.cost = work.reservation(None, self.aux_store.estimate(case.key));
         }
@@ -130,7 +128,9 @@ impl Throttle {
             let mut decision = Decision::of_one(case.judged(&judgement), arrival.cost, arrival.now);
             decision.turn = judgement.turn;
             decision.blocked = case.blocked(&judgement);
-            self.open_ticket(&mut decision, std::slice::from_ref(case));
+            if case.slo.ends != Ends::Never {
+                self.open_ticket(&mut decision, std::slice::from_ref(case));
+            }
             decisions.push(decision);
         }
         pending.clear();
@@ -145,7 +145,8 @@ impl Throttle {
     fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
         // The strictest of several delays is final.
         arrival.may_hold = false;
-        let cases: ArrayVec<Case<'_>, JUDGED_MAX> = cases.iter().map(|case| self.reserving(case)).collect();
+        let mut cases: ArrayVec<Case<'_>, JUDGED_MAX> = cases.iter().copied().collect();
+        cases.iter_mut().for_each(|case| self.reserve(case));
         let staged = self.ask_sketches(&cases, &mut arrival);
         let (cases, is_refused) = (staged.cases.as_slice(), staged.is_refused());
         let in_rows: ArrayVec<usize, JUDGED_MAX> =
@@ -287,14 +288,21 @@ impl Throttle {
         }
     }
 
-    /// The rate of admitted work is that of the true costs, which are known at the end.
     #[inline]
     fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
+        match case.slo.ends.is_work() {
+            true => self.rule_work(case, entry, arrival, way),
+            false => self.rule_now(case, entry, arrival, way),
+        }
+    }
+
+    /// The rate of admitted work is that of the true costs, which are known at the end.
+    #[cold]
+    #[inline(never)]
+    fn rule_work(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         let settled = entry.gpc1_rate;
         let judgement = self.rule_now(case, entry, arrival, way);
-        if case.slo.ends.is_work() {
-            entry.gpc1_rate = settled;
-        }
+        entry.gpc1_rate = settled;
         judgement
     }
 
@@ -427,10 +435,11 @@ impl<'p> Pending<'p> {
     }
 
     #[inline]
-    fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) {
+    fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) -> &mut Case<'p> {
         self.uses_aux |= uses_aux(case.slo);
         self.keys.push((case.key, memory));
         self.singles.push(Single { case, arrival, judgement: None });
+        &mut self.singles.last_mut().expect("it has just been added").case
     }
 
     fn clear(&mut self) {

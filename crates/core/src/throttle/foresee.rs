@@ -56,8 +56,8 @@ impl Throttle {
     pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Foreseen {
         let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: false };
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
-        let list: ArrayVec<Case<'_>, JUDGED_MAX> =
-            cases.list.iter().map(|case| self.reserving(case)).collect();
+        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = cases.list.clone();
+        list.iter_mut().for_each(|case| self.reserve(case));
         let staged = match by_operator {
             Some(_) => Staged::unasked(&list),
             None => Staged::new(&list, |case, sketch, _| self.read_sketched(case, sketch, &arrival)),

@@ -91,7 +91,7 @@ impl Throttle {
     pub(super) fn memory(&self, case: &Case<'_>) -> Duration {
         let law = &case.slo.law;
         // The end of a request must find its row.
-        let lease = case.slo.work.as_ref().map_or(Duration::ZERO, |work| work.lease);
+        let lease = if case.slo.ends.is_work() { case.slo.lease() } else { Duration::ZERO };
         let Some(cluster) = self.cluster_of(case.slo) else { return law.memory().saturating_add(lease) };
         let unreported = self.shared(case.slo).map_or(Duration::ZERO, |(_, share)| cluster.memory(&share));
         law.memory_split(cluster.nodes()).max(unreported).saturating_add(lease)
