@@ -90,7 +90,7 @@ impl CountView {
     /// Counts a request of this cost.
     ///
     /// # Errors
-    /// The window is full, or would be exceeded by this request. It ends after this time.
+    /// The window is full, or would be exceeded by this request. Without others, there is room after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
@@ -98,8 +98,7 @@ impl CountView {
         let limit =
             if self.began_s.is_some() { plan.limit } else { plan.limit / f64::from(plan.nodes.max(1)) };
         if self.estimate(plan, now_s) + cost > limit {
-            let rest_s = self.began_s.map_or(plan.window_s, |began_s| began_s + plan.window_s - now_s);
-            return Err(Duration::from_secs_f64(rest_s.clamp(0.0, plan.window_s)));
+            return Err(Duration::from_secs_f64(self.wait_s(plan, cost, now_s)));
         }
         self.unsent += cost;
         Ok(())
@@ -190,6 +189,23 @@ impl CountView {
             false => self.over,
         };
         of_before + self.current + self.unsent
+    }
+
+    /// The time until there is room for a request that would fit into an empty window: as `sliding-window` has it on one
+    /// node, or the rest of a fixed window.
+    fn wait_s(&self, plan: &QuotaPlan, cost: f64, now_s: f64) -> f64 {
+        let window_s = plan.window_s;
+        let Some(began_s) = self.began_s.filter(|_| plan.is_sliding) else {
+            let rest_s = self.began_s.map_or(window_s, |began_s| began_s + window_s - now_s);
+            return rest_s.clamp(0.0, window_s);
+        };
+        // The age at which the rest of a past window leaves `room`.
+        let faded_at = |past: f64, room: f64| window_s * (1.0 - room / past.max(1.0)).clamp(0.0, 1.0);
+        let (age_s, counted) = ((now_s - began_s).clamp(0.0, window_s), self.current + self.unsent);
+        match plan.limit - counted - cost {
+            room if room >= 0.0 => (faded_at(self.before, room) - age_s).max(0.0),
+            _ => window_s - age_s + faded_at(counted, plan.limit - cost),
+        }
     }
 
     /// Advances to the window of this moment.
@@ -293,6 +309,27 @@ mod tests {
         assert_eq!([left(499), left(500), left(1_499), left(1_500)], [0, 6, 6, 10]);
         assert_eq!(used(500), Used { requests: 4, limit: 10, resets_at: Some(at(1_500)) });
         assert_eq!(used(1_500), Used { requests: 0, limit: 10, resets_at: None }, "nothing is to be reset");
+    }
+
+    /// If clients waited for the end of the window, all would come at once, and the rest of the time would be lost.
+    #[test]
+    fn a_refused_request_of_a_sliding_window_has_room_after_its_wait() {
+        let plan = QuotaPlan { is_sliding: true, ..plan() };
+        for (before, current, age_s) in
+            [(10.0, 0.0, 0.1), (10.0, 5.0, 0.2), (4.0, 10.0, 0.5), (0.0, 14.0, 0.9)]
+        {
+            for cost in [1.0, 5.0, 10.0] {
+                let mut view = CountView::new(START);
+                let message = view.message(&plan, START);
+                let reply = CountReply { current, before, age_s, ..CountReply::default() };
+                view.reply(&message, &reply, START);
+                let mut ask = |wait: Duration| view.clone().judge(&plan, cost, START + wait);
+                let Err(wait) = ask(Duration::ZERO) else { continue };
+                let (early, late) = (Duration::from_millis(2), Duration::from_micros(1));
+                assert!(ask(wait.saturating_sub(early)).is_err(), "{reply:?}, {cost}: {wait:?} is too long");
+                assert_eq!(ask(wait + late), Ok(()), "{reply:?}, {cost}: {wait:?} is too short");
+            }
+        }
     }
 
     #[test]
