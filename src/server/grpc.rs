@@ -43,8 +43,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// The longest wait for the message of a call.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest wait for a call, and for a client to read. Envoy opens connections again when it needs them.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
+/// The longest wait for the next call. Envoy opens a connection again when it needs one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The longest wait for the first call.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(75);

@@ -322,6 +322,14 @@ fn tls_and_unix_sockets_serve_too() {
     let stream = runtime.block_on(async { tokio::net::TcpStream::from_std(plain).unwrap() });
     assert_eq!(code(&mut Client::over(runtime, stream), &[("host", b"shop.example")]), Code::Ok);
     assert_eq!(slowlane.metric("slowlane_tls_handshakes_total", "listener=\"grpc\""), 1.0);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grpc");
+    let config = format!("[grpc]\nlisten = [\"unix:{}\"]\n", path.display());
+    let _slowlane = Slowlane::with_config(POLICY, &config);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stream = runtime.block_on(tokio::net::UnixStream::connect(&path)).unwrap();
+    assert_eq!(code(&mut Client::over(runtime, stream), &[("host", b"shop.example")]), Code::Ok);
 }
 
 /// Frames of HTTP/2, written by hand.

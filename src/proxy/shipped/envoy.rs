@@ -110,7 +110,7 @@ fn socket(address: &str) -> Result<String, Unprintable> {
 
 /// The line of a cluster whose address has a name.
 fn by_name(address: &str) -> &'static str {
-    let host = address.split("address: ").nth(1).and_then(|rest| rest.split(',').next());
+    let host = address.split("{ address: ").nth(1).and_then(|rest| rest.split(',').next());
     let is_name = host.is_some_and(|host| host.trim_matches('"').parse::<IpAddr>().is_err());
     if is_name { "\n      type: STRICT_DNS" } else { "" }
 }

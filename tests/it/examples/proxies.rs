@@ -3,11 +3,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use super::stage::{Stage, in_each_haproxy, is_there};
+use super::stage::{Stage, in_each_haproxy, is_there, wheels};
+use crate::cli::ran;
 use crate::support::client::{Client, Response};
+use crate::support::tls::Authority;
 use crate::support::{PATIENCE, eventually, project, skipped};
 
 const SHOP: (&str, &str) = ("Host", "shop.example");
@@ -152,6 +155,45 @@ fn no_bytes_of_a_client_make_envoy_pass_it_unchecked() {
         assert_eq!(line.contains(" 429 "), number >= 5, "request {number}: {line}");
     }
     assert_eq!(stage.metric("slowlane_grpc_failures_total", ""), 0.0);
+}
+
+#[test]
+fn envoy_takes_what_is_printed_for_it() {
+    let printed = |arguments: &[&str]| {
+        let ran = ran(&[&["config", "envoy", "--config", "/dev/null"], arguments].concat());
+        assert_eq!((ran.code, ran.problems.as_slice()), (0, &[] as &[String]), "{arguments:?}");
+        ran.out
+    };
+    let shipped = |name: &str| fs::read_to_string(project("examples").join(name).join("envoy.yaml")).unwrap();
+    assert_eq!(printed(&[]), shipped("envoy-ratelimit"));
+    assert_eq!(printed(&["--delivery", "hold"]), shipped("envoy"));
+    let refused = ran(&["config", "envoy", "--config", "/dev/null", "--delivery", "hold", "--ratelimit"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.problems[0].contains("expected --delivery header"), "{:?}", refused.problems);
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("servers"));
+    for arguments in [
+        &["--grpc", "unix:/run/slowlane/grpc.sock", "--listen", "[::]:8081"][..],
+        &["--grpc", "slowlane.example:9005", "--tls", "--app", "app.example:80"],
+        &["--grpc", "[::1]:9005", "--tls=other.example", "--ratelimit", "--listen", "8081"],
+        &["--delivery", "hold", "--http", "slowlane.example:9001", "--tls"],
+        &["--delivery", "hold", "--http", "unix:/run/slowlane/http.sock"],
+    ] {
+        let text = printed(arguments);
+        // The files of the operator.
+        let text = text.replace("/etc/slowlane/tls/ca.pem", &authority.cert().display().to_string());
+        let pair = authority.pair("envoy");
+        let text = text.replace("/etc/slowlane/tls/envoy.pem", &pair.cert.display().to_string());
+        let text = text.replace("/etc/slowlane/tls/envoy.key", &pair.key.display().to_string());
+        let path = folder.path().join("envoy.yaml");
+        fs::write(&path, &text).unwrap();
+        let mut envoy = Command::new(wheels().join("envoy"));
+        let output = envoy.args(["--mode", "validate", "--config-path"]).arg(&path).output().unwrap();
+        let outcome = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}:\n{outcome}\n{text}");
+    }
 }
 
 /// A failing service refuses everything, if the operator wants it so.

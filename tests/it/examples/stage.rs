@@ -267,7 +267,7 @@ impl Stage {
 }
 
 /// The folder of the programs that `tests/support/unpack-wheels` has unpacked.
-fn wheels() -> PathBuf {
+pub fn wheels() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("wheels")
 }
 
