@@ -1,4 +1,4 @@
-//! throttlecrab over gRPC: one HTTP/2 connection, and messages that are written and read by hand.
+//! Servers over gRPC: one HTTP/2 connection. Also a baseline that answers a constant.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -6,15 +6,87 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use grpc::auth::{
+    Address, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, Request as Asked, SocketAddress,
+};
+use grpc::ratelimit::{Code, Descriptor, Entry, RateLimitRequest, RateLimitResponse};
+use grpc::{decoded, framed, unframed};
+use h2::RecvStream;
 use h2::client::{self, SendRequest};
-use http::{Request, Version};
-use tokio::net::TcpStream;
+use h2::server::{self, SendResponse};
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::load::{Figures, Keys, Meter};
 use crate::support::{Key, Limit};
 
+/// A service, with its questions and answers.
+#[derive(Clone, Copy)]
+pub enum Service {
+    Throttlecrab,
+    /// Envoy's rate limit service.
+    RateLimit,
+    /// Envoy's authorization service.
+    Check,
+}
+
+impl Service {
+    fn path(self) -> &'static str {
+        match self {
+            Service::Throttlecrab => "/throttlecrab.RateLimiter/Throttle",
+            Service::RateLimit => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            Service::Check => "/envoy.service.auth.v3.Authorization/Check",
+        }
+    }
+
+    fn message(self, key: Key, limit: Limit) -> Bytes {
+        match self {
+            Service::Throttlecrab => throttlecrab(key, limit),
+            Service::RateLimit => {
+                let entry = |name: &'static str, value: &str| Descriptor {
+                    entries: vec![Entry { key: name.into(), value: value.to_owned().into() }],
+                    ..Descriptor::default()
+                };
+                let descriptors = vec![entry("remote_address", &key.text), entry("host", HOST)];
+                framed(&RateLimitRequest { domain: "bench".into(), descriptors, hits_addend: 0 }).into()
+            }
+            Service::Check => {
+                let address = SocketAddress { address: key.text.to_string().into() };
+                let source = Peer { address: Some(Address { socket_address: Some(address) }) };
+                let http = HttpRequest {
+                    method: "GET".into(),
+                    path: "/".into(),
+                    host: HOST.into(),
+                    ..HttpRequest::default()
+                };
+                let request = Some(Asked { http: Some(http) });
+                let attributes = Attributes { source: Some(source), request, ..Attributes::default() };
+                framed(&CheckRequest { attributes: Some(attributes) }).into()
+            }
+        }
+    }
+
+    fn admits(self, body: &Bytes) -> bool {
+        match self {
+            // The first field is `allowed`; protobuf leaves it out if it is false.
+            Service::Throttlecrab => body[PREFIX..].starts_with(&[0x08, 1]),
+            Service::RateLimit => {
+                let answer: RateLimitResponse = decoded(&unframed(body).unwrap()).unwrap();
+                answer.overall_code() == Code::Ok
+            }
+            Service::Check => {
+                let answer: CheckResponse = decoded(&unframed(body).unwrap()).unwrap();
+                answer.status.is_some_and(|status| status.code == 0)
+            }
+        }
+    }
+}
+
+const HOST: &str = "shop.example";
+
 pub struct Client {
+    service: Service,
     runtime: Runtime,
     requests: SendRequest<Bytes>,
     address: SocketAddr,
@@ -22,7 +94,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn open(address: SocketAddr, limit: Limit) -> Client {
+    pub fn open(service: Service, address: SocketAddr, limit: Limit) -> Client {
         let runtime = Builder::new_current_thread().enable_io().build().unwrap();
         let requests = runtime.block_on(async {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -31,7 +103,7 @@ impl Client {
             tokio::spawn(async { connection.await.expect("the server keeps the connection") });
             requests
         });
-        Client { runtime, requests, address, limit }
+        Client { service, runtime, requests, address, limit }
     }
 
     pub fn ask(&mut self, key: Key) -> bool {
@@ -54,13 +126,13 @@ impl Client {
     }
 
     async fn call(&self, key: Key) -> bool {
-        let request = Request::post(format!("http://{}/throttlecrab.RateLimiter/Throttle", self.address))
+        let request = Request::post(format!("http://{}{}", self.address, self.service.path()))
             .version(Version::HTTP_2)
             .header("content-type", "application/grpc")
             .header("te", "trailers");
         let mut requests = self.requests.clone().ready().await.unwrap();
         let (answer, mut body) = requests.send_request(request.body(()).unwrap(), false).unwrap();
-        body.send_data(message(key, self.limit), true).unwrap();
+        body.send_data(self.service.message(key, self.limit), true).unwrap();
         let (mut body, mut bytes) = (answer.await.unwrap().into_body(), Vec::new());
         while let Some(chunk) = body.data().await {
             let chunk = chunk.unwrap();
@@ -69,16 +141,50 @@ impl Client {
         }
         let trailers = body.trailers().await.unwrap().expect("a status");
         assert_eq!(trailers["grpc-status"], "0");
-        // The first field is `allowed`; protobuf leaves it out if it is false.
-        bytes[PREFIX..].starts_with(&[0x08, 1])
+        self.service.admits(&bytes.into())
     }
+}
+
+/// Makes this binary the baseline.
+pub const ARGUMENT: &str = "--grpc-baseline";
+
+/// A server that reads each call, and answers OK.
+pub fn run(at: &str) {
+    let at: SocketAddr = at.parse().unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let listener = TcpListener::bind(at).await.unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            tokio::spawn(async {
+                let Ok(mut connection) = server::handshake(stream).await else { return };
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    tokio::spawn(answer(request, respond));
+                }
+            });
+        }
+    });
+}
+
+async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) -> Result<(), h2::Error> {
+    let mut body = request.into_body();
+    while let Some(chunk) = body.data().await {
+        body.flow_control().release_capacity(chunk?.len())?;
+    }
+    let response = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let mut stream = respond.send_response(response, false)?;
+    stream.send_data(Bytes::from_static(&[0, 0, 0, 0, 2, 0x08, 1]), false)?;
+    stream.send_trailers(HeaderMap::from_iter([(
+        "grpc-status".parse().unwrap(),
+        HeaderValue::from_static("0"),
+    )]))
 }
 
 /// A byte for the compression, and the length.
 const PREFIX: usize = 5;
 
 /// The fields: 1 key, 2 burst, 3 count, 4 period, 5 quantity.
-fn message(key: Key, limit: Limit) -> Bytes {
+fn throttlecrab(key: Key, limit: Limit) -> Bytes {
     let mut fields = vec![0x0a, key.text.len() as u8];
     fields.extend_from_slice(key.text.as_bytes());
     for (number, value) in (2..).zip([limit.burst, limit.count, limit.period_s, 1]) {

@@ -35,6 +35,7 @@ fn main() {
         [http_baseline::ARGUMENT, at] => http_baseline::run(at),
         [spop_baseline::ARGUMENT, at] => spop_baseline::run(at, spop_baseline::Answer::Verdict),
         [nbari::ARGUMENT, at] => nbari::run(at),
+        [grpc::ARGUMENT, at] => grpc::run(at),
         [memory::ARGUMENT, library] => memory::print(library),
         [slowlane, throttlecrab, ref effort @ ..] => {
             let programs = Programs { slowlane: slowlane.into(), throttlecrab: throttlecrab.into() };

@@ -42,7 +42,7 @@ pub struct Programs {
 #[derive(Clone, Copy)]
 enum Via {
     Stream(Codec),
-    Grpc,
+    Grpc(grpc::Service),
 }
 
 pub struct Rival {
@@ -53,21 +53,32 @@ pub struct Rival {
 }
 
 /// The first of each load is the baseline.
-pub const CONSTANTS: [Rival; 4] = [
+pub const CONSTANTS: [Rival; 5] = [
     rival("baseline: constant", HTTP, Via::Stream(CHECK), |start| start.itself(http_baseline::ARGUMENT)),
     rival("nginx `return 204`", HTTP, Via::Stream(CHECK), |start| start.nginx()),
     rival("baseline: constant, SPOP", BINARY, Via::Stream(SPOP), |start| {
         start.itself(spop_baseline::ARGUMENT)
     }),
+    rival("baseline: constant, gRPC", GRPC, Via::Grpc(grpc::Service::RateLimit), |start| {
+        start.itself(grpc::ARGUMENT)
+    }),
     rival("nbari/spop: constant, SPOP", BINARY, Via::Stream(SPOP), |start| start.itself(nbari::ARGUMENT)),
 ];
 
-pub const DECIDERS: [Rival; 5] = [
+pub const DECIDERS: [Rival; 7] = [
     rival("slowlane, HTTP", HTTP, Via::Stream(CHECK), |start| start.slowlane("--http")),
     rival("throttlecrab-server, HTTP", HTTP, Via::Stream(JSON), |start| start.throttlecrab("http")),
     rival("slowlane, SPOP", BINARY, Via::Stream(SPOP), |start| start.slowlane("--spop")),
     rival("throttlecrab-server, RESP", BINARY, Via::Stream(RESP), |start| start.throttlecrab("redis")),
-    rival("throttlecrab-server, gRPC", GRPC, Via::Grpc, |start| start.throttlecrab("grpc")),
+    rival("slowlane, gRPC, ratelimit", GRPC, Via::Grpc(grpc::Service::RateLimit), |start| {
+        start.slowlane("--grpc")
+    }),
+    rival("slowlane, gRPC, ext_authz", GRPC, Via::Grpc(grpc::Service::Check), |start| {
+        start.slowlane("--grpc")
+    }),
+    rival("throttlecrab-server, gRPC", GRPC, Via::Grpc(grpc::Service::Throttlecrab), |start| {
+        start.throttlecrab("grpc")
+    }),
 ];
 
 const fn rival(
@@ -102,8 +113,8 @@ impl Server {
     pub fn load(&self, load: &Load, keys: Keys) -> Figures {
         match self.via {
             Via::Stream(codec) => self.target(codec).load(load.connections, load.in_flight, keys),
-            Via::Grpc => {
-                let mut client = grpc::Client::open(self.address, self.limit);
+            Via::Grpc(service) => {
+                let mut client = grpc::Client::open(service, self.address, self.limit);
                 client.load(self.process.id(), load.in_flight, keys)
             }
         }
@@ -116,8 +127,8 @@ impl Server {
                 let mut client = load::Client::open(self.target(codec));
                 Box::new(move |key| client.ask(key))
             }
-            Via::Grpc => {
-                let mut client = grpc::Client::open(self.address, self.limit);
+            Via::Grpc(service) => {
+                let mut client = grpc::Client::open(service, self.address, self.limit);
                 Box::new(move |key| client.ask(key))
             }
         }
@@ -159,7 +170,7 @@ impl Start<'_> {
         }
         let mut command = Command::new(&self.programs.slowlane);
         command.arg("run").arg("--config").arg(config).arg("--policy").arg(self.folder);
-        for listener in ["--spop", "--http", "--admin"] {
+        for listener in ["--spop", "--http", "--grpc", "--admin"] {
             let address = if listener == flag { self.at } else { free_address() };
             command.arg(listener).arg(address.to_string());
         }
