@@ -85,15 +85,16 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
     let Snapshot { connections, peers, rates, fields_missing, .. } = &seen.status;
     let decided = ["slowlane_verdicts_total", "slowlane_peers_admitted_total", "slowlane_peers_denied_total"];
     let requests = decided.iter().map(|name| seen.metric(name)).sum::<f64>() as u64;
-    let connected = connections.spop + connections.http + peers.map_or(0, |peers| peers.connected as u64);
+    let open = |listener| seen.metric(&format!("slowlane_connections{{listener=\"{listener}\"}}"));
+    let of_peers = peers.map_or(0, |peers| peers.connected as u64);
+    let connected = connections.spop + connections.http + of_peers + open("grpc") as u64;
     let rate = rates.iter().sum::<f64>();
     // A connection of a health check ends at once.
     let connects = connected > 0 || seen.metric("slowlane_spop_frames_total{type=\"hello\"}") > 0.0;
     let is_attached = attached == Some(true);
     // The status is up to a second old; the metrics are not, but may count the connections of the doctor.
-    let open = ["spop", "http", "peers"]
-        .map(|listener| seen.metric(&format!("slowlane_connections{{listener=\"{listener}\"}}")));
-    let is_idle = connected == 0 && rate == 0.0 && open.iter().sum::<f64>() == 0.0;
+    let open: f64 = ["spop", "http", "peers"].map(open).iter().sum();
+    let is_idle = connected == 0 && rate == 0.0 && open == 0.0;
     let is_gone = requests > 0 && attached == Some(false) && is_idle;
     match requests {
         0 if connects => report.wrong(
