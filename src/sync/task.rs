@@ -299,7 +299,9 @@ impl<'n> Task<'n> {
     /// Reports nodes whose SLOs differ from this one's, when they join and when they leave.
     fn compare(&mut self, members: &[Member]) {
         let policy = self.node.agent.throttle.policy();
-        let others = members.iter().filter(|member| member.policy != policy.shared_hash());
+        // A token server without requests of its own is no member, and needs no SLOs.
+        let is_member = members.iter().any(|member| member.run == self.run);
+        let others = members.iter().filter(|member| is_member && member.policy != policy.shared_hash());
         let others: Vec<String> = others.map(|member| member.name.clone()).collect();
         self.node.metrics.other_policies.set(others.len() as i64);
         if others != self.others {

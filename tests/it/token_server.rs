@@ -47,6 +47,7 @@ fn nodes_share_a_burst_a_secret_and_blocks_without_redis() {
     let nodes: Vec<&str> = outcome.lines().skip(3).filter_map(|line| line.split(' ').next()).collect();
     assert!(outcome.starts_with("store this token server: up for "), "{outcome}");
     assert!(nodes.len() == 2 && ["one", "other"].iter().all(|node| nodes.contains(node)), "{outcome}");
+    assert_eq!(server.slowlane.metric("slowlane_cluster_other_policies", ""), 0.0, "it needs no SLOs");
 }
 
 /// A leased quota is never exceeded, and windows are counted together, as with Redis.
