@@ -433,7 +433,10 @@ fn guard(listen: &Listen, token: Option<Token>, file: Option<PathBuf>, report: R
 /// The files that hold secrets.
 fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
     let file::File { spop, http, admin, policy, cluster, peers, .. } = written;
-    let is_in_file = admin.token.is_some() || cluster.store.as_ref().is_some_and(StoreUrl::has_password);
+    // `--cluster` replaces the store of the file.
+    let is_flag = file.is_some_and(|file| file.flags.cluster.is_some());
+    let has_password = !is_flag && cluster.store.as_ref().is_some_and(StoreUrl::has_password);
+    let is_in_file = admin.token.is_some() || has_password;
     let files = [
         (admin.token_file.as_deref(), "the admin token"),
         (cluster.token_file.as_deref(), "the token of nodes"),
