@@ -110,6 +110,8 @@ fn a_file_that_another_is_renamed_over_is_read_again() {
     assert_eq!(slo(&slowlane), "2002");
 }
 
+/// The kubelet writes a version to a new directory, swaps the link, adds and removes links of files, and removes the old
+/// version.
 #[test]
 fn a_volume_of_kubernetes_is_read_again_whenever_its_link_is_swapped() {
     let slowlane = slowlane();
@@ -131,6 +133,22 @@ fn a_volume_of_kubernetes_is_read_again_whenever_its_link_is_swapped() {
         fs::remove_dir_all(dir.join(old)).unwrap();
         serves(&slowlane, expected);
     }
+    let source = || {
+        let answer = client::get(slowlane.http, "/check?hold=off", &[("X-Slowlane-Source", "192.0.2.1")]);
+        answer.header("x-slowlane-slo").unwrap().to_owned()
+    };
+    version("..5", "2002");
+    fs::write(dir.join("..5/source.map"), "0.0.0.0/0 1001\n").unwrap();
+    link_over("..5", &dir.join("..data"));
+    symlink("..data/source.map", dir.join("source.map")).unwrap();
+    fs::remove_dir_all(dir.join("..4")).unwrap();
+    eventually("a new file is read", || (source() == "1001").then_some(()));
+    version("..6", "2001");
+    link_over("..6", &dir.join("..data"));
+    fs::remove_file(dir.join("source.map")).unwrap();
+    fs::remove_dir_all(dir.join("..5")).unwrap();
+    serves(&slowlane, "2001");
+    eventually("a removed file is empty", || (source() == "0").then_some(()));
     assert_eq!(reloads(&slowlane, "refused"), 0.0);
 }
 
