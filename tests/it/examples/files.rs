@@ -14,7 +14,7 @@ use crate::support::haproxy::Version;
 use crate::support::{project, skipped};
 
 /// The documents of a YAML file. None, and a skip, without a parser on this machine.
-fn yaml(path: &Path) -> Option<Vec<Value>> {
+pub(super) fn yaml(path: &Path) -> Option<Vec<Value>> {
     const PARSE: &str =
         "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))";
     if !Command::new("python3")
@@ -38,7 +38,7 @@ fn document(name: &str, file: &str) -> Option<Value> {
 }
 
 /// HAProxy 3.2 takes a file in a folder of the test.
-fn haproxy_takes(folder: &Path) {
+pub(super) fn haproxy_takes(folder: &Path) {
     let Some(binary) = Version::V3_2.binary() else {
         return skipped("HAProxy V3_2 cannot be had on this machine (examples)");
     };
@@ -50,7 +50,7 @@ fn haproxy_takes(folder: &Path) {
 }
 
 /// It is without a mistake, and throttles every source. With the website maps alone, another host would be free.
-fn policy_is_sound(path: &Path) {
+pub(super) fn policy_is_sound(path: &Path) {
     let outcome = ran(&["check", "--policy", path.to_str().unwrap()]);
     assert_eq!((outcome.code, outcome.problems), (0, vec![]), "{}", path.display());
     let cases = path.join("policy.test");
@@ -114,36 +114,6 @@ fn the_file_for_the_rate_limit_service_is_sound() {
     let removed = filters[0]["typed_config"]["mutations"]["request_mutations"].as_array().unwrap();
     let removed: Vec<&str> = removed.iter().map(|mutation| mutation["remove"].as_str().unwrap()).collect();
     assert_eq!(removed, FAULT_HEADERS);
-}
-
-/// The config map, as the pod would see it: `slowlane check` and HAProxy take its files.
-#[test]
-fn the_manifest_for_kubernetes_has_a_sound_configuration() {
-    let Some(documents) = yaml(&project("examples/kubernetes").join("slowlane.yaml")) else { return };
-    let kinds: Vec<&str> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds, ["ConfigMap", "ConfigMap", "Deployment", "Service"]);
-    let folder = tempfile::tempdir().unwrap();
-    for (document, name) in [(&documents[0], "policy"), (&documents[1], "haproxy")] {
-        fs::create_dir(folder.path().join(name)).unwrap();
-        for (file, text) in document["data"].as_object().unwrap() {
-            let text = text.as_str().unwrap().replace("/usr/local/etc/haproxy/", "");
-            fs::write(folder.path().join(name).join(file), text).unwrap();
-        }
-    }
-    policy_is_sound(&folder.path().join("policy"));
-    haproxy_takes(&folder.path().join("haproxy"));
-    // Every mounted config map is one of these, and every container's mount is a volume of the pod.
-    let pod = &documents[2]["spec"]["template"]["spec"];
-    let volumes = pod["volumes"].as_array().unwrap();
-    let maps: Vec<&Value> = volumes.iter().map(|volume| &volume["configMap"]["name"]).collect();
-    assert_eq!(maps, [&documents[0]["metadata"]["name"], &documents[1]["metadata"]["name"]]);
-    for container in pod["containers"].as_array().unwrap() {
-        for mount in container["volumeMounts"].as_array().into_iter().flatten() {
-            assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
-        }
-    }
-    let labels = &documents[2]["spec"]["template"]["metadata"]["labels"];
-    assert_eq!(&documents[3]["spec"]["selector"], labels);
 }
 
 /// A folder with the files of the compose example, as its containers see them.

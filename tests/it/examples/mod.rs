@@ -6,6 +6,8 @@ mod connections;
 mod crowd;
 mod fields;
 mod files;
+mod ingress;
+mod kubernetes;
 mod lists;
 mod paths;
 mod proxies;
