@@ -73,7 +73,7 @@ pub(crate) enum StoreUrlError {
     )]
     NoMaster,
     #[error(
-        "expected the [cluster] listen of another slowlane, like slowlane://10.0.0.5:9005 or slowlane://:TOKEN@10.0.0.5:9005"
+        "expected the [cluster] listen of another slowlane, like slowlane://10.0.0.5:9007 or slowlane://:TOKEN@10.0.0.5:9007"
     )]
     TokenServer,
 }
@@ -173,9 +173,9 @@ mod tests {
                 "redis-sentinel://***@10.0.0.1:26379,10.0.0.2/main/1",
             ),
             ("redis-cluster://10.0.0.1:7000,10.0.0.2:7000", "redis-cluster://10.0.0.1:7000,10.0.0.2:7000"),
-            ("slowlane://[2001:db8::5]:9005", "slowlane://[2001:db8::5]:9005"),
-            ("slowlane://:0123456789abcdef@slowlane.example:9005", "slowlane://***@slowlane.example:9005"),
-            ("slowlanes://:0123456789abcdef@10.0.0.5:9005", "slowlanes://***@10.0.0.5:9005"),
+            ("slowlane://[2001:db8::5]:9007", "slowlane://[2001:db8::5]:9007"),
+            ("slowlane://:0123456789abcdef@slowlane.example:9007", "slowlane://***@slowlane.example:9007"),
+            ("slowlanes://:0123456789abcdef@10.0.0.5:9007", "slowlanes://***@10.0.0.5:9007"),
         ] {
             assert_eq!(text.parse::<StoreUrl>().map(|url| url.to_string()), Ok(shown.to_owned()));
         }
@@ -192,9 +192,9 @@ mod tests {
             "redis-sentinel://h/",
             "slowlane://10.0.0.5",
             "slowlanes://10.0.0.5",
-            "slowlane://10.0.0.5:9005/1",
-            "slowlane://10.0.0.5:9005,10.0.0.6:9005",
-            "slowlane://user:0123456789abcdef@10.0.0.5:9005",
+            "slowlane://10.0.0.5:9007/1",
+            "slowlane://10.0.0.5:9007,10.0.0.6:9007",
+            "slowlane://user:0123456789abcdef@10.0.0.5:9007",
         ] {
             assert!(text.parse::<StoreUrl>().is_err(), "{text}");
         }

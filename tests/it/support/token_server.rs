@@ -91,8 +91,8 @@ impl Balancer {
         let shipped = fs::read_to_string(project("doc/cluster/standby.cfg")).unwrap();
         let config = shipped
             .replace("127.0.0.1:9006", &address.to_string())
-            .replace("10.0.0.5:9005", &first.address.to_string())
-            .replace("10.0.0.6:9005", &standby.address.to_string());
+            .replace("10.0.0.5:9007", &first.address.to_string())
+            .replace("10.0.0.6:9007", &standby.address.to_string());
         assert!(config.contains(&standby.address.to_string()), "{config}");
         let path = folder.path().join("haproxy.cfg");
         fs::write(&path, config).unwrap();
