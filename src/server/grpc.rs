@@ -49,8 +49,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest wait for the first call.
 const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The longest wait for calls in flight at the end of a connection.
-const LAST_CALLS_MAX: Duration = Duration::from_secs(1);
+/// The longest wait for calls in flight at the end of a connection. An upgrade waits for a second at most until nothing is
+/// decided any more, and a client may leave the GOAWAY unread.
+const LAST_CALLS_MAX: Duration = Duration::from_millis(400);
 
 /// The longest wait of a client that does not read its responses.
 const STALLED_MAX: Duration = Duration::from_secs(60);
