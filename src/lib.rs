@@ -27,7 +27,7 @@
 //!
 //! ```text
 //!  slowlane        the daemon and its commands: what follows below
-//!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, charts
+//!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, rls-check, charts
 //!  slowlane-core   the decision: base, table, law, policy, cluster, throttle, snapshot, peers
 //!  spop            SPOP and HAProxy's peers protocol as values
 //! ```

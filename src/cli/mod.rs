@@ -16,6 +16,8 @@ mod check;
 mod completions;
 mod config;
 #[cfg(feature = "lab")]
+mod conformance;
+#[cfg(feature = "lab")]
 mod demo;
 mod doctor;
 mod fields;
@@ -26,6 +28,8 @@ mod moved;
 mod progress;
 #[cfg(feature = "lab")]
 mod replay;
+#[cfg(feature = "lab")]
+mod rls_check;
 mod service_user;
 #[cfg(feature = "lab")]
 mod simulate;
@@ -154,6 +158,12 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = spoa_check::EXAMPLES)]
     SpoaCheck(spoa_check::Arguments),
+    /// Test any server of Envoy's rate limit service for the behaviour that Envoy relies on, and print a report.
+    ///
+    /// It acts as Envoy, and sends valid and invalid calls. ADDR is host:port or unix:/path.
+    #[cfg(feature = "lab")]
+    #[command(after_help = rls_check::EXAMPLES)]
+    RlsCheck(rls_check::Arguments),
     /// Print completions for a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
@@ -167,7 +177,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["attach", "advise", "import", "check", "config", "test", "replay", "simulate"]),
     ("Operate", &["status", "top", "why", "block", "quota", "table", "doctor"]),
-    ("More", &["demo", "spoa-check", "completions", "man"]),
+    ("More", &["demo", "spoa-check", "rls-check", "completions", "man"]),
 ];
 
 /// The command with its subcommands listed by groups, which clap cannot do.
@@ -223,6 +233,8 @@ pub fn main() -> ExitCode {
         Command::Test(typed) => test::test(typed),
         #[cfg(feature = "lab")]
         Command::SpoaCheck(typed) => spoa_check::spoa_check(typed),
+        #[cfg(feature = "lab")]
+        Command::RlsCheck(typed) => rls_check::rls_check(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),
     };

@@ -222,6 +222,7 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
         &["test", "--policy", policy.to_str().unwrap(), cases.to_str().unwrap()],
         &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
         &["spoa-check", "--list"],
+        &["rls-check", "--list"],
         &["completions", "bash"],
         &["man"],
     ] {

@@ -59,6 +59,7 @@ mod readme;
 mod redis;
 mod reload;
 mod replay;
+mod rls_check;
 mod runtime_api;
 mod scripts;
 mod shipped;

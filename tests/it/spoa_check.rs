@@ -14,14 +14,14 @@ use crate::support::slowlane::Slowlane;
 const POLICY: &[(&str, &str)] = &[("slo.map", "0 burst=1000000 rate=5000/s\n")];
 
 /// Long enough for any machine: an agent that answers is not waited for.
-const PATIENT: &[&str] = &["--timeout", "20s"];
+pub const PATIENT: &[&str] = &["--timeout", "20s"];
 
 fn checked(address: &str, arguments: &[&str]) -> Ran {
     ran(&[&["spoa-check", address], arguments].concat())
 }
 
 /// The names of the cases with this level and this result.
-fn names(card: &str, level: &str, result: &str) -> Vec<String> {
+pub fn names(card: &str, level: &str, result: &str) -> Vec<String> {
     let cells = card.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let rows = cells.filter(|cells| cells.get(2..4).is_some_and(|own| own == [level, result]));
     rows.map(|cells| cells[0].to_owned()).collect()
@@ -37,13 +37,17 @@ fn slowlane_passes_every_case() {
         assert_eq!(names(&out, level, "skipped"), [""; 0], "{out}");
     }
     assert!(names(&out, "required", "pass").len() >= 80, "{out}");
-    let listed = ran(&["spoa-check", "--list"]);
+    lists_the_cases_of("spoa-check", &out);
+}
+
+pub fn lists_the_cases_of(command: &str, card: &str) {
+    let listed = ran(&[command, "--list"]);
     assert_eq!(listed.code, 0);
     let first = |text: &str| -> Vec<String> {
         let names = text.lines().take_while(|line| !line.is_empty());
         names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
     };
-    assert_eq!(first(&listed.out), first(&out), "the list has the cases of the card");
+    assert_eq!(first(&listed.out), first(card), "the list has the cases of the card");
 }
 
 #[test]
@@ -250,7 +254,7 @@ fn an_agent_that_a_wrong_frame_ends_is_found() {
 }
 
 /// Gives every connection to `answer`.
-fn server(answer: fn(TcpStream)) -> String {
+pub fn server(answer: fn(TcpStream)) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {

@@ -1,5 +1,5 @@
 //! Commands that work on files or in virtual time: access logs, their replay and advice on limits, simulations,
-//! policy tests, spoa-check, charts.
+//! policy tests, spoa-check, rls-check, charts.
 
 #![cfg_attr(
     test,

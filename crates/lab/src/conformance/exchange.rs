@@ -1,5 +1,6 @@
 //! Exchanges as data: the bytes to send, the expected answers, and the cases to judge.
 
+use crate::conformance::card::{Case, Level};
 use crate::conformance::{Needs, Transcript, Until};
 
 /// Bytes to exchange with an agent, and the cases that they decide.
@@ -10,7 +11,7 @@ pub(crate) struct Exchange {
     /// The number of simultaneous connections that send the same bytes.
     pub connections: usize,
     pub needs: Needs,
-    pub cases: Vec<Case>,
+    pub cases: Vec<(Case, Judge)>,
 }
 
 /// Bytes to send, and the expected answer.
@@ -26,25 +27,6 @@ impl Turn {
     pub(super) fn new(bytes: Vec<u8>, until: Until) -> Turn {
         Turn { bytes, piece_bytes: None, until }
     }
-}
-
-/// One line of the score card.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
-    pub name: &'static str,
-    /// The section of SPOE.txt, or `field`: the practice of HAProxy's versions.
-    pub section: &'static str,
-    pub level: Level,
-    /// The expected behaviour of the agent.
-    pub claim: &'static str,
-    pub judge: Judge,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
-    /// The specification demands it, or no HAProxy can use the agent without it.
-    Required,
-    Advised,
 }
 
 /// Judges whether the agent behaved as required, or returns the reason why not.
@@ -65,7 +47,7 @@ pub(crate) enum Judge {
 impl Exchange {
     /// No HAProxy sends this: a case checks whether the agent serves other connections afterwards.
     pub(super) fn is_hostile(&self) -> bool {
-        self.cases.iter().any(|case| matches!(case.judge, Judge::ServesOn))
+        self.cases.iter().any(|(_, judge)| matches!(judge, Judge::ServesOn))
     }
 }
 
@@ -88,22 +70,22 @@ impl Exchanges {
         self.0.push(Exchange { turns, connections, needs, cases: Vec::new() });
     }
 
-    /// A required case.
+    /// A required case. Its section is one of SPOE.txt, or `field`: the practice of HAProxy's versions.
     pub(super) fn must(&mut self, name: Text, section: Text, claim: Text, judge: Check) {
-        self.case(Case { name, section, level: Level::Required, claim, judge: Judge::Of(judge) });
+        self.case(Case { name, section, level: Level::Required, claim }, Judge::Of(judge));
     }
 
     /// An advised case.
     pub(super) fn should(&mut self, name: Text, section: Text, claim: Text, judge: Check) {
-        self.case(Case { name, section, level: Level::Advised, claim, judge: Judge::Of(judge) });
+        self.case(Case { name, section, level: Level::Advised, claim }, Judge::Of(judge));
     }
 
     /// The required case of a hostile exchange.
     pub(super) fn survives(&mut self, name: Text, claim: Text) {
-        self.case(Case { name, section: "field", level: Level::Required, claim, judge: Judge::ServesOn });
+        self.case(Case { name, section: "field", level: Level::Required, claim }, Judge::ServesOn);
     }
 
-    fn case(&mut self, case: Case) {
-        self.0.last_mut().expect("an exchange comes before its cases").cases.push(case);
+    fn case(&mut self, case: Case, judge: Judge) {
+        self.0.last_mut().expect("an exchange comes before its cases").cases.push((case, judge));
     }
 }

@@ -1,9 +1,11 @@
-//! A conformance suite for SPOE agents: bytes to send, and judgements of the bytes that come back.
+//! Conformance suites: one for SPOE agents, and [one](rls) for servers of Envoy's rate limit service.
+//!
+//! For SPOE agents, a case is bytes to send and a judgement of the bytes that come back:
 //!
 //! ```text
 //!  suite      exchanges: what HAProxy's side sends, and the cases that an exchange decides
 //!    │
-//!  play       the one file with sockets: an exchange becomes a transcript for each connection
+//!  play       over sockets, an exchange becomes a transcript for each connection
 //!    │
 //!  judges     a transcript becomes a pass, or the reason for a failure
 //!    │
@@ -11,10 +13,12 @@
 //! ```
 
 mod card;
+mod endpoint;
 mod exchange;
 mod frames;
 mod judges;
 mod play;
+pub mod rls;
 mod setting;
 mod suite;
 mod transcript;
@@ -24,6 +28,8 @@ use frames::LENGTH_BYTES;
 use setting::Needs;
 use transcript::{End, Transcript, Until};
 
-pub use card::{Card, list};
-pub use play::{Agent, examine};
+pub use card::Card;
+pub use endpoint::Endpoint;
+pub use play::examine;
 pub use setting::{ARGUMENTS_MAX, Argument, Setting};
+pub use suite::list;

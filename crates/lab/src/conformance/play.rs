@@ -6,24 +6,19 @@
     reason = "it connects to an agent, and waits for it"
 )]
 
-use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::conformance::card::{Card, Outcome};
-use crate::conformance::exchange::{Case, Exchange, Judge, Judged, Turn};
+use crate::conformance::endpoint::{Endpoint, RETRY_PAUSE, Socket};
+use crate::conformance::exchange::{Exchange, Judge, Judged, Turn};
 use crate::conformance::judges::acks::acks;
 use crate::conformance::setting::{Agreed, Needs, Setting};
 use crate::conformance::suite::{exchanges, greeted, opening};
 use crate::conformance::transcript::{End, Transcript, Until, longest_notify};
-use slowlane_core::base::Address;
 use spop::AgentHello;
-
-/// The pause before another attempt to connect: a supervisor may be restarting the agent.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The pause between small writes, so that the agent reads them one by one.
 const PIECE_PAUSE: Duration = Duration::from_millis(3);
@@ -31,18 +26,10 @@ const PIECE_PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of bytes that the connections of an exchange may receive together.
 const RECEIVED_BYTES_MAX: usize = 32 << 20;
 
-/// An agent to examine.
-#[derive(Clone, Debug)]
-pub struct Agent {
-    pub address: Address,
-    /// The longest wait: for a connection attempt, for a write, and for the answer to a turn.
-    pub limit: Duration,
-}
-
 /// Plays every exchange. Before each one, reports how many are done, and how many there are.
 ///
 /// Once the agent cannot be reached, the remaining cases fail without an attempt.
-pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
+pub async fn examine(agent: &Endpoint, mut setting: Setting, mut report: impl FnMut(usize, usize)) -> Card {
     let mut bystander = Bystander { agent, line: None, asked: 0 };
     let mut rows = Vec::new();
     let mut is_reachable = true;
@@ -52,15 +39,15 @@ pub async fn examine(agent: &Agent, mut setting: Setting, mut report: impl FnMut
         let exchange = &all[number];
         let cases = exchange.cases.iter();
         if let Some(outcome) = unplayed(exchange, &setting) {
-            rows.extend(cases.map(|case| (*case, outcome.clone())));
+            rows.extend(cases.map(|(case, _)| (*case, outcome.clone())));
         } else if !is_reachable {
-            rows.extend(cases.map(|case| (*case, Outcome::Failed(UNREACHABLE.into()))));
+            rows.extend(cases.map(|(case, _)| (*case, Outcome::Failed(UNREACHABLE.into()))));
         } else {
             let played = agent.play(exchange, &setting, &mut bystander).await;
-            rows.extend(cases.map(|case| (*case, played.outcome(case))));
+            rows.extend(cases.map(|(case, judge)| (*case, played.outcome(judge))));
             // The queue of a listener may be too short for many connections.
             let is_alone = exchange.connections == 1;
-            is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect(1).await.is_ok();
+            is_reachable = played.transcripts.is_ok() || !is_alone && agent.connect().await.is_ok();
             if number == 0 {
                 setting.agreed = played.agreed();
                 all = exchanges(&setting);
@@ -105,15 +92,15 @@ struct Played {
 }
 
 impl Played {
-    fn outcome(&self, case: &Case) -> Outcome {
-        let judged = match case.judge {
+    fn outcome(&self, judge: &Judge) -> Outcome {
+        let judged = match judge {
             Judge::ServesOn => self.others.clone(),
             Judge::Of(judge) => {
                 let transcripts = self.transcripts.as_ref().map_err(String::clone);
                 transcripts.and_then(|transcripts| transcripts.iter().try_for_each(judge))
             }
         };
-        judged.map_or_else(Outcome::Failed, |()| Outcome::Passed)
+        judged.map_or_else(Outcome::Failed, |()| Outcome::Passed(String::new()))
     }
 
     fn agreed(&self) -> Option<Agreed> {
@@ -123,7 +110,7 @@ impl Played {
     }
 }
 
-impl Agent {
+impl Endpoint {
     async fn play(&self, exchange: &Exchange, setting: &Setting, bystander: &mut Bystander<'_>) -> Played {
         let is_watched = exchange.is_hostile() && setting.agreed.is_some();
         if is_watched {
@@ -146,7 +133,7 @@ impl Agent {
     async fn converse(&self, turns: &[Turn], connections: usize) -> Result<Vec<Line>, String> {
         let mut lines = Vec::new();
         for _ in 0..connections {
-            lines.push(self.connect(connections).await?);
+            lines.push(Line::new(self.connect().await?, connections));
         }
         for turn in turns {
             for line in &mut lines {
@@ -166,33 +153,11 @@ impl Agent {
             .and_then(|lines| lines.into_iter().map(|line| line.transcript).try_for_each(|all| acks(&all)));
         served.map_err(|reason| format!("afterwards a new connection is not served: {reason}"))
     }
-
-    /// Opens one of this many connections.
-    async fn connect(&self, connections: usize) -> Result<Line, String> {
-        let deadline = Instant::now() + self.limit;
-        loop {
-            let connected = timeout_at(deadline, connected(&self.address)).await;
-            let too_late = |_| Err(io::Error::new(ErrorKind::TimedOut, "connection timed out"));
-            let error = match connected.unwrap_or_else(too_late) {
-                Ok(socket) => {
-                    let received_bytes_max = RECEIVED_BYTES_MAX / connections;
-                    return Ok(Line { socket, transcript: Transcript::default(), received_bytes_max });
-                }
-                Err(error) => error,
-            };
-            // A Unix socket whose backlog is full would block.
-            let may_pass = [ErrorKind::ConnectionRefused, ErrorKind::NotFound, ErrorKind::WouldBlock];
-            if !may_pass.contains(&error.kind()) || Instant::now() + RETRY_PAUSE >= deadline {
-                return Err(format!("cannot connect: {error}"));
-            }
-            sleep(RETRY_PAUSE).await;
-        }
-    }
 }
 
 /// A well-behaved connection besides the hostile ones.
 struct Bystander<'a> {
-    agent: &'a Agent,
+    agent: &'a Endpoint,
     line: Option<Line>,
     asked: u64,
 }
@@ -219,11 +184,6 @@ impl Bystander<'_> {
     }
 }
 
-/// A connection of TCP, or of a Unix socket.
-trait Socket: AsyncRead + AsyncWrite + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Socket for S {}
-
 /// A connection to the agent.
 struct Line {
     socket: Box<dyn Socket>,
@@ -232,6 +192,12 @@ struct Line {
 }
 
 impl Line {
+    /// One of this many connections.
+    fn new(socket: Box<dyn Socket>, connections: usize) -> Line {
+        let received_bytes_max = RECEIVED_BYTES_MAX / connections;
+        Line { socket, transcript: Transcript::default(), received_bytes_max }
+    }
+
     /// Sends the bytes of a turn, unless an earlier turn has failed.
     async fn say(&mut self, turn: &Turn, limit: Duration) {
         if self.transcript.end != End::Open {
@@ -269,48 +235,25 @@ impl Line {
     }
 }
 
-/// Tries every address of a name.
-async fn connected(address: &Address) -> io::Result<Box<dyn Socket>> {
-    Ok(match address {
-        Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
-        Address::Tcp(text) => {
-            let stream = TcpStream::connect(text).await?;
-            stream.set_nodelay(true)?;
-            Box::new(stream)
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::iter;
 
-    use tokio::net::{TcpListener, UnixSocket};
+    use tokio::net::TcpListener;
 
     use super::*;
+    use crate::conformance::card::Case;
     use crate::conformance::setting::tests::setting;
+    use slowlane_core::base::Address;
 
     const SHORT: Duration = Duration::from_millis(10);
-
-    #[tokio::test]
-    async fn a_unix_socket_that_accepts_nobody_is_not_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("agent.sock");
-        let listener = UnixSocket::new_stream().unwrap();
-        listener.bind(&path).unwrap();
-        let _listener = listener.listen(0).unwrap();
-        let agent = Agent { address: Address::Unix(path), limit: SHORT };
-        let _first = agent.connect(1).await.expect("the backlog has room for one");
-        let Err(second) = agent.connect(1).await else { panic!("a second one") };
-        assert!(second.starts_with("cannot connect: "), "{second}");
-    }
 
     #[tokio::test]
     async fn what_comes_is_kept_up_to_a_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
-        let agent = Agent { address, limit: Duration::from_secs(20) };
-        let mut line = agent.connect(RECEIVED_BYTES_MAX / 1_000).await.unwrap();
+        let agent = Endpoint { address, limit: Duration::from_secs(20) };
+        let mut line = Line::new(agent.connect().await.unwrap(), RECEIVED_BYTES_MAX / 1_000);
         let (mut other, _) = listener.accept().await.unwrap();
         other.write_all(&[0; 1_100]).await.unwrap();
         line.wait(Until::Closed, Instant::now() + agent.limit).await;
@@ -325,14 +268,14 @@ mod tests {
         let address = Address::Tcp("127.0.0.1:1".into());
         let mut reported = Vec::new();
         let Card { rows } =
-            examine(&Agent { address, limit: SHORT }, setting(), |over, all| reported.push((over, all)))
+            examine(&Endpoint { address, limit: SHORT }, setting(), |over, all| reported.push((over, all)))
                 .await;
         let exchanges = exchanges(&setting());
         let all = exchanges.len();
         assert_eq!(reported, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
         let tried = |row: &&(Case, Outcome)| matches!(&row.1, Outcome::Failed(why) if why.starts_with("cannot connect"));
         assert_eq!(rows.iter().filter(tried).count(), exchanges[0].cases.len());
-        assert!(rows.iter().all(|(_, outcome)| *outcome != Outcome::Passed));
+        assert!(rows.iter().all(|(_, outcome)| !matches!(outcome, Outcome::Passed(_))));
     }
 
     fn agreed(frame_bytes_max: u32) -> Setting {
@@ -344,7 +287,7 @@ mod tests {
     fn unplayed_cases(setting: &Setting) -> Vec<(&'static str, bool)> {
         let outcomes = exchanges(setting).into_iter().flat_map(|exchange| {
             let outcome = unplayed(&exchange, setting);
-            exchange.cases.into_iter().zip(iter::repeat(outcome))
+            exchange.cases.into_iter().map(|(case, _)| case).zip(iter::repeat(outcome))
         });
         let named = |(case, outcome): (Case, Option<Outcome>)| {
             outcome.map(|outcome| (case.name, matches!(outcome, Outcome::Failed(_))))

@@ -4,6 +4,7 @@ mod hello;
 mod notify;
 mod wrong;
 
+use crate::conformance::card::{Case, listed};
 use crate::conformance::frames::{HELLO, hello};
 use crate::conformance::{Exchange, Exchanges, Setting, Turn, Until};
 
@@ -17,6 +18,16 @@ pub(crate) fn exchanges(setting: &Setting) -> Vec<Exchange> {
     wrong::frames(&mut suite, setting);
     wrong::strangers(&mut suite, setting);
     suite.0
+}
+
+/// Every case and its expectation.
+pub fn list() -> String {
+    listed("the agent", cases())
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let exchanges = exchanges(&Setting::default()).into_iter();
+    exchanges.flat_map(|exchange| exchange.cases).map(|(case, _)| case)
 }
 
 /// A plain hello, then bytes that the agent answers with this many frames.
@@ -71,7 +82,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::conformance::exchange::{Case, Judge, Level};
+    use crate::conformance::card::Level;
+    use crate::conformance::exchange::Judge;
     use crate::conformance::setting::Needs;
     use crate::conformance::setting::tests::setting;
 
@@ -79,7 +91,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own_and_a_section() {
         let sections = ["3.1", "3.2", "3.2.1", "3.2.2", "3.2.3", "3.2.4", "3.2.5", "3.2.6", "3.2.7", "3.2.8"];
         let more = ["3.2.9", "3.3", "3.4", "3.5", "field"];
-        let cases: Vec<Case> = exchanges(&setting()).into_iter().flat_map(|all| all.cases).collect();
+        let cases: Vec<Case> = cases().collect();
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
         assert_eq!(names.len(), cases.len());
         for case in &cases {
@@ -100,9 +112,9 @@ mod tests {
         let exchanges = exchanges(&setting());
         let sound = exchanges.len() - hostile.0.len();
         for (number, exchange) in exchanges.iter().enumerate() {
-            let at = exchange.cases.iter().position(|case| matches!(case.judge, Judge::ServesOn));
-            assert_eq!(at, (number >= sound).then_some(0), "{}", exchange.cases[0].name);
-            assert_eq!(exchange.is_hostile(), number >= sound, "{}", exchange.cases[0].name);
+            let at = exchange.cases.iter().position(|(_, judge)| matches!(judge, Judge::ServesOn));
+            assert_eq!(at, (number >= sound).then_some(0), "{}", exchange.cases[0].0.name);
+            assert_eq!(exchange.is_hostile(), number >= sound, "{}", exchange.cases[0].0.name);
         }
     }
 
