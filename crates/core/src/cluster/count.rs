@@ -323,7 +323,7 @@ mod tests {
                 let message = view.message(&plan, START);
                 let reply = CountReply { current, before, age_s, ..CountReply::default() };
                 view.reply(&message, &reply, START);
-                let mut ask = |wait: Duration| view.clone().judge(&plan, cost, START + wait);
+                let ask = |wait: Duration| view.clone().judge(&plan, cost, START + wait);
                 let Err(wait) = ask(Duration::ZERO) else { continue };
                 let (early, late) = (Duration::from_millis(2), Duration::from_micros(1));
                 assert!(ask(wait.saturating_sub(early)).is_err(), "{reply:?}, {cost}: {wait:?} is too long");
