@@ -205,7 +205,10 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let usual = envoy::GRPC.parse()?;
     let (asked, agent) = match delivery {
         envoy::Delivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
-        envoy::Delivery::Header if config.grpc.listen.addresses.is_empty() => (&config.grpc.listen, &usual),
+        envoy::Delivery::Header if config.grpc.listen.addresses.is_empty() => {
+            eprintln!("slowlane: warning: [grpc] listen is empty: start slowlane with --grpc {usual}");
+            (&config.grpc.listen, &usual)
+        }
         envoy::Delivery::Header => (&config.grpc.listen, first(&config.grpc.listen.addresses, "grpc")?),
     };
     let tls = spoken(asked, agent, tls.as_deref())?;

@@ -73,11 +73,13 @@ pub fn checked(request: &RateLimitRequest) -> Result<Option<i64>, Status> {
     if request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
         return invalid("negative hits are not supported");
     }
-    // That of a descriptor replaces that of the request, and may be 0.
-    let own = request.descriptors.iter().filter_map(|descriptor| Some(descriptor.hits_addend?.value)).max();
-    match own.or((request.hits_addend > 0).then_some(request.hits_addend)) {
+    // That of a descriptor replaces that of the request, and may be 0. The largest counts.
+    let of_request = request.hits_addend.max(1);
+    let own = request.descriptors.iter().map(|descriptor| descriptor.hits_addend.map(|hits| hits.value));
+    let is_given = request.hits_addend > 0 || own.clone().any(|hits| hits.is_some());
+    match own.map(|hits| hits.unwrap_or(of_request)).max() {
         Some(hits) if hits > u32::MAX.into() => invalid("expected hits_addend below 2^32"),
-        hits => Ok(hits.map(|hits| hits as i64)),
+        hits => Ok(hits.filter(|_| is_given).map(|hits| hits as i64)),
     }
 }
 
@@ -90,8 +92,10 @@ pub fn descriptor_fields<'a>(
     let domain = Field { name: b"domain", value: Value::Text(&request.domain) };
     let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost) });
     let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-    let named =
-        entries.map(|entry| Field { name: origins.field(&entry.key), value: Value::Text(&entry.value) });
+    let named = entries.map(|entry| match origins.field(&entry.key) {
+        name @ b"path" => Field { name, value: Value::Text(without_query(&entry.value)) },
+        name => Field { name, value: Value::Text(&entry.value) },
+    });
     cost.into_iter().chain([domain]).chain(named).filter(has_value).take(FIELDS_MAX)
 }
 
@@ -113,11 +117,15 @@ pub fn attribute_fields<'a>(
         Some((b"source".as_slice(), socket.address.as_ref()))
     });
     let of_http = http.into_iter().flat_map(|http| {
-        let path = http.path.split(|&byte| byte == b'?').next().unwrap_or_default();
+        let path = without_query(&http.path);
         [(b"website".as_slice(), http.host.as_ref()), (b"method", http.method.as_ref()), (b"path", path)]
     });
     let all = headers.chain(extensions).chain(address).chain(of_http);
     all.map(|(name, value)| Field { name, value: Value::Text(value) }).filter(has_value).take(FIELDS_MAX)
+}
+
+fn without_query(path: &[u8]) -> &[u8] {
+    path.split(|&byte| byte == b'?').next().unwrap_or_default()
 }
 
 fn has_value(field: &Field<'_>) -> bool {
@@ -148,9 +156,11 @@ pub fn rate_limited(
         limit_remaining: counted(decision.remaining).unwrap_or_default(),
         duration_until_reset: retry_after_s.map(|seconds| Seconds { seconds: seconds.into() }),
     };
+    // Envoy writes each limit that it gets into its headers: one is enough.
+    let others = vec![DescriptorStatus { current_limit: None, ..status }; descriptors.saturating_sub(1)];
     RateLimitResponse {
         overall_code: code.into(),
-        statuses: vec![status; descriptors],
+        statuses: [status].into_iter().chain(others).collect(),
         response_headers_to_add: response_headers(decision, quota).collect(),
         request_headers_to_add: delay(decision).into_iter().collect(),
         dynamic_metadata: Some(metadata(decision, secret)),

@@ -18,6 +18,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::observe::Clock;
@@ -26,15 +27,22 @@ use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited}
 use slowlane_core::base::{Decision, Field, Quota, Rate, Timestamp};
 use slowlane_core::policy::Policy;
 
-/// The maximum number of calls at a time on one connection. Envoy waits with further ones, or opens more connections.
-const STREAMS_MAX: u32 = 128;
+/// The maximum number of calls at a time on one connection. Further ones are refused, and Envoy would let their requests
+/// pass: it sends a burst before it knows this number.
+const STREAMS_MAX: u32 = 1_024;
 
-/// The longest list of headers of a call. Envoy sends less than a kibibyte.
-const HEADERS_BYTES_MAX: u32 = 16 * 1024;
+/// The maximum number of messages that are read at a time on one connection. Others wait, within the flow control window.
+const READS_MAX: usize = 64;
 
-/// Streams that the client has reset before they were served, and streams that were reset because of its errors. More
-/// of them end the connection: a client that opens and resets streams costs more than it pays (CVE-2023-44487).
-const RESETS_MAX: usize = 64;
+/// The longest list of headers of a call. Envoy sends the `tracestate` of its client, which may have 60 KiB.
+const HEADERS_BYTES_MAX: u32 = 96 * 1024;
+
+/// Streams that are reset before they are served, of those that arrive together; more end the connection (CVE-2023-44487).
+/// A client of the proxy can cause some: its own resets cancel calls.
+const RESETS_PENDING_MAX: usize = 4_096;
+
+/// Streams that were reset because of an error, or refused, over the life of a connection; more end it (CVE-2025-8671).
+const ERRORS_MAX: usize = 100_000;
 
 /// The flow control windows of a stream and of a connection: how much may arrive unread.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
@@ -82,7 +90,7 @@ impl Grpc {
             let signal = signal.clone();
             async move {
                 calls.noted(agent.clock.now());
-                Ok::<_, Infallible>(grpc.answer(request, &agent, &signal).await)
+                Ok::<_, Infallible>(grpc.answer(request, &agent, &calls.reads, &signal).await)
             }
         };
         let mut http = http2::Builder::new(TokioExecutor::new());
@@ -90,8 +98,8 @@ impl Grpc {
             .auto_date_header(false)
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEADERS_BYTES_MAX)
-            .max_pending_accept_reset_streams(RESETS_MAX)
-            .max_local_error_reset_streams(RESETS_MAX)
+            .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
+            .max_local_error_reset_streams(ERRORS_MAX)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let stream = TokioIo::new(limited(stream, STALLED_MAX));
@@ -118,13 +126,19 @@ impl Grpc {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, agent: &Agent, signal: &Signal) -> Response<Message> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        agent: &Agent,
+        reads: &Semaphore,
+        signal: &Signal,
+    ) -> Response<Message> {
         if !is_grpc(request.headers()) {
             let mut response = Response::new(Message::default());
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
-        match self.call(request, agent, signal).await {
+        match self.call(request, agent, reads, signal).await {
             Ok(message) => of_grpc(Message { data: message.into(), status: Some(Code::Ok) }),
             Err(Status { code, message }) => {
                 agent.metrics.plain.grpc_failed(code.name());
@@ -141,11 +155,14 @@ impl Grpc {
         &self,
         request: Request<Incoming>,
         agent: &Agent,
+        reads: &Semaphore,
         signal: &Signal,
     ) -> Result<Vec<u8>, Status> {
         let method = Method::at(request.uri().path())
             .ok_or(Status::new(Code::Unimplemented, "there is no such method"))?;
+        let place = reads.acquire().await;
         let message = unframed(&body(request.into_body()).await?)?;
+        drop(place);
         let now = agent.clock.now();
         Ok(match method {
             Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&message)?, agent, now)?),
@@ -205,17 +222,18 @@ where
     Decided { decision, rate: slo.map(|slo| slo.objective.rate), quota }
 }
 
-/// The time of the latest call on a connection.
+/// The time of the latest call on a connection, and the places for messages that are being read.
 #[derive(Debug)]
 struct Calls {
     opened: Timestamp,
     /// In nanoseconds. 0: there was none yet.
     latest: AtomicU64,
+    reads: Semaphore,
 }
 
 impl Calls {
     fn new(opened: Timestamp) -> Calls {
-        Calls { opened, latest: AtomicU64::new(0) }
+        Calls { opened, latest: AtomicU64::new(0), reads: Semaphore::new(READS_MAX) }
     }
 
     fn noted(&self, now: Timestamp) {

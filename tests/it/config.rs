@@ -167,6 +167,14 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"slo.map\"\nmatch = \"str\"",
             ":1: slo.map: another lookup or slo.map already uses this file: name a different file",
         ),
+        (
+            "[grpc.fields]\nowner = \"X-Api-Key\"",
+            ":1: \"X-Api-Key\": expected a key or a header in lower case, each once, like \"x-api-key\"",
+        ),
+        (
+            "[grpc.fields]\na = \"k\"\nb = \"k\"",
+            ":1: \"k\": expected a key or a header in lower case, each once, like \"x-api-key\"",
+        ),
         // No TOML at all.
         ("\n[spop\n", ":2: unclosed table, expected `]`"),
         ("what is this", ":1: key with no value, expected `=`"),

@@ -129,7 +129,9 @@ fn sum(text: &str, section: &str) -> usize {
 fn every_file_for_haproxy_leaves_room_for_the_connections_to_slowlane() {
     let asks = |path: &String| {
         let text = fs::read_to_string(project(path)).unwrap_or_default();
-        (path.ends_with(".cfg") || path.ends_with(".yaml")) && text.contains("backend slowlane-agents")
+        // The values of a controller are lines for its own file, whose maxconn it chooses.
+        let is_whole = path.ends_with(".cfg") || path.ends_with(".yaml") && !path.ends_with("-values.yaml");
+        is_whole && text.contains("backend slowlane-agents")
     };
     let files: Vec<String> = project_files().into_iter().filter(asks).collect();
     assert!(files.iter().any(|path| Path::new(path).starts_with("haproxy")) && files.len() > 15, "{files:?}");

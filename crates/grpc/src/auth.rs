@@ -16,7 +16,7 @@ pub struct CheckRequest {
 /// `envoy.service.auth.v3.AttributeContext`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Attributes {
-    /// The client, as Envoy trusts its address.
+    /// The peer of the connection, whatever headers say.
     #[prost(message, optional, tag = "1")]
     pub source: Option<Peer>,
     #[prost(message, optional, tag = "4")]
@@ -159,7 +159,6 @@ pub struct HeaderOption {
 #[repr(i32)]
 pub enum AppendAction {
     AppendIfExistsOrAdd = 0,
-    AddIfAbsent = 1,
     OverwriteIfExistsOrAdd = 2,
 }
 

@@ -95,8 +95,6 @@ pub enum Unit {
     Hour = 3,
     Day = 4,
     Month = 5,
-    Year = 6,
-    Week = 7,
 }
 
 /// `google.protobuf.Duration`, in whole seconds.

@@ -11,7 +11,6 @@ pub enum StatusCode {
     ResourceExhausted = 8,
     Unimplemented = 12,
     Internal = 13,
-    Unavailable = 14,
 }
 
 impl StatusCode {
@@ -30,7 +29,6 @@ impl StatusCode {
             StatusCode::ResourceExhausted => "resource_exhausted",
             StatusCode::Unimplemented => "unimplemented",
             StatusCode::Internal => "internal",
-            StatusCode::Unavailable => "unavailable",
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use thiserror::Error;
 
 use crate::proxy::shipped::tls::Tls;
-use crate::proxy::shipped::words::{File, WordError, fill, is_usual, word};
+use crate::proxy::shipped::words::{File, WordError, fill, word};
 use slowlane_core::base::{Address, reachable, shown};
 
 const HEADER: &str = include_str!("../../../examples/envoy-ratelimit/envoy.yaml");
@@ -38,7 +38,7 @@ pub struct Places<'a> {
     pub ratelimit: bool,
     /// The longest delay of the policy.
     pub delay_max: Duration,
-    /// The fields that the policy uses. The usual ones are always sent.
+    /// The fields that the policy uses.
     pub fields: &'a [String],
 }
 
@@ -75,7 +75,7 @@ pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
         Delivery::Hold => (HOLD, 9001),
     };
     let agent = match agent {
-        Address::Unix(path) => format!("{{ pipe: {{ path: {} }} }}", word(&path.display().to_string())?),
+        Address::Unix(path) => format!("{{ pipe: {{ path: {} }} }}", scalar(&path.display().to_string())?),
         Address::Tcp(address) => format!("{{ {} }}", socket(&reachable(address))?),
     };
     let own = format!("{{ {} }}", socket_text("127.0.0.1", &port.to_string()));
@@ -84,7 +84,9 @@ pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
     let connect_app = format!("connect_timeout: 1s{}", by_name(&application));
     let wait_s = delay_max.max(DELAY_SHIPPED).as_secs() + 1;
     let timeout = format!("timeout: {wait_s}s }}");
-    let more = further(fields, ratelimit);
+    let (unsent, asks) = (unsent(fields, delivery), if ratelimit { ASKS_RATELIMIT } else { "" });
+    let more = format!("{METHOD}{asks}{unsent}");
+    let before = format!("{unsent}{EXT_AUTHZ}");
     let places = [
         (own.as_str(), agent.as_str()),
         ("socket_address: { address: 0.0.0.0, port_value: 8080 }", &bind),
@@ -93,6 +95,7 @@ pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
         ("connect_timeout: 1s", &connect_app),
         ("timeout: 12s }", &timeout),
         (METHOD, &more),
+        (EXT_AUTHZ, &before),
     ];
     Ok(File { name: "envoy.yaml", text: fill(text, &places) })
 }
@@ -103,9 +106,14 @@ fn socket(address: &str) -> Result<String, Unprintable> {
     if port.parse::<u16>().is_err() {
         return Err(Unprintable::Port(address.to_owned()));
     }
-    let host = word(host)?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    Ok(socket_text(&bare.map_or_else(|| host.to_owned(), |host| format!("\"{host}\"")), port))
+    Ok(socket_text(&scalar(bare.unwrap_or(host))?, port))
+}
+
+/// A word as a scalar of YAML, in quotes if it has marks that mean something there.
+fn scalar(text: &str) -> Result<String, WordError> {
+    let is_plain = word(text)?.chars().all(|c| c.is_ascii_alphanumeric() || "./_-".contains(c));
+    Ok(if is_plain { text.to_owned() } else { format!("\"{text}\"") })
 }
 
 /// The line of a cluster whose address has a name.
@@ -122,25 +130,31 @@ fn socket_text(host: &str, port: &str) -> String {
 /// The last of the usual fields.
 const METHOD: &str = "                        - actions: [{ request_headers: { header_name: \":method\", descriptor_key: method } }]\n";
 
-/// The last of the usual fields, and what else the policy needs.
-fn further(fields: &[String], ratelimit: bool) -> String {
-    let mut lines = METHOD.to_owned();
-    if ratelimit {
-        lines += "                        - actions: [{ generic_key: { descriptor_key: ratelimit, descriptor_value: \"on\" } }]\n";
-    }
-    for name in fields.iter().filter(|name| !is_usual(name)) {
-        lines += &format!(
-            "                        # The policy uses the field {}: add a descriptor with this key.\n",
-            shown(name)
-        );
-    }
-    lines
+/// The descriptor that asks for the headers with the quota.
+const ASKS_RATELIMIT: &str = "                        - actions: [{ generic_key: { descriptor_key: ratelimit, descriptor_value: \"on\" } }]\n";
+
+/// The filter before which fields are set for a hold.
+const EXT_AUTHZ: &str = "                  - name: envoy.filters.http.ext_authz\n";
+
+/// The fields that the shipped files send.
+const SENT: [&str; 3] = ["source", "website", "method"];
+
+/// Comments that name the fields of the policy that nothing sends yet. A client must not choose its owner.
+fn unsent(fields: &[String], delivery: Delivery) -> String {
+    let (indent, remedy) = match delivery {
+        Delivery::Header => ("                        ", "add a descriptor with this key"),
+        Delivery::Hold => {
+            ("                  ", "set a header X-Slowlane- with this name in the filter above")
+        }
+    };
+    let unsent = fields.iter().filter(|name| !SENT.iter().any(|sent| sent.eq_ignore_ascii_case(name)));
+    unsent.map(|name| format!("{indent}# The policy uses the field {}: {remedy}.\n", shown(name))).collect()
 }
 
 /// The lines for TLS in the cluster of slowlane.
 fn tls_lines(tls: Option<Tls<'_>>) -> Result<String, WordError> {
     let Some(Tls { name, has_certificate }) = tls else { return Ok(String::new()) };
-    let name = word(name)?;
+    let name = scalar(name)?;
     let own = match has_certificate {
         false => "",
         true => {

@@ -62,11 +62,30 @@ impl Client {
         self.send_as("application/grpc", path, body).unwrap()
     }
 
+    /// Sends a call with this `tracestate`.
+    pub fn send_traced(&mut self, path: &str, body: Bytes, tracestate: &str) -> Result<Ended, h2::Error> {
+        self.exchange("application/grpc", path, body, Some(tracestate))
+    }
+
     pub fn send_as(&mut self, kind: &str, path: &str, body: Bytes) -> Result<Ended, h2::Error> {
+        self.exchange(kind, path, body, None)
+    }
+
+    fn exchange(
+        &mut self,
+        kind: &str,
+        path: &str,
+        body: Bytes,
+        tracestate: Option<&str>,
+    ) -> Result<Ended, h2::Error> {
         let request = Request::post(format!("http://slowlane{path}"))
             .version(Version::HTTP_2)
             .header("content-type", kind)
             .header("te", "trailers");
+        let request = match tracestate {
+            Some(tracestate) => request.header("tracestate", tracestate),
+            None => request,
+        };
         let called = exchange(self.requests.clone(), request.body(()).unwrap(), body);
         self.runtime.block_on(async { timeout(PATIENCE, called).await.expect("an answer in time") })
     }
