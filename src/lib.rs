@@ -1,4 +1,4 @@
-//! slowlane tells HAProxy and nginx, for every request: pass, wait N ms, or 429.
+//! slowlane tells HAProxy, nginx and Envoy, for every request: pass, wait N ms, or 429.
 //!
 //! The path of a request, in one direction. Over SPOP up to 32 requests of one read are a batch. Over HTTP, in
 //! replay and in simulations a request is a batch of one:
@@ -6,6 +6,7 @@
 //! ```text
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
 //!  socket ─bytes─▶ http::Head ───────────────────────────▶ proxy::nginx ────fields─▶┤
+//!  socket ─bytes─▶ hyper ─▶ grpc::decoded ───────────────▶ proxy::envoy ────fields─▶┤
 //!                                                                          Batch     ▼
 //!     Throttle::decide(&Batch, now, sample, &mut Decisions)                slowlane_core::throttle
 //!       batch.classify                                       -> SLOs of each request with their keys; its cost
@@ -14,7 +15,8 @@
 //!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤
 //!                                                                                    │
 //!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀─────── Decision ◀──────┤
-//!  socket ◀─bytes── http::Answer ◀──headers── proxy::nginx ◀──────── Decision ◀──────┘
+//!  socket ◀─bytes── http::Answer ◀──headers── proxy::nginx ◀──────── Decision ◀──────┤
+//!  socket ◀─bytes── grpc::framed ◀──message── proxy::envoy ◀──────── Decision ◀──────┘
 //!
 //!  a file edit ─▶ watch ─Policy─▶ Throttle, swapped whole
 //! ```
@@ -29,7 +31,7 @@
 //!  slowlane        the daemon and its commands: what follows below
 //!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, rls-check, charts
 //!  slowlane-core   the decision: base, table, law, policy, cluster, throttle, snapshot, peers
-//!  spop            SPOP and HAProxy's peers protocol as values
+//!  spop, grpc      SPOP and HAProxy's peers protocol as values, and Envoy's services
 //! ```
 //!
 //! The modules of this crate, highest first. A file names only its own module and those below it:
@@ -43,7 +45,7 @@
 //!  server     listeners, connections, holds       watch     an edited policy becomes a new one
 //!  observe    metrics, status, logs, the clock
 //!  import     the limits of other programs, as a policy
-//!  proxy      the messages of HAProxy and nginx, and the files shipped for them
+//!  proxy      the messages of HAProxy, nginx and Envoy, and the files shipped for them
 //!  http       HTTP/1.1 as values                  store_protocol  nodes and a token server, as values
 //! ```
 //!
