@@ -214,7 +214,7 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let tls = spoken(asked, agent, tls.as_deref())?;
     let (listen, app, fields) = (&*listen, &*app, &*fields);
     let places = envoy::Places { delivery, agent, listen, app, tls, ratelimit, delay_max, fields };
-    say(&envoy::file(&places)?.text)
+    say(&envoy::text(&places)?)
 }
 
 /// Facts about the policy that the files of a proxy depend on.

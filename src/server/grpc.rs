@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
+use grpc::auth::{CheckRequest, CheckResponse};
+use grpc::ratelimit::{RateLimitRequest, RateLimitResponse};
 use grpc::{BODY_BYTES_MAX, Method, Status, StatusCode as Code, decoded, framed, health, unframed};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
@@ -21,11 +23,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::observe::Clock;
 use crate::proxy::envoy::{self, Origins};
 use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited};
 use slowlane_core::base::{Decision, Field, Quota, Rate, Timestamp};
-use slowlane_core::policy::Policy;
 
 /// The maximum number of calls at a time on one connection. Further ones are refused, and Envoy would let their requests
 /// pass: it sends a burst before it knows this number.
@@ -51,11 +51,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// The longest wait for the message of a call.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest wait for the next call. Envoy opens a connection again when it needs one.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// The longest wait for the first call.
-const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(75);
+/// The longest wait for a call. Envoy opens a connection again when it needs one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// The longest wait for calls in flight at the end of a connection. An upgrade waits for a second at most until nothing is
 /// decided any more, and a client may leave the GOAWAY unread.
@@ -83,15 +80,12 @@ impl Grpc {
     /// it gets a GOAWAY, and calls in flight are answered.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         let signal = shutdown.signal.clone();
-        let calls = Arc::new(Calls::new(agent.clock.now()));
-        let (grpc, clock, known) = (self, agent.clock, calls.clone());
+        let called = AtomicU64::new(agent.clock.now().as_nanos());
+        let reads = Semaphore::new(READS_MAX);
+        let calls = Arc::new(Calls { grpc: self, agent, signal: signal.clone(), called, reads });
         let answer = |request| {
-            let (grpc, agent, calls) = (grpc.clone(), agent.clone(), known.clone());
-            let signal = signal.clone();
-            async move {
-                calls.noted(agent.clock.now());
-                Ok::<_, Infallible>(grpc.answer(request, &agent, &calls.reads, &signal).await)
-            }
+            let calls = calls.clone();
+            async move { Ok::<_, Infallible>(calls.answer(request).await) }
         };
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
@@ -108,40 +102,63 @@ impl Grpc {
             biased;
             served = &mut connection => Some(served),
             () = signal.begun() => None,
-            () = calls.idle(clock) => None,
+            () = calls.idle() => None,
         };
         let served = match served {
-            Some(served) => served,
+            Some(served) => Ok(served),
             None => {
                 connection.as_mut().graceful_shutdown();
-                match timeout(LAST_CALLS_MAX, connection).await {
-                    Ok(served) => served,
-                    Err(_) => Ok(()),
-                }
+                timeout(LAST_CALLS_MAX, connection).await
             }
         };
         shutdown.decides_no_more();
-        if let Err(error) = served {
+        if let Ok(Err(error)) = served {
             tracing::debug!("grpc connection closed: {error}");
         }
     }
+}
 
-    async fn answer(
-        &self,
-        request: Request<Incoming>,
-        agent: &Agent,
-        reads: &Semaphore,
-        signal: &Signal,
-    ) -> Response<Message> {
+impl Service for Grpc {
+    fn call(self: Arc<Self>, Accepted { stream, agent, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
+        Box::pin(self.serve(stream, agent, shutdown))
+    }
+}
+
+/// The calls of one connection.
+#[derive(Debug)]
+struct Calls {
+    grpc: Arc<Grpc>,
+    agent: Arc<Agent>,
+    signal: Signal,
+    /// The moment of the latest call, in nanoseconds; that of the connection before the first.
+    called: AtomicU64,
+    /// Places for messages that are being read.
+    reads: Semaphore,
+}
+
+impl Calls {
+    /// Waits until there was no call for too long.
+    async fn idle(&self) {
+        loop {
+            let due = Timestamp::from_nanos(self.called.load(Relaxed)) + IDLE_TIMEOUT;
+            match due.since(self.agent.clock.now()) {
+                Duration::ZERO => return,
+                left => sleep(left).await,
+            }
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Message> {
+        self.called.store(self.agent.clock.now().as_nanos(), Relaxed);
         if !is_grpc(request.headers()) {
             let mut response = Response::new(Message::default());
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
-        match self.call(request, agent, reads, signal).await {
+        match self.call(request).await {
             Ok(message) => of_grpc(Message { data: message.into(), status: Some(Code::Ok) }),
             Err(Status { code, message }) => {
-                agent.metrics.plain.grpc_failed(code.name());
+                self.agent.metrics.plain.grpc_failed(code.name());
                 let mut response = of_grpc(Message::default());
                 response.headers_mut().insert(GRPC_STATUS, number(code));
                 response.headers_mut().insert(GRPC_MESSAGE, HeaderValue::from_static(message));
@@ -151,53 +168,30 @@ impl Grpc {
     }
 
     /// The message of the response.
-    async fn call(
-        &self,
-        request: Request<Incoming>,
-        agent: &Agent,
-        reads: &Semaphore,
-        signal: &Signal,
-    ) -> Result<Vec<u8>, Status> {
+    async fn call(&self, request: Request<Incoming>) -> Result<Vec<u8>, Status> {
         let method = Method::at(request.uri().path())
             .ok_or(Status::new(Code::Unimplemented, "there is no such method"))?;
-        let place = reads.acquire().await;
+        let place = self.reads.acquire().await;
         let message = unframed(&body(request.into_body()).await?)?;
         drop(place);
-        let now = agent.clock.now();
         Ok(match method {
-            Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&message)?, agent, now)?),
-            Method::Check => framed(&self.check(&decoded(&message)?, agent, now)),
-            Method::Health => framed(&health::health(&decoded(&message)?, signal.has_ended())?),
+            Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&message)?)?),
+            Method::Check => framed(&self.check(&decoded(&message)?)),
+            Method::Health => framed(&health::health(&decoded(&message)?, self.signal.has_ended())?),
         })
     }
 
-    fn rate_limit(
-        &self,
-        request: &grpc::ratelimit::RateLimitRequest,
-        agent: &Agent,
-        now: Timestamp,
-    ) -> Result<grpc::ratelimit::RateLimitResponse, Status> {
+    fn rate_limit(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let cost = envoy::checked(request)?;
-        let fields = || envoy::descriptor_fields(request, cost, &self.origins);
-        let Decided { decision, rate, quota } = decide(agent, fields, now);
-        Ok(envoy::rate_limited(&decision, rate, quota, request.descriptors.len(), agent.secret))
+        let fields = || envoy::descriptor_fields(request, cost, &self.grpc.origins);
+        let Decided { decision, rate, quota } = decide(&self.agent, fields);
+        Ok(envoy::rate_limited(&decision, rate, quota, request.descriptors.len(), self.agent.secret))
     }
 
-    fn check(
-        &self,
-        request: &grpc::auth::CheckRequest,
-        agent: &Agent,
-        now: Timestamp,
-    ) -> grpc::auth::CheckResponse {
-        let fields = || envoy::attribute_fields(request, &self.origins);
-        let Decided { decision, quota, .. } = decide(agent, fields, now);
-        envoy::authorized(&decision, quota, agent.secret)
-    }
-}
-
-impl Service for Grpc {
-    fn call(self: Arc<Self>, Accepted { stream, agent, shutdown, .. }: Accepted) -> BoxFuture<'static, ()> {
-        Box::pin(self.serve(stream, agent, shutdown))
+    fn check(&self, request: &CheckRequest) -> CheckResponse {
+        let fields = || envoy::attribute_fields(request, &self.grpc.origins);
+        let Decided { decision, quota, .. } = decide(&self.agent, fields);
+        envoy::authorized(&decision, quota, self.agent.secret)
     }
 }
 
@@ -210,49 +204,13 @@ struct Decided {
     quota: Option<Quota>,
 }
 
-fn decide<'f, F>(agent: &Agent, fields: impl Fn() -> F, now: Timestamp) -> Decided
-where
-    F: Iterator<Item = Field<'f>>,
-{
-    let policy: &Policy = &agent.throttle.policy();
-    let decision = agent.decide(policy, &fields, false, |_| None, &mut Rng::new(), now);
+fn decide<'f, F: Iterator<Item = Field<'f>>>(agent: &Agent, fields: impl Fn() -> F) -> Decided {
+    let policy = agent.throttle.policy();
+    let decision = agent.decide(&policy, &fields, false, |_| None, &mut Rng::new(), agent.clock.now());
     let slo = policy.slo(decision.slo).filter(|slo| slo.work.is_none());
     let asks = envoy::asks_quota(fields());
     let quota = if asks { policy.quota(decision.slo, decision.remaining) } else { None };
     Decided { decision, rate: slo.map(|slo| slo.objective.rate), quota }
-}
-
-/// The time of the latest call on a connection, and the places for messages that are being read.
-#[derive(Debug)]
-struct Calls {
-    opened: Timestamp,
-    /// In nanoseconds. 0: there was none yet.
-    latest: AtomicU64,
-    reads: Semaphore,
-}
-
-impl Calls {
-    fn new(opened: Timestamp) -> Calls {
-        Calls { opened, latest: AtomicU64::new(0), reads: Semaphore::new(READS_MAX) }
-    }
-
-    fn noted(&self, now: Timestamp) {
-        self.latest.store(now.as_nanos(), Relaxed);
-    }
-
-    /// Waits until there was no call for too long.
-    async fn idle(&self, clock: Clock) {
-        loop {
-            let due = match self.latest.load(Relaxed) {
-                0 => self.opened + FIRST_CALL_TIMEOUT,
-                latest => Timestamp::from_nanos(latest) + IDLE_TIMEOUT,
-            };
-            match due.since(clock.now()) {
-                Duration::ZERO => return,
-                left => sleep(left).await,
-            }
-        }
-    }
 }
 
 /// Whether the request is one of gRPC: `application/grpc`, perhaps with an encoding.

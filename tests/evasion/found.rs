@@ -133,7 +133,7 @@ fn a_host_that_programs_read_in_different_ways() {
         Shot::of_fields(&[(":method", "GET"), (":scheme", "http"), (":authority", host), (":path", "/")])
     };
     shots.extend(["shop.example victim.example", "shop.example:80x", "\r\nHost: victim.example"].map(fields));
-    for front in [Kind::Caddy, Kind::Traefik, Kind::Envoy] {
+    for front in [Kind::Caddy, Kind::Traefik, Kind::Envoy, Kind::EnvoyRateLimit] {
         front_counts(front, WEBSITE, &shots);
     }
     for front in FRONTS {

@@ -82,4 +82,5 @@ attacks! {
     caddy: Kind::Caddy;
     traefik: Kind::Traefik;
     envoy: Kind::Envoy;
+    envoy_ratelimit: Kind::EnvoyRateLimit;
 }

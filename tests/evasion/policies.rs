@@ -50,14 +50,17 @@ impl Policy {
         fields
     }
 
-    /// The text of slowlane.toml, with this address for peers.
-    pub fn config(&self, counter: Counter, peers: SocketAddr) -> String {
+    /// The text of slowlane.toml, with this address for peers or for gRPC.
+    pub fn config(&self, counter: Counter, own: SocketAddr) -> String {
         let mut text =
             "[table]\nsize = 2000000\n[decision_log]\npath = \"decisions.json\"\nper_second = 1000000\n\
              verdicts = [\"pass\", \"delay\", \"deny\"]\n"
                 .to_owned();
+        if counter == Counter::Asks {
+            text += &format!("[grpc]\nlisten = [\"{own}\"]\n");
+        }
         if counter == Counter::Counts {
-            text += &format!("[peers]\nlisten = [\"{peers}\"]\n");
+            text += &format!("[peers]\nlisten = [\"{own}\"]\n");
         }
         text += "[policy]\n[policy.types]\n7 = [\"source\"]\n";
         let quoted: Vec<String> = self.fields.iter().map(|field| format!("\"{field}\"")).collect();

@@ -294,7 +294,7 @@ fn a_call_that_is_no_good_gets_its_status_and_others_are_served() {
         assert_eq!(code(&mut client, &[("host", b"other.example")]), Code::Ok, "after {name}");
     }
     assert_eq!(slowlane.metric("slowlane_grpc_failures_total", ""), 14.0);
-    assert_eq!(slowlane.metric("slowlane_grpc_failures_total", "status=\"resource_exhausted\""), 2.0);
+    assert_eq!(slowlane.metric("slowlane_grpc_failures_total", "status=\"RESOURCE_EXHAUSTED\""), 2.0);
     let ended = client.send_as("application/json", &path, good.clone().into()).unwrap();
     assert_eq!((ended.http, ended.status), (415, None));
     // So long a header of a client may be in a call, if Envoy traces.

@@ -19,19 +19,26 @@ impl StatusCode {
         self as u8
     }
 
-    /// Its name in lower case, for metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            StatusCode::Ok => "ok",
-            StatusCode::InvalidArgument => "invalid_argument",
-            StatusCode::DeadlineExceeded => "deadline_exceeded",
-            StatusCode::NotFound => "not_found",
-            StatusCode::ResourceExhausted => "resource_exhausted",
-            StatusCode::Unimplemented => "unimplemented",
-            StatusCode::Internal => "internal",
-        }
+    /// Its name, as gRPC spells it.
+    pub fn name(self) -> &'static str {
+        StatusCode::name_of(self.number()).expect("each has a name")
+    }
+
+    /// The name of any status code. None: there is no such code.
+    ///
+    /// ```
+    /// use grpc::StatusCode;
+    /// assert_eq!(StatusCode::name_of(13), Some(StatusCode::Internal.name()));
+    /// assert_eq!((StatusCode::Internal.name(), StatusCode::name_of(17)), ("INTERNAL", None));
+    /// ```
+    pub fn name_of(number: u8) -> Option<&'static str> {
+        NAMES.split(' ').nth(number.into())
     }
 }
+
+/// The names, from 0.
+const NAMES: &str = "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED \
+    RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED";
 
 /// The failure of a call. Its message is ASCII without `%`, so the header `grpc-message` needs no encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use thiserror::Error;
 
 use crate::proxy::shipped::tls::Tls;
-use crate::proxy::shipped::words::{File, WordError, fill, word};
+use crate::proxy::shipped::words::{WordError, fill, word};
 use slowlane_core::base::{Address, reachable, shown};
 
 const HEADER: &str = include_str!("../../../examples/envoy-ratelimit/envoy.yaml");
@@ -61,11 +61,11 @@ pub enum Unprintable {
     Word(#[from] WordError),
 }
 
-/// The file.
+/// The text of the file.
 ///
 /// # Errors
 /// A word cannot be written into it, or an address has no port.
-pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
+pub fn text(places: &Places<'_>) -> Result<String, Unprintable> {
     let Places { delivery, agent, listen, app, tls, ratelimit, delay_max, fields } = *places;
     if ratelimit && delivery == Delivery::Hold {
         return Err(Unprintable::NoRateLimit);
@@ -74,14 +74,14 @@ pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
         Delivery::Header => (HEADER, 9005),
         Delivery::Hold => (HOLD, 9001),
     };
-    let agent = match agent {
-        Address::Unix(path) => format!("{{ pipe: {{ path: {} }} }}", scalar(&path.display().to_string())?),
-        Address::Tcp(address) => format!("{{ {} }}", socket(&reachable(address))?),
+    let (agent, by_name) = match agent {
+        Address::Unix(path) => (format!("pipe: {{ path: {} }}", scalar(&path.display().to_string())?), ""),
+        Address::Tcp(address) => socket(&reachable(address))?,
     };
-    let own = format!("{{ {} }}", socket_text("127.0.0.1", &port.to_string()));
-    let (bind, application) = (socket(listen)?, socket(app)?);
-    let connect = format!("connect_timeout: 5s{}{}", by_name(&agent), tls_lines(tls)?);
-    let connect_app = format!("connect_timeout: 1s{}", by_name(&application));
+    let own = format!("socket_address: {{ address: 127.0.0.1, port_value: {port} }}");
+    let ((bind, _), (application, app_by_name)) = (socket(listen)?, socket(app)?);
+    let connect = format!("connect_timeout: 5s{by_name}{}", tls_lines(tls)?);
+    let connect_app = format!("connect_timeout: 1s{app_by_name}");
     let wait_s = delay_max.max(DELAY_SHIPPED).as_secs() + 1;
     let timeout = format!("timeout: {wait_s}s }}");
     let (unsent, asks) = (unsent(fields, delivery), if ratelimit { ASKS_RATELIMIT } else { "" });
@@ -97,34 +97,22 @@ pub fn file(places: &Places<'_>) -> Result<File, Unprintable> {
         (METHOD, &more),
         (EXT_AUTHZ, &before),
     ];
-    Ok(File { name: "envoy.yaml", text: fill(text, &places) })
+    Ok(fill(text, &places))
 }
 
-/// An address of Envoy: a host and a port.
-fn socket(address: &str) -> Result<String, Unprintable> {
+/// A host and a port as an address of Envoy, and the line that a cluster needs if the host is a name.
+fn socket(address: &str) -> Result<(String, &'static str), Unprintable> {
     let (host, port) = address.rsplit_once(':').unwrap_or(("0.0.0.0", address));
-    if port.parse::<u16>().is_err() {
-        return Err(Unprintable::Port(address.to_owned()));
-    }
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    Ok(socket_text(&scalar(bare.unwrap_or(host))?, port))
+    let port: u16 = port.parse().map_err(|_| Unprintable::Port(address.to_owned()))?;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let by_name = if host.parse::<IpAddr>().is_ok() { "" } else { "\n      type: STRICT_DNS" };
+    Ok((format!("socket_address: {{ address: {}, port_value: {port} }}", scalar(host)?), by_name))
 }
 
 /// A word as a scalar of YAML, in quotes if it has marks that mean something there.
 fn scalar(text: &str) -> Result<String, WordError> {
     let is_plain = word(text)?.chars().all(|c| c.is_ascii_alphanumeric() || "./_-".contains(c));
     Ok(if is_plain { text.to_owned() } else { format!("\"{text}\"") })
-}
-
-/// The line of a cluster whose address has a name.
-fn by_name(address: &str) -> &'static str {
-    let host = address.split("{ address: ").nth(1).and_then(|rest| rest.split(',').next());
-    let is_name = host.is_some_and(|host| host.trim_matches('"').parse::<IpAddr>().is_err());
-    if is_name { "\n      type: STRICT_DNS" } else { "" }
-}
-
-fn socket_text(host: &str, port: &str) -> String {
-    format!("socket_address: {{ address: {host}, port_value: {port} }}")
 }
 
 /// The last of the usual fields.

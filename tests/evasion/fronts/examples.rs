@@ -1,5 +1,6 @@
 //! The proxies that have an example each: Caddy, Traefik, Envoy.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -50,18 +51,18 @@ pub fn traefik(slowlane: &Slowlane, app: &App) -> Option<Front> {
     Some(Front::once_it_listens(Process::start(&mut command), address, folder))
 }
 
-pub fn envoy(slowlane: &Slowlane, app: &App) -> Option<Front> {
+/// An example of Envoy. It asks slowlane at this address, which has this port in the file.
+pub fn envoy(example: &str, (port, slowlane): (&str, SocketAddr), app: &App) -> Option<Front> {
     let program = program("envoy", "--version")?;
     let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
     let file = folder.path().join("envoy.yaml");
-    let at =
-        |address: std::net::SocketAddr| format!("address: {}, port_value: {}", address.ip(), address.port());
+    let at = |address: SocketAddr| format!("address: {}, port_value: {}", address.ip(), address.port());
     copy(
-        "envoy/envoy.yaml",
+        &format!("{example}/envoy.yaml"),
         &file,
         &[
             ("address: 0.0.0.0, port_value: 8080", &at(address)),
-            ("address: 127.0.0.1, port_value: 9001", &at(slowlane.http)),
+            (&format!("address: 127.0.0.1, port_value: {port}"), &at(slowlane)),
             ("address: 127.0.0.1, port_value: 8000", &at(app.address)),
         ],
     );

@@ -30,6 +30,8 @@ pub enum Kind {
     Caddy,
     Traefik,
     Envoy,
+    /// With slowlane as its rate limit service.
+    EnvoyRateLimit,
 }
 
 impl Kind {
@@ -37,7 +39,7 @@ impl Kind {
     pub fn policies(self) -> &'static [Policy] {
         match self {
             Kind::Haproxy(..) | Kind::Nginx => &policies::ALL,
-            Kind::Caddy | Kind::Traefik | Kind::Envoy => &policies::OF_ANY_PROXY,
+            Kind::Caddy | Kind::Traefik | Kind::Envoy | Kind::EnvoyRateLimit => &policies::OF_ANY_PROXY,
         }
     }
 
@@ -64,6 +66,7 @@ impl fmt::Display for Kind {
             Kind::Caddy => write!(f, "Caddy"),
             Kind::Traefik => write!(f, "Traefik"),
             Kind::Envoy => write!(f, "Envoy"),
+            Kind::EnvoyRateLimit => write!(f, "Envoy's rate limit service"),
         }
     }
 }
@@ -78,16 +81,17 @@ pub struct Front {
 }
 
 impl Front {
-    /// None if it is not installed. The address is that of slowlane's listener for peers.
-    pub fn start(kind: Kind, slowlane: &Slowlane, peers: SocketAddr, app: &App) -> Option<Front> {
+    /// None if it is not installed. `own` is the address of slowlane's listener for peers, or for gRPC.
+    pub fn start(kind: Kind, slowlane: &Slowlane, own: SocketAddr, app: &App) -> Option<Front> {
         match kind {
             Kind::Haproxy(version, delivery, main) => {
-                haproxy::start(version, (delivery, main), slowlane, peers, app)
+                haproxy::start(version, (delivery, main), slowlane, own, app)
             }
             Kind::Nginx => Some(nginx::start(slowlane, app)),
             Kind::Caddy => examples::caddy(slowlane, app),
             Kind::Traefik => examples::traefik(slowlane, app),
-            Kind::Envoy => examples::envoy(slowlane, app),
+            Kind::Envoy => examples::envoy("envoy", ("9001", slowlane.http), app),
+            Kind::EnvoyRateLimit => examples::envoy("envoy-ratelimit", ("9005", own), app),
         }
     }
 

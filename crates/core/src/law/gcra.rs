@@ -276,13 +276,7 @@ impl Gcra {
         now_ns.saturating_add(self.max_delay_ns).saturating_add(self.debt_ns())
     }
 
-    #[inline]
     fn debt_ns(&self) -> u64 {
-        if self.debt == Debt::None { 0 } else { self.some_debt_ns() }
-    }
-
-    #[cold]
-    fn some_debt_ns(&self) -> u64 {
         match self.debt {
             Debt::None => 0,
             Debt::Burst => self.bucket.burst_ns,

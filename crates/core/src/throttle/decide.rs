@@ -288,21 +288,14 @@ impl Throttle {
         }
     }
 
+    /// The rate of admitted work is that of the true costs, which are known at the end.
     #[inline]
     fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
-        match case.slo.ends.is_work() {
-            true => self.rule_work(case, entry, arrival, way),
-            false => self.rule_now(case, entry, arrival, way),
-        }
-    }
-
-    /// The rate of admitted work is that of the true costs, which are known at the end.
-    #[cold]
-    #[inline(never)]
-    fn rule_work(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
         let settled = entry.gpc1_rate;
         let judgement = self.rule_now(case, entry, arrival, way);
-        entry.gpc1_rate = settled;
+        if case.slo.ends.is_work() {
+            entry.gpc1_rate = settled;
+        }
         judgement
     }
 

@@ -1,9 +1,5 @@
 //! The cases of the suite: what Envoy relies on, and what is no call at all.
 
-use std::io::Write;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use grpc::health::HealthCheckRequest;
 use grpc::ratelimit::{Descriptor, Entry, RateLimitRequest};
 use grpc::{Method, framed};
@@ -12,8 +8,8 @@ use http::{HeaderValue, Uri};
 use crate::conformance::card::{Case, Level};
 use crate::conformance::rls::client::{Call, call};
 use crate::conformance::rls::judges::{
-    Judge, NOT_FOUND, UNIMPLEMENTED, answered, answered_or_refused, answered_or_unimplemented, refused,
-    refused_as, serving, statuses, unsupported,
+    Judge, NOT_FOUND, UNIMPLEMENTED, answered, answered_or_refused, refused, refused_as, serving, statuses,
+    unsupported,
 };
 
 /// What is sent, and how the answers are judged.
@@ -87,10 +83,10 @@ pub(super) fn trials(plain: &RateLimitRequest) -> Vec<(Case, Way)> {
     suite.must("message-broken", "grpc", "refuses a message that is not protobuf", broken);
     let cut = body(refused, plain_body[..plain_body.len() - 1].to_vec());
     suite.must("message-cut", "grpc", "refuses a message that ends early", cut);
-    let mut gzip = call(Method::ShouldRateLimit, frame(1, &gzip(message)));
-    gzip.headers_mut().insert("grpc-encoding", HeaderValue::from_static("gzip"));
-    let claim = "reads a compressed message, or refuses it as UNIMPLEMENTED";
-    suite.must("message-gzip", "grpc", claim, way(gzip, answered_or_unimplemented));
+    let mut encoded = call(Method::ShouldRateLimit, frame(1, message));
+    encoded.headers_mut().insert("grpc-encoding", HeaderValue::from_static("rls-check"));
+    let claim = "refuses a message of an unknown encoding as UNIMPLEMENTED";
+    suite.must("encoding-unknown", "grpc", claim, way(encoded, refused_as::<UNIMPLEMENTED>));
     let mut unknown = call(Method::ShouldRateLimit, plain_body.clone());
     *unknown.uri_mut() =
         Uri::from_static("http://localhost/envoy.service.ratelimit.v3.RateLimitService/Other");
@@ -138,12 +134,6 @@ fn way(call: Call, judge: Judge) -> Way {
 fn frame(flag: u8, message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).expect("no case is longer than a megabyte");
     [&[flag], length.to_be_bytes().as_slice(), message].concat()
-}
-
-fn gzip(message: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(message).expect("a vector grows");
-    encoder.finish().expect("a vector grows")
 }
 
 #[cfg(test)]

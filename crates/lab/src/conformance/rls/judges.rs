@@ -12,11 +12,6 @@ pub(super) type Judged = Result<String, String>;
 
 pub(super) type Judge = fn(&Answer) -> Judged;
 
-/// The names of the status codes of gRPC, from 0.
-const STATUS_NAMES: &str = "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS \
-    PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE \
-    DATA_LOSS UNAUTHENTICATED";
-
 pub(super) const UNIMPLEMENTED: u8 = grpc::StatusCode::Unimplemented.number();
 pub(super) const NOT_FOUND: u8 = grpc::StatusCode::NotFound.number();
 
@@ -48,10 +43,6 @@ pub(super) fn refused(answer: &Answer) -> Judged {
 /// An error with this status.
 pub(super) fn refused_as<const CODE: u8>(answer: &Answer) -> Judged {
     if status(answer)? == CODE { Ok(ending(answer)) } else { Err(ending(answer)) }
-}
-
-pub(super) fn answered_or_unimplemented(answer: &Answer) -> Judged {
-    refused_as::<UNIMPLEMENTED>(answer).or_else(|_| answered(answer))
 }
 
 pub(super) fn unsupported(answer: &Answer) -> Judged {
@@ -105,7 +96,7 @@ fn status(answer: &Answer) -> Result<u8, String> {
 /// The status and its message, for use in a reason.
 fn ending(answer: &Answer) -> String {
     let status = header(answer, "grpc-status").unwrap_or_default();
-    let name = status.parse().ok().and_then(|number| STATUS_NAMES.split(' ').nth(number));
+    let name = status.parse().ok().and_then(grpc::StatusCode::name_of);
     let message = header(answer, "grpc-message").filter(|message| !message.is_empty());
     format!("{}{}", name.unwrap_or(status), message.map(|message| format!(": {message}")).unwrap_or_default())
 }
