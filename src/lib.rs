@@ -53,11 +53,18 @@
 //! and the random numbers are read at the edge and handed down, so every test of the core is arithmetic.
 //! [`slowlane_core::throttle::Throttle::decide`] cannot fail.
 
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "these panic when nobody reads: write to io::stdout() with `?`, and errors with cli::tell"
+)]
 #![cfg_attr(
     test,
     allow(
         clippy::disallowed_methods,
         clippy::disallowed_types,
+        clippy::print_stdout,
+        clippy::print_stderr,
         reason = "unit tests may do anything: clippy checks the walls in the build without them"
     )
 )]

@@ -1,6 +1,5 @@
 //! `slowlane advise`: limits that would have spared most clients of yesterday's traffic.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,6 +10,7 @@ use clap::Args;
 
 use crate::cli::progress::Progress;
 use crate::cli::replay::{far, format, input, report_problems, size};
+use crate::cli::say;
 use crate::config::{Config, Flags};
 use slowlane_core::base::units;
 use slowlane_lab::access_log::{Choice, Mapping};
@@ -95,5 +95,5 @@ pub(super) fn advise(typed: Arguments) -> anyhow::Result<()> {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => advise::report(&advice),
     };
-    Ok(io::stdout().write_all(text.as_bytes())?)
+    say(&text)
 }

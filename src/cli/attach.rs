@@ -15,7 +15,8 @@ use glob::{GlobResult, Pattern};
 use crate::cli::arguments::RunArguments;
 pub(super) use crate::cli::attach::written::lossy;
 use crate::cli::attach::written::{Change, Folder, read};
-use crate::cli::config::{Answers, Asked, Way, haproxy_files, nginx_files, say};
+use crate::cli::config::{Answers, Asked, Way, haproxy_files, nginx_files};
+use crate::cli::{say, tell};
 use crate::config::Flags;
 use crate::proxy::attach::nginx::{self, Files};
 use crate::proxy::attach::{Refused, haproxy, joined};
@@ -201,12 +202,12 @@ fn finish(
     names: &[String],
 ) -> anyhow::Result<()> {
     changes.iter().try_for_each(|change| change.show("with slowlane"))?;
-    notes.iter().for_each(|note| eprintln!("slowlane: note: {note}"));
+    notes.iter().for_each(|note| tell(format_args!("note: {note}")));
     if is_to_write {
         folder.write(files, changes)?;
-        eprintln!("slowlane: reload the proxy: {} then asks slowlane; --undo removes it", joined(names));
+        tell(format_args!("reload the proxy: {} then asks slowlane; --undo removes it", joined(names)));
     } else {
-        eprintln!("slowlane: nothing was written; --write puts this in place");
+        tell(format_args!("nothing was written; --write puts this in place"));
     }
     Ok(())
 }

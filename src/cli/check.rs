@@ -1,7 +1,6 @@
 //! `slowlane check`: prints every error in the config and the policy.
 
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -10,6 +9,7 @@ use serde::Serialize;
 
 use crate::cli::arguments::{Files, OF_SERVICE};
 use crate::cli::service_user;
+use crate::cli::{say, tell};
 use crate::config::{Config, ConfigError, Flags};
 use crate::sync::StoreUrl;
 use slowlane_core::base::SloId;
@@ -68,13 +68,13 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let report = Report::new((config, dir), &errors, config_warnings.clone(), policy.as_ref(), strict);
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
-        io::stdout().write_all(text.as_bytes())?;
+        say(&text)?;
         // The report has said everything.
         return if report.ok { Ok(()) } else { Err(anyhow!("")) };
     }
     let warnings = policy.as_ref().map(|policy| policy.warnings().to_string()).unwrap_or_default();
     for warning in config_warnings.iter().map(String::as_str).chain(warnings.lines()) {
-        eprintln!("slowlane: warning: {warning}");
+        tell(format_args!("warning: {warning}"));
     }
     let mut lines: Vec<String> = errors.iter().map(ConfigError::to_string).collect();
     lines.extend(policy.as_ref().err().map(PolicyErrors::to_string));
@@ -86,9 +86,9 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     if !lines.is_empty() {
         return Err(anyhow!(lines.join("\n")));
     }
-    writeln!(io::stdout(), "{}", report.ok_line(is_bare))?;
+    say(&(report.ok_line(is_bare) + "\n"))?;
     if let (Some(cluster), Ok(policy)) = (&read.cluster, &policy) {
-        writeln!(io::stdout(), "{}", cluster_line(&cluster.store, policy))?;
+        say(&(cluster_line(&cluster.store, policy) + "\n"))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `slowlane completions`: the completions of commands and flags for a shell.
 
-use std::io::{self, Write};
+use crate::cli::say;
 
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
@@ -17,5 +17,5 @@ pub(super) fn completions(mut command: Command, typed: &Arguments) -> anyhow::Re
     // The generator panics if it cannot write, so it writes into memory first.
     let mut script = Vec::new();
     generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
-    Ok(io::stdout().write_all(&script)?)
+    say(&script)
 }

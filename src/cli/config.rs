@@ -10,6 +10,7 @@ use anyhow::{anyhow, bail, ensure};
 use clap::{Args, Subcommand};
 
 use crate::cli::arguments::RunArguments;
+use crate::cli::{say, tell};
 use crate::config::{Config, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
@@ -206,7 +207,7 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let (asked, agent) = match delivery {
         envoy::Delivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
         envoy::Delivery::Header if config.grpc.listen.addresses.is_empty() => {
-            eprintln!("slowlane: warning: [grpc] listen is empty: start slowlane with --grpc {usual}");
+            tell(format_args!("warning: [grpc] listen is empty: start slowlane with --grpc {usual}"));
             (&config.grpc.listen, &usual)
         }
         envoy::Delivery::Header => (&config.grpc.listen, first(&config.grpc.listen.addresses, "grpc")?),
@@ -240,7 +241,7 @@ impl Used {
                 let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
                 used.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
             }
-            Err(problems) => eprintln!("slowlane: warning: printed without the policy: {problems}"),
+            Err(problems) => tell(format_args!("warning: printed without the policy: {problems}")),
         }
         used.fields = names.into_iter().collect();
         used
@@ -329,8 +330,4 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     OpenOptions::new().write(true).create_new(true).open(path)?.write_all(text.as_bytes())
-}
-
-pub(super) fn say(text: &str) -> anyhow::Result<()> {
-    Ok(io::stdout().write_all(text.as_bytes())?)
 }

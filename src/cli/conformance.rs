@@ -1,6 +1,5 @@
 //! The flags and the report of the commands that test a server.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -8,6 +7,7 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use crate::cli::progress::Progress;
+use crate::cli::say;
 use slowlane_core::base::{Address, units};
 use slowlane_lab::conformance::{Card, Endpoint};
 
@@ -45,7 +45,7 @@ pub(super) fn check(
 ) -> anyhow::Result<()> {
     let Target { address, timeout, json, list: is_list } = target;
     let Some(address) = address.filter(|_| !is_list) else {
-        io::stdout().write_all(list().as_bytes())?;
+        say(&list())?;
         return Ok(());
     };
     let server = Endpoint { address, limit: timeout };
@@ -60,7 +60,7 @@ pub(super) fn check(
         true => serde_json::to_string_pretty(&card.to_json(server.address.to_string()))? + "\n",
         false => card.to_text(),
     };
-    io::stdout().write_all(text.as_bytes())?;
+    say(&text)?;
     // The card has said everything.
     if card.is_passed() { Ok(()) } else { Err(anyhow!("")) }
 }

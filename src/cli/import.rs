@@ -1,12 +1,13 @@
 //! `slowlane import`: the limits of nginx, HAProxy, ingress-nginx or Envoy as a policy.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 
+use crate::cli::say;
 use crate::import::{self, BYTES_MAX, Program, Written};
 use slowlane_core::base::shown;
 
@@ -30,7 +31,7 @@ pub(super) fn import(typed: Arguments) -> anyhow::Result<()> {
     let text = text(&typed.file).map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
     let written = import::import(&text, typed.from).map_err(|error| anyhow!("{name}: {error}"))?;
     let printed = if typed.json { serde_json::to_string_pretty(&written)? + "\n" } else { report(&written) };
-    io::stdout().write_all(printed.as_bytes())?;
+    say(&printed)?;
     if written.files.is_empty() {
         bail!("{name}: none of its limits can be expressed in slowlane");
     }

@@ -1,7 +1,8 @@
 //! `slowlane man`: the manual pages, generated from the help texts.
 
+use crate::cli::say;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -27,7 +28,7 @@ pub(super) fn man(command: Command, typed: &Arguments) -> anyhow::Result<()> {
     let pages = pages(command)?;
     match &typed.dir {
         Some(dir) => write(dir, &pages),
-        None => Ok(io::stdout().write_all(&pages[0].text)?),
+        None => say(&pages[0].text),
     }
 }
 

@@ -44,9 +44,11 @@ mod upgrade;
 mod views;
 mod why;
 
+use std::env;
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
-use std::{env, io};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -202,7 +204,7 @@ pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     if let Some(new) = moved::to(&words) {
         let old = words[0].display();
-        eprintln!("slowlane: `slowlane {old}` is now `slowlane {new}`; see `slowlane {new} --help`");
+        tell(format_args!("`slowlane {old}` is now `slowlane {new}`; see `slowlane {new} --help`"));
         return ExitCode::from(2);
     }
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
@@ -242,9 +244,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_read_enough(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            for line in with_causes(&error).lines() {
-                eprintln!("slowlane: {line}");
-            }
+            with_causes(&error).lines().for_each(tell);
             ExitCode::FAILURE
         }
     }
@@ -255,6 +255,20 @@ fn run(typed: RunArguments) -> anyhow::Result<()> {
     let config = typed.load()?;
     let _goodbye = log::start(config.log);
     daemon::run(config)
+}
+
+/// Prints text on standard output. If its reader has left, as `| head` does, the text is lost and the command goes on:
+/// its files are still written, and its exit code stands.
+fn say<T: AsRef<[u8]> + ?Sized>(text: &T) -> anyhow::Result<()> {
+    match io::stdout().write_all(text.as_ref()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Prints a line on standard error. If its reader has left, the line is lost and the command goes on.
+fn tell(line: impl Display) {
+    let _ = writeln!(io::stderr(), "slowlane: {line}");
 }
 
 /// An error and its causes. A cause that the error's own text contains is not repeated.

@@ -33,7 +33,7 @@ impl Progress {
             None => self.begun.elapsed() >= REPORT_AFTER,
         };
         if self.is_watched && is_due() {
-            eprint!("\r{}{ERASE_REST}", line());
+            let _ = write!(io::stderr(), "\r{}{ERASE_REST}", line());
             self.reported = Some(Instant::now());
             let _ = io::stderr().flush();
         }
@@ -42,7 +42,7 @@ impl Progress {
     /// Clears the progress line.
     pub(super) fn end(&self) {
         if self.reported.is_some() {
-            eprint!("\r{ERASE_REST}");
+            let _ = write!(io::stderr(), "\r{ERASE_REST}");
         }
     }
 }

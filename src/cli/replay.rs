@@ -1,7 +1,7 @@
 //! `slowlane replay`: the effect of a policy on yesterday's traffic.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,6 +12,7 @@ use clap::Args;
 
 use crate::cli::progress::Progress;
 use crate::cli::simulate::{check_writable, unwritable};
+use crate::cli::{say, tell};
 use crate::config::{Config, Flags};
 use slowlane_core::base::{plural, shown, units};
 use slowlane_core::throttle::Throttle;
@@ -109,7 +110,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
         (_, true) => replay::csv(&outcome),
         _ => replay::report(&outcome),
     };
-    Ok(io::stdout().write_all(text.as_bytes())?)
+    say(&text)
 }
 
 /// Reads a policy as the daemon would.
@@ -157,32 +158,32 @@ impl<R: Read> Read for Counted<R> {
 pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in logs {
         if *is_empty && broken.is_none() {
-            eprintln!("slowlane: {name}: is empty");
+            tell(format_args!("{name}: is empty"));
         } else if format.is_none() && broken.is_none() {
-            eprintln!(
-                "slowlane: {name}: no line has a known format: give its log-format or log_format with \
+            tell(format_args!(
+                "{name}: no line has a known format: give its log-format or log_format with \
                  --format"
-            );
+            ));
         }
         for Faulty { why, count, numbers } in errors {
             let more = if *count > numbers.len() as u64 { ", ..." } else { "" };
             let noun = if numbers.len() == 1 { "line" } else { "lines" };
             let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
             let numbers = numbers.join(", ");
-            eprintln!(
-                "slowlane: {name}: {count} of {lines} lines not replayed: {why} ({noun} {numbers}{more})"
-            );
+            tell(format_args!(
+                "{name}: {count} of {lines} lines not replayed: {why} ({noun} {numbers}{more})"
+            ));
         }
         match broken {
-            Some(why) if *lines == 0 => eprintln!("slowlane: {name}: {why}"),
+            Some(why) if *lines == 0 => tell(format_args!("{name}: {why}")),
             Some(why) => {
-                eprintln!("slowlane: {name}: {why}, after line {lines} and {}", plural(*requests, "request"))
+                tell(format_args!("{name}: {why}, after line {lines} and {}", plural(*requests, "request")))
             }
             None => {}
         }
     }
     for note in notes {
-        eprintln!("slowlane: {note}");
+        tell(note);
     }
 }
 

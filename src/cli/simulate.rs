@@ -1,7 +1,7 @@
 //! `slowlane simulate`: a law under a simulated load.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use crate::cli::progress::Progress;
+use crate::cli::say;
 use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
 use slowlane_lab::simulate::{
@@ -186,7 +187,7 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
         fs::write(path, simulate::plot(&outcomes)).map_err(|error| unwritable(path, &error))?;
     }
     let form = if typed.json { simulate::json } else { simulate::report };
-    Ok(io::stdout().write_all(form(&outcomes).as_bytes())?)
+    say(&form(&outcomes))
 }
 
 /// The progress has a line of its own, because several threads report it.
@@ -204,7 +205,7 @@ fn suite(typed: &Arguments, table: Suite) -> anyhow::Result<()> {
     let round_trip = typed.rtt.unwrap_or(Duration::from_millis(1));
     let text = simulate::suite(table, round_trip, typed.seeds, |_, _| true, report)?;
     progress.into_inner().unwrap_or_else(PoisonError::into_inner).end();
-    Ok(io::stdout().write_all(text.as_bytes())?)
+    say(&text)
 }
 
 fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {

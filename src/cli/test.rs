@@ -1,13 +1,14 @@
 //! `slowlane test`: compares the verdicts of a policy with those in files of cases.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
 
 use crate::cli::arguments::Files;
+use crate::cli::{say, tell};
 use crate::config::{Config, Flags};
 use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Settings, Suite};
 
@@ -48,15 +49,15 @@ pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
     }
     let holds = outcomes.iter().all(FileOutcome::holds);
     if json {
-        io::stdout().write_all(policy_test::json(&outcomes).as_bytes())?;
+        say(&policy_test::json(&outcomes))?;
     } else {
         for warning in outcomes.iter().flat_map(FileOutcome::warnings) {
-            eprintln!("slowlane: warning: {warning}");
+            tell(format_args!("warning: {warning}"));
         }
         for mistake in outcomes.iter().flat_map(FileOutcome::errors) {
-            eprintln!("slowlane: {mistake}");
+            tell(mistake);
         }
-        io::stdout().write_all(policy_test::report(&outcomes, verbose).as_bytes())?;
+        say(&policy_test::report(&outcomes, verbose))?;
     }
     // The report has said everything.
     if holds { Ok(()) } else { Err(anyhow!("")) }

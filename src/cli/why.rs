@@ -1,6 +1,5 @@
 //! `slowlane why`: the verdict that a request would get, and the reasons.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use clap::Args;
 use crate::admin_client::Question;
 use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
+use crate::cli::say;
 use crate::config::{Config, Flags};
 use crate::observe::Clock;
 use crate::observe::status::Why;
@@ -56,5 +56,5 @@ fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bo
         why.leave_out_keys();
     }
     let text = if json { why.json() } else { why.to_string() };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    say(&text)
 }

@@ -10,7 +10,7 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    RedisError, RedisResult, Script, TlsCertificates,
+    RedisResult, Script, TlsCertificates,
 };
 
 use crate::sync::{CONNECT, Files, StoreError};
@@ -84,22 +84,25 @@ impl Redis {
     ) -> Result<Redis, StoreError> {
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
-        let client = match info.addr() {
-            ConnectionAddr::TcpTls { .. } => Client::build_with_tls(info, certificates(files)?)?,
-            _ => Client::open(info)?,
-        };
-        let link = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let link = client(info, files)?.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Redis::new(Link::Server(link), prefix))
     }
 
     /// Connects to a Redis Cluster.
-    pub(super) async fn cluster(servers: &[ConnectionInfo], prefix: &str) -> Result<Redis, StoreError> {
-        let client = ClusterClient::builder(servers.to_vec())
+    pub(super) async fn cluster(
+        servers: &[ConnectionInfo],
+        files: &Files,
+        prefix: &str,
+    ) -> Result<Redis, StoreError> {
+        let mut builder = ClusterClient::builder(servers.to_vec())
             .connection_timeout(CONNECT)
             .response_timeout(CONNECT)
-            .retries(1)
-            .build()?;
-        Ok(Redis::new(Link::Cluster(client.get_async_connection().await?), prefix))
+            .retries(1);
+        if servers.iter().any(is_secure) {
+            builder = builder.certs(certificates(files)?);
+        }
+        let link = builder.build()?.get_async_connection().await?;
+        Ok(Redis::new(Link::Cluster(link), prefix))
     }
 
     fn new(link: Link, prefix: &str) -> Redis {
@@ -265,25 +268,48 @@ fn certificates(Files { ca, identity }: &Files) -> io::Result<TlsCertificates> {
     Ok(TlsCertificates { client_tls, root_cert })
 }
 
-/// The address of the master, from the first sentinel that knows it.
-pub(super) async fn master(sentinels: &[ConnectionInfo], name: &str) -> Result<ConnectionAddr, StoreError> {
+fn is_secure(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+fn client(info: ConnectionInfo, files: &Files) -> Result<Client, StoreError> {
+    Ok(if is_secure(&info) {
+        Client::build_with_tls(info, certificates(files)?)?
+    } else {
+        Client::open(info)?
+    })
+}
+
+/// The address of the master, from the first sentinel that knows it. It speaks TLS if the sentinels do.
+pub(super) async fn master(
+    sentinels: &[ConnectionInfo],
+    name: &str,
+    files: &Files,
+) -> Result<ConnectionAddr, StoreError> {
     let mut last = StoreError::NoMaster;
     for sentinel in sentinels {
-        match ask_sentinel(sentinel.clone(), name).await {
+        match ask_sentinel(sentinel.clone(), name, files).await {
+            Ok(Some((host, port))) if is_secure(sentinel) => {
+                return Ok(ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None });
+            }
             Ok(Some((host, port))) => return Ok(ConnectionAddr::Tcp(host, port)),
             Ok(None) => {}
-            Err(error) => last = error.into(),
+            Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-async fn ask_sentinel(sentinel: ConnectionInfo, name: &str) -> Result<Option<(String, u16)>, RedisError> {
+async fn ask_sentinel(
+    sentinel: ConnectionInfo,
+    name: &str,
+    files: &Files,
+) -> Result<Option<(String, u16)>, StoreError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT))
         .set_response_timeout(Some(CONNECT));
-    let mut link = Client::open(sentinel)?.get_multiplexed_async_connection_with_config(&config).await?;
-    redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).query_async(&mut link).await
+    let mut link = client(sentinel, files)?.get_multiplexed_async_connection_with_config(&config).await?;
+    Ok(redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).query_async(&mut link).await?)
 }
 
 fn tag(key: Key) -> u64 {

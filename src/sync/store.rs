@@ -44,10 +44,10 @@ impl Store {
         Ok(match &store.place {
             StorePlace::Server(info) => Store::Redis(Redis::server(info.clone(), files, prefix).await?),
             StorePlace::Sentinel { sentinels, name, master } => {
-                let address = redis::master(sentinels, name).await?;
+                let address = redis::master(sentinels, name, files).await?;
                 Store::Redis(Redis::server(master.clone().set_addr(address), files, prefix).await?)
             }
-            StorePlace::Cluster(servers) => Store::Redis(Redis::cluster(servers, prefix).await?),
+            StorePlace::Cluster(servers) => Store::Redis(Redis::cluster(servers, files, prefix).await?),
             StorePlace::TokenServer(info) => {
                 let open = timeout(CONNECT, TokenLink::open(info, files));
                 Store::TokenServer(open.await.unwrap_or(Err(StoreError::Silent(CONNECT)))?)

@@ -58,12 +58,12 @@ pub(super) enum StorePlace {
     Own,
 }
 
-/// The reason why a text is not the address of a store.
+/// The reason why a text is not the address of a store. No text of it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(
-        "expected redis://, rediss://, redis+unix://, redis-sentinel://, redis-cluster://, slowlane:// or slowlanes://, like \
-         redis://127.0.0.1:6379"
+        "expected redis://, redis-sentinel:// or redis-cluster://, each also as rediss… for TLS and as valkey…; or \
+         redis+unix://, slowlane:// or slowlanes://; like redis://127.0.0.1:6379"
     )]
     Scheme,
     #[error("{0}")]
@@ -76,7 +76,23 @@ pub(crate) enum StoreUrlError {
         "expected the [cluster] listen of another slowlane, like slowlane://10.0.0.5:9007 or slowlane://:TOKEN@10.0.0.5:9007"
     )]
     TokenServer,
+    #[error("a password with /, ? or # must have them as %2F, %3F and %23")]
+    Password,
+    #[error(
+        "nothing may follow a # here; rediss:// asks for TLS, and [cluster] ca names the CA of the certificate"
+    )]
+    Fragment,
+    #[error("unknown parameter \"{0}\"; expected {KNOWN}")]
+    Parameter(String),
+    #[error("the parameter \"{0}\" has a value that slowlane cannot read; expected {KNOWN}")]
+    Value(&'static str),
+    #[error("the scheme asks for TLS, and the parameter \"{0}\" asks for none")]
+    Contradiction(&'static str),
+    #[error("a Redis Cluster has no other database than 0")]
+    Database,
 }
+
+const KNOWN: &str = "tls=true, ssl=true, db=0 or protocol=3";
 
 impl FromStr for StoreUrl {
     type Err = StoreUrlError;
@@ -84,36 +100,134 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<StoreUrl, StoreUrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(StoreUrlError::Scheme)?;
         let place = match scheme {
-            "redis" | "rediss" | "redis+unix" => StorePlace::Server(server(text)?),
-            "redis-sentinel" => sentinel(rest)?,
-            "redis-cluster" => StorePlace::Cluster(servers(rest)?),
+            "redis+unix" | "valkey+unix" | "unix" => StorePlace::Server(socket(scheme, rest)?),
             "slowlane" => StorePlace::TokenServer(token_server("redis", rest)?),
             "slowlanes" => StorePlace::TokenServer(token_server("rediss", rest)?),
-            _ => return Err(StoreUrlError::Scheme),
+            _ => redis(scheme, rest)?,
         };
         Ok(StoreUrl { written: text.to_owned(), text: without_password(text), place })
     }
 }
 
-/// Reads `[user:password@]host:port,host:port/master[/database]`.
-fn sentinel(rest: &str) -> Result<StorePlace, StoreUrlError> {
-    let (hosts, path) = rest.split_once('/').ok_or(StoreUrlError::NoMaster)?;
-    let (name, database) = path.split_once('/').unwrap_or((path, "0"));
-    if name.is_empty() {
-        return Err(StoreUrlError::NoMaster);
+/// Reads `[user:password@]host:port[,host:port][/path][?parameter=value&…]`, under a scheme of Redis or Valkey.
+fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
+    let form = scheme.strip_prefix("redis").or_else(|| scheme.strip_prefix("valkey"));
+    let form = form.ok_or(StoreUrlError::Scheme)?;
+    let (is_secure, form) = form.strip_prefix('s').map_or((false, form), |form| (true, form));
+    let (hosts, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // The beginning of a password would be taken for the host.
+    if tail.contains('@') {
+        return Err(StoreUrlError::Password);
     }
+    let (path, parameters) = parameters(tail)?;
     let (user, hosts) = user_and_hosts(hosts);
-    let sentinels =
-        hosts.split(',').map(|host| server(&format!("redis://{host}"))).collect::<Result<_, _>>()?;
-    // The address of the master comes from the sentinels; user, password and database are those of the URL.
-    let master = server(&format!("redis://{user}master/{database}"))?;
-    Ok(StorePlace::Sentinel { sentinels, name: name.to_owned(), master })
+    let path = path.strip_prefix('/').unwrap_or(path);
+    let asked = parameters.tls;
+    if let Some((name, false)) = asked.filter(|_| is_secure) {
+        return Err(StoreUrlError::Contradiction(name));
+    }
+    let scheme = if is_secure || asked.is_some_and(|(_, is_asked)| is_asked) { "rediss" } else { "redis" };
+    let protocol = parameters.protocol.map_or(String::new(), |protocol| format!("?protocol={protocol}"));
+    let at = |user: &str, host: &str, database: &str| {
+        server(&format!("{scheme}://{user}{host}/{database}{protocol}"))
+    };
+    match form {
+        "" => {
+            let database = parameters.database(path)?;
+            Ok(StorePlace::Server(at(user, hosts, database)?))
+        }
+        "-sentinel" => {
+            let (name, database) = path.split_once('/').unwrap_or((path, ""));
+            if name.is_empty() {
+                return Err(StoreUrlError::NoMaster);
+            }
+            // The address of the master comes from the sentinels; user, password and database are those of the URL.
+            let master = at(user, "master", parameters.database(database)?)?;
+            let sentinels = hosts.split(',').map(|host| at("", host, "")).collect::<Result<_, _>>()?;
+            Ok(StorePlace::Sentinel { sentinels, name: name.to_owned(), master })
+        }
+        "-cluster" => {
+            if !matches!(parameters.database(path)?, "" | "0") {
+                return Err(StoreUrlError::Database);
+            }
+            hosts.split(',').map(|host| at(user, host, "")).collect::<Result<_, _>>().map(StorePlace::Cluster)
+        }
+        _ => Err(StoreUrlError::Scheme),
+    }
 }
 
-/// Reads `[user:password@]host:port,host:port`.
-fn servers(rest: &str) -> Result<Vec<ConnectionInfo>, StoreUrlError> {
-    let (user, hosts) = user_and_hosts(rest);
-    hosts.split(',').map(|host| server(&format!("redis://{user}{host}"))).collect()
+/// The parameters of an address that slowlane obeys.
+#[derive(Default)]
+struct Parameters<'a> {
+    /// The name of the parameter, and whether it asks for TLS.
+    tls: Option<(&'static str, bool)>,
+    database: Option<&'a str>,
+    protocol: Option<&'a str>,
+}
+
+impl<'a> Parameters<'a> {
+    /// The database, from the path or from the parameter.
+    fn database(&self, path: &'a str) -> Result<&'a str, StoreUrlError> {
+        match self.database {
+            Some(database) if path.is_empty() || path == database => Ok(database),
+            Some(_) => Err(StoreUrlError::Value("db")),
+            None => Ok(path),
+        }
+    }
+}
+
+/// Reads what follows the hosts: the path, and the parameters behind it.
+fn parameters(tail: &str) -> Result<(&str, Parameters<'_>), StoreUrlError> {
+    if tail.contains('#') {
+        return Err(StoreUrlError::Fragment);
+    }
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let mut parameters = Parameters::default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match name.to_ascii_lowercase().as_str() {
+            "tls" => parameters.tls = Some(("tls", truth("tls", value, parameters.tls)?)),
+            "ssl" => parameters.tls = Some(("ssl", truth("ssl", value, parameters.tls)?)),
+            "db" if value.parse::<u32>().is_ok() => parameters.database = Some(value),
+            "db" => return Err(StoreUrlError::Value("db")),
+            "protocol" if matches!(value, "2" | "3" | "resp2" | "resp3") => parameters.protocol = Some(value),
+            "protocol" => return Err(StoreUrlError::Value("protocol")),
+            _ => return Err(StoreUrlError::Parameter(name.to_owned())),
+        }
+    }
+    Ok((path, parameters))
+}
+
+/// Whether a parameter asks for TLS. A second one must not ask for the contrary.
+fn truth(
+    name: &'static str,
+    value: &str,
+    before: Option<(&'static str, bool)>,
+) -> Result<bool, StoreUrlError> {
+    let is_asked = match value.to_ascii_lowercase().as_str() {
+        "" | "1" | "true" | "yes" | "on" | "required" => true,
+        "0" | "false" | "no" | "off" => false,
+        _ => return Err(StoreUrlError::Value(name)),
+    };
+    if before.is_some_and(|(_, before)| before != is_asked) {
+        return Err(StoreUrlError::Value(name));
+    }
+    Ok(is_asked)
+}
+
+/// Reads `/path[?db=1&user=…&pass=…]`: a socket on this machine.
+fn socket(scheme: &str, rest: &str) -> Result<ConnectionInfo, StoreUrlError> {
+    if rest.contains('#') {
+        return Err(StoreUrlError::Fragment);
+    }
+    let (_, query) = rest.split_once('?').unwrap_or((rest, ""));
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let name = pair.split('=').next().unwrap_or_default();
+        if !matches!(name, "db" | "user" | "pass" | "protocol") {
+            return Err(StoreUrlError::Parameter(name.to_owned()));
+        }
+    }
+    server(&format!("{scheme}://{rest}"))
 }
 
 /// Reads `[:token@]host:port`.
@@ -121,7 +235,7 @@ fn token_server(scheme: &str, rest: &str) -> Result<ConnectionInfo, StoreUrlErro
     let (user, host) = user_and_hosts(rest);
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let is_token = user.is_empty() || user.starts_with(':');
-    if !has_port || !is_token || host.contains(['/', '?', ',']) {
+    if !has_port || !is_token || host.contains(['/', '?', '#', ',']) {
         return Err(StoreUrlError::TokenServer);
     }
     server(&format!("{scheme}://{rest}"))
@@ -173,6 +287,11 @@ mod tests {
                 "redis-sentinel://***@10.0.0.1:26379,10.0.0.2/main/1",
             ),
             ("redis-cluster://10.0.0.1:7000,10.0.0.2:7000", "redis-cluster://10.0.0.1:7000,10.0.0.2:7000"),
+            (
+                "valkeys-sentinel://u:p@10.0.0.1:26379/main?db=1",
+                "valkeys-sentinel://***@10.0.0.1:26379/main?db=1",
+            ),
+            ("rediss-cluster://:p@10.0.0.1:7000/0", "rediss-cluster://***@10.0.0.1:7000/0"),
             ("slowlane://[2001:db8::5]:9007", "slowlane://[2001:db8::5]:9007"),
             ("slowlane://:0123456789abcdef@slowlane.example:9007", "slowlane://***@slowlane.example:9007"),
             ("slowlanes://:0123456789abcdef@10.0.0.5:9007", "slowlanes://***@10.0.0.5:9007"),
@@ -197,6 +316,70 @@ mod tests {
             "slowlane://user:0123456789abcdef@10.0.0.5:9007",
         ] {
             assert!(text.parse::<StoreUrl>().is_err(), "{text}");
+        }
+    }
+
+    /// The servers that an address leads to, each with whether TLS is spoken there, and the database.
+    fn led_to(text: &str) -> Result<(Vec<(String, bool)>, i64), StoreUrlError> {
+        let infos = match text.parse::<StoreUrl>()?.place {
+            StorePlace::Server(info) | StorePlace::TokenServer(info) => vec![info],
+            StorePlace::Sentinel { sentinels, master, .. } => [sentinels, vec![master]].concat(),
+            StorePlace::Cluster(infos) => infos,
+            StorePlace::Own => Vec::new(),
+        };
+        let is_secure = |info: &ConnectionInfo| {
+            matches!(info.addr(), redis::ConnectionAddr::TcpTls { insecure: false, .. })
+        };
+        let database = infos.last().map_or(0, |info| info.redis_settings().db());
+        Ok((infos.iter().map(|info| (info.addr().to_string(), is_secure(info))).collect(), database))
+    }
+
+    #[test]
+    fn a_parameter_is_obeyed_or_refused() {
+        let one = |host: &str, is_secure, database| Ok((vec![(host.to_owned(), is_secure)], database));
+        for (text, expected) in [
+            ("redis://10.0.0.1?tls=true", one("10.0.0.1:6379", true, 0)),
+            ("redis://10.0.0.1/?ssl=TRUE", one("10.0.0.1:6379", true, 0)),
+            ("redis://:p@10.0.0.1/2?ssl=true", one("10.0.0.1:6379", true, 2)),
+            ("redis://10.0.0.1?tls=false&db=3", one("10.0.0.1:6379", false, 3)),
+            ("valkey://10.0.0.1/1", one("10.0.0.1:6379", false, 1)),
+            ("valkeys://10.0.0.1:7", one("10.0.0.1:7", true, 0)),
+            ("rediss-cluster://10.0.0.1:7", one("10.0.0.1:7", true, 0)),
+            ("redis-cluster://:p@10.0.0.1:7?tls=true", one("10.0.0.1:7", true, 0)),
+            ("redis://10.0.0.1#tls", Err(StoreUrlError::Fragment)),
+            ("rediss://10.0.0.1#insecure", Err(StoreUrlError::Fragment)),
+            ("rediss://10.0.0.1?tls=false", Err(StoreUrlError::Contradiction("tls"))),
+            ("redis://10.0.0.1?tls=true&ssl=false", Err(StoreUrlError::Value("ssl"))),
+            ("redis://10.0.0.1?tls=perhaps", Err(StoreUrlError::Value("tls"))),
+            ("redis://10.0.0.1?ssl_cert_reqs=none", Err(StoreUrlError::Parameter("ssl_cert_reqs".into()))),
+            ("redis://10.0.0.1/1?db=2", Err(StoreUrlError::Value("db"))),
+            ("redis-cluster://10.0.0.1/1", Err(StoreUrlError::Database)),
+            ("redis+unix:///run/redis.sock?tls=true", Err(StoreUrlError::Parameter("tls".into()))),
+            ("redis://:se?cret@10.0.0.1", Err(StoreUrlError::Password)),
+            ("redis-ring://10.0.0.1", Err(StoreUrlError::Scheme)),
+        ] {
+            assert_eq!(led_to(text), expected, "{text}");
+        }
+        let (servers, database) = led_to("rediss-sentinel://u:p@10.0.0.1:26379,10.0.0.2/main/1").unwrap();
+        assert_eq!((servers.len(), servers.iter().all(|(_, is_secure)| *is_secure), database), (3, true, 1));
+    }
+
+    proptest::proptest! {
+        /// Whatever else an address says, a word for TLS in it keeps the password from going out in clear.
+        #[test]
+        fn no_password_goes_out_in_clear_where_tls_is_asked_for(
+            scheme in "(redis|valkey)s?(-sentinel|-cluster)?", hosts in "10[.]0[.]0[.]1(:7)?(,10[.]0[.]0[.]2)?",
+            path in "(/|/main|/main/1|/0|/1)?", parameters in "([?](tls|ssl|TLS|db|protocol|secure|x)(=(true|1|yes|on|false|3|required)?)?){0,3}",
+            fragment in "(#(tls|insecure))?",
+        ) {
+            let text = format!("{scheme}://:secret@{hosts}{path}{parameters}{fragment}").replacen("?", "&", 3).replacen('&', "?", 1);
+            let lower = text.to_lowercase();
+            let yes = ["", "=", "=true", "=1", "=yes", "=on", "=required"];
+            let asks = |name: &str| lower.split(['?', '&', '#']).skip(1).any(|part| yes.iter().any(|yes| part == format!("{name}{yes}")));
+            let is_asked = scheme.contains("s-") || scheme.ends_with('s') && !scheme.contains('-') && scheme != "redis" || asks("tls") || asks("ssl");
+            if let Ok((servers, _)) = led_to(&text) {
+                proptest::prop_assert!(!is_asked || servers.iter().all(|(_, is_secure)| *is_secure), "{}", text);
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ mod batch;
 mod blocks_served;
 mod book;
 mod cli;
+mod closed_output;
 mod cluster;
 mod cluster_assured;
 mod cluster_blocks;

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use similar::TextDiff;
 use tempfile::NamedTempFile;
 
-use crate::cli::config::say;
+use crate::cli::{say, tell};
 use crate::proxy::attach::{Refused, detached};
 use crate::proxy::shipped::File;
 
@@ -106,10 +106,10 @@ impl Folder {
                 backup.ancestors().skip(1).take_while(empty).for_each(drop);
             }
         }
-        eprintln!(
-            "slowlane: reload the proxy to stop asking slowlane; slowlane's own files stay in {}",
+        tell(format_args!(
+            "reload the proxy to stop asking slowlane; slowlane's own files stay in {}",
             self.0.display()
-        );
+        ));
         Ok(())
     }
 }

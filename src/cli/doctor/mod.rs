@@ -7,7 +7,6 @@ mod nginx;
 mod policy;
 mod proxies;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -16,6 +15,7 @@ use serde::Serialize;
 
 use crate::cli::admin::Daemon;
 use crate::cli::arguments::Files;
+use crate::cli::say;
 use crate::config::{Config, Flags};
 use proxies::Proxies;
 use slowlane_core::base::shown;
@@ -130,7 +130,7 @@ pub(super) fn doctor(typed: Arguments) -> anyhow::Result<()> {
         machine::of_state(&config, seen, &mut report);
     }
     let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
-    io::stdout().write_all(text.as_bytes())?;
+    say(&text)?;
     // The report is the message.
     if report.ok { Ok(()) } else { Err(anyhow!("")) }
 }

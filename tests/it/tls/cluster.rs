@@ -1,6 +1,8 @@
 //! Nodes reach their store over TLS, and show their certificate if it wants one.
 
 use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
 use std::process::Command;
 
 use crate::cli::ran;
@@ -91,6 +93,45 @@ fn redis_may_want_the_certificate_of_a_node() {
     let good = node(&store, &servers, Some(&own));
     is_joined(&good);
     is_kept_out(&node(&store, &servers, None));
+}
+
+/// The first bytes that a node sends to a store at this address. None: it does not start.
+fn first_bytes(store: &str, listener: &TcpListener) -> Option<Vec<u8>> {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(config.path(), format!("[cluster]\nstore = \"{store}\"\n")).unwrap();
+    if ran(&["check", "--config", config.path().to_str().unwrap()]).code != 0 {
+        return None;
+    }
+    let _node = Slowlane::with_config(POLICY, &format!("[cluster]\nstore = \"{store}\"\n"));
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut bytes = [0; 512];
+    let length = stream.read(&mut bytes).unwrap();
+    Some(bytes[..length].to_vec())
+}
+
+/// A TLS record of a handshake begins with 22.
+#[test]
+fn no_password_goes_out_in_clear_where_the_address_asks_for_tls() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = format!(":secret@127.0.0.1:{}", listener.local_addr().unwrap().port());
+    for store in [
+        format!("rediss://{at}"),
+        format!("valkeys://{at}/1"),
+        format!("redis://{at}/0?tls=true"),
+        format!("redis-cluster://{at}?ssl=true"),
+        format!("rediss-cluster://{at}"),
+        format!("rediss-sentinel://{at}/mymaster"),
+        format!("redis-sentinel://{at}/mymaster?tls=true"),
+    ] {
+        assert_eq!(first_bytes(&store, &listener).map(|bytes| bytes[0]), Some(22), "{store}");
+    }
+    for store in
+        [format!("redis://{at}/0#tls"), format!("redis://{at}?tls=maybe"), format!("redis://{at}?secure=1")]
+    {
+        assert_eq!(first_bytes(&store, &listener), None, "{store}");
+    }
+    let clear = first_bytes(&format!("valkey://{at}"), &listener).unwrap();
+    assert!(clear.starts_with(b"*"), "{clear:?}");
 }
 
 #[test]
