@@ -191,7 +191,7 @@ fn an_upload_reaches_the_application_at_once_and_its_answer_waits() {
             (response, delay, scene.app.saw(&format!("/{number}")))
         };
 
-        for method in ["POST", "PUT"] {
+        for method in ["POST", "PUT", "PATCH"] {
             // A queue of three seconds gives even a slow machine enough time to pass the upload on.
             scene.queue("queue.example", 600);
             let (response, delay, seen) = ask("queue.example", method, &body);

@@ -46,6 +46,7 @@ mod maps;
 mod missing;
 mod monitoring;
 mod nginx;
+mod nginx_http3;
 mod open_files;
 mod package;
 mod page;

@@ -131,7 +131,7 @@ fn what_the_application_answers_comes_through_unchanged() {
         assert_eq!(response.header("retry-after"), None);
     }
     let body = "x".repeat(100_000);
-    for method in ["POST", "PUT"] {
+    for method in ["POST", "PUT", "PATCH"] {
         let path = format!("/{method}");
         let response = scene.nginx.client().request(method, &path, &[("Host", "free.example")], &body);
         assert_eq!(response.status, 200);

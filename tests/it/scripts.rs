@@ -64,8 +64,8 @@ impl Scripts {
         for folder in ["tests/fuzz", "tests/model"] {
             fs::create_dir_all(scripts.path(folder)).unwrap();
         }
-        let stands_in = ["unpack-haproxy", "unpack-promtool", "unpack-wheels"]
-            .map(|name| format!("tests/support/{name}"));
+        let stands_in =
+            ["unpack-debian", "unpack-promtool", "unpack-wheels"].map(|name| format!("tests/support/{name}"));
         stands_in.iter().for_each(|name| scripts.program(name, ""));
         scripts.program("tests/bench/run", "");
         // Else they would be installed.

@@ -196,7 +196,7 @@ fn attach(own: &[Own<'_>]) -> String {
     format!("{fixed}{ATTACH}")
 }
 
-const HOST: &str = "            proxy_set_header Host              $http_host;\n";
+const HOST: &str = "            proxy_set_header Host              $slowlane_host;\n";
 
 /// The headers for the application: if a client sends one twice, it gets only the value that slowlane counts.
 fn passed(own: &[Own<'_>]) -> String {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::client::{Client, Response};
 use super::process::Process;
-use super::{eventually, own_address, project, skipped};
+use super::{eventually, own_address, project, skipped, unpacked};
 
 /// The tested versions of HAProxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +27,11 @@ pub enum Version {
 impl Version {
     /// The binary; `None` if this version is not installed. The version of the distribution must be.
     pub fn binary(self) -> Option<PathBuf> {
-        let unpacked = |version: &str| {
-            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-            let binary = target.join("haproxy").join(version).join("haproxy");
-            let runs = Command::new(&binary).arg("-v").output().is_ok_and(|output| output.status.success());
-            runs.then_some(binary)
-        };
         static UNPACKED: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
         match self {
             Version::V2_6 => Some("haproxy".into()),
-            Version::V3_0 => UNPACKED[0].get_or_init(|| unpacked("3.0")).clone(),
-            Version::V3_2 => UNPACKED[1].get_or_init(|| unpacked("3.2")).clone(),
+            Version::V3_0 => UNPACKED[0].get_or_init(|| unpacked("haproxy", "3.0")).clone(),
+            Version::V3_2 => UNPACKED[1].get_or_init(|| unpacked("haproxy", "3.2")).clone(),
         }
     }
 }

@@ -75,6 +75,16 @@ pub fn own_address() -> SocketAddr {
     SocketAddr::from((address, 20_000 + (number / 254) as u16))
 }
 
+/// A program that `tests/support/unpack-debian` has unpacked. None: it cannot be had on this machine.
+pub fn unpacked(program: &str, version: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let binary = target.join(program).join(version).join(program);
+    let tells = |flag| {
+        std::process::Command::new(&binary).arg(flag).output().is_ok_and(|output| output.status.success())
+    };
+    (tells("-v") || tells("-V")).then_some(binary)
+}
+
 /// The key of an SLO with these options, for a daemon that was started `with_policy`.
 pub fn key_hasher(kind: u8, options: &str) -> KeyHasher {
     let slo = Slo::parse(SloId::DEFAULT, options).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -31,6 +31,11 @@ impl Nginx {
 
     /// Starts nginx with an edit of each file, by its name.
     pub fn with_files(agent: &str, app: SocketAddr, edit: impl Fn(&str, String) -> String) -> Nginx {
+        Nginx::of(Path::new("nginx"), agent, app, edit)
+    }
+
+    /// The same with another program than the installed one.
+    pub fn of(program: &Path, agent: &str, app: SocketAddr, edit: impl Fn(&str, String) -> String) -> Nginx {
         let folder = tempfile::tempdir().unwrap();
         let address = own_address();
         let own = folder.path().display().to_string();
@@ -57,7 +62,7 @@ impl Nginx {
         // If the tests run as root, workers run as another user and need access to the folder.
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(), permissions).unwrap();
-        let mut command = Command::new("nginx");
+        let mut command = Command::new(program);
         command.arg("-p").arg(folder.path()).arg("-c").arg(folder.path().join("nginx.conf"));
         command.arg("-e").arg("stderr").arg("-g").arg("daemon off;");
         let mut nginx = Nginx { process: Process::start(&mut command), address, folder };
