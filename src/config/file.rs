@@ -139,6 +139,8 @@ pub(super) struct Http {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
     pub(super) allow: Vec<Network>,
+    #[serde(deserialize_with = "allow")]
+    pub(super) trusted: Vec<Network>,
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     pub(super) connections_max: usize,
     #[serde(deserialize_with = "duration", serialize_with = "written")]

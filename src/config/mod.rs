@@ -34,7 +34,7 @@ use crate::server::tls::{self, TlsError};
 use crate::server::{Hosts, OpenListener};
 use crate::sync::{StateFile, StoreUrl, SyncConfig};
 use crate::watch::Source;
-use slowlane_core::base::{Address, HoldLimits, KeySecret, Token};
+use slowlane_core::base::{Address, HoldLimits, KeySecret, Network, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
@@ -105,6 +105,8 @@ pub(crate) struct SpopConfig {
 pub(crate) struct HttpConfig {
     pub listen: Listen,
     pub idle_timeout: Duration,
+    /// The networks of proxies before those that query.
+    pub trusted: Vec<Network>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -380,10 +382,10 @@ impl SpopConfig {
 
 impl HttpConfig {
     fn new(written: file::Http, report: Report<'_>) -> HttpConfig {
-        let file::Http { listen, allow, connections_max, idle_timeout, tls } = written;
+        let file::Http { listen, allow, connections_max, idle_timeout, trusted, tls } = written;
         let handshake_max = idle_timeout.min(HANDSHAKE_MAX);
         let listen = Listen::new("http", listen, allow, tls, connections_max, handshake_max, report);
-        HttpConfig { listen, idle_timeout }
+        HttpConfig { listen, idle_timeout, trusted }
     }
 }
 

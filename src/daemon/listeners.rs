@@ -53,7 +53,7 @@ impl Listeners {
         let Config { spop, http, admin, .. } = config;
         let spoe = Arc::new(Spoe::new(spop.frame_bytes_max, spop.timeout));
         binder.bind(&spop.listen, UNIX_MODE, &metrics.spop, spoe)?;
-        let check = Arc::new(Check::new(http.idle_timeout));
+        let check = Arc::new(Check::new(http.idle_timeout).behind(http.trusted.clone()));
         binder.bind(&http.listen, UNIX_MODE, &metrics.http, check)?;
         let grpc = Arc::new(Grpc::new(config.grpc.origins.clone()));
         binder.bind(&config.grpc.listen, UNIX_MODE, &metrics.grpc, grpc)?;

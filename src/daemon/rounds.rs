@@ -8,6 +8,7 @@ use tokio::time::interval;
 
 use crate::config::ConfigFile;
 use crate::daemon::edited::Look;
+use crate::observe::status::News;
 use crate::observe::{revived_task, systemd};
 use crate::server::{Agent, Shutdown, Tls};
 use crate::watch::FileState;
@@ -106,11 +107,13 @@ fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
     });
 }
 
-/// Warns about fields that the policy needs but no request carries.
+/// Warns about fields that the policy needs, and that requests lack or garble.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the look for missing fields", shutdown, move || {
         let total = agent.metrics.verdicts.total();
-        for line in agent.status.missing.tick(&agent.throttle.policy(), total) {
+        let News { missing, faults } = agent.status.missing.tick(&agent.throttle.policy(), total);
+        faults.iter().for_each(|line| tracing::warn!("{}: `slowlane doctor` has the remedy", line.text));
+        for line in missing {
             match agent.status.reloads.edited() {
                 Some(edited) => tracing::warn!("{line}; {edited}"),
                 None => tracing::warn!(

@@ -69,7 +69,9 @@ pub fn question<'a>(
                     may_hold |= name == b"hold" && data == Data::Bool(true);
                     match value(data) {
                         // A BOOL is not a valid cost. As a number, `false` would make a request free.
-                        Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {}
+                        Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {
+                            field(name, Value::Text(b"a boolean"));
+                        }
                         Some(value) => field(name, value),
                         None => {}
                     }
@@ -273,10 +275,11 @@ mod tests {
             question(&read(&bytes), |name, value| request.push(name, value)).unwrap();
             match request.get(b"cost") {
                 Some(Value::Number(cost)) => Some(cost),
+                Some(Value::Text(b"a boolean")) => Some(-1),
                 other => other.map(|cost| panic!("{cost:?}")),
             }
         };
-        assert_eq!([Data::Bool(false), Data::Bool(true), Data::Null].map(cost), [None; 3]);
+        assert_eq!([Data::Bool(false), Data::Bool(true), Data::Null].map(cost), [Some(-1), Some(-1), None]);
         assert_eq!([Data::Uint64(1 << 63), Data::Int64(0)].map(cost), [Some(i64::MAX), Some(0)]);
     }
 

@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::http::{Answer, Head, StatusCode};
 use slowlane_core::base::{
-    Amount, AmountError, Ending, FIELDS_MAX, Field, KeySecret, Quota, Reply, Value, Verdict, counted,
-    is_same_name, units,
+    Amount, AmountError, Ending, FIELDS_MAX, Field, KeySecret, Network, Quota, Reply, Value, Verdict,
+    counted, is_same_name, peer, units,
 };
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
@@ -132,6 +132,12 @@ pub const CHECK: &[u8] = b"/check";
 
 const CHECK_200: &[u8] = b"/check/200";
 
+const SOURCE: &[u8] = b"source";
+const SOURCE_HEADER: &str = "x-slowlane-source";
+
+/// The maximum number of hops between the client and slowlane. The last of these counts as the client.
+const HOPS_MAX: usize = 32;
+
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_METHOD: &str = "x-forwarded-method";
@@ -157,7 +163,7 @@ fn named<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
 
 fn forwarded<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> {
     let forwarded: [(&[u8], _); 3] = [
-        (b"source", forwarded_source(head)),
+        (SOURCE, forwarded_source(head)),
         (b"website", head.header(FORWARDED_HOST)),
         (b"method", head.header(FORWARDED_METHOD)),
     ];
@@ -174,6 +180,45 @@ fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
+/// The field `source` of a client behind trusted proxies. None without such proxies, or without an address.
+///
+/// The first hop is `X-Slowlane-Source`, the peer of the querying proxy. The next ones are the entries of
+/// `X-Forwarded-For`, from the right: each proxy has added its own peer there. The client is the first hop that is not
+/// in a trusted network, or the last of all. Entries to its left are the client's own words.
+///
+/// Without `X-Slowlane-Source`, the querying proxy must have added an entry, as with `deny=429`: otherwise the last one
+/// may be the client's.
+pub fn client<'a>(head: &Head<'a>, options: CheckOptions, trusted: &[Network]) -> Option<Field<'a>> {
+    if trusted.is_empty() {
+        return None;
+    }
+    let sent = head.header(SOURCE_HEADER).filter(|value| !value.is_empty());
+    let has_hops = sent.is_some() || options.deny == StatusCode::TOO_MANY_REQUESTS;
+    let hops = head.all(FORWARDED_FOR).rev().flat_map(|list| list.rsplit(|&byte| byte == b','));
+    let hops = hops.map(<[u8]>::trim_ascii).filter(|hop| has_hops && !hop.is_empty());
+    let mut hops = sent.into_iter().chain(hops).take(HOPS_MAX);
+    let is_trusted =
+        |hop: &[u8]| peer(hop).is_some_and(|address| trusted.iter().any(|network| network.contains(address)));
+    let mut client = hops.next()?;
+    while is_trusted(client) {
+        match hops.next() {
+            Some(hop) => client = hop,
+            None => break,
+        }
+    }
+    Some(Field { name: SOURCE, value: Value::Text(client) })
+}
+
+/// The same as [`fields`], with the source of a [`client`].
+pub fn fields_of<'a>(
+    head: &Head<'a>,
+    options: CheckOptions,
+    source: Field<'a>,
+) -> impl Iterator<Item = Field<'a>> {
+    let others = fields(head, options).filter(|field| field.name != SOURCE);
+    [source].into_iter().chain(others).take(FIELDS_MAX)
+}
+
 /// Everything that the decision depends on, if nginx may repeat this query. None if the request has no id from nginx.
 /// No part contains a line break.
 ///
@@ -186,8 +231,11 @@ pub fn repeatable<'a>(
     if !has_id || options.deny != StatusCode::FORBIDDEN || head.path != CHECK {
         return None;
     }
-    // A decision depends on no other headers.
-    let asks = |name: &[u8]| name.starts_with(FIELD_PREFIX.as_bytes()) || name == REQUEST_ID.as_bytes();
+    // A decision depends on no other headers. Behind trusted proxies, it may depend on the list of hops.
+    let asks = |name: &[u8]| {
+        name.starts_with(FIELD_PREFIX.as_bytes())
+            || [REQUEST_ID, FORWARDED_FOR].iter().any(|asks| name == asks.as_bytes())
+    };
     let headers = head.headers().filter(move |(name, _)| asks(name)).flat_map(|(name, value)| [name, value]);
     Some([head.method, head.target].into_iter().chain(headers))
 }
@@ -333,6 +381,82 @@ mod tests {
         assert_eq!(parts("/check?deny=429", &[id, website]), None);
         assert_eq!(parts("/check/cart", &[id, website]), None);
         assert_eq!(parts("/check", &[("x-request-id", ""), website]), None);
+    }
+
+    /// The source of a check with these lists of hops, behind 10.0.0.0/8 and 2001:db8:cd::/48.
+    fn source(query: &str, sent: Option<&str>, lists: &[&str]) -> Option<String> {
+        let trusted = ["10.0.0.0/8", "2001:db8:cd::/48"].map(|network| network.parse().unwrap());
+        let sent = sent.into_iter().map(|source| ("X-Slowlane-Source", source));
+        let headers: Vec<_> = sent.chain(lists.iter().map(|list| ("X-Forwarded-For", *list))).collect();
+        let (head, options) = (head(&format!("/check{query}"), &headers), options(query.strip_prefix('?')));
+        let source = client(&head, options, &trusted)?;
+        let mut request = Request::new();
+        fields_of(&head, options, source).for_each(|Field { name, value }| request.push(name, value));
+        assert_eq!(fields_of(&head, options, source).filter(|field| field.name == SOURCE).count(), 1);
+        match request.get(SOURCE)? {
+            Value::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_client_is_the_first_hop_from_the_right_that_is_not_trusted() {
+        let nginx = |sent, lists: &[&str]| source("", Some(sent), lists);
+        let is = |address: &str| Some(address.to_owned());
+        assert_eq!(
+            nginx("192.0.2.1", &["198.51.100.7"]),
+            is("192.0.2.1"),
+            "its peer is no proxy: it may lie"
+        );
+        assert_eq!(nginx("10.0.0.1", &["192.0.2.1"]), is("192.0.2.1"));
+        assert_eq!(
+            nginx("10.0.0.1", &["198.51.100.7, 192.0.2.1, 10.2.3.4"]),
+            is("192.0.2.1"),
+            "a forged one"
+        );
+        assert_eq!(
+            nginx("10.0.0.1", &["198.51.100.7", "192.0.2.1,10.2.3.4"]),
+            is("192.0.2.1"),
+            "two headers"
+        );
+        assert_eq!(nginx("::ffff:10.0.0.1", &["192.0.2.1"]), is("192.0.2.1"));
+        assert_eq!(nginx("2001:db8:cd::1", &["[2001:db8::7]:4711"]), is("[2001:db8::7]:4711"));
+        assert_eq!(nginx("10.0.0.1:443", &[" 192.0.2.1:80 ,\t[2001:db8:cd::2]:80,,"]), is("192.0.2.1:80"));
+        assert_eq!(nginx("10.0.0.1", &[]), is("10.0.0.1"), "a request of the proxy itself");
+        assert_eq!(nginx("10.0.0.1", &["10.0.0.3, 10.0.0.2", ""]), is("10.0.0.3"), "a client inside");
+        for garbage in ["unknown", "_hidden", "-", "192.0.2.1;x", "10.0.0.1 10.0.0.2"] {
+            let list = format!("198.51.100.7, {garbage}, 10.0.0.2");
+            assert_eq!(nginx("10.0.0.1", &[&list]), is(garbage), "it hides no other");
+        }
+        assert_eq!(nginx("unix:", &["192.0.2.1"]), is("unix:"));
+    }
+
+    #[test]
+    fn without_a_source_the_list_counts_only_if_the_proxy_has_added_to_it() {
+        for query in ["?deny=429", "?hold=off&deny=429"] {
+            let traefik = |lists: &[&str]| source(query, None, lists);
+            assert_eq!(traefik(&["198.51.100.7, 192.0.2.1, 10.0.0.2"]).unwrap(), "192.0.2.1");
+            assert_eq!(traefik(&["198.51.100.7, 192.0.2.1"]).unwrap(), "192.0.2.1");
+            assert_eq!(traefik(&[]), None);
+        }
+        assert_eq!(source("", None, &["192.0.2.1, 10.0.0.2"]), None, "it may be the client's");
+        assert_eq!(source("/cart", None, &["192.0.2.1"]), None);
+        assert_eq!(client(&head("/check", &[("X-Slowlane-Source", "10.0.0.1")]), options(None), &[]), None);
+    }
+
+    #[test]
+    fn a_list_of_ten_thousand_hops_costs_no_more_than_a_few() {
+        let inside = vec!["10.0.0.9"; 5_000].join(",");
+        assert_eq!(source("", Some("10.0.0.1"), &[&format!("192.0.2.1,{inside}")]).unwrap(), "10.0.0.9");
+        let mut hops: Vec<String> = (1..HOPS_MAX).map(|hop| format!("10.0.0.{hop}")).collect();
+        hops[0] = "192.0.2.1".to_owned();
+        assert_eq!(
+            source("", Some("10.0.0.1"), &[&hops.join(",")]).unwrap(),
+            "192.0.2.1",
+            "the last of {HOPS_MAX}"
+        );
+        let short = vec!["1"; 10_000].join(",");
+        assert_eq!(source("", Some("10.0.0.1"), &[&short]).unwrap(), "1");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::server::bell::Bell;
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
 use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
-use slowlane_core::base::{Decision, Quota, Reply, SloId, Timestamp, Turn, Verdict};
+use slowlane_core::base::{Decision, Network, Quota, Reply, SloId, Timestamp, Turn, Verdict};
 use slowlane_core::policy::Policy;
 
 /// No request is answered while more unwritten output than this is pending.
@@ -26,6 +26,8 @@ const QUERY_BYTES: usize = 256;
 #[derive(Debug)]
 pub struct Check {
     idle_timeout: Duration,
+    /// The networks of proxies before the querying one.
+    trusted: Vec<Network>,
     query_line: OncePerSecond,
     foreign_line: OncePerSecond,
 }
@@ -37,7 +39,12 @@ impl Check {
     /// query over a connection that is just being closed.
     pub fn new(idle_timeout: Duration) -> Check {
         let [query_line, foreign_line] = Default::default();
-        Check { idle_timeout, query_line, foreign_line }
+        Check { idle_timeout, trusted: Vec::new(), query_line, foreign_line }
+    }
+
+    /// Takes the client's address out of `X-Forwarded-For`, behind proxies in these networks.
+    pub fn behind(self, trusted: Vec<Network>) -> Check {
+        Check { trusted, ..self }
     }
 
     /// Serves a connection. `unread` contains bytes that an earlier process read but did not use.
@@ -336,10 +343,16 @@ impl Conversation {
         options: CheckOptions,
         now: Timestamp,
     ) -> (Decision, Option<Quota>) {
-        let Conversation { agent, rng, .. } = self;
+        let Conversation { agent, check, rng, .. } = self;
         let policy = agent.throttle.policy();
-        let (fields, refusal) = (|| nginx::fields(head, options), |verdict| options.refusal(verdict));
-        let decision = agent.decide(&policy, fields, options.hold, refusal, rng, now);
+        let refusal = |verdict| options.refusal(verdict);
+        let decision = match nginx::client(head, options, &check.trusted) {
+            None => agent.decide(&policy, || nginx::fields(head, options), options.hold, refusal, rng, now),
+            Some(source) => {
+                let fields = || nginx::fields_of(head, options, source);
+                agent.decide(&policy, fields, options.hold, refusal, rng, now)
+            }
+        };
         (decision, quota(&policy, decision.slo, decision.remaining, options))
     }
 

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::observe::metrics::PREFIX;
+use crate::observe::status::Fault;
 use crate::server::Agent;
 use crate::server::process_use::ProcessUse;
 
@@ -52,12 +53,22 @@ fn of_throttle(agent: &Agent) -> Registry {
     at.register("work", "Work of requests whose cost was reported, by SLO, in its unit", work);
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {
-        // The library does not escape label values.
-        let field = field.replace('\\', r"\\").replace('"', r#"\""#);
-        missing.get_or_create(&[("field", field)]).set(is_missing.into());
+        missing.get_or_create(&[("field", escaped(&field))]).set(is_missing.into());
     }
     at.register("field_missing", "1 while no request carries a field that the policy needs", missing);
+    let faults = Family::<[(&str, String); 2], Counter>::default();
+    for ((field, fault), count) in agent.status.missing.fault_totals(&policy) {
+        let fault = if fault == Fault::Absent { "absent" } else { "unreadable" };
+        faults.get_or_create(&[("field", escaped(&field)), ("fault", fault.to_owned())]).inc_by(count);
+    }
+    let help = "Requests with a field that a limit needs and that cannot be read, or that every limit needs and that is absent";
+    at.register("field_faults", help, faults);
     registry
+}
+
+/// The library does not escape label values.
+fn escaped(label: &str) -> String {
+    label.replace('\\', r"\\").replace('"', r#"\""#)
 }
 
 /// The metrics of the process, under the names that all Prometheus clients use.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::observe::status::{ClusterUse, HistoryLines, KeyCount, PeersUse, Snapshot};
+use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse, Snapshot};
 use crate::top::columns::{self, Column, delay, short, time};
 use slowlane_core::base::{aligned, shown};
 
@@ -83,9 +83,14 @@ pub(super) fn throttled(snapshot: &Snapshot) -> String {
     if reported.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", reported.join(", ")) }
 }
 
-/// A line for each field that the policy needs but no request carries.
+/// A line for each field that the policy needs, and that requests lack or garble.
 pub(super) fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
-    snapshot.fields_missing.iter().map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())))
+    let missing = snapshot.fields_missing.iter();
+    let missing = missing.map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())));
+    missing.chain(snapshot.field_faults.iter().map(|line| match line.fault {
+        Fault::Unreadable => format!("FIELD UNREADABLE: {}", shown(&line.text)),
+        Fault::Absent => format!("FIELD ABSENT: {}", shown(&line.text)),
+    }))
 }
 
 /// Table, holds, connections, blocks, the cluster and the peers, for one line.
@@ -97,7 +102,10 @@ pub(super) fn stores(snapshot: &Snapshot) -> [String; 6] {
     [
         format!("table {entries} of {entries_max}, {evictions} evicted"),
         format!("; held {held} of {held_max}"),
-        format!("; connections SPOP {} HTTP {}", connections.spop, connections.http),
+        match (connections.spop, connections.http, connections.grpc) {
+            (spop, http, 0) => format!("; connections SPOP {spop} HTTP {http}"),
+            (spop, http, grpc) => format!("; connections SPOP {spop} HTTP {http} gRPC {grpc}"),
+        },
         match blocks.operators + blocks.keys {
             0 => String::new(),
             blocks => format!("; blocks {}", short(blocks as f64)),
@@ -132,6 +140,7 @@ pub(super) fn connections(snapshot: &Snapshot) -> String {
         line(&mut text, format_args!("  {:>5}  HAProxy engine {id} from {from}", engine.connections));
     }
     line(&mut text, format_args!("  {:>5}  HTTP check (nginx)", snapshot.connections.http));
+    line(&mut text, format_args!("  {:>5}  gRPC (Envoy)", snapshot.connections.grpc));
     line(&mut text, format_args!("  {:>5}  admin", snapshot.connections.admin));
     text += "\nreloads\n";
     for reload in &snapshot.reloads {

@@ -136,8 +136,8 @@ fn a_source_that_is_no_address_is_in_no_network() {
             "-",
             "192.0.2.1:http",
             "192.0.2.1:65536",
-            "[192.0.2.1]:80",
-            "[::1]",
+            "192.0.2.1, 10.0.0.1",
+            "[::1",
             "192.0.2",
             "01.2.3.4",
             "localhost",
@@ -152,8 +152,8 @@ fn a_source_that_is_no_address_is_in_no_network() {
         ] {
             assert_eq!(proxy.ask(&slowlane, &[("source", source)]).0, 0, "{proxy:?} {source:?}");
         }
-        for source in ["192.0.2.1", "192.0.2.1:80"] {
-            assert_eq!(proxy.ask(&slowlane, &[("source", text(source))]).0, 3001);
+        for source in ["192.0.2.1", "192.0.2.1:80", "[2001:db8::1]", "[2001:db8::1]:443", "fe80::1%eth0"] {
+            assert_eq!(proxy.ask(&slowlane, &[("source", text(source))]).0, 3001, "{proxy:?} {source}");
         }
     }
 }
@@ -192,6 +192,8 @@ fn one_customer_has_one_bucket_however_the_address_is_written_and_whoever_asks()
             [address("192.0.2.1"), address("::ffff:192.0.2.1")],
             [address("::ffff:192.0.2.1"), address("192.0.2.1")],
             [address("192.0.2.1"), text("::FFFF:192.0.2.1")],
+            [address("192.0.2.1"), address("64:ff9b::c000:201")],
+            [address("64:ff9b::c000:201"), text("[64:ff9b::192.0.2.1]:4711")],
             [text("2001:DB8:0::1"), address("2001:db8::2")],
         ] {
             let slowlane = slowlane(&[EVERY_SOURCE]);

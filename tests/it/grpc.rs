@@ -14,6 +14,7 @@ use grpc::health::{HealthCheckRequest, HealthCheckResponse};
 use grpc::ratelimit::{Code, Descriptor, Entry, Number, RateLimitRequest, RateLimitResponse, Unit};
 use grpc::{HeaderValue, MESSAGE_BYTES_MAX, Method, StatusCode, framed};
 
+use crate::support::chromium::Chromium;
 use crate::support::grpc::Client;
 use crate::support::slowlane::{Slowlane, signal};
 use crate::support::tls::Authority;
@@ -63,6 +64,26 @@ fn code(client: &mut Client, entries: &[(&str, &[u8])]) -> Code {
 fn of(headers: &[HeaderValue], name: &str) -> Option<String> {
     let found = headers.iter().find(|header| header.key == name)?;
     Some(String::from_utf8(found.value.to_vec()).unwrap())
+}
+
+#[test]
+fn its_connections_are_counted_by_the_status() {
+    let at = own_address();
+    let slowlane = slowlane(at, "");
+    let mut clients = [(); 3].map(|()| Client::connect(at));
+    clients.iter_mut().for_each(|client| _ = ask(client, &[("host", b"other.example")]));
+    let status = eventually("the status has them", || {
+        let status = crate::cli::ran(&["status", "--admin", &slowlane.admin.to_string()]).out;
+        status.contains("SPOP 0 HTTP 0 gRPC 3").then_some(status)
+    });
+    assert!(status.contains("      3  gRPC (Envoy)\n"), "{status}");
+    let json = crate::support::client::get(slowlane.admin, "/api/status", &[]).body;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["connections"]["grpc"], 3);
+    let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1200, 900);
+    page.shows("#listeners", "gRPC 3");
+    page.shows("#connections", "3");
+    assert_eq!(page.problems(), [""; 0]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::admin_client::AskError;
 use crate::cli::admin::Daemon;
 use crate::cli::doctor::{Report, State};
 use crate::config::Config;
-use crate::observe::status::{ClusterUse, REQUESTS_MIN, Snapshot};
+use crate::observe::status::{ClusterUse, CrowdLine, Fault, FaultLine, REQUESTS_MIN, Snapshot};
 use crate::server::Stream;
 use slowlane_core::base::Address;
 
@@ -82,12 +82,12 @@ pub(super) fn ask(daemon: Daemon, report: &mut Report) -> Option<Seen> {
 ///
 /// `attached`: whether a proxy of this machine is; none if there is no proxy.
 pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Report) -> bool {
-    let Snapshot { connections, peers, rates, fields_missing, .. } = &seen.status;
+    let Snapshot { connections, peers, rates, fields_missing, field_faults, crowd, .. } = &seen.status;
     let decided = ["slowlane_verdicts_total", "slowlane_peers_admitted_total", "slowlane_peers_denied_total"];
     let requests = decided.iter().map(|name| seen.metric(name)).sum::<f64>() as u64;
     let open = |listener| seen.metric(&format!("slowlane_connections{{listener=\"{listener}\"}}"));
     let of_peers = peers.map_or(0, |peers| peers.connected as u64);
-    let connected = connections.spop + connections.http + of_peers + open("grpc") as u64;
+    let connected = connections.spop + connections.http + connections.grpc + of_peers;
     let rate = rates.iter().sum::<f64>();
     // A connection of a health check ends at once.
     let connects = connected > 0 || seen.metric("slowlane_spop_frames_total{type=\"hello\"}") > 0.0;
@@ -118,8 +118,15 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
         let fix = "print the proxy's files again: `slowlane config haproxy`, `slowlane config nginx`";
         report.wrong("proxy", line.to_string(), fix);
     }
+    for line in field_faults {
+        let add = if line.is_much() { Report::wrong } else { Report::note };
+        add(report, "proxy", line.text.clone(), fix(line));
+    }
     let needed = seen.metrics.lines().filter_map(|line| line.strip_prefix("slowlane_field_missing{field=\""));
-    let arrives = |field: &&str| fields_missing.iter().all(|line| line.field != *field);
+    let arrives = |field: &&str| {
+        fields_missing.iter().all(|line| line.field != *field)
+            && field_faults.iter().all(|line| line.field != *field || !line.is_much())
+    };
     let arrive: Vec<&str> = needed.filter_map(|rest| rest.strip_suffix("\"} 0")).filter(arrives).collect();
     if requests < REQUESTS_MIN {
         let text = format!("requests: {requests}, too few to say which fields arrive");
@@ -127,7 +134,35 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
     } else if !arrive.is_empty() {
         report.ok("proxy", format!("fields that arrive: {}", arrive.join(", ")));
     }
+    if let Some(CrowdLine { network, addresses, requests, of }) = crowd {
+        let addresses = if *addresses == 1 { "1 address" } else { &format!("{addresses} addresses") };
+        let text = format!(
+            "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
+        );
+        let fix = "if a CDN or a load balancer is there, its clients share their limits: take the client's address as the \
+                   manual says under \"Behind a CDN or a load balancer\"";
+        report.note("proxy", text, fix);
+    }
     !is_gone && (requests > 0 || connects)
+}
+
+/// The remedy of a fault.
+fn fix(line: &FaultLine) -> &'static str {
+    let is_list = line.example.as_deref().is_some_and(|example| example.contains(','));
+    match (line.fault, line.field.as_str()) {
+        (Fault::Absent, _) => {
+            "send it, or limit requests without it by another map, like source.map, or by SLO 0"
+        }
+        (_, "cost") => "send a whole number, like `cost=int(5)`; without a cost, a request counts as 1",
+        (_, "announced") => "send an amount, like 250 or 1.5",
+        _ if is_list => {
+            "send one address, not a list: [http] trusted takes the client out of X-Forwarded-For, and the manual says \
+             how each proxy does, under \"Behind a CDN or a load balancer\""
+        }
+        _ => {
+            "send the client's address; `slowlane config haproxy` and `slowlane config nginx` print files that do"
+        }
+    }
 }
 
 /// Whether the nodes of a cluster share their SLOs.

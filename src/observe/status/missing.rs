@@ -1,12 +1,14 @@
-//! The fields that the policy in force needs, and that no request carries.
+//! The fields that the policy in force needs, and that requests lack or garble.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::observe::status::faults::{Counts, Fault, FaultLine, Logged, Recent, counts, listed};
 use slowlane_core::base::shown;
 use slowlane_core::policy::Policy;
 
@@ -14,9 +16,16 @@ use slowlane_core::policy::Policy;
 /// is seen by then with a probability of 99 %.
 pub const REQUESTS_MIN: u64 = 500;
 
-/// The check for missing fields, once a second and outside the request path.
+/// The check of the fields, once a second and outside the request path.
 #[derive(Debug, Default)]
 pub struct Missing(Mutex<Look>);
+
+/// What is new in a second, for the log.
+#[derive(Debug, Default)]
+pub struct News {
+    pub missing: Vec<MissingLine>,
+    pub faults: Vec<FaultLine>,
+}
 
 #[derive(Debug, Default)]
 struct Look {
@@ -28,6 +37,11 @@ struct Look {
     requests: u64,
     /// The missing fields that were logged.
     reported: BTreeSet<String>,
+    recent: Recent,
+    /// The faults under earlier policies.
+    earlier: Counts,
+    logged: Logged,
+    ticks: u64,
 }
 
 /// A missing field.
@@ -41,19 +55,42 @@ pub struct MissingLine {
 }
 
 impl Missing {
-    /// Checks the policy in force, and returns the missing fields that were not returned before, for the log. `total`
-    /// is the number of all requests so far. Call it once a second.
-    pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> Vec<MissingLine> {
+    /// Checks the policy in force, and returns what was not returned before. `total` is the number of all requests so
+    /// far. Call it once a second.
+    pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> News {
         let mut look = self.0.lock();
         if !look.is_at(policy) {
             // The first policy was there before the first request.
             let before = if look.policy.ptr_eq(&Weak::new()) { 0 } else { total };
-            *look = Look { policy: Arc::downgrade(policy), before, ..Look::default() };
+            let earlier = look.totals(counts(policy));
+            let logged = mem::take(&mut look.logged);
+            let ticks = look.ticks;
+            *look =
+                Look { policy: Arc::downgrade(policy), before, earlier, logged, ticks, ..Look::default() };
         }
         look.requests = total - look.before;
-        let mut lines = look.lines(policy);
-        lines.retain(|line| look.reported.insert(line.field.clone()));
-        lines
+        look.ticks += 1;
+        let Look { requests, ticks, .. } = *look;
+        look.recent.tick(policy, requests);
+        let mut missing = look.lines(policy);
+        missing.retain(|line| look.reported.insert(line.field.clone()));
+        let faults = look.faults(policy);
+        News { missing, faults: look.logged.news(faults, ticks) }
+    }
+
+    /// The faults of late.
+    pub fn faults(&self, policy: &Arc<Policy>) -> Vec<FaultLine> {
+        self.0.lock().faults(policy)
+    }
+
+    /// All faults since the start, of the fields of this policy.
+    pub fn fault_totals(&self, policy: &Arc<Policy>) -> BTreeMap<(String, Fault), u64> {
+        let look = self.0.lock();
+        let (is_at, now) = (look.is_at(policy), counts(policy));
+        let before = if is_at { look.earlier.clone() } else { look.totals(now.clone()) };
+        now.into_iter()
+            .map(|(key, count)| (key.clone(), count + before.get(&key).copied().unwrap_or(0)))
+            .collect()
     }
 
     /// The fields that are missing now.
@@ -74,6 +111,23 @@ impl Look {
         std::ptr::eq(self.policy.as_ptr(), Arc::as_ptr(policy))
     }
 
+    /// The faults under this policy and earlier ones, of the fields in `of`.
+    fn totals(&self, of: Counts) -> Counts {
+        let count = |counts: &Counts, key: &(String, Fault)| counts.get(key).copied().unwrap_or(0);
+        let total = |key: &(String, Fault)| count(&self.earlier, key) + count(self.recent.counts(), key);
+        of.into_keys().map(|key| (key.clone(), total(&key))).collect()
+    }
+
+    /// The faults of late. A field that no request carries is missing, which says more.
+    fn faults(&self, policy: &Arc<Policy>) -> Vec<FaultLine> {
+        if !self.is_at(policy) {
+            return Vec::new();
+        }
+        let (mut faults, missing) = (self.recent.lines(policy), self.lines(policy));
+        faults.retain(|fault| missing.iter().all(|line| line.field != fault.field));
+        faults
+    }
+
     fn lines(&self, policy: &Arc<Policy>) -> Vec<MissingLine> {
         if !self.is_at(policy) || self.requests < REQUESTS_MIN {
             return Vec::new();
@@ -92,11 +146,7 @@ impl fmt::Display for MissingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MissingLine { field, needed_by, requests } = self;
         write!(f, "no request of {requests} carried {field}, which ")?;
-        match needed_by.as_slice() {
-            [] => f.write_str("the policy needs"),
-            [one] => write!(f, "{one} needs"),
-            [some @ .., last] => write!(f, "{} and {last} need", some.join(", ")),
-        }
+        write!(f, "{} {}", listed(needed_by), if needed_by.len() > 1 { "need" } else { "needs" })
     }
 }
 
@@ -138,13 +188,13 @@ mod tests {
     fn a_field_is_told_once_and_shown_until_a_request_carries_it() {
         let (missing, policy) = (Missing::default(), policy(OWNERS));
         ask(&policy, "source");
-        assert_eq!(missing.tick(&policy, REQUESTS_MIN - 1), []);
+        assert_eq!(missing.tick(&policy, REQUESTS_MIN - 1).missing, []);
         let expected = [
             "no request of 500 carried owner, which source+owner.map and type 4 need",
             "no request of 500 carried website, which website.map needs",
         ];
-        assert_eq!(reported(&missing.tick(&policy, REQUESTS_MIN)), expected);
-        assert_eq!(missing.tick(&policy, REQUESTS_MIN + 1), [], "once");
+        assert_eq!(reported(&missing.tick(&policy, REQUESTS_MIN).missing), expected);
+        assert_eq!(missing.tick(&policy, REQUESTS_MIN + 1).missing, [], "once");
         let now = |missing: &Missing| {
             missing.lines(&policy).iter().map(|line| (line.field.clone(), line.requests)).collect::<Vec<_>>()
         };
@@ -159,12 +209,12 @@ mod tests {
     fn each_policy_counts_its_own_requests_and_is_told_of_once() {
         let missing = Missing::default();
         let (first, second) = (policy(OWNERS), policy(OWNERS));
-        assert_eq!(missing.tick(&first, 9_000).len(), 3);
-        assert_eq!(missing.tick(&second, 9_300), [], "none of its own");
+        assert_eq!(missing.tick(&first, 9_000).missing.len(), 3);
+        assert_eq!(missing.tick(&second, 9_300).missing, [], "none of its own");
         assert_eq!(missing.lines(&first), [], "it is no longer in force");
-        assert_eq!(missing.tick(&second, 9_799), []);
-        assert_eq!(missing.tick(&second, 9_800).len(), 3);
-        assert_eq!(missing.tick(&Arc::new(Policy::builtin()), 1 << 40), []);
-        assert_eq!(missing.tick(&Arc::new(Policy::builtin()), 1 << 41), [], "nothing is needed");
+        assert_eq!(missing.tick(&second, 9_799).missing, []);
+        assert_eq!(missing.tick(&second, 9_800).missing.len(), 3);
+        assert_eq!(missing.tick(&Arc::new(Policy::builtin()), 1 << 40).missing, []);
+        assert_eq!(missing.tick(&Arc::new(Policy::builtin()), 1 << 41).missing, [], "nothing is needed");
     }
 }

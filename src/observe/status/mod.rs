@@ -17,6 +17,7 @@ mod busy;
 mod cluster;
 mod distinct;
 mod engines;
+mod faults;
 mod filter;
 mod heavy_hitters;
 mod history;
@@ -38,17 +39,18 @@ use heavy_hitters::Ranked;
 
 pub use cluster::ClusterLine;
 pub use engines::{Connected, Engine, Engines};
+pub use faults::{Fault, FaultLine};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use history::{DAY, HistoryLines, PastKey};
 pub use label::{Kept, Label};
-pub use missing::{Missing, MissingLine, REQUESTS_MIN};
+pub use missing::{Missing, MissingLine, News, REQUESTS_MIN};
 pub use peers::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 pub use quota::{QuotaLine, Quotas};
 pub use reloads::{ReloadLine, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
-    BlockedKey, ClusterUse, Connections, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine, Snapshot,
-    Sources, TableUse,
+    BlockedKey, ClusterUse, Connections, CrowdLine, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine,
+    Snapshot, Sources, TableUse,
 };
 pub use state::Status;
 pub use throttled::{KeyCount, Throttled};

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{Second, Seconds};
 use crate::observe::status::{
-    Busy, Engine, KeyCount, MissingLine, PeersSeen, PeersUse, Ranked, ReloadLine, Status, Throttled,
+    Busy, Engine, FaultLine, KeyCount, MissingLine, PeersSeen, PeersUse, Ranked, ReloadLine, Status,
+    Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
 use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp};
-use slowlane_core::policy::{Policy, Slo};
+use slowlane_core::policy::{Crowd, Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
 
@@ -71,6 +72,29 @@ pub struct Snapshot {
     pub reloads: Vec<ReloadLine>,
     /// The fields that the policy needs, and that no request carries.
     pub fields_missing: Vec<MissingLine>,
+    /// The fields that a limit needs, and that requests of late lacked or garbled.
+    #[serde(default)]
+    pub field_faults: Vec<FaultLine>,
+    /// The network that nearly all requests of late come from, if they come from few addresses.
+    #[serde(default)]
+    pub crowd: Option<CrowdLine>,
+}
+
+/// Few addresses of one network that nearly all requests come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrowdLine {
+    pub network: String,
+    pub addresses: usize,
+    /// The requests from there, of those that were sampled.
+    pub requests: usize,
+    pub of: usize,
+}
+
+impl CrowdLine {
+    fn of(crowd: Crowd) -> CrowdLine {
+        let Crowd { network, addresses, requests, of } = crowd;
+        CrowdLine { network: network.to_string(), addresses, requests, of }
+    }
 }
 
 /// Quantiles in milliseconds; `None` if no request was delayed.
@@ -128,6 +152,8 @@ pub struct Holds {
 pub struct Connections {
     pub spop: u64,
     pub http: u64,
+    #[serde(default)]
+    pub grpc: u64,
     pub admin: u64,
     pub engines: Vec<Engine>,
 }
@@ -286,6 +312,7 @@ impl Status {
             connections: Connections {
                 spop: open(&metrics.spop),
                 http: open(&metrics.http),
+                grpc: open(&metrics.grpc),
                 admin: open(&metrics.admin),
                 engines: self.engines.list(),
             },
@@ -297,6 +324,8 @@ impl Status {
             one_in: throttled.one_in(),
             reloads: self.reloads.list(),
             fields_missing: self.missing.lines(&policy),
+            field_faults: self.missing.faults(&policy),
+            crowd: policy.crowd().map(CrowdLine::of),
         }
     }
 }

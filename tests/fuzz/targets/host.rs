@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use slowlane_core::base::{Host, Request, Value, host::NAME_BYTES_MAX};
+use slowlane_core::base::{Host, Request, Value, canonical, host::NAME_BYTES_MAX};
 use slowlane_core::policy::{Layout, Policy};
 
 use super::input::texts;
@@ -47,6 +47,6 @@ fn form(text: &[u8]) -> Option<Vec<u8>> {
             assert_eq!(is_lower, lower == name);
             lower
         }
-        Host::Ipv6(address) => address.to_canonical().to_string().into_bytes(),
+        Host::Ipv6(address) => canonical(address.into()).to_string().into_bytes(),
     })
 }

@@ -1,10 +1,10 @@
 //! Any text as an `slo.map` and a lookup map of any method, and any value looked up in it: the explanation names the
 //! lines that decided, as they stand in the files.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use slowlane_core::base::{Network, Request, Value};
+use slowlane_core::base::{Network, Request, Value, canonical};
 use slowlane_core::policy::map::{Line, lines};
 use slowlane_core::policy::{
     AUTOMATA_MAX, DEFAULT_LINE, Explained, Layout, Lookup, Method, Policy, SEARCH_STEPS_MAX,
@@ -165,8 +165,11 @@ fn has(network: &str, address: IpAddr) -> bool {
         Err(_) => length.parse().unwrap(),
     };
     let is_in = |address| Network::of(network, prefix) == Network::of(address, prefix);
-    match address.to_canonical() {
-        IpAddr::V4(v4) => is_in(v4.into()) || is_in(v4.to_ipv6_mapped().into()),
+    match canonical(address) {
+        IpAddr::V4(v4) => {
+            let translated = Ipv6Addr::from_bits(0x0064_ff9b << 96 | u128::from(v4.to_bits()));
+            is_in(v4.into()) || is_in(v4.to_ipv6_mapped().into()) || is_in(translated.into())
+        }
         IpAddr::V6(v6) => {
             let bits = v6.to_bits();
             let embedded = match v6.segments() {

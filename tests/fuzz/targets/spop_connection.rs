@@ -10,7 +10,7 @@ use slowlane::observe::clock::Clock;
 use slowlane::proxy::haproxy::{Question, question};
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
-use slowlane_core::base::{HoldLimits, Timestamp, Value, WhenFull};
+use slowlane_core::base::{HoldLimits, Timestamp, Value, WhenFull, canonical};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
@@ -90,7 +90,7 @@ impl Asked {
             fields += 1;
             assert_ne!(value, Value::Text(b""), "a field without a value");
             if let Value::Address(address) = value {
-                assert_eq!(address, address.to_canonical());
+                assert_eq!(address, canonical(address));
             }
         });
         match read {

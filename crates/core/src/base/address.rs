@@ -78,21 +78,6 @@ pub fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// The IP address of a peer, which some proxies write with its port.
-///
-/// ```
-/// use slowlane_core::base::peer;
-/// assert_eq!(peer(b"192.0.2.1:1234"), Some("192.0.2.1".parse().unwrap()));
-/// assert_eq!(peer(b"[2001:db8::1]:443"), Some("2001:db8::1".parse().unwrap()));
-/// assert_eq!(peer(b"2001:db8::1"), Some("2001:db8::1".parse().unwrap()));
-/// assert!([&b"192.0.2.1:"[..], b"192.0.2.1:x", b"[::1]", b"shop.example:1"].iter().all(|text| peer(text).is_none()));
-/// ```
-pub fn peer(text: &[u8]) -> Option<IpAddr> {
-    let text = std::str::from_utf8(text).ok()?;
-    let with_port = || Some(text.parse::<SocketAddr>().ok()?.ip());
-    text.parse().ok().or_else(with_port)
-}
-
 /// The address at which a client on the same machine reaches a listener.
 ///
 /// A listener on all addresses is reached over the loopback address.

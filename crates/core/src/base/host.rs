@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use crate::base::canonical;
+
 /// The longest name of a host, in bytes without a final dot (RFC 1035, section 2.3.4).
 pub const NAME_BYTES_MAX: usize = 253;
 
@@ -96,7 +98,7 @@ pub fn path_of_base(text: &[u8]) -> usize {
 pub fn in_one_form(host: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     let form = match Host::read(host)? {
         Host::Name { name, .. } => name.to_ascii_lowercase(),
-        Host::Ipv6(address) => address.to_canonical().to_string().into_bytes(),
+        Host::Ipv6(address) => canonical(address.into()).to_string().into_bytes(),
     };
     Some([&form, rest].concat())
 }

@@ -3,6 +3,7 @@
 mod address;
 mod amount;
 mod blocked;
+mod client;
 mod columns;
 pub mod date;
 mod ends;
@@ -31,9 +32,10 @@ mod unit;
 pub mod units;
 mod verdict;
 
-pub use address::{Address, AddressError, is_loopback, peer, reachable};
+pub use address::{Address, AddressError, is_loopback, reachable};
 pub use amount::{Amount, AmountError, Ending};
 pub use blocked::{Blocked, BlockedBy};
+pub use client::{canonical, peer};
 pub use columns::aligned;
 pub use date::Utc;
 pub use ends::Ends;

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::base::client::{self, is_translated};
+
 /// The leading bits of an address, and their number.
 ///
 /// ```
@@ -111,11 +113,22 @@ fn mask_length(mask: Ipv4Addr) -> Option<u8> {
     (ones + mask.to_bits().trailing_zeros().min(32) == 32).then_some(ones as u8)
 }
 
-/// A network of IPv4-mapped addresses becomes one of IPv4, as the addresses of requests do.
+/// A network of IPv4-mapped addresses becomes one of IPv4, as the addresses of connections do.
 pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
     match (address.to_canonical(), address) {
         (v4 @ IpAddr::V4(_), IpAddr::V6(_)) if prefix >= 96 => (v4, prefix - 96),
         _ => (address, prefix),
+    }
+}
+
+/// The network of the addresses of requests: one of translated addresses becomes one of IPv4. None for all addresses of
+/// translators: as all IPv4 addresses, they would be those of every client with IPv4.
+pub(crate) fn untranslated((address, prefix): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
+    match address {
+        IpAddr::V6(v6) if is_translated(v6) && prefix >= 96 => {
+            (prefix > 96).then(|| (client::canonical(address), prefix - 96))
+        }
+        _ => Some((address, prefix)),
     }
 }
 

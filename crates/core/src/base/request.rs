@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
+use crate::base::canonical;
+
 /// The maximum number of fields that one request may carry; later ones are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
@@ -11,7 +13,7 @@ pub const FIELDS_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)] // For copies in whole words, like `Data`.
 pub enum Value<'a> {
-    /// An address. IPv4-mapped IPv6 becomes IPv4.
+    /// An address. One that carries an IPv4 address has become that one.
     Address(IpAddr),
     /// Any bytes, compared unchanged, whether UTF-8 or not.
     Text(&'a [u8]),
@@ -29,15 +31,15 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The value of an address in its canonical form.
+    /// The value of an address in its [canonical form](canonical).
     ///
     /// ```
     /// use slowlane_core::base::Value;
-    /// assert_eq!(Value::address("::ffff:192.0.2.1".parse().unwrap()),
-    ///            Value::address("192.0.2.1".parse().unwrap()));
+    /// let value = |text: &str| Value::address(text.parse().unwrap());
+    /// assert_eq!([value("::ffff:192.0.2.1"), value("64:ff9b::192.0.2.1")], [value("192.0.2.1"); 2]);
     /// ```
     pub fn address(address: IpAddr) -> Value<'a> {
-        Value::Address(address.to_canonical())
+        Value::Address(canonical(address))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::base::network::{canonical, read};
+use crate::base::network::{canonical, read, untranslated};
 use crate::base::{Blocked, Network, Value, shown, target};
 use crate::policy::{BlockIndex, BlockTargetError, Field, Policy, Text};
 
@@ -46,7 +46,7 @@ impl Policy {
         }
         let network = match given {
             Value::Address(address) => Some((address, self.fields.customer_prefix(address))),
-            _ if field.is_address() => read(value).map(canonical),
+            _ if field.is_address() => read(value).and_then(untranslated).map(canonical),
             _ => return Ok(value.to_vec()),
         };
         let Some((address, prefix)) = network else {

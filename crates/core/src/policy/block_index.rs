@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use thiserror::Error;
 
-use crate::base::network::{canonical, read};
+use crate::base::network::{canonical, read, untranslated};
 use crate::base::{Blocked, Network, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX, Value, target};
 use crate::policy::{EXTRA_MAX, Fields, Place, Text, Values};
 
@@ -107,7 +107,7 @@ impl BlockIndex {
         for (name, value) in fields.iter() {
             let (place, field) = known.for_block(name).ok_or(BlockTargetError::TooManyFields)?;
             let network = field.is_address().then(|| read(value)).flatten();
-            match network.map(canonical) {
+            match network.and_then(untranslated).map(canonical) {
                 Some((address, prefix)) => {
                     push_address(&mut joined, Network::of(address, prefix).address());
                     parts.push(Part::Network { place, prefix, is_ipv4: address.is_ipv4() });

@@ -1,8 +1,9 @@
-//! Lines of a map that are valid, but probably unintended.
+//! Lines of a map that do not do what was probably intended.
 
 use std::net::IpAddr;
 
-use crate::policy::{Line, Lookup, Method, WarningKind, quoted};
+use crate::policy::read::hosts;
+use crate::policy::{Line, Lookup, Method, PolicyErrorKind, WarningKind, is_host, quoted};
 
 /// The checks of the lines of a lookup's map.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,23 @@ impl Checks<'_> {
             return None;
         }
         self.warn_of_key(line.key, line.value).or_else(|| self.warn_of_website(line.key))
+    }
+
+    /// The error of a line whose key has a `*` in the middle of a host. A client cannot send such a host, and at the
+    /// ends it is a warning.
+    pub(super) fn error(self, line: &Line<'_>) -> Option<PolicyErrorKind> {
+        let (fields, method) = (&self.lookup.fields, self.lookup.method);
+        if !line.key.contains(&b'*') || method == Method::Reg {
+            return None;
+        }
+        let host = fields.iter().position(|field| is_host(field))?;
+        let range = hosts::part(line.key, fields.len(), host, 0)?;
+        match &line.key[range] {
+            [_, middle @ .., _] if middle.contains(&b'*') => {
+                Some(PolicyErrorKind::Wildcard(quoted(line.key)))
+            }
+            _ => None,
+        }
     }
 
     fn warn_of_key(self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
@@ -144,7 +162,7 @@ mod tests {
         for (fields, method, line) in [
             (&["website"][..], Method::Str, "192.0.2.1 2001"),
             (&["website"], Method::Str, "shop.example 0"),
-            (&["website"], Method::Str, "a*b.example -1"),
+            (&["owner"], Method::Str, "a*b.example -1"),
             (&["path"], Method::Beg, "/a#b 1"),
             (&["path"], Method::Reg, "^/a\"*# 1"),
             (&["owner"], Method::Str, "acme=1001 1001"),
@@ -152,6 +170,25 @@ mod tests {
         ] {
             assert_eq!(warning(fields, method, line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_wildcard_in_the_middle_of_a_host_is_an_error() {
+        let is_error = |fields: &[&str], method, key: &str| {
+            let line = format!("{key} 2001");
+            let line = map::lines(line.as_bytes()).next().unwrap().unwrap();
+            Checks::of(&lookup(fields, method)).error(&line).is_some()
+        };
+        let middle = ["shop.*.example", "a*b.example", "*.shop.*.example", "shop.**"];
+        for method in [Method::Str, Method::Beg, Method::End, Method::Dom] {
+            assert!(middle.iter().all(|key| is_error(&["website"], method, key)), "{method:?}");
+            let at_the_end = ["*.example", "shop.*", "*", "shop.example", "**"];
+            assert!(!at_the_end.iter().any(|key| is_error(&["website"], method, key)), "{method:?}");
+        }
+        assert!(is_error(&["source", "website"], Method::Ip, "::/0+shop.*.example"));
+        assert!(!is_error(&["source", "website"], Method::Ip, "::/0+*.example"));
+        assert!(middle.iter().all(|key| !is_error(&["website"], Method::Reg, key)));
+        assert!(middle.iter().all(|key| !is_error(&["owner"], Method::Str, key)));
     }
 
     #[test]

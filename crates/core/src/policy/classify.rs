@@ -307,7 +307,7 @@ impl Policy {
         trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
     ) -> Cases<'p> {
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
-        let cost = cost(self.fields.cost(values));
+        let cost = self.cost(values);
         if answer == Answer::REFUSED {
             list.push(self.refusal(cost));
             return Cases { list, cost, blocked, may_hold: false };
@@ -373,7 +373,22 @@ impl Policy {
     fn reservation(&self, slo: &Slo, values: Values<'_, '_>) -> u32 {
         let Some(work) = &slo.work else { return 1 };
         let announced = work.is_announced().then(|| self.fields.announced(values)).flatten();
-        work.reservation(announced.and_then(announcement), None)
+        let amount = announced.and_then(announcement);
+        if announced.is_some() && amount.is_none() {
+            self.fields.suspect_announced();
+        }
+        work.reservation(amount, None)
+    }
+
+    /// The number of requests that one counts for. A missing cost, or one that is not a number, counts as 1. Only 0 is
+    /// free, so neither a fault of a proxy nor a guess of a client makes a request free.
+    #[inline]
+    fn cost(&self, values: Values<'_, '_>) -> u32 {
+        let Some(value) = self.fields.cost(values) else { return 1 };
+        read_cost(value).unwrap_or_else(|| {
+            self.fields.suspect_cost();
+            1
+        })
     }
 
     #[inline]
@@ -389,7 +404,7 @@ impl Policy {
 }
 
 /// The work that a request announces.
-fn announcement(value: Value<'_>) -> Option<Amount> {
+pub(super) fn announcement(value: Value<'_>) -> Option<Amount> {
     match value {
         Value::Number(number) => Amount::try_from(number).ok(),
         Value::Text(text) => Amount::read(text).ok(),
@@ -397,18 +412,16 @@ fn announcement(value: Value<'_>) -> Option<Amount> {
     }
 }
 
-/// The number of requests that one counts for: a whole number from 0 to [`COST_MAX`], or its text in decimal digits.
-///
-/// A larger number counts as [`COST_MAX`]. Anything else counts as 1: a missing value, a negative number, a fraction,
-/// other text. Only 0 is free, so neither a fault of a proxy nor a guess of a client makes a request free.
-fn cost(value: Option<Value<'_>>) -> u32 {
-    match value {
-        Some(Value::Number(number @ 0..)) => number.min(COST_MAX.into()) as u32,
-        Some(Value::Text(text)) if !text.is_empty() && text.iter().all(u8::is_ascii_digit) => {
+/// A cost: a whole number from 0, or its text in decimal digits. A larger one counts as [`COST_MAX`]. None for anything
+/// else: a negative number, a fraction, other text.
+pub(super) fn read_cost(value: &Value<'_>) -> Option<u32> {
+    match *value {
+        Value::Number(number @ 0..) => Some(number.min(COST_MAX.into()) as u32),
+        Value::Text(text) if !text.is_empty() && text.iter().all(u8::is_ascii_digit) => {
             let digit = |sum: u32, byte: &u8| sum.saturating_mul(10).saturating_add(u32::from(byte - b'0'));
-            text.iter().fold(0, digit).min(COST_MAX)
+            Some(text.iter().fold(0, digit).min(COST_MAX))
         }
-        _ => 1,
+        _ => None,
     }
 }
 
@@ -423,25 +436,28 @@ mod tests {
     #[test]
     fn only_an_explicit_zero_is_free() {
         for free in [Value::Number(0), Value::Text(b"0"), Value::Text(b"000")] {
-            assert_eq!(cost(Some(free)), 0, "{free:?}");
+            assert_eq!(read_cost(&free), Some(0), "{free:?}");
         }
         let address = Value::address("0.0.0.0".parse().unwrap());
         let odd = [Value::Number(-1), Value::Number(i64::MIN), address];
         let texts = ["", "-1", "-0", "+0", "0x0", "0.5", " 0", "0 ", "0\0", "false", "no", "\u{660}"];
         for odd in odd.into_iter().chain(texts.map(|text| Value::Text(text.as_bytes()))) {
-            assert_eq!(cost(Some(odd)), 1, "{odd:?}");
+            assert_eq!(read_cost(&odd), None, "{odd:?}");
+            let mut request = Request::new();
+            request.push(b"cost", odd);
+            assert_eq!(Policy::builtin().cases(&request).cost, 1, "{odd:?}");
         }
-        assert_eq!(cost(None), 1);
+        assert_eq!(Policy::builtin().cases(&Request::new()).cost, 1);
     }
 
     #[test]
     fn a_large_cost_is_cut() {
         for number in [i64::from(COST_MAX), i64::from(COST_MAX) + 1, u32::MAX.into(), 1 << 32, i64::MAX] {
-            assert_eq!(cost(Some(Value::Number(number))), COST_MAX);
-            assert_eq!(cost(Some(Value::Text(number.to_string().as_bytes()))), COST_MAX);
+            assert_eq!(read_cost(&Value::Number(number)), Some(COST_MAX));
+            assert_eq!(read_cost(&Value::Text(number.to_string().as_bytes())), Some(COST_MAX));
         }
-        assert_eq!(cost(Some(Value::Text(&[b'9'; 5_000]))), COST_MAX);
-        assert_eq!(cost(Some(Value::Text(b"0000000000000000005"))), 5);
+        assert_eq!(read_cost(&Value::Text(&[b'9'; 5_000])), Some(COST_MAX));
+        assert_eq!(read_cost(&Value::Text(b"0000000000000000005")), Some(5));
     }
 
     /// A row of 33 values: 32 fields and the cost. Eight rows of 34 are all the values of a batch.

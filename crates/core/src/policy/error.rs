@@ -74,6 +74,16 @@ pub enum PolicyErrorKind {
     NoSuchSlo(i64),
     #[error("{0:?}: expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32")]
     Network(String),
+    #[error(
+        "{0:?}: clients behind a translator count under their IPv4 addresses: write those networks, or 0.0.0.0/0 for \
+         all clients with IPv4"
+    )]
+    Translators(String),
+    #[error(
+        "{0:?}: no host has a * in its middle: list the names, or write the host as an expression in a map with match = \
+         \"reg\", like ^shop\\.[^.]+\\.example$"
+    )]
+    Wildcard(String),
     #[error("{0:?}: expected a network, + and the rest, like 192.0.2.0/24+shop.example")]
     NoRest(String),
     #[error("{0:?}: expected more than the delimiters / ? . :")]

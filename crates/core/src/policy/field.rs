@@ -1,8 +1,11 @@
 //! One field: its name, and the kind of its values.
 
+use std::sync::Arc;
+
 use crate::base::{Host, Value, is_same_name, path_of_base, peer};
-use crate::policy::is_host;
 use crate::policy::layout::is_base;
+use crate::policy::watch::Watch;
+use crate::policy::{Place, is_host};
 
 /// A field that a policy or a block uses.
 #[derive(Debug)]
@@ -12,6 +15,8 @@ pub(super) struct Field {
     is_address: bool,
     is_host: bool,
     is_base: bool,
+    /// None: only blocks use it.
+    watch: Option<(Arc<Watch>, Place)>,
 }
 
 /// The length of a name and eight of its bytes, which cover most names. Numbers are compared faster than text.
@@ -44,7 +49,13 @@ impl Field {
             is_address,
             is_host: is_host(name),
             is_base: is_base(name),
+            watch: None,
         }
+    }
+
+    /// A field that reports values that are no addresses if it needs addresses.
+    pub(super) fn watched(self, watch: &Arc<Watch>, place: Place) -> Field {
+        Field { watch: Some((watch.clone(), place)), ..self }
     }
 
     /// A field that the policy does not use. A source is an address under every policy.
@@ -83,9 +94,21 @@ impl Field {
         match value {
             Value::Text(text) if self.is_host && !text.is_empty() => host(text),
             Value::Text(text) if self.is_base => base(text),
-            Value::Text(text) if self.is_address => peer(text).map_or(value, Value::address),
+            Value::Text(text) if self.is_address => {
+                peer(text).map_or_else(|| self.unreadable(value), Value::address)
+            }
+            Value::Number(_) if self.is_address => self.unreadable(value),
             _ => value,
         }
+    }
+
+    /// A value that is not an address, where one is needed.
+    #[cold]
+    fn unreadable<'a>(&self, value: Value<'a>) -> Value<'a> {
+        if let Some((watch, place)) = &self.watch {
+            watch.suspect(*place);
+        }
+        value
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
 use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, v4_mask, v6_mask};
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
+use crate::policy::watch::{ValueKind, Watch};
 use crate::policy::{Layout, TYPES};
 
 /// The index of a field among the [`Fields`].
@@ -27,6 +29,8 @@ pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
+    /// Shared with its fields and with maps, which see faults first.
+    pub(super) watch: Arc<Watch>,
     cost: Place,
     /// None: no SLO reserves what requests announce.
     announced: Option<Place>,
@@ -79,9 +83,18 @@ impl Fields {
         let place = |of: &str| names.iter().position(|name| *name == of);
         let cost = place(COST).expect("it was just put in");
         let announced = place(ANNOUNCED).filter(|_| is_announced);
-        let field = |name: &str| Field::new(name, layout.is_address(name));
+        let kind = |(place, name): (Place, &&str)| match layout.is_address(name) {
+            true => ValueKind::Address,
+            false if place == cost => ValueKind::Number,
+            false if Some(place) == announced => ValueKind::Amount,
+            false => ValueKind::Text,
+        };
+        let watch = Arc::new(Watch::new(names.iter().enumerate().map(kind), place("source")));
+        let field =
+            |(place, name): (Place, &str)| Field::new(name, layout.is_address(name)).watched(&watch, place);
         (!is_too_many).then(|| Fields {
-            fields: names.into_iter().map(field).collect(),
+            fields: names.into_iter().enumerate().map(field).collect(),
+            watch: watch.clone(),
             extra: ExtraFields::default(),
             cost,
             announced,
@@ -153,8 +166,24 @@ impl Fields {
         self.masks.prefix(address)
     }
 
-    pub(super) fn cost<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
-        values.0[self.cost]
+    pub(super) fn cost<'v, 'a>(&self, values: Values<'v, 'a>) -> Option<&'v Value<'a>> {
+        values.0[self.cost].as_ref()
+    }
+
+    /// The fields with the cost and the announced work.
+    pub(super) fn measures(&self) -> impl Iterator<Item = Place> {
+        [self.cost].into_iter().chain(self.announced)
+    }
+
+    /// Watches the cost, which a request has given in a form that cannot be used.
+    #[cold]
+    pub(super) fn suspect_cost(&self) {
+        self.watch.suspect(self.cost);
+    }
+
+    /// Watches the announced work.
+    pub(super) fn suspect_announced(&self) {
+        self.announced.iter().for_each(|&place| self.watch.suspect(place));
     }
 
     pub(super) fn announced<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {

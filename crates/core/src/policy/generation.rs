@@ -13,8 +13,8 @@ use crate::policy::read::file::read_file;
 use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
-    DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Missing, Place, PolicyErrorKind, PolicyErrors, Slo,
-    Strays, TYPES, WarningKind, Warnings,
+    DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, Strays,
+    TYPES, WarningKind, Warnings,
 };
 use crate::table::Sketch;
 
@@ -58,8 +58,6 @@ pub struct Policy {
     pub(super) hosts: Vec<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
-    /// The needed fields that no request has carried yet.
-    pub(super) missing: Missing,
     /// A hash of the SLOs that nodes share, and of everything that determines their keys.
     pub(super) shared_hash: String,
     /// The blocks that operators have set.
@@ -174,14 +172,13 @@ impl Policy {
             key_secret: KeySecret::KNOWN,
             hosts: fields.hosts().collect(),
             refusing,
-            missing: Missing::default(),
             shared_hash: String::new(),
             blocks: Blocks::default(),
             fields,
         };
         policy.shared_hash = policy.hash_of_shared(layout);
         policy.hosts = policy.hosts.iter().copied().filter(|&host| policy.uses(host)).collect();
-        policy.missing = policy.none_carried();
+        policy.watch_fields();
         policy.check_also(&mut errors);
         policy.let_parents_owe(&mut errors);
         policy.warn_of_assured();

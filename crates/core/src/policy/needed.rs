@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::SloId;
-use crate::policy::{Batch, Missing, Place, Policy};
+use crate::policy::{Batch, Crowd, FaultCounts, LookupMap, Place, Policy, ValueKind};
 
 /// A field that the policy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,18 @@ pub struct Needed<'p> {
     place: Place,
 }
 
+/// The faults of a field that a limit needs, or of the cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults<'p> {
+    pub field: &'p str,
+    pub kind: ValueKind,
+    pub counts: FaultCounts,
+    place: Place,
+}
+
 impl Batch<'_, '_> {
-    /// Notes the fields that its requests carry. A field without a value does not count.
+    /// Notes the fields that its requests carry, and their [faults](Policy::faults). A field without a value does not
+    /// count.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -37,7 +47,7 @@ impl Batch<'_, '_> {
     /// ```
     #[inline]
     pub fn note_fields(&self) {
-        self.policy().missing.note(self.rows());
+        self.policy().fields.watch.note(self.rows());
     }
 }
 
@@ -48,14 +58,50 @@ impl Policy {
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {
         self.needed_places().into_iter().map(move |place| Needed {
             field: self.fields.name(place),
-            is_missing: self.missing.has(place),
+            is_missing: self.fields.watch.is_missing(place),
             place,
         })
     }
 
+    /// The fields that a limit needs, the cost and the announced work, with the faults that requests had since the
+    /// policy came into force.
+    pub fn faults(&self) -> impl Iterator<Item = Faults<'_>> {
+        let watch = &self.fields.watch;
+        watch.needed().map(|place| Faults {
+            field: self.fields.name(place),
+            kind: watch.kind(place),
+            counts: watch.counts(place),
+            place,
+        })
+    }
+
+    /// The beginning of the last value that could not be used: at most 64 bytes, and one more if it was longer.
+    pub fn example(&self, faults: &Faults<'_>) -> Vec<u8> {
+        self.fields.watch.example(faults.place)
+    }
+
+    /// The few addresses of one network that nearly all requests of late come from.
+    pub fn crowd(&self) -> Option<Crowd> {
+        self.fields.watch.crowd()
+    }
+
+    /// Examines requests no longer for faults that have not occurred since the last call, and samples the sources of
+    /// the next ones. Call it about once a second.
+    pub fn calm(&self) {
+        self.fields.watch.calm();
+    }
+
+    /// The users of a field with faults.
+    pub fn faults_matter_to(&self, faults: &Faults<'_>) -> Vec<String> {
+        self.users(faults.place)
+    }
+
     /// The users of a field: `source+owner.map`, `type 4`, `share=owner`.
     pub fn needed_by(&self, needed: &Needed<'_>) -> Vec<String> {
-        let place = needed.place;
+        self.users(needed.place)
+    }
+
+    fn users(&self, place: Place) -> Vec<String> {
         let dir = self.slo_map.path.parent().unwrap_or(Path::new(""));
         let maps = self.lookups.iter().filter(|map| map.places.contains(&place));
         let maps = maps.map(|map| map.path.strip_prefix(dir).unwrap_or(&map.path).display().to_string());
@@ -63,13 +109,36 @@ impl Policy {
         let types = slos().filter(|&id| self.key_places(id).contains(&place)).map(SloId::kind);
         let types = types.collect::<BTreeSet<_>>().into_iter().map(|kind| format!("type {kind}"));
         let is_shared = self.reachable().any(|slo| self.refs[slo].share == Some(place));
-        let share = is_shared.then(|| format!("share={}", needed.field));
+        let share = is_shared.then(|| format!("share={}", self.fields.name(place)));
         maps.chain(types).chain(share).collect()
     }
 
-    /// All needed fields, none of them carried yet.
-    pub(super) fn none_carried(&self) -> Missing {
-        Missing::of(self.needed_places())
+    /// Begins the watch over the fields. None has been carried yet.
+    pub(super) fn watch_fields(&mut self) {
+        let (needed, is_limited) = (self.needed_places(), |slo: &usize| !self.is_unlimited(*slo));
+        let limited: Vec<usize> = self.reachable().filter(is_limited).collect();
+        let measures = self.fields.measures().filter(|_| !limited.is_empty());
+        let matter: Vec<Place> = needed.iter().copied().chain(measures).collect();
+        let names_limit = |map: &LookupMap| limited.iter().any(|&slo| map.keys_of(slo) > 0);
+        let mut essential: BTreeSet<Place> =
+            if limited.contains(&0) { BTreeSet::new() } else { needed.clone() };
+        for map in self.lookups.iter().filter(|map| names_limit(map)) {
+            essential.retain(|place| map.places.contains(place));
+        }
+        if limited.is_empty() {
+            essential.clear();
+        }
+        let watch = self.fields.watch.clone();
+        watch.begin(needed, matter, essential.iter().copied());
+        for map in
+            self.lookups.iter_mut().filter(|map| essential.iter().any(|place| map.places.contains(place)))
+        {
+            map.watch = Some(watch.clone());
+        }
+    }
+
+    fn is_unlimited(&self, slo: usize) -> bool {
+        self.slos[slo].objective.rate.is_unlimited()
     }
 
     fn needed_places(&self) -> BTreeSet<Place> {
@@ -93,7 +162,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::{FIELDS_MAX, Request, Value};
+    use crate::base::{FIELDS_MAX, Request, Timestamp, Value};
+    use crate::policy::watch::EXAMPLE_BYTES;
     use crate::policy::{BATCH_MAX, Layout, Lookup, Method};
 
     fn parsed(layout: &Layout, files: &[(&str, &str)]) -> Policy {
@@ -153,6 +223,114 @@ mod tests {
         parsed(&layout, &[("slo.map", "0 rate=unlimited\n")].into_iter().chain(maps).collect::<Vec<_>>())
     }
 
+    /// A policy with these files, and what it says of faults: field, unreadable, absent.
+    fn faults(policy: &Policy) -> Vec<(&str, u64, u64)> {
+        policy
+            .faults()
+            .map(|faults| (faults.field, faults.counts.unreadable, faults.counts.absent))
+            .filter(|(_, unreadable, absent)| unreadable + absent > 0)
+            .collect()
+    }
+
+    fn ask(policy: &Policy, fields: &[(&str, Value<'_>)]) {
+        let (mut batch, mut request) = (Batch::of(policy), Request::new());
+        fields.iter().for_each(|(name, value)| request.push(name.as_bytes(), *value));
+        batch.push(&request);
+        batch.classify(Timestamp::default(), |_| {});
+        batch.note_fields();
+    }
+
+    const SOURCES: &[(&str, &str)] =
+        &[("slo.map", "0 rate=unlimited\n3001 burst=1 rate=1/s\n"), ("source.map", "::/0 3001\n")];
+    const OWNERS: &[(&str, &str)] =
+        &[("slo.map", "0 rate=unlimited\n1001 burst=1 rate=1/s\n"), ("owner.map", "acme 1001\n")];
+
+    #[test]
+    fn a_value_that_a_limit_cannot_use_is_counted_with_an_example() {
+        let policy = parsed(&Layout::default(), SOURCES);
+        let text = |text: &'static str| [("source", Value::Text(text.as_bytes()))];
+        for readable in [
+            "192.0.2.1",
+            "[2001:db8::1]",
+            "[2001:db8::1]:443",
+            "192.0.2.1:4711",
+            "fe80::1%eth0",
+            " 192.0.2.1 ",
+        ] {
+            ask(&policy, &text(readable));
+        }
+        assert_eq!(faults(&policy), []);
+        for unreadable in ["192.0.2.1, 10.0.0.1", "unix:", "-", "unknown", "shop.example"] {
+            ask(&policy, &text(unreadable));
+        }
+        ask(&policy, &[("source", Value::Number(7))]);
+        ask(&policy, &[]);
+        assert_eq!(faults(&policy), [("source", 6, 1)]);
+        let example =
+            || policy.faults().find(|faults| faults.field == "source").map(|faults| policy.example(&faults));
+        assert_eq!(example().unwrap(), b"7");
+        let long = "x".repeat(10_000);
+        ask(&policy, &[("source", Value::Text(long.as_bytes()))]);
+        assert_eq!(example().unwrap(), [b'x'; EXAMPLE_BYTES]);
+        assert_eq!(policy.needed_fields().map(|needed| needed.is_missing).collect::<Vec<_>>(), [false]);
+    }
+
+    #[test]
+    fn a_cost_that_is_not_a_number_is_counted_and_a_missing_one_is_not() {
+        let policy = parsed(&Layout::default(), SOURCES);
+        let source = ("source", Value::Text(b"192.0.2.1"));
+        for cost in [Value::Number(5), Value::Number(i64::MAX), Value::Text(b"0")] {
+            ask(&policy, &[source, ("cost", cost)]);
+        }
+        ask(&policy, &[source]);
+        assert_eq!(faults(&policy), []);
+        for cost in [Value::Number(-1), Value::Text(b"true"), Value::Text(b"0.5")] {
+            ask(&policy, &[source, ("cost", cost)]);
+        }
+        assert_eq!(faults(&policy), [("cost", 3, 0)]);
+    }
+
+    #[test]
+    fn a_field_that_only_some_limits_need_may_be_absent() {
+        let acme = [("owner", Value::Text(b"acme"))];
+        let of = |files: &[(&str, &str)]| {
+            let policy = parsed(&Layout::default(), files);
+            ask(&policy, &acme);
+            (0..2).for_each(|_| ask(&policy, &[("source", Value::Text(b"192.0.2.1"))]));
+            faults(&policy).iter().map(|&(field, ..)| field.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(OWNERS), ["owner"]);
+        assert_eq!(of(&[OWNERS[0], OWNERS[1], ("website.map", "shop.example 0\n")]), ["owner"], "no limit");
+        assert_eq!(
+            of(&[("slo.map", "0 burst=1 rate=1/s\n1001 burst=1 rate=1/s\n"), OWNERS[1]]),
+            [""; 0],
+            "SLO 0"
+        );
+        let also_sources = "0 rate=unlimited\n1001 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n";
+        assert_eq!(of(&[("slo.map", also_sources), OWNERS[1], SOURCES[1]]), [""; 0]);
+        let both = [("slo.map", also_sources), OWNERS[1], ("source+owner.map", "::/0+acme 3001\n")];
+        assert_eq!(of(&both), ["owner"], "both need it");
+        assert_eq!(
+            of(&[("slo.map", "0 rate=unlimited\n"), ("owner.map", "acme 0\n")]),
+            [""; 0],
+            "no limit at all"
+        );
+    }
+
+    #[test]
+    fn a_question_of_the_operator_is_not_counted() {
+        let policy = parsed(&Layout::default(), SOURCES);
+        let mut request = Request::new();
+        request.push(b"source", Value::Text(b"unix:"));
+        request.push(b"cost", Value::Text(b"x"));
+        policy.explain(&request);
+        assert_eq!(faults(&policy), []);
+        policy.calm();
+        policy.calm();
+        ask(&policy, &[("source", Value::Text(b"unix:"))]);
+        assert_eq!(faults(&policy), [("source", 1, 0)], "it is watched again");
+    }
+
     proptest! {
         /// Whatever the batches, a field is missing until a request carries it.
         #[test]
@@ -179,6 +357,31 @@ mod tests {
                 }
             }
             prop_assert_eq!(policy.needed_fields().count(), FIELDS_MAX);
+        }
+
+        /// Whatever comes before, each fault is counted once.
+        #[test]
+        fn each_fault_is_counted_whether_its_field_was_watched_or_not(
+            requests in prop::collection::vec((0..4usize, 0..3usize, any::<bool>()), 0..40)
+        ) {
+            let policy = parsed(&Layout::default(), SOURCES);
+            let (mut unreadable, mut absent, mut odd) = (0, 0, 0);
+            for (source, cost, is_calm) in requests {
+                let source: Option<&str> = [None, Some("192.0.2.1"), Some("[::1]"), Some("a, b")][source];
+                let cost: Option<&str> = [None, Some("5"), Some("x")][cost];
+                let fields = [("source", source), ("cost", cost)];
+                let fields = fields.into_iter().filter_map(|(name, text)| Some((name, Value::Text(text?.as_bytes()))));
+                ask(&policy, &fields.collect::<Vec<_>>());
+                unreadable += u64::from(source == Some("a, b"));
+                absent += u64::from(source.is_none());
+                odd += u64::from(cost == Some("x"));
+                if is_calm {
+                    policy.calm();
+                }
+            }
+            let expected = [("cost", odd, 0), ("source", unreadable, absent)];
+            let expected = expected.into_iter().filter(|(_, one, other)| one + other > 0).collect::<Vec<_>>();
+            prop_assert_eq!(faults(&policy), expected);
         }
     }
 }

@@ -115,10 +115,10 @@ fn a_lookup_whose_field_is_missing_does_not_answer() {
 #[test]
 fn a_source_that_is_no_address_is_in_no_network() {
     let policy = policy(&[("source.map", "0.0.0.0/0 3001\n::/0 3001\n")]);
-    for source in ["unix:", "", "192.0.2.1:http", "[::1]", "192.0.2"] {
+    for source in ["unix:", "", "192.0.2.1:http", "[::1", "192.0.2", "192.0.2.1, 192.0.2.2"] {
         assert_eq!(slo_of(&policy, &[("source", text(source))]), 0, "{source}");
     }
-    for source in ["192.0.2.1:80", "[2001:db8::1]:443"] {
+    for source in ["192.0.2.1:80", "[2001:db8::1]:443", "[::1]", "fe80::1%eth0", " 192.0.2.1 "] {
         assert_eq!(slo_of(&policy, &[("source", text(source))]), 3001, "{source}");
     }
     assert_eq!(slo_of(&policy, &[("source", Value::Text(b"\xff"))]), 0);
@@ -132,6 +132,8 @@ fn a_customer_has_one_key_whichever_proxy_asks() {
     assert_eq!(key(address("192.0.2.1")), key(text("192.0.2.1")));
     assert_eq!(key(address("::ffff:192.0.2.1")), key(text("192.0.2.1")));
     assert_eq!(key(text("::FFFF:192.0.2.1")), key(address("192.0.2.1")));
+    assert_eq!(key(address("64:ff9b::c000:201")), key(text("192.0.2.1")));
+    assert_eq!(key(text("[64:ff9b::192.0.2.1]:443")), key(address("192.0.2.1")));
     assert_eq!(key(address("2001:db8::1")), key(text("2001:DB8:0:0:ffff::")));
     assert_ne!(key(address("2001:db8::1")), key(address("2001:db8:0:1::1")));
     assert_ne!(key(address("192.0.2.1")), key(address("192.0.2.2")));

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::base::{SloId, shown};
+use crate::base::{SloId, canonical, shown};
 use crate::policy::checks::Checks;
 use crate::policy::index::exact::Exact;
 use crate::policy::index::list::List;
@@ -14,6 +15,7 @@ use crate::policy::index::regexes::Regexes;
 use crate::policy::index::words::Words;
 use crate::policy::read::hosts;
 use crate::policy::read::slo::Slos;
+use crate::policy::watch::Watch;
 use crate::policy::{
     Answer, Lookup, MapFile, Method, Pattern, Place, PolicyErrorKind, PolicyErrors, Text, Values,
     WarningKind, Warnings, is_host, map, quoted,
@@ -34,6 +36,8 @@ pub(in crate::policy) struct LookupMap {
     leaves_some: bool,
     /// For each SLO, by its index, the keys that name it.
     named: Vec<u32>,
+    /// Set if every limit needs one of its fields.
+    pub(in crate::policy) watch: Option<Arc<Watch>>,
 }
 
 impl LookupMap {
@@ -78,7 +82,9 @@ impl LookupMap {
                 Ok(Some(first)) => warnings.add_with(&path, || repeated(line.number, line.key, first, &text)),
                 Err(kind) => report(kind),
             }
-            if let Some(warning) = checks.warning(&line) {
+            if let Some(kind) = checks.error(&line) {
+                report(kind);
+            } else if let Some(warning) = checks.warning(&line) {
                 warnings.add(&path, Some(line.number), warning);
             }
         }
@@ -91,7 +97,8 @@ impl LookupMap {
             errors.add(&path, None, kind);
         }
         let method = lookup.method;
-        let map = LookupMap { name, path, places, method, text, keys, entries, leaves_some, named };
+        let watch = None;
+        let map = LookupMap { name, path, places, method, text, keys, entries, leaves_some, named, watch };
         (entries > 0).then_some(map)
     }
 
@@ -111,13 +118,27 @@ impl LookupMap {
     pub(in crate::policy) fn find(&self, values: Values<'_, '_>) -> Option<Pattern> {
         let mut joined = Text::default();
         match &self.keys {
-            Keys::Texts(texts) => texts.find(values.joined(&self.places, &mut joined)?, &self.text),
+            Keys::Texts(texts) => match values.joined(&self.places, &mut joined) {
+                Some(value) => texts.find(value, &self.text),
+                None => self.lacks_field(),
+            },
             Keys::Networks(networks) => {
                 let (&first, others) = self.places.split_first()?;
-                let address = values.address(first)?;
-                networks.find(address, values.joined(others, &mut joined)?, &self.text)
+                match values.address(first).zip(values.joined(others, &mut joined)) {
+                    Some((address, rest)) => networks.find(address, rest, &self.text),
+                    None => self.lacks_field(),
+                }
             }
         }
+    }
+
+    /// Without one of its fields, no line matches.
+    #[inline]
+    fn lacks_field(&self) -> Option<Pattern> {
+        if let Some(watch) = &self.watch {
+            watch.suspect_essential();
+        }
+        None
     }
 
     /// The line that matches a text with the values of several fields joined by `+`.
@@ -130,7 +151,7 @@ impl LookupMap {
                 let address = value.split(|&byte| byte == b'+').next()?;
                 let rest = value.get(address.len() + 1..).unwrap_or_default();
                 let address: IpAddr = std::str::from_utf8(address).ok()?.parse().ok()?;
-                networks.find(address.to_canonical(), rest, &self.text)
+                networks.find(canonical(address), rest, &self.text)
             }
         }
     }

@@ -8,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use crate::base::{network::read, v6_mask};
+use crate::base::network::{read, untranslated};
+use crate::base::v6_mask;
 use crate::policy::{Pattern, PolicyErrorKind, quoted};
 
 /// Networks of both families. The longest prefix wins; of two equal networks, the first line wins.
@@ -39,8 +40,9 @@ impl Networks {
         } else {
             key.len()
         };
+        let network = read(&key[..network_length]).ok_or_else(|| PolicyErrorKind::Network(quoted(key)))?;
         let (address, prefix) =
-            read(&key[..network_length]).ok_or_else(|| PolicyErrorKind::Network(quoted(key)))?;
+            untranslated(network).ok_or_else(|| PolicyErrorKind::Translators(quoted(key)))?;
         let skipped = network_length + usize::from(self.has_rest);
         let rest = pattern.part(skipped, key.len() - skipped);
         Ok(match address {
@@ -89,8 +91,8 @@ impl Networks {
     }
 }
 
-/// The IPv4 address that HAProxy sees in an IPv6 one: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A mapped
-/// address, `::ffff:a.b.c.d`, has become IPv4 before it gets here.
+/// The IPv4 address that HAProxy sees in an IPv6 one: `::a.b.c.d` (RFC 4291) or 6to4 (RFC 3056). A
+/// [canonical](crate::base::canonical) address is neither mapped nor translated.
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = v6.to_bits();
     match v6.segments() {
@@ -254,6 +256,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::canonical;
     use crate::policy::{Answer, map};
 
     /// The networks of a map; each answers with its line number.
@@ -269,7 +272,7 @@ mod tests {
     /// The line that matches an address.
     fn find(text: &str, address: &str) -> Option<usize> {
         let address: IpAddr = address.parse().unwrap();
-        let found = networks(text, false).find(address.to_canonical(), b"", text.as_bytes());
+        let found = networks(text, false).find(canonical(address), b"", text.as_bytes());
         found.map(|pattern| pattern.answer.place().unwrap())
     }
 
@@ -312,7 +315,7 @@ mod tests {
     #[test]
     fn a_family_looks_into_the_other_after_its_own() {
         let map = "::ffff:10.1.0.0/112\n10.0.0.0/8\n::ffff:192.0.2.0/120\n::/0\n";
-        assert_eq!(find(map, "10.1.0.1"), Some(2));
+        assert_eq!(find(map, "10.1.0.1"), Some(2), "as in HAProxy");
         assert_eq!(find(map, "192.0.2.1"), Some(3));
         assert_eq!(find(map, "::ffff:192.0.2.1"), Some(3));
         assert_eq!(find(map, "203.0.113.1"), Some(4));
@@ -321,6 +324,27 @@ mod tests {
         assert_eq!(find(map, "2002:c000:201::1"), Some(1));
         assert_eq!(find(map, "2002:c000:202::1"), Some(2));
         assert_eq!(find(map, "::192.0.2.1"), Some(1));
+    }
+
+    #[test]
+    fn networks_of_translated_addresses_are_networks_of_ipv4() {
+        let map = "64:ff9b::192.0.2.0/120\n192.0.0.0/8\n64:ff9b::203.0.113.7\n64:ff9b:1::/48\n";
+        for (address, line) in [
+            ("192.0.2.1", Some(1)),
+            ("64:ff9b::192.0.2.1", Some(1)),
+            ("::ffff:192.0.2.1", Some(1)),
+            ("64:ff9b::192.1.2.3", Some(2)),
+            ("203.0.113.7", Some(3)),
+            ("64:ff9b:1::192.0.2.1", Some(4)),
+            ("64:ff9b::203.0.113.8", None),
+        ] {
+            assert_eq!(find(map, address), line, "{address}");
+        }
+        for key in [&b"64:ff9b::/96"[..], b"64:ff9b::1.2.3.4/96"] {
+            let all = Pattern::new(0, key, Answer::NEXT);
+            let refused = Networks::new(false).insert(all, key);
+            assert!(matches!(refused, Err(PolicyErrorKind::Translators(_))), "{refused:?}");
+        }
     }
 
     #[test]
@@ -367,13 +391,12 @@ mod tests {
     fn addresses() -> impl Strategy<Value = IpAddr> {
         let few = || prop::collection::vec(prop::sample::select(vec![0u8, 1, 10, 255]), 4);
         let v4 = few().prop_map(|bytes| Ipv4Addr::from_octets(bytes.try_into().unwrap()));
-        let v6 = (prop::sample::select(vec!["::", "2001:db8::", "2002::", "::ffff:0:0"]), few()).prop_map(
-            |(network, bytes)| {
+        let v6 = (prop::sample::select(vec!["::", "2001:db8::", "2002::", "::ffff:0:0", "64:ff9b::"]), few())
+            .prop_map(|(network, bytes)| {
                 let low = u128::from(u32::from_be_bytes(bytes.try_into().unwrap()));
                 let shift = if network == "2002::" { 80 } else { 0 };
                 Ipv6Addr::from_bits(network.parse::<Ipv6Addr>().unwrap().to_bits() | low << shift)
-            },
-        );
+            });
         prop_oneof![v4.prop_map(IpAddr::V4), v6.prop_map(IpAddr::V6)]
     }
 
@@ -386,10 +409,11 @@ mod tests {
             let whole = |(address, prefix): (IpAddr, u8)| {
                 (address, if address.is_ipv4() { prefix % 33 } else { prefix })
             };
-            let map: Vec<_> = map.into_iter().map(whole).collect();
+            let map = map.into_iter().map(whole).filter(|&network| untranslated(network).is_some());
+            let map: Vec<_> = map.collect();
             let text: String = map.iter().map(|(address, prefix)| format!("{address}/{prefix}\n")).collect();
-            for address in asked {
-                let address = address.to_canonical();
+            let map: Vec<_> = map.into_iter().filter_map(untranslated).collect();
+            for address in asked.into_iter().map(canonical) {
                 prop_assert_eq!(find(&text, &address.to_string()), brute_force(&map, address), "{}", address);
             }
         }

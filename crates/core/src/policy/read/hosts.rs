@@ -34,7 +34,7 @@ pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
 }
 
 /// The position of the host in a key. None if the key does not have one part for each field.
-fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize>> {
+pub(in crate::policy) fn part(key: &[u8], fields: usize, host: usize, at: usize) -> Option<Range<usize>> {
     if fields == 1 {
         return Some(at..at + key.len());
     }

@@ -9,8 +9,9 @@
 //! surrounding blanks. Keys and values are bytes, UTF-8 or not; nothing is quoted or escaped. A line ends at
 //! LF, or at the first CR before it.
 //!
-//! The rules are those of `pat_ref_read_from_file_smp` in HAProxy's `pattern.c`, with two exceptions. A line
-//! too long for HAProxy's buffer and a NUL byte are faults here, because HAProxy would garble them.
+//! The rules are those of `pat_ref_read_from_file_smp` in HAProxy's `pattern.c`, with three exceptions. A line
+//! too long for HAProxy's buffer and a NUL byte are faults here, because HAProxy would garble them. A byte order mark
+//! at the beginning is skipped, because in HAProxy the first line would never match.
 
 use crate::policy::{LINE_BYTES_MAX, PolicyErrorKind};
 
@@ -25,6 +26,9 @@ pub struct Line<'a> {
     pub value: &'a [u8],
 }
 
+/// Windows editors begin a text in UTF-8 with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The lines of a map file that hold keys. Invalid lines are errors with their numbers.
 ///
 /// ```
@@ -35,8 +39,8 @@ pub struct Line<'a> {
 /// assert_eq!((lines[0].number, lines[0].key, lines[0].value), (2, &b"shop.example"[..], &b"2001"[..]));
 /// ```
 pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, PolicyErrorKind)>> {
-    let mut at = 0;
-    text.split_inclusive(|&byte| byte == b'\n').enumerate().filter_map(move |(index, written)| {
+    let mut at = if text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    text[at..].split_inclusive(|&byte| byte == b'\n').enumerate().filter_map(move |(index, written)| {
         let (number, begins) = (index + 1, at);
         at += written.len();
         match line(written) {
@@ -113,6 +117,18 @@ mod tests {
     #[test]
     fn a_comment_begins_in_the_first_column_only() {
         assert_eq!(read(b"# foo\n#foo 1\n # foo\na#b 1\n"), ["3:#=foo", "4:a#b=1"]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        assert_eq!(read(b"\xef\xbb\xbfa 1\nb 2\n"), ["1:a=1", "2:b=2"]);
+        assert_eq!(read(b"\xef\xbb\xbf# websites\r\na 1\r\n"), ["2:a=1"]);
+        assert_eq!(read(b"\xef\xbb\xbf"), [""; 0]);
+        assert_eq!(
+            read("a 1\n\u{feff}b 2\n".as_bytes()),
+            ["1:a=1", "2:\u{feff}b=2"],
+            "only at the beginning"
+        );
     }
 
     #[test]

@@ -1,0 +1,256 @@
+//! The fields that requests lack, or whose values cannot be used.
+
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::{Mutex, TryLockError};
+
+use crate::base::Value;
+use crate::policy::classify::{announcement, read_cost};
+use crate::policy::sources::Sources;
+use crate::policy::{Crowd, PLACES_MAX, Place, Text, Values};
+
+/// The most bytes of a value that are kept as an example, and one more that shows that it was longer.
+pub(super) const EXAMPLE_BYTES: usize = 65;
+
+const _: () = assert!(PLACES_MAX <= u64::BITS as usize, "a bit for each place");
+
+/// The watch over the fields of a policy. A request whose fields are in order costs it one look at one word per batch.
+///
+/// ```text
+/// a value cannot be used ─▶ suspects │ its field is watched: every batch is examined, and counted
+/// a second without one   ─▶ calm     │ until no more come
+/// ```
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// The fields to examine in each batch, one bit for each place.
+    watched: AtomicU64,
+    /// The needed fields that no request has carried yet.
+    missing: AtomicU64,
+    /// The fields that had a fault lately. Each of them is watched.
+    suspects: AtomicU64,
+    /// The fields whose faults matter: a limit needs them.
+    needed: AtomicU64,
+    /// The fields that every limit needs: a request without one is under no limit.
+    essential: AtomicU64,
+    fields: Box<[Watched]>,
+    /// The field `source`, if there is one, and a sample of its values.
+    source: Option<Place>,
+    sources: Sources,
+}
+
+#[derive(Debug)]
+struct Watched {
+    kind: ValueKind,
+    unreadable: AtomicU64,
+    absent: AtomicU64,
+    /// The sum of both at the last call of `calm`.
+    before: AtomicU64,
+    example: Mutex<Vec<u8>>,
+}
+
+/// The values that a field must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    /// Any text. It is always readable.
+    Text,
+    Address,
+    /// A whole number from 0, or for work an amount.
+    Number,
+    Amount,
+}
+
+impl ValueKind {
+    fn is_readable(self, value: &Value<'_>) -> bool {
+        match self {
+            ValueKind::Text => true,
+            ValueKind::Address => matches!(value, Value::Address(_)),
+            ValueKind::Number => read_cost(value).is_some(),
+            ValueKind::Amount => announcement(*value).is_some(),
+        }
+    }
+}
+
+/// The requests with a fault of one field, since the policy came into force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Its value could not be used.
+    pub unreadable: u64,
+    /// It had no value, and every limit needs one.
+    pub absent: u64,
+}
+
+impl Watch {
+    /// `kinds` has one for each place.
+    pub(super) fn new(kinds: impl Iterator<Item = ValueKind>, source: Option<Place>) -> Watch {
+        let watched = |kind| Watched {
+            kind,
+            unreadable: AtomicU64::new(0),
+            absent: AtomicU64::new(0),
+            before: AtomicU64::new(0),
+            example: Mutex::default(),
+        };
+        Watch { fields: kinds.map(watched).collect(), source, ..Watch::default() }
+    }
+
+    /// Begins: these fields must arrive, faults of `needed` matter, and every limit needs those of `essential`.
+    pub(super) fn begin(
+        &self,
+        must_arrive: impl IntoIterator<Item = Place>,
+        needed: impl IntoIterator<Item = Place>,
+        essential: impl IntoIterator<Item = Place>,
+    ) {
+        let (missing, needed, essential) = (bits(must_arrive), bits(needed), bits(essential));
+        self.missing.store(missing, Relaxed);
+        self.needed.store(needed, Relaxed);
+        self.essential.store(essential, Relaxed);
+        self.watched.fetch_or(missing, AcqRel);
+    }
+
+    pub(super) fn is_missing(&self, place: Place) -> bool {
+        self.missing.load(Relaxed) & 1 << place != 0
+    }
+
+    pub(super) fn counts(&self, place: Place) -> FaultCounts {
+        let Watched { unreadable, absent, .. } = &self.fields[place];
+        FaultCounts { unreadable: unreadable.load(Relaxed), absent: absent.load(Relaxed) }
+    }
+
+    pub(super) fn kind(&self, place: Place) -> ValueKind {
+        self.fields[place].kind
+    }
+
+    /// The beginning of the last unreadable value.
+    pub(super) fn example(&self, place: Place) -> Vec<u8> {
+        match self.fields[place].example.lock() {
+            Ok(example) => example.clone(),
+            Err(poisoned) => poisoned.into_inner().clone(),
+        }
+    }
+
+    /// The network that nearly all requests come from.
+    pub(super) fn crowd(&self) -> Option<Crowd> {
+        self.sources.crowd()
+    }
+
+    /// The fields whose faults matter.
+    pub(super) fn needed(&self) -> impl Iterator<Item = Place> {
+        places(self.needed.load(Relaxed))
+    }
+
+    /// Watches a field, one of whose values cannot be used.
+    #[cold]
+    pub(super) fn suspect(&self, place: Place) {
+        self.suspect_all(1 << place);
+    }
+
+    /// Watches the fields that every limit needs, one of which a request may lack.
+    #[cold]
+    pub(super) fn suspect_essential(&self) {
+        self.suspect_all(self.essential.load(Relaxed));
+    }
+
+    fn suspect_all(&self, fields: u64) {
+        let fields = fields & self.needed.load(Relaxed);
+        if self.suspects.load(Relaxed) & fields != fields {
+            self.suspects.fetch_or(fields, AcqRel);
+            self.watched.fetch_or(fields, AcqRel);
+        }
+    }
+
+    /// Watches fields no longer that had no fault since the last call, and samples the next sources. Call it about once
+    /// a second.
+    pub(super) fn calm(&self) {
+        if let Some(source) = self.source.filter(|_| self.sources.begin()) {
+            self.watched.fetch_or(1 << source, AcqRel);
+        }
+        let calm = |&place: &Place| {
+            let (FaultCounts { unreadable, absent }, before) =
+                (self.counts(place), &self.fields[place].before);
+            before.swap(unreadable + absent, Relaxed) == unreadable + absent
+        };
+        let calm = bits(places(self.suspects.load(Relaxed)).filter(calm));
+        if calm != 0 {
+            self.suspects.fetch_and(!calm, AcqRel);
+            self.rest(calm & !self.missing.load(Relaxed));
+        }
+    }
+
+    /// Watches fields no longer, except for those that have become suspects meanwhile.
+    fn rest(&self, fields: u64) {
+        self.watched.fetch_and(!fields, AcqRel);
+        let suspects = self.suspects.load(Acquire) & fields;
+        if suspects != 0 {
+            self.watched.fetch_or(suspects, AcqRel);
+        }
+    }
+
+    /// Notes the fields that requests carry, and their faults.
+    #[inline]
+    pub(super) fn note<'v, 'a: 'v>(&self, requests: impl Iterator<Item = Values<'v, 'a>>) {
+        // Usually none is watched. Then this word is only read, and every core has a copy in its cache.
+        let watched = self.watched.load(Relaxed);
+        if watched != 0 {
+            self.examine(watched, requests);
+        }
+    }
+
+    #[cold]
+    fn examine<'v, 'a: 'v>(&self, watched: u64, requests: impl Iterator<Item = Values<'v, 'a>>) {
+        let (needed, essential) = (self.needed.load(Relaxed), self.essential.load(Relaxed));
+        let mut carried = 0;
+        for values in requests {
+            if let Some(source) = self.source {
+                self.sources.take(values.get(source));
+            }
+            for place in places(watched) {
+                let (field, is) = (&self.fields[place], |of: u64| of & 1 << place != 0);
+                match values.get(place) {
+                    None if is(essential) => _ = field.absent.fetch_add(1, Relaxed),
+                    None => {}
+                    Some(value) => {
+                        carried |= 1 << place;
+                        if is(needed) && !field.kind.is_readable(value) {
+                            field.unreadable.fetch_add(1, Relaxed);
+                            field.keep(value);
+                        }
+                    }
+                }
+            }
+        }
+        let arrived = carried & self.missing.load(Relaxed);
+        if arrived != 0 {
+            self.missing.fetch_and(!arrived, Relaxed);
+        }
+        let sampled = self.source.filter(|_| !self.sources.is_complete()).map_or(0, |source| 1 << source);
+        let in_order = carried & !self.suspects.load(Acquire) & !sampled;
+        if in_order != 0 {
+            self.rest(in_order);
+        }
+    }
+}
+
+impl Watched {
+    /// Keeps the beginning of a value, unless somebody reads the last one.
+    fn keep(&self, value: &Value<'_>) {
+        let mut example = match self.example.try_lock() {
+            Ok(example) => example,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let mut text = Text::default();
+        let text = text.of(value);
+        example.clear();
+        example.extend_from_slice(&text[..text.len().min(EXAMPLE_BYTES)]);
+    }
+}
+
+fn bits(places: impl IntoIterator<Item = Place>) -> u64 {
+    places.into_iter().fold(0, |all, place| all | 1 << place)
+}
+
+fn places(mut bits: u64) -> impl Iterator<Item = Place> {
+    std::iter::from_fn(move || {
+        let place = bits.trailing_zeros();
+        bits &= bits.wrapping_sub(1);
+        (place < u64::BITS).then_some(place as Place)
+    })
+}
