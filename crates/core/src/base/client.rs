@@ -48,7 +48,6 @@ pub(crate) const fn is_translated(address: Ipv6Addr) -> bool {
 ///     assert_eq!(read(text), None);
 /// }
 /// ```
-#[inline]
 pub fn peer(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     match text.parse() {

@@ -89,26 +89,40 @@ impl Field {
 
     /// Converts text to an address if the field holds addresses, and to canonical form if it holds hosts. nginx sends
     /// an address as text, and HAProxy as four or sixteen bytes.
-    #[inline]
     pub(super) fn value<'a>(&self, value: Value<'a>) -> Value<'a> {
-        match value {
+        let mut slot = None;
+        self.put(value, &mut slot);
+        slot.unwrap_or(value)
+    }
+
+    /// Puts the converted value in its place.
+    #[inline]
+    pub(super) fn put<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
+        *slot = Some(match value {
             Value::Text(text) if self.is_host && !text.is_empty() => host(text),
             Value::Text(text) if self.is_base => base(text),
-            Value::Text(text) if self.is_address => {
-                peer(text).map_or_else(|| self.unreadable(value), Value::address)
-            }
-            Value::Number(_) if self.is_address => self.unreadable(value),
+            Value::Text(_) | Value::Number(_) if self.is_address => return self.put_address(value, slot),
             _ => value,
+        });
+    }
+
+    // A separate function: within `put`, it would split the copies of all values into single bytes.
+    #[inline(never)]
+    fn put_address<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
+        let address = if let Value::Text(text) = value { peer(text) } else { None };
+        *slot = Some(address.map_or(value, Value::address));
+        if address.is_none() {
+            self.has_no_address();
         }
     }
 
-    /// A value that is not an address, where one is needed.
+    /// Reports a value that is not an address, where one is needed.
     #[cold]
-    fn unreadable<'a>(&self, value: Value<'a>) -> Value<'a> {
+    #[inline(never)]
+    fn has_no_address(&self) {
         if let Some((watch, place)) = &self.watch {
             watch.suspect(*place);
         }
-        value
     }
 }
 

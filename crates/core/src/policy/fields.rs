@@ -277,7 +277,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
     #[inline]
     fn put(&mut self, place: Place, field: &Field, value: Value<'a>) {
         if self.values[place].is_none() {
-            self.values[place] = Some(field.value(value));
+            field.put(value, &mut self.values[place]);
         }
     }
 
