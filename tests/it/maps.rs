@@ -14,6 +14,7 @@ use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 use crate::support::eventually;
 use crate::support::process::Process;
+use crate::support::slowlane::BINARY;
 
 const MAPS: usize = 8;
 const LINES: usize = 60;
@@ -147,4 +148,38 @@ fn random_maps_answer_as_in_haproxy() {
             assert_eq!(ours, theirs.filter(|&id| id != -1), "{value:?} in {file:?}, seed {seed}");
         }
     }
+}
+
+#[test]
+fn all_maps_may_begin_with_a_byte_order_mark_and_a_wildcard_within_a_host_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    let slowlane = |command: &[&str]| {
+        let mut of_policy = Command::new(BINARY);
+        of_policy.args(command).arg("--policy").arg(dir.path());
+        let output = of_policy.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).unwrap())
+    };
+    write("slo.map", "\u{feff}0 rate=unlimited\n2001 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n");
+    write("source.map", "\u{feff}192.0.2.0/24 3001\n");
+    write("website.map", "\u{feff}shop.example 2001\n");
+    assert_eq!(slowlane(&["check", "--strict"]).0, Some(0), "{}", slowlane(&["check"]).1);
+    assert!(slowlane(&["why", "source=192.0.2.1"]).1.contains("source.map:1"));
+    assert!(slowlane(&["why", "source=64:ff9b::192.0.2.1"]).1.contains("source.map:1"));
+    assert!(slowlane(&["why", "website=shop.example"]).1.contains("website.map:1"));
+    write("website.map", "shop.*.example 2001\n");
+    let (code, said) = slowlane(&["check"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        said.contains("website.map:1: \"shop.*.example\": no host has a * in its middle: list the names"),
+        "{said}"
+    );
+    write("website.map", "");
+    write("source.map", "64:ff9b::/96 3001\n");
+    let (code, said) = slowlane(&["check"]);
+    assert!(
+        code == Some(1) && said.contains("clients behind a translator count under their IPv4 addresses"),
+        "{said}"
+    );
 }

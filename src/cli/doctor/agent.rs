@@ -139,8 +139,8 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
-        let fix = "if a CDN or a load balancer is there, its clients share their limits: take the client's address as the \
-                   manual says under \"Behind a CDN or a load balancer\"";
+        let fix = "if it is, its clients share limits: take the client's address, with [http] trusted or as in the \
+                   manual's example \"A CDN in front\"";
         report.note("proxy", text, fix);
     }
     !is_gone && (requests > 0 || connects)
@@ -156,8 +156,8 @@ fn fix(line: &FaultLine) -> &'static str {
         (_, "cost") => "send a whole number, like `cost=int(5)`; without a cost, a request counts as 1",
         (_, "announced") => "send an amount, like 250 or 1.5",
         _ if is_list => {
-            "send one address, not a list: [http] trusted takes the client out of X-Forwarded-For, and the manual says \
-             how each proxy does, under \"Behind a CDN or a load balancer\""
+            "send one address, not a list: [http] trusted takes the client out of X-Forwarded-For, and the manual's \
+             example \"A CDN in front\" shows it for proxies"
         }
         _ => {
             "send the client's address; `slowlane config haproxy` and `slowlane config nginx` print files that do"
