@@ -1,5 +1,6 @@
 //! `slowlane advise`: limits that would have spared most clients of yesterday's traffic.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +10,7 @@ use anyhow::bail;
 use clap::Args;
 
 use crate::cli::progress::Progress;
-use crate::cli::replay::{far, format, input, report_problems, size};
+use crate::cli::replay::{far, format, input, refuse_misread, report_problems, size, with_forwarded};
 use crate::cli::say;
 use crate::config::{Config, Flags};
 use slowlane_core::base::units;
@@ -39,6 +40,9 @@ pub(super) struct Arguments {
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
+    /// If the source is a list like X-Forwarded-For: which address counts, from the right
+    #[arg(long, value_name = "N")]
+    forwarded: Option<NonZeroUsize>,
     /// Number of clients to print, and of map lines for websites and other values
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
@@ -68,7 +72,7 @@ pub(super) fn advise(typed: Arguments) -> anyhow::Result<()> {
         sizing: Config::load(None, Flags::default())?.table,
         reading: replay::Settings {
             format: typed.format.unwrap_or(Choice::Any),
-            mappings: typed.field,
+            mappings: with_forwarded(typed.field, typed.forwarded)?,
             measures: Vec::new(),
             reorder: typed.reorder,
             seed: 0,
@@ -91,6 +95,7 @@ pub(super) fn advise(typed: Arguments) -> anyhow::Result<()> {
     if advice.requests == 0 {
         bail!("no advice: no log has a request that could be read");
     }
+    refuse_misread(&advice.logs)?;
     let text = match typed.json {
         true => serde_json::to_string_pretty(&advice)? + "\n",
         false => advise::report(&advice),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,6 +42,9 @@ pub(super) struct Arguments {
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
+    /// If the source is a list like X-Forwarded-For: which address counts, from the right
+    #[arg(long, value_name = "N")]
+    forwarded: Option<NonZeroUsize>,
     /// Source of a request's work, for an SLO with a unit: seconds, bytes or cost, and an item; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     measure: Vec<Measure>,
@@ -85,7 +89,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     let inputs = typed.logs.iter().map(|path| input(path, &read)).collect::<anyhow::Result<Vec<Input>>>()?;
     let settings = Settings {
         format: typed.format.clone().unwrap_or(Choice::Any),
-        mappings: typed.field.clone(),
+        mappings: with_forwarded(typed.field.clone(), typed.forwarded)?,
         measures: typed.measure.clone(),
         reorder: typed.reorder,
         seed: typed.seed,
@@ -102,6 +106,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
     if outcome.requests() == 0 {
         bail!("nothing was replayed: no log has a request that could be read");
     }
+    refuse_misread(&outcome.logs)?;
     if let Some(path) = &typed.plot {
         fs::write(path, replay::plot(&outcome)).map_err(|error| unwritable(path, &error))?;
     }
@@ -154,8 +159,24 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// Prints notes and skipped lines on standard error.
+/// Above this share of lines, a log says nothing about the rest of its requests.
+const UNUSABLE_PERCENT_MAX: u64 = 5;
+
+/// The number of lines that could not be read or have no usable client, and of all lines.
+fn unusable(logs: &[LogOutcome]) -> [u64; 2] {
+    [logs.iter().map(LogOutcome::unusable).sum(), logs.iter().map(|log| log.lines).sum()]
+}
+
+/// Prints notes and skipped lines on standard error: first the share of lines that could not be used.
 pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
+    let [unusable, lines] = unusable(logs);
+    let share = format!("{:.1} %", unusable as f64 * 100.0 / lines.max(1) as f64);
+    if unusable > 0 {
+        let noun = if lines == 1 { "line" } else { "lines" };
+        tell(format_args!(
+            "{unusable} of {lines} {noun} ({share}) could not be read, or have no usable client"
+        ));
+    }
     for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in logs {
         if *is_empty && broken.is_none() {
             tell(format_args!("{name}: is empty"));
@@ -165,7 +186,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
                  --format"
             ));
         }
-        for Faulty { why, count, numbers } in errors {
+        for Faulty { why, count, numbers, .. } in errors {
             let more = if *count > numbers.len() as u64 { ", ..." } else { "" };
             let noun = if numbers.len() == 1 { "line" } else { "lines" };
             let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
@@ -185,6 +206,31 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     for note in notes {
         tell(note);
     }
+}
+
+/// Fails if so many lines could not be used that the others mean nothing.
+pub(super) fn refuse_misread(logs: &[LogOutcome]) -> anyhow::Result<()> {
+    let [unusable, lines] = unusable(logs);
+    if unusable * 100 > lines * UNUSABLE_PERCENT_MAX {
+        bail!(
+            "no result: more than {UNUSABLE_PERCENT_MAX} % of the lines could not be used; name their format with \
+             --format, and the client with --field source=ITEM"
+        );
+    }
+    Ok(())
+}
+
+/// Applies `--forwarded` to the item of the source.
+pub(super) fn with_forwarded(
+    mut mappings: Vec<Mapping>,
+    forwarded: Option<NonZeroUsize>,
+) -> anyhow::Result<Vec<Mapping>> {
+    let mut source = mappings.iter_mut().filter(|mapping| mapping.field == "source").peekable();
+    if forwarded.is_some() && source.peek().is_none() {
+        bail!("--forwarded needs the item with the list, like --field 'source=$http_x_forwarded_for'");
+    }
+    source.for_each(|mapping| mapping.forwarded = forwarded);
+    Ok(mappings)
 }
 
 /// The size of all logs in bytes. None: the size of one is unknown.

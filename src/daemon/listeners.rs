@@ -201,7 +201,9 @@ impl Binder<'_> {
             tracing::info!("{} on {listener}", listen.name);
             let (access_list, agent) = (self.access_list(listen)?, self.agent.clone());
             let runtime = Handle::current();
-            bound.push(Arc::new(Ends { listener: listener.into(), access_list, agent, runtime }));
+            // An inherited socket may have lost lines that the process before has counted.
+            let lost = listener.lost().unwrap_or(0).into();
+            bound.push(Arc::new(Ends { listener: listener.into(), access_list, agent, lost, runtime }));
         }
         Ok(bound)
     }

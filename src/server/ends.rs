@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -27,6 +28,8 @@ pub(crate) struct Ends {
     pub(crate) listener: Arc<Listener>,
     pub(crate) access_list: AccessList,
     pub(crate) agent: Arc<Agent>,
+    /// The lines that the kernel had dropped when they were last counted.
+    pub(crate) lost: AtomicU64,
     /// The runtime of its socket.
     pub(crate) runtime: Handle,
 }
@@ -42,8 +45,7 @@ impl Ends {
 
     async fn read(&self, shutdown: &Shutdown) {
         let mut line = vec![0; LINE_BYTES_MAX + 1];
-        let (mut ending, mut count, mut lost) =
-            (pin!(shutdown.signal.begun()), interval(COUNTED_EVERY), None);
+        let (mut ending, mut count) = (pin!(shutdown.signal.begun()), interval(COUNTED_EVERY));
         loop {
             tokio::select! {
                 () = ending.as_mut() => return,
@@ -51,7 +53,7 @@ impl Ends {
                     Ok((bytes, from)) => self.take(&line[..bytes], from),
                     Err(_) => sleep(PAUSE).await,
                 },
-                _ = count.tick() => self.count_lost(&mut lost),
+                _ = count.tick() => self.count_lost(),
             }
         }
     }
@@ -70,9 +72,9 @@ impl Ends {
     }
 
     /// Counts the lines that the kernel has dropped since the last time.
-    fn count_lost(&self, before: &mut Option<u64>) {
+    fn count_lost(&self) {
         let Ok(lost) = self.listener.lost() else { return };
-        self.dropped("lost", lost.saturating_sub(before.replace(lost).unwrap_or(lost)));
+        self.dropped("lost", lost.saturating_sub(self.lost.swap(lost, Relaxed)));
     }
 
     fn dropped(&self, reason: &'static str, lines: u64) {

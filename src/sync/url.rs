@@ -376,7 +376,8 @@ mod tests {
             let lower = text.to_lowercase();
             let yes = ["", "=", "=true", "=1", "=yes", "=on", "=required"];
             let asks = |name: &str| lower.split(['?', '&', '#']).skip(1).any(|part| yes.iter().any(|yes| part == format!("{name}{yes}")));
-            let is_asked = scheme.contains("s-") || scheme.ends_with('s') && !scheme.contains('-') && scheme != "redis" || asks("tls") || asks("ssl");
+            let is_asked = scheme.starts_with("rediss")
+                || scheme.starts_with("valkeys") || asks("tls") || asks("ssl");
             if let Ok((servers, _)) = led_to(&text) {
                 proptest::prop_assert!(!is_asked || servers.iter().all(|(_, is_secure)| *is_secure), "{}", text);
             }

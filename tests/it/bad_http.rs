@@ -545,7 +545,8 @@ const LABELS: &[(&str, &[&str])] = &[
     ("result", &["done", "refused", "counted", "late", "no_amount", "unmeasured"]),
     ("reason", &["rate", "queue", "write"]),
     ("by", &["slowlane", "haproxy"]),
-    ("field", &["website"]),
+    ("field", &["website", "source", "cost"]),
+    ("fault", &["unreadable", "absent"]),
     (
         "le",
         &[

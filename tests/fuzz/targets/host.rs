@@ -17,8 +17,10 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(self::form(form).as_ref(), Some(form), "the form is a spelling of itself");
         assert!(!form.iter().any(|byte| byte.is_ascii_uppercase() || b" \t\r\n,/[]%@\0".contains(byte)));
     }
-    let is_key =
-        !key.is_empty() && !key.starts_with(b"#") && !key.iter().any(|byte| b" \t\r\n\0".contains(byte));
+    // A star in the middle is an error of the map, and a byte order mark at its beginning is not part of a key.
+    let is_key = !key.is_empty()
+        && ![&b"#"[..], b"\xEF\xBB\xBF"].iter().any(|start| key.starts_with(start))
+        && !key.iter().any(|byte| b" \t\r\n\0*".contains(byte));
     if !is_key || website.is_empty() {
         return;
     }

@@ -1,5 +1,6 @@
 //! A field of a request and its place in a line.
 
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 use memchr::memchr;
@@ -22,6 +23,8 @@ pub struct Mapping {
     /// The noun of an item, or the value.
     pub(super) from: String,
     is_item: bool,
+    /// Of a source: which address of a list counts, from the right.
+    pub forwarded: Option<NonZeroUsize>,
 }
 
 impl FromStr for Mapping {
@@ -34,7 +37,7 @@ impl FromStr for Mapping {
         }
         let is_item = from.starts_with(['%', '$']);
         let from = if is_item { Format::item(from)?.noun } else { from.to_owned() };
-        Ok(Mapping { field: field.to_owned(), from, is_item })
+        Ok(Mapping { field: field.to_owned(), from, is_item, forwarded: None })
     }
 }
 

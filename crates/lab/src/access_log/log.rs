@@ -38,6 +38,9 @@ pub struct Faulty {
     pub count: u64,
     #[serde(rename = "first")]
     pub numbers: Vec<u64>,
+    /// The line could be read, but is no request.
+    #[serde(skip)]
+    pub is_read: bool,
 }
 
 /// The result of reading a log.
@@ -55,6 +58,16 @@ pub struct LogOutcome {
     pub errors: Vec<Faulty>,
     /// The reason why it could not be read to its end.
     pub broken: Option<String>,
+}
+
+impl LogOutcome {
+    /// The lines that could not be read, or have no usable client.
+    pub fn unusable(&self) -> u64 {
+        if self.format.is_none() {
+            return self.lines;
+        }
+        self.errors.iter().filter(|faulty| !faulty.is_read).map(|faulty| faulty.count).sum()
+    }
 }
 
 impl Log {
@@ -92,7 +105,11 @@ impl Log {
 
     /// Reads up to the next request. False: there is none.
     pub(crate) fn next(&mut self, record: &mut Record) -> bool {
-        let Some(plan) = &mut self.plan else { return false };
+        let Some(plan) = &mut self.plan else {
+            // Its lines are counted among those that could not be read.
+            while self.lines.next().is_some() {}
+            return false;
+        };
         while let Some((number, line)) = self.lines.next() {
             let read = match line {
                 Some(b"") => continue,
@@ -122,7 +139,10 @@ impl Log {
     pub(crate) fn outcome(&self) -> LogOutcome {
         let plan = self.plan.as_ref();
         let why = |error| plan.map_or(String::new(), |plan| shown(plan.explain(error)));
-        let faulty = |(error, faulty): &(ParseError, Faulty)| Faulty { why: why(*error), ..faulty.clone() };
+        let faulty = |(error, faulty): &(ParseError, Faulty)| {
+            let is_read = *error == ParseError::NoRequest;
+            Faulty { why: why(*error), is_read, ..faulty.clone() }
+        };
         let mut errors: Vec<Faulty> = self.errors.iter().map(faulty).collect();
         errors.sort_by_key(|faulty| Reverse(faulty.count));
         LogOutcome {

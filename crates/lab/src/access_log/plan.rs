@@ -1,6 +1,7 @@
 //! The plan for a log: the values of its lines that are fields of a request.
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 
 use memchr::memchr;
 use thiserror::Error;
@@ -11,6 +12,7 @@ use crate::access_log::measures::{Measure, Measures};
 use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
 use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
+use slowlane_core::base::peer;
 
 /// The reason why a format yields no requests.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -41,6 +43,11 @@ pub(super) enum ParseError {
     LineError(LineError),
     NoTime,
     NoAddress,
+    /// Its client is a list of addresses, and nobody has said which one counts.
+    List,
+    /// The list of addresses is shorter than the one that counts.
+    ShortList,
+    NoClient,
     /// The client sent no valid request, so a proxy would not query slowlane about it.
     NoRequest,
     TooLong,
@@ -55,6 +62,10 @@ pub(crate) struct Plan {
     slots: Vec<Option<usize>>,
     pub(crate) times: Times,
     source: Option<usize>,
+    /// The item that the operator has named for the source, and which address of a list counts, from the right.
+    mapped_source: Option<(Origin, Option<NonZeroUsize>)>,
+    /// Whether the policy uses the source.
+    needs_source: bool,
     method: Option<Origin>,
     /// The names of the fields, without the source, and the origins of each in order of preference.
     pub(crate) names: Vec<String>,
@@ -85,10 +96,14 @@ impl Plan {
         let is_mapped = |name: &str| mappings.iter().any(|mapping| mapping.field == name);
         let source = ["%ci", "%[src]", "$remote_addr"].iter().find_map(|noun| items.want(noun));
         let source = source.filter(|_| !is_mapped("source")).map(|(slot, _)| slot);
-        let mut fields = Fields::default();
+        let (mut fields, mut mapped_source) = (Fields::default(), None);
         for mapping in mappings {
             let missing = || PlanError::not_in_format("--field", mapping, &format);
-            fields.add(&mapping.field, Origin::mapped(mapping, &mut items).ok_or_else(missing)?);
+            let origin = Origin::mapped(mapping, &mut items).ok_or_else(missing)?;
+            match mapping.field.as_str() {
+                "source" => mapped_source = Some((origin, mapping.forwarded)),
+                field => fields.add(field, origin),
+            }
         }
         // Adds items named after fields.
         let is_found = |name: &str| wanted(name) && !is_mapped(name);
@@ -117,6 +132,8 @@ impl Plan {
             slots,
             times,
             source,
+            mapped_source,
+            needs_source: wanted("source"),
             method,
             names,
             origins,
@@ -140,7 +157,8 @@ impl Plan {
 
     /// Whether its lines carry a field.
     pub(crate) fn has(&self, field: &str) -> bool {
-        field == "source" && self.source.is_some() || self.names.iter().any(|name| name == field)
+        field == "source" && (self.source.is_some() || self.mapped_source.is_some())
+            || self.names.iter().any(|name| name == field)
     }
 
     /// Whether it has the website only in request lines with an absolute URI.
@@ -177,6 +195,16 @@ impl Plan {
         if let Some(text) = self.source.and_then(|slot| slots[slot]) {
             record.source = source(text)?;
         }
+        if let Some((origin, forwarded)) = &self.mapped_source
+            && origin.append(&slots, &mut record.bytes)
+        {
+            record.source = Some(client(&record.bytes, *forwarded)?);
+            record.bytes.clear();
+        }
+        let has_source = self.source.is_some() || self.mapped_source.is_some();
+        if self.needs_source && has_source && record.source.is_none() {
+            return Err(ParseError::NoClient);
+        }
         for (place, origins) in self.origins.iter().enumerate() {
             let begins = record.bytes.len();
             if origins.iter().any(|from| from.append(&slots, &mut record.bytes)) {
@@ -193,6 +221,12 @@ impl Plan {
             ParseError::LineError(error) => error.explain(&self.format),
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
+            ParseError::List => {
+                "the client is a list of addresses: --forwarded 1 takes the last one, 2 the one before"
+                    .to_owned()
+            }
+            ParseError::ShortList => "the list of addresses is shorter than --forwarded".to_owned(),
+            ParseError::NoClient => "no address of a client".to_owned(),
             ParseError::NoRequest => "not a request, so no proxy would ask about it".to_owned(),
             ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             ParseError::Binary => "binary data".to_owned(),
@@ -233,6 +267,17 @@ fn source(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     address.map(Some).ok_or(ParseError::NoAddress)
 }
+
+/// The client in an item that the operator has named: an address, or the one of a list that counts, from the right.
+fn client(text: &[u8], forwarded: Option<NonZeroUsize>) -> Result<IpAddr, ParseError> {
+    let Some(number) = forwarded else {
+        let fault = if text.contains(&b',') { ParseError::List } else { ParseError::NoAddress };
+        return peer(text).ok_or(fault);
+    };
+    let counted = text.rsplit(|&byte| byte == b',').nth(number.get() - 1).ok_or(ParseError::ShortList)?;
+    peer(counted).ok_or(ParseError::NoAddress)
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -386,7 +431,37 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_list_of_addresses_needs_the_word_of_the_operator() {
+        let format = "$remote_addr [$msec] \"$http_x_forwarded_for\"";
+        let line = |list: &str| format!("10.0.0.1 [1233922454.655] \"{list}\"");
+        let source = |forwarded, list: &str| {
+            let mut mapping: Mapping = "source=$http_x_forwarded_for".parse().unwrap();
+            mapping.forwarded = NonZeroUsize::new(forwarded);
+            let mut plan = Plan::new(Format::parse(format).unwrap(), &[mapping], &|_| true).unwrap();
+            assert!(plan.has("source"));
+            read(&mut plan, &line(list)).map(|record| record.source.map(|address| address.to_string()))
+        };
+        let is = |address: &str| Ok(Some(address.to_owned()));
+        assert_eq!(source(0, "192.0.2.7"), is("192.0.2.7"));
+        assert_eq!(source(0, "[2001:db8::1]:443"), is("2001:db8::1"));
+        assert_eq!(source(0, "192.0.2.7, 203.0.113.9"), Err(ParseError::List));
+        assert_eq!(source(1, "198.51.100.1, 192.0.2.7"), is("192.0.2.7"));
+        assert_eq!(source(2, "198.51.100.1, 192.0.2.7, 203.0.113.9"), is("192.0.2.7"));
+        assert_eq!(source(2, "192.0.2.7"), Err(ParseError::ShortList));
+        assert_eq!(source(1, "192.0.2.7, unknown"), Err(ParseError::NoAddress));
+        assert_eq!(source(0, "-"), Err(ParseError::NoClient));
+    }
+
     proptest! {
+        /// Whatever a client writes to the left of it, the address that counts stays.
+        #[test]
+        fn the_left_of_a_list_changes_nothing(left in "[ -~&&[^\"\\\\]]{0,40}", last in any::<[u8; 4]>()) {
+            let last = IpAddr::from(last);
+            let list = format!("{left}, {last}, 203.0.113.9");
+            prop_assert_eq!(client(list.as_bytes(), NonZeroUsize::new(2)), Ok(last));
+        }
+
         #[test]
         fn any_bytes_are_a_request_or_a_fault(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
