@@ -16,8 +16,9 @@ use crate::cli::arguments::RunArguments;
 pub(super) use crate::cli::attach::written::lossy;
 use crate::cli::attach::written::{Change, Folder, read};
 use crate::cli::config::{Answers, Asked, Way, haproxy_files, nginx_files};
+use crate::cli::listening::{self, Taken};
 use crate::cli::{say, tell};
-use crate::config::Flags;
+use crate::config::{Config, Flags, Listen};
 use crate::proxy::attach::nginx::{self, Files};
 use crate::proxy::attach::{Refused, haproxy, joined};
 use crate::proxy::nginx_syntax::PATTERNS;
@@ -80,6 +81,16 @@ struct Common {
 }
 
 impl Common {
+    /// What another program's listener at slowlane's address means.
+    fn taken(&self, listen: fn(&Config) -> &Listen) -> anyhow::Result<Option<String>> {
+        let run = RunArguments { config: self.slowlane.clone(), flags: Flags::default() };
+        let config = run.or_of_service().load()?;
+        let (listen, first) = (listen(&config), listen(&config).addresses.first());
+        // It is free until slowlane starts.
+        let taken = first.and_then(|address| listening::taken(listen, address).ok()).flatten();
+        Ok(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")))
+    }
+
     /// The slowlane to attach.
     fn asked(self) -> Asked {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
@@ -107,13 +118,14 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
                     see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
+    let taken = common.taken(|config| &config.spop.listen)?;
     let files = haproxy_files(&way, common.asked(), [BIND, APP, &folder.0.display().to_string()])?;
     let pieces = Pieces::of(&files[0]);
     let refuse = |refused| by_hand(&config, &folder, "haproxy --attach", &pieces.to_paste(), &refused);
     let before = read(&main).map_err(&refuse)?;
     let attached = haproxy::attach(&before, &frontend, &pieces).map_err(&refuse)?;
     let warnings = tried::haproxy(&main, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
-    let notes = [attached.notes, warnings].concat();
+    let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
     let changes = [Change { path: main, before, after: attached.after }];
     finish(is_to_write, &folder, &files[1..], &changes, &notes, &attached.names)
 }
@@ -129,6 +141,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         let included = files.iter().flat_map(Files::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
+    let taken = common.taken(|config| &config.http.listen)?;
     let printed = nginx_files(common.asked(), nginx_shipped::LISTEN, nginx_shipped::APP)?;
     let own = [1, 2].map(|number| folder.0.join(printed[number].name));
     let ours = own.each_ref().map(PathBuf::as_path);
@@ -157,7 +170,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     };
     let after = Files::read(&main, &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;
-    let notes = [attached.notes, warnings].concat();
+    let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
     finish(is_to_write, &folder, &printed[1..], &changes, &notes, &attached.names)
 }
 

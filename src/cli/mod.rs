@@ -22,6 +22,7 @@ mod demo;
 mod doctor;
 mod fields;
 mod import;
+mod listening;
 mod man;
 mod moved;
 #[cfg(feature = "lab")]

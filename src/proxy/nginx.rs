@@ -17,6 +17,9 @@ const FIELD_PREFIX: &str = "x-slowlane-";
 /// nginx's `$request_id`. After an internal redirect, nginx queries again with the same id.
 const REQUEST_ID: &str = "x-request-id";
 
+/// The header by which a tool that looks for slowlane knows it, in the answer to a path that slowlane does not serve.
+pub const VERSION: &str = "x-slowlane-version";
+
 const VERDICT: &str = "x-slowlane-verdict";
 const SLO: &str = "x-slowlane-slo";
 const DELAY: &str = "x-slowlane-delay";

@@ -292,7 +292,10 @@ impl Conversation {
                 let status = if is_ended { StatusCode::NO_CONTENT } else { StatusCode::BAD_REQUEST };
                 self.begin(status, head.version, keeps_alive).end();
             }
-            _ => self.begin(StatusCode::NOT_FOUND, head.version, keeps_alive).end(),
+            _ => {
+                let answer = self.begin(StatusCode::NOT_FOUND, head.version, keeps_alive);
+                answer.header(nginx::VERSION, env!("CARGO_PKG_VERSION")).end();
+            }
         }
     }
 

@@ -21,6 +21,9 @@ use slowlane_core::policy::{BATCH_MAX, Batch, Policy};
 use slowlane_core::throttle::Decisions;
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
+/// The name that slowlane gives to a tool that looks for it.
+pub const NAME: &str = "slowlane";
+
 /// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
@@ -292,7 +295,7 @@ impl Conversation {
         Conversation {
             agent,
             peer,
-            protocol: Connection::new(frame_bytes_max),
+            protocol: Connection::new(frame_bytes_max).named(NAME),
             out: Vec::new(),
             held: Held::new(),
             bell: Arc::default(),
@@ -426,6 +429,8 @@ impl Conversation {
     /// Counts a frame other than a NOTIFY.
     fn count(&mut self, kind: Kind) {
         match kind {
+            // A tool of slowlane's own is no proxy.
+            Kind::HAPROXY_HELLO if self.protocol.hello().is_some_and(|hello| hello.asks_for_name) => return,
             Kind::HAPROXY_HELLO => {
                 let id = self.protocol.hello().and_then(|hello| hello.engine_id.as_deref());
                 self.connected = Some(self.agent.status.engines.connected(id, &self.peer));

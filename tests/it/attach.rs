@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::support::backend::Backend;
 use crate::support::client::get;
 use crate::support::process::Process;
+use crate::support::redis::Redis;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{eventually, own_address, skipped};
 
@@ -95,6 +96,26 @@ fn haproxy_config(shop: SocketAddr, page: SocketAddr, app: SocketAddr) -> String
          acl is_static path_beg /static\n    http-request set-header X-Shop yes\n    # pictures\n    use_backend static if is_static\n    \
          default_backend app\n\n# the application\nbackend app\n    server app1 {app}\nbackend static\n    server app1 {app}\n"
     )
+}
+
+#[test]
+fn another_program_at_the_address_of_slowlane_is_told() {
+    let (redis, app, own) = (Redis::start(), Backend::start(), Own::new(None));
+    own.write("haproxy.cfg", &haproxy_config(own_address(), own_address(), app.address));
+    let said = |section: &str| {
+        own.write("slowlane.toml", &format!("[{section}]\nlisten = [\"{}\"]\n", redis.address));
+        own.said("haproxy", "haproxy.cfg", &["--frontend", "shop"])
+    };
+    let spop =
+        format!("note: SPOP at {}: another program listens there, which does not speak SPOP", redis.address);
+    assert!(said("spop").contains(&spop), "{}", said("spop"));
+    assert!(said("spop").contains("use a free address for both sides: `listen = [\"127.0.0.1:90"));
+    assert!(!said("http").contains("another program"), "HAProxy does not ask the HTTP check");
+
+    let slowlane = Slowlane::with_policy(&[("slo.map", ONE)]);
+    let (own, config) = (Own::new(Some(&slowlane)), own.text("haproxy.cfg"));
+    own.write("haproxy.cfg", &config);
+    assert!(!own.said("haproxy", "haproxy.cfg", &["--frontend", "shop"]).contains("another program"));
 }
 
 #[test]

@@ -1,19 +1,23 @@
 //! `slowlane doctor`: each finding, where there is a cause and where there is none.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use serde_json::Value;
-use spop::Data;
+use spop::{AgentHello, Data};
 
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::Version::V2_6;
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
+use crate::support::redis::Redis;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Line, message};
 use crate::support::{eventually, own_address, skipped};
@@ -377,6 +381,78 @@ fn a_listener_that_does_not_accept_is_wrong() {
     let config = folder.path().join("slowlane.toml");
     fs::write(&config, format!("[spop]\nlisten = [\"unix:{}\"]\n", path.display())).unwrap();
     doctor(&config, &[]).has("wrong", "/agent: Resource temporarily unavailable");
+}
+
+/// A listener that gives this answer to each connection, once it has read.
+fn foreign(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut bytes) = (stream.unwrap(), [0; 1_000]);
+            if let Ok(read) = stream.read(&mut bytes) {
+                let _ = stream.write_all(&answer(&bytes[..read]));
+            }
+        }
+    });
+    at
+}
+
+#[test]
+fn another_program_at_a_port_of_slowlane_is_named_by_what_it_speaks() {
+    let (app, redis) = (Backend::start(), Redis::start());
+    let nginx = Nginx::with("127.0.0.1:9", app.address, |text| text);
+    let hello = |capabilities: &[u8]| {
+        let mut bytes = Vec::new();
+        AgentHello { frame_bytes_max: 16_380, capabilities }.encode(&mut bytes);
+        bytes
+    };
+    let (silent, other) = (foreign(|_| Vec::new()), hello(b"pipelining,async"));
+    let agent = foreign(move |_| other.clone());
+    // FCGI_GET_VALUES_RESULT without values, to FCGI_GET_VALUES alone: anything else is not FastCGI.
+    let fastcgi = |asked: &[u8]| {
+        if asked.starts_with(&[1, 9]) { vec![1, 10, 0, 0, 0, 0, 0, 0] } else { Vec::new() }
+    };
+    let hostile = foreign(|_| b"\x1b[2J all is well\n".to_vec());
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("slowlane.toml");
+    for (at, told) in [
+        (redis.address.to_string(), "does not speak SPOP"),
+        (nginx.address.to_string(), "an HTTP server that is not slowlane (nginx"),
+        (silent.to_string(), "does not speak SPOP: it answers nothing"),
+        (agent.to_string(), "an SPOE agent that is not slowlane"),
+        (foreign(fastcgi).to_string(), "which speaks FastCGI, like php-fpm"),
+        (hostile.to_string(), "it answers \"\\u{1b}[2J all is well\""),
+    ] {
+        fs::write(&config, format!("[spop]\nlisten = [\"{at}\"]\n")).unwrap();
+        let report = doctor(&config, &[]);
+        report.has("wrong", told);
+        let fix = report.fix("wrong", told).unwrap();
+        assert!(fix.contains("listen = [\"127.0.0.1:90"), "{fix}");
+    }
+    fs::write(&config, format!("[http]\nlisten = [\"{}\"]\n", redis.address)).unwrap();
+    doctor(&config, &[]).has("wrong", "does not speak HTTP");
+}
+
+/// Its own question is not taken for a proxy, at neither listener.
+#[test]
+fn slowlane_is_known_at_its_ports_even_where_they_are_swapped() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let toml = config(&slowlane, "");
+    let report = doctor(&toml, &[]);
+    report.has("ok", &format!("SPOP at {} accepts connections", slowlane.spop));
+    report.has("ok", &format!("HTTP check at {} accepts connections", slowlane.http));
+    report.has("wrong", "no proxy is connected, and none has asked");
+    doctor(&toml, &[]).has("wrong", "no proxy is connected, and none has asked");
+    assert_eq!(slowlane.metric("slowlane_spop_frames_total", "type=\"hello\""), 0.0);
+
+    let Slowlane { spop, http, .. } = slowlane;
+    let swapped = fs::read_to_string(&toml).unwrap().replace(&spop.to_string(), "SPOP");
+    let swapped = swapped.replace(&http.to_string(), &spop.to_string()).replace("SPOP", &http.to_string());
+    fs::write(&toml, swapped).unwrap();
+    let report = doctor(&toml, &[]);
+    report.has("wrong", "slowlane's own HTTP");
+    report.has("wrong", "slowlane's own SPOP");
 }
 
 #[test]

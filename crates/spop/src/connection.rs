@@ -16,7 +16,7 @@ use crate::{AgentHello, Disconnect, Error, FRAME_BYTES_MIN, Frame, HaproxyHello,
 ///
 /// `async` allows an ACK on another connection; this agent always answers on the same one. `fragmentation` is for
 /// messages longer than a frame, which this agent does not need.
-const CAPABILITIES: &[u8] = b"pipelining";
+const CAPABILITIES: &str = "pipelining";
 
 /// A longer engine-id is cut to this. HAProxy's is a UUID of 36 characters.
 const ENGINE_ID_BYTES_MAX: usize = 64;
@@ -44,6 +44,7 @@ pub struct Connection {
     state: State,
     frame_bytes_max: u32,
     greeting: Option<Greeting>,
+    name: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ pub struct Greeting {
     /// At most 64 bytes, with unprintable ones escaped.
     pub engine_id: Option<Box<str>>,
     pub healthcheck: bool,
+    /// It has offered the [name](Connection::named) of the agent: it is no HAProxy.
+    pub asks_for_name: bool,
 }
 
 impl Connection {
@@ -91,13 +94,13 @@ impl Connection {
     /// `frame_bytes_max` is raised to 256, the size that every agent must accept (SPOE.txt 3.2).
     pub fn new(frame_bytes_max: u32) -> Connection {
         let frame_bytes_max = frame_bytes_max.max(FRAME_BYTES_MIN);
-        Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None }
+        Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None, name: "" }
     }
 
     /// A connection after its handshake, with the agreed values.
     pub fn established(frame_bytes_max: u32, engine_id: Option<Box<str>>) -> Connection {
-        let greeting = Some(Greeting { engine_id, healthcheck: false });
-        Connection { state: State::Established, frame_bytes_max, greeting }
+        let greeting = Some(Greeting { engine_id, healthcheck: false, asks_for_name: false });
+        Connection { state: State::Established, frame_bytes_max, greeting, name: "" }
     }
 
     /// The longest frame to accept, in bytes: the agent's limit before the handshake, the agreed one after it.
@@ -117,6 +120,13 @@ impl Connection {
             Ok(step) => step,
             Err(error) => Step::Close(self.refuse(error, out)),
         }
+    }
+
+    /// Adds a name to the capabilities of the answer if the other side offers the same one, as a tool does that looks for
+    /// this agent. HAProxy never offers it, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
+    #[must_use]
+    pub fn named(self, name: &'static str) -> Connection {
+        Connection { name, ..self }
     }
 
     /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY.
@@ -166,8 +176,13 @@ impl Connection {
     fn greet<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let hello = HaproxyHello::decode(frame)?;
         self.frame_bytes_max = self.frame_bytes_max.min(hello.frame_bytes_max);
-        self.greeting = Some(Greeting::from(hello));
-        AgentHello { frame_bytes_max: self.frame_bytes_max, capabilities: CAPABILITIES }.encode(out);
+        let is_name = |capability: &[u8]| capability.trim_ascii() == self.name.as_bytes();
+        let asks_for_name =
+            !self.name.is_empty() && hello.capabilities.split(|byte| *byte == b',').any(is_name);
+        self.greeting = Some(Greeting { asks_for_name, ..Greeting::from(hello) });
+        let named = format!("{CAPABILITIES},{}", self.name);
+        let capabilities = if asks_for_name { named.as_bytes() } else { CAPABILITIES.as_bytes() };
+        AgentHello { frame_bytes_max: self.frame_bytes_max, capabilities }.encode(out);
         if hello.healthcheck {
             // After a health check, the agent may close without a DISCONNECT (3.2.5).
             self.state = State::Closing;
@@ -197,7 +212,11 @@ impl Connection {
 impl From<HaproxyHello<'_>> for Greeting {
     fn from(hello: HaproxyHello<'_>) -> Greeting {
         let printable = |id: &[u8]| id[..id.len().min(ENGINE_ID_BYTES_MAX)].escape_ascii().to_string().into();
-        Greeting { engine_id: hello.engine_id.map(printable), healthcheck: hello.healthcheck }
+        Greeting {
+            engine_id: hello.engine_id.map(printable),
+            healthcheck: hello.healthcheck,
+            asks_for_name: false,
+        }
     }
 }
 
@@ -404,6 +423,27 @@ mod tests {
         let close = Close { status: Status::NORMAL, late: false, error: None };
         assert_eq!(connection.receive(cut(&goodbye(Status::NORMAL)), &mut out), Step::Close(close));
         assert!(out.is_empty(), "there is only one DISCONNECT");
+    }
+
+    /// HAProxy's own hellos are answered as ever, whatever the agent's name.
+    #[test]
+    fn a_tool_that_offers_the_name_is_told_it() {
+        for (offered, told) in [
+            (&b"agent"[..], &b"pipelining,agent"[..]),
+            (b"async, agent", b"pipelining,agent"),
+            (b"", b"pipelining"),
+            (b"pipelining,agents", b"pipelining"),
+        ] {
+            let (mut bytes, mut out) = (Vec::new(), Vec::new());
+            HaproxyHello { capabilities: offered, healthcheck: true, ..HELLO }.encode(&mut bytes);
+            let mut connection = Connection::new(OURS).named("agent");
+            connection.receive(cut(&bytes), &mut out);
+            assert_eq!(AgentHello::decode(cut(&out)).unwrap().capabilities, told);
+            assert_eq!(connection.hello().unwrap().asks_for_name, told != b"pipelining");
+        }
+        let mut out = Vec::new();
+        Connection::new(OURS).receive(cut(HEALTH_CHECK), &mut out);
+        assert_eq!(AgentHello::decode(cut(&out)).unwrap().capabilities, b"pipelining", "it has no name");
     }
 
     #[test]

@@ -1,21 +1,11 @@
 //! The running agent: its listeners, and the queries of the proxies.
 
-use std::io;
-use std::time::Duration;
-
-use tokio::runtime::Builder;
-use tokio::time::timeout;
-
 use crate::admin_client::AskError;
 use crate::cli::admin::Daemon;
 use crate::cli::doctor::{Report, State};
+use crate::cli::listening::{self, Taken};
 use crate::config::Config;
 use crate::observe::status::{ClusterUse, CrowdLine, Fault, FaultLine, REQUESTS_MIN, Snapshot};
-use crate::server::Stream;
-use slowlane_core::base::Address;
-
-/// A listener of this machine answers at once.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
 const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and send it a request";
@@ -36,13 +26,14 @@ impl Seen {
     }
 }
 
-/// Whether something accepts connections at the addresses of the config.
+/// Whether slowlane listens at the addresses of the config.
 pub(super) fn of_listeners(config: &Config, report: &mut Report) {
     for listen in [&config.spop.listen, &config.http.listen] {
         for address in &listen.addresses {
             let text = format!("{} at {address}", listen.name);
-            match connect(address) {
-                Ok(()) => report.ok("agent", format!("{text} accepts connections")),
+            match listening::taken(listen, address) {
+                Ok(None) => report.ok("agent", format!("{text} accepts connections")),
+                Ok(Some(Taken { text, fix })) => report.wrong("agent", text, fix),
                 Err(error) => {
                     let fix = format!("systemctl start slowlane, or correct [{}] listen", listen.section);
                     report.wrong("agent", format!("{text}: {error}"), fix);
@@ -50,11 +41,6 @@ pub(super) fn of_listeners(config: &Config, report: &mut Report) {
             }
         }
     }
-}
-
-fn connect(address: &Address) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { timeout(CONNECT_MAX, Stream::connect(address)).await })?.map(drop)
 }
 
 /// Asks the daemon for its status and its metrics.
