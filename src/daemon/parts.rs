@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 
 use crate::config::Config;
+use crate::observe::clock::WALL;
 use crate::observe::decision_log::{DecisionLog, Place};
 use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
 use crate::observe::{Clock, Metrics, Status};
@@ -49,7 +50,7 @@ pub(super) fn throttle(
         tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
         return Ok((Arc::new(build(policy)), None));
     };
-    let source = Source { key_secret, ..source };
+    let source = Source { key_secret, layout: source.layout.clone().on(WALL), ..source };
     let (seen, policy) = source.read_first();
     let policy = policy?;
     tracing::info!("policy: {}", policy.summary());

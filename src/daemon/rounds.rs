@@ -9,7 +9,7 @@ use tokio::time::interval;
 use crate::config::ConfigFile;
 use crate::daemon::edited::Look;
 use crate::observe::status::News;
-use crate::observe::{revived_task, systemd};
+use crate::observe::{Clock, revived_task, systemd};
 use crate::server::{Agent, Shutdown, Tls};
 use crate::watch::FileState;
 use slowlane_core::throttle::KEY_BLOCKS_MAX;
@@ -26,6 +26,7 @@ pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &
     watch_fields(agent.clone(), shutdown);
     watch_table(agent.clone(), shutdown);
     sweep(agent.clone(), shutdown);
+    watch_clock(agent.clock, shutdown);
     config.iter().for_each(|file| watch_config(agent.clone(), Look::at(file), shutdown));
 }
 
@@ -92,6 +93,19 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         }
         is_reported = refused > before;
         before = refused;
+    });
+}
+
+/// Lets calendar quotas follow the wall clock when it is set: by hand, by a late time service, or after a suspension.
+fn watch_clock(clock: Clock, shutdown: &Shutdown) {
+    each_second("the look at the wall clock", shutdown, move || {
+        if let Some(step) = clock.follow_wall() {
+            let (sign, step) =
+                (if step < 0 { "back" } else { "forward" }, step.unsigned_abs() / 1_000_000_000);
+            tracing::warn!(
+                "the system's clock was set {sign} by {step} s: calendar quotas follow it, rates do not"
+            );
+        }
     });
 }
 

@@ -2,11 +2,21 @@
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this is the clock")]
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use slowlane_core::base::{EARLIEST, Timestamp};
+use slowlane_core::base::{EARLIEST, Timestamp, date::WallShift};
+
+/// The distance of the wall clock from the clock of the process, as last looked up.
+static SHIFT: AtomicI64 = AtomicI64::new(0);
+
+/// The wall clock that calendar quotas follow.
+pub const WALL: WallShift = WallShift::of(&SHIFT);
+
+/// A smaller step changes no quota that anybody notices.
+const STEP_MIN: i64 = 1_000_000_000;
 
 /// A monotonic clock that starts with the time of the wall clock.
 ///
@@ -44,6 +54,22 @@ impl Clock {
     /// The time of the wall clock, since 1970.
     pub fn wall() -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// Looks whether the wall clock was set. If so, calendar quotas follow it; returns the step in nanoseconds.
+    pub fn follow_wall(&self) -> Option<i64> {
+        let shift = self.shift_to(Clock::wall());
+        let step = shift - SHIFT.load(Relaxed);
+        (step.abs() >= STEP_MIN).then(|| {
+            SHIFT.store(shift, Relaxed);
+            step
+        })
+    }
+
+    /// How far the wall clock is ahead, in nanoseconds.
+    fn shift_to(&self, wall: Duration) -> i64 {
+        let (wall, now) = (wall.as_nanos() as i128, i128::from(self.now().as_nanos()));
+        (wall - now).clamp(i64::MIN.into(), i64::MAX.into()) as i64
     }
 
     fn starting_at(wall: Duration) -> Clock {

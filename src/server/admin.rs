@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use crate::observe::clock::WALL;
 use crate::observe::status::{DAY, Quotas, Row, Why};
 use crate::server::runtime_api::{Answer as Reported, PIECE_BYTES, commands};
 use crate::server::{
@@ -223,7 +224,7 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
 /// Answers `/api/quota`: the part of its quotas that a client has used.
 fn quota(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
-    let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now());
+    let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now(), WALL);
     shown(wants_json(request), &quotas, Quotas::json, ToString::to_string)
 }
 

@@ -80,5 +80,6 @@ mod token_server;
 mod top;
 mod unlimited;
 mod upgrade;
+mod wall_clock;
 mod why;
 mod work;

@@ -34,7 +34,8 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
-        report.note("clock", text, "restart slowlane: until then, its calendar quotas follow the old time");
+        let fix = "nothing: calendar quotas follow within a minute; other times that slowlane shows are right after a restart";
+        report.note("clock", text, fix);
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
     match asked.map(|output| output.stdout).unwrap_or_default().trim_ascii() {

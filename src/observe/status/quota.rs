@@ -4,7 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-use slowlane_core::base::{Request, Sample, Timestamp, date::written, shown};
+use slowlane_core::base::{
+    Request, Sample, Timestamp,
+    date::{WallShift, written},
+    shown,
+};
 use slowlane_core::law::Used;
 use slowlane_core::policy::{Explained, Part};
 use slowlane_core::throttle::{Throttle, View};
@@ -34,12 +38,12 @@ pub struct QuotaLine {
 }
 
 impl Quotas {
-    pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Quotas {
+    pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp, wall: WallShift) -> Quotas {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
         let foreseen = throttle.foresee(&explanation.cases, now, Sample::MIDDLE);
         let lines = explanation.of.iter().zip(&foreseen.views);
-        Quotas { quotas: lines.map(|(explained, view)| QuotaLine::of(explained, view, now)).collect() }
+        Quotas { quotas: lines.map(|(explained, view)| QuotaLine::of(explained, view, now, wall)).collect() }
     }
 
     /// JSON for programs, with a final line break.
@@ -49,7 +53,7 @@ impl Quotas {
 }
 
 impl QuotaLine {
-    fn of(explained: &Explained<'_>, view: &View, now: Timestamp) -> QuotaLine {
+    fn of(explained: &Explained<'_>, view: &View, now: Timestamp, wall: WallShift) -> QuotaLine {
         let slo = explained.case.slo;
         let part = |part: &Part<'_>| {
             let value = part.value.as_deref().map_or("(missing)".to_owned(), shown);
@@ -64,7 +68,7 @@ impl QuotaLine {
             limit: used.map(|used| used.limit),
             used: used.map(|used| used.requests),
             left: used.map(|Used { requests, limit, .. }| limit.saturating_sub(requests)),
-            resets_at: resets_at.map(written),
+            resets_at: resets_at.map(|at| written(wall.wall(at))),
             resets_in: resets_at.map(|at| at.since(now).as_millis().div_ceil(1_000) as u64),
         }
     }

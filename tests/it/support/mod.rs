@@ -116,10 +116,15 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Gives a program a wall clock of its own: the time of the machine and this offset, like `-1h`.
+/// Gives a program a wall clock of its own: the time of the machine and this offset, like `-1h`,
+/// or what a file with this path says, also later.
 pub fn set_clock(command: &mut std::process::Command, offset: &str) {
     let libraries = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let library = libraries.map(|folder| Path::new(folder).join("faketime/libfaketimeMT.so.1"));
     let library = library.iter().find(|path| path.exists()).expect("faketime is installed");
-    command.env("LD_PRELOAD", library).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command.env("LD_PRELOAD", library).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    match offset.starts_with('/') {
+        true => command.env("FAKETIME_TIMESTAMP_FILE", offset).env("FAKETIME_NO_CACHE", "1"),
+        false => command.env("FAKETIME", offset),
+    };
 }

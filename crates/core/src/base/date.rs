@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use time::UtcDateTime;
@@ -9,6 +10,64 @@ use time::UtcDateTime;
 use crate::base::{Period, Timestamp};
 
 const DAY_S: u64 = 86_400;
+
+/// The distance of the wall clock from the clock of the process, in nanoseconds. The process sets it when somebody sets
+/// the wall clock: moments stay comparable, and only the calendar follows.
+#[derive(Clone, Copy, Debug)]
+pub struct WallShift(&'static AtomicI64);
+
+/// The distance in a process whose wall clock is never set.
+static NEVER_SET: AtomicI64 = AtomicI64::new(0);
+
+impl WallShift {
+    pub const fn of(cell: &'static AtomicI64) -> WallShift {
+        WallShift(cell)
+    }
+
+    /// A moment of the process on the wall clock.
+    pub fn wall(self, moment: Timestamp) -> Timestamp {
+        moment.shifted(self.0.load(Relaxed))
+    }
+}
+
+impl Default for WallShift {
+    fn default() -> WallShift {
+        WallShift(&NEVER_SET)
+    }
+}
+
+/// Where it is now is no part of a setting.
+impl PartialEq for WallShift {
+    fn eq(&self, _: &WallShift) -> bool {
+        true
+    }
+}
+
+impl Eq for WallShift {}
+
+/// The periods of the calendar, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calendar {
+    pub period: Period,
+    pub shift: WallShift,
+}
+
+impl Calendar {
+    /// A calendar of a wall clock that is never set.
+    pub fn of(period: Period) -> Calendar {
+        Calendar { period, shift: WallShift::default() }
+    }
+
+    /// The period that contains a moment of the process: between moments of the process, and its start on the wall
+    /// clock, which stays the same when that is set.
+    pub fn around(self, now: Timestamp) -> (Range<Timestamp>, Timestamp) {
+        // Read once: it may change at any time.
+        let shift = self.shift.0.load(Relaxed);
+        let span = around(self.period, now.shifted(shift));
+        let own = |wall: Timestamp| wall.shifted(shift.saturating_neg());
+        (own(span.start)..own(span.end), span.start)
+    }
+}
 
 /// The second, minute, hour, day or month of the calendar that contains a moment, in UTC.
 ///
@@ -83,6 +142,20 @@ mod tests {
     }
 
     proptest! {
+        /// Wherever the wall clock is, the period is that of the wall, and contains the moment.
+        #[test]
+        fn a_period_follows_the_wall_clock(ms in 0u64..8_000_000_000_000, shift_ms in -8_000_000_000_000i64..8_000_000_000_000) {
+            let shift = WallShift::of(Box::leak(Box::new(AtomicI64::new(shift_ms * 1_000_000))));
+            let now = Timestamp::from_millis(ms);
+            prop_assume!(ms.checked_add_signed(shift_ms).is_some());
+            for period in [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month] {
+                let (span, start) = Calendar { period, shift }.around(now);
+                prop_assert_eq!(start, around(period, shift.wall(now)).start);
+                prop_assert!(span.contains(&now), "{period:?}");
+                prop_assert_eq!(shift.wall(span.end), around(period, shift.wall(now)).end);
+            }
+        }
+
         #[test]
         fn every_moment_is_within_its_period_and_periods_have_no_gaps(ms in 0u64..18_000_000_000_000) {
             let now = Timestamp::from_millis(ms);

@@ -45,6 +45,11 @@ impl Timestamp {
         (self.0 / 1_000_000) as u32
     }
 
+    /// A moment this many nanoseconds later, or earlier if they are negative.
+    pub const fn shifted(self, nanos: i64) -> Timestamp {
+        Timestamp(self.0.saturating_add_signed(nanos))
+    }
+
     /// The time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Timestamp, date::around};
+use crate::base::Timestamp;
 use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
@@ -191,7 +191,7 @@ impl LeaseView {
         let is_idle = now_s - self.asked_s > IDLE_S;
         let want = if is_idle { -self.hand } else { self.want(plan, now_s) };
         self.hand += want.min(0.0);
-        let (age_s, window_s) = match plan.calendar.map(|period| around(period, now)) {
+        let (age_s, window_s) = match plan.calendar.map(|calendar| calendar.around(now).0) {
             Some(span) => {
                 (Some(now.since(span.start).as_secs_f64()), span.end.since(span.start).as_secs_f64())
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::Period;
+use crate::base::date::Calendar;
 use crate::cluster::{OnSilence, Settings};
 use crate::law::Gcra;
 
@@ -148,7 +148,7 @@ pub struct QuotaPlan {
     /// The previous window counts too, by the part of it that is left.
     pub is_sliding: bool,
     /// Windows are the periods of the calendar, and `window_s` is the longest of them.
-    pub calendar: Option<Period>,
+    pub calendar: Option<Calendar>,
     /// Counts may be returned, so the highest known count is not the latest.
     pub is_work: bool,
 }

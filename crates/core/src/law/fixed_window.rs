@@ -11,11 +11,12 @@
 //! With `reset=calendar`, windows are the hours, days or months of the calendar, in UTC. This is the default for a
 //! rate per month: with `reset=first`, a month is 30 days from the first request on.
 //!
-//! The state is `start` in nanoseconds, and `count`.
+//! The state is `start` in nanoseconds, and `count`. A window of the calendar has its start on the wall clock: if that
+//! is set forward into another window, the count ends; if it is set back, the count stays.
 
 use std::time::Duration;
 
-use crate::base::{Period, Timestamp, Verdict, date::around};
+use crate::base::{Period, Timestamp, Verdict, date::Calendar};
 use crate::law::formula::{compared, time};
 use crate::law::{
     Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
@@ -62,7 +63,7 @@ impl FixedWindow {
             let (value, expected) = (CALENDAR.to_owned(), "no window=: the rate's period is the window");
             return Err(OptionError::Unfit { name: "reset", value, expected });
         }
-        let calendar = is_calendar.then_some(period);
+        let calendar = is_calendar.then(|| Calendar::of(period));
         Ok(FixedWindow { window: Window { calendar, ..Window::from_options(objective, options)? } })
     }
 }
@@ -109,8 +110,9 @@ impl Rule for FixedWindow {
 
     /// Subtracts a request from the current window, if that window counted it.
     fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
+        let due = self.window.calendar.map_or(gone.due, |calendar| calendar.shift.wall(gone.due));
         // A ticket knows its request's moment to a millisecond, rounded down.
-        if gone.due.as_nanos().saturating_add(1_000_000) > entry.state.wide() {
+        if due.as_nanos().saturating_add(1_000_000) > entry.state.wide() {
             entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
         }
     }
@@ -142,13 +144,13 @@ impl Rule for FixedWindow {
 }
 
 impl FixedWindow {
-    /// The start of the current window, its end, and its count.
+    /// The start of the current window (of the calendar: on the wall clock), its end, and its count.
     fn at(&self, entry: &Entry, now: Timestamp) -> (u64, u64, u32) {
         let (now_ns, began, count) = (now.as_nanos(), entry.state.wide(), entry.state.narrow());
-        if let Some(period) = self.window.calendar {
-            let span = around(period, now);
-            let (start, end) = (span.start.as_nanos(), span.end.as_nanos());
-            return (start, end, if began >= start { count } else { 0 });
+        if let Some(calendar) = self.window.calendar {
+            let (span, start) = calendar.around(now);
+            let start = start.as_nanos();
+            return (start, span.end.as_nanos(), if began >= start { count } else { 0 });
         }
         let (start, count) = match began {
             began if began > now_ns => (now_ns, count),

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::base::{Rate, Sharing};
+use crate::base::{Rate, Sharing, date::WallShift};
 use crate::law::adaptive::Adaptive;
 use crate::law::concurrency::Concurrency;
 use crate::law::fair::Fair;
@@ -90,6 +90,13 @@ impl Deref for Law {
 impl Law {
     /// The law of an SLO that names none.
     pub const DEFAULT_NAME: &'static str = "pace";
+
+    /// Lets a quota of the calendar follow a wall clock.
+    pub(crate) fn follow(&mut self, wall: WallShift) {
+        if let Law::FixedWindow(FixedWindow { window: Window { calendar: Some(calendar), .. } }) = self {
+            calendar.shift = wall;
+        }
+    }
 
     /// The law called `name`, with its options.
     ///

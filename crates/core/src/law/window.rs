@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Period, Quota, Rate};
+use crate::base::{Period, Quota, Rate, date::Calendar};
 use crate::law::formula::{allowance, option};
 use crate::law::{Objective, OptionError, Options, Scale};
 
@@ -29,7 +29,7 @@ pub struct Window {
     /// The previous window counts, too.
     pub is_sliding: bool,
     /// Windows are the periods of the calendar.
-    pub calendar: Option<Period>,
+    pub calendar: Option<Calendar>,
     /// It counts work, and its charges may be returned.
     pub is_work: bool,
 }
@@ -82,7 +82,11 @@ impl Window {
 
     /// The longest of its windows: calendar months differ in length.
     pub fn longest(&self) -> Duration {
-        if self.calendar == Some(Period::Month) { MONTH_MAX } else { self.duration() }
+        if self.calendar.is_some_and(|calendar| calendar.period == Period::Month) {
+            MONTH_MAX
+        } else {
+            self.duration()
+        }
     }
 
     pub(super) fn quota(&self) -> Quota {
@@ -99,7 +103,7 @@ impl Window {
 
     /// The same, with the limit in another unit.
     pub(crate) fn describe_as(&self, limit: &str) -> String {
-        let each = match self.calendar {
+        let each = match self.calendar.map(|calendar| calendar.period) {
             None => return format!("{limit} in {}", option(self.window_ns)),
             Some(Period::Second) => "second",
             Some(Period::Minute) => "minute",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::base::{FIELDS_MAX, SloId};
+use crate::base::{FIELDS_MAX, SloId, date::WallShift};
 
 /// The number of types: one for each thousands digit of an id.
 pub(super) const TYPES: usize = SloId::END / 1000;
@@ -156,6 +156,8 @@ pub struct Layout {
     ipv6_prefix: u8,
     /// The prefixes of types that have their own, for IPv4 and IPv6.
     prefixes: BTreeMap<u8, (Option<u8>, Option<u8>)>,
+    /// The wall clock of its calendar quotas.
+    wall: WallShift,
 }
 
 impl Default for Layout {
@@ -175,6 +177,7 @@ impl Default for Layout {
             // One customer usually has a /64. With longer prefixes, one machine could appear as many sources.
             ipv6_prefix: 64,
             prefixes: BTreeMap::new(),
+            wall: WallShift::default(),
         }
     }
 }
@@ -194,6 +197,16 @@ impl Layout {
         }
         self.lookups = lookups;
         self.checked()
+    }
+
+    /// Lets its calendar quotas follow a wall clock.
+    #[must_use]
+    pub fn on(self, wall: WallShift) -> Layout {
+        Layout { wall, ..self }
+    }
+
+    pub(in crate::policy) fn wall(&self) -> WallShift {
+        self.wall
     }
 
     /// Adds a type from 1 to 9, or changes the fields of a built-in one.

@@ -121,6 +121,7 @@ fn values_are_compared_as_requests_and_keys_have_them() {
         (("source", "2001:db8::1"), ("source", "2001:db8::2"), ("source", "2001:db8:0:1::1")),
         (("source", "2001:db8:9::1/128"), ("source", "2001:db8:9::1"), ("source", "2001:db8:9::2")),
         (("source", "::ffff:203.0.113.0/120"), ("source", "203.0.113.9"), ("source", "203.0.112.9")),
+        (("source", "[2001:db8::1]:443"), ("source", "2001:db8::2"), ("source", "2001:db8:0:1::1")),
         (("website", "Shop.Example.:80"), ("website", "shop.example"), ("website", "a.shop.example")),
         (("path", "/a b"), ("path", "/a b"), ("path", "/A b")),
         (("api-key", "x"), ("api_key", "x"), ("api_key", "")),
@@ -134,7 +135,7 @@ fn values_are_compared_as_requests_and_keys_have_them() {
         BlockError::Fault(fault) => fault,
         error => panic!("{error}"),
     };
-    for value in ["localhost", "192.0.2.0/33", "192.0.2", "[::1]"] {
+    for value in ["localhost", "192.0.2.0/33", "192.0.2", "[::1"] {
         assert!(matches!(refused(("source", value)), BlockTargetError::Address { .. }), "{value}");
     }
     assert!(matches!(refused(("website", "shop.example,x")), BlockTargetError::Host { .. }));

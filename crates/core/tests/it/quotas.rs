@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use slowlane_core::base::{Period, Timestamp, date::around};
+use slowlane_core::base::{Period, Timestamp, date::Calendar};
 use slowlane_core::cluster::{
     CountMessage, CountRecord, CountReply, CountView, LeaseMessage, LeaseRecord, LeaseReply, LeaseView,
     QuotaPlan,
@@ -90,7 +90,7 @@ fn leased(
         now_s += STEP_S;
         // A window ends by its time, and the next one begins with a message.
         let has_turned =
-            plan.calendar.is_some_and(|period| !around(period, at(now_s)).contains(&at(now_s - STEP_S)));
+            plan.calendar.is_some_and(|calendar| !calendar.around(at(now_s)).0.contains(&at(now_s - STEP_S)));
         if has_turned || plan.calendar.is_none() && ends_s.is_some_and(|ends_s| now_s >= ends_s) {
             passed.push(used);
             (used, ends_s) = (0.0, None);
@@ -134,7 +134,7 @@ fn leases_never_exceed_a_quota_and_leave_little_of_it() {
 #[test]
 fn leases_of_the_calendar_never_exceed_a_quota_in_any_of_its_periods() {
     for round_trip_s in [0.001, 0.05] {
-        let plan = QuotaPlan { calendar: Some(Period::Minute), ..plan(3_600.0, 60.0, false) };
+        let plan = QuotaPlan { calendar: Some(Calendar::of(Period::Minute)), ..plan(3_600.0, 60.0, false) };
         let windows = leased(&plan, 300.0, true, round_trip_s, 3.4, 1);
         assert_eq!(windows.len(), 3, "{windows:?}");
         assert!(windows.iter().all(|used| (3_528.0..=3_600.0).contains(used)), "{windows:?}");

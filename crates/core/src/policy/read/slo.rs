@@ -333,12 +333,15 @@ impl Slos {
         }
         self.lines.insert(id, line.number);
         match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
-            Ok(slo) => match slo.also.as_ref().filter(|&also| !layout.has_lookup(also)) {
+            Ok(mut slo) => match slo.also.as_ref().filter(|&also| !layout.has_lookup(also)) {
                 Some(also) => report(PolicyErrorKind::Also {
                     name: quoted(also.as_bytes()),
                     lookups: layout.lookup_list(),
                 }),
-                None => self.sorted.push(slo),
+                None => {
+                    slo.law.follow(layout.wall());
+                    self.sorted.push(slo);
+                }
             },
             Err(kinds) => kinds.into_iter().for_each(report),
         }
