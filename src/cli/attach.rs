@@ -3,12 +3,12 @@
 mod tried;
 mod written;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf, absolute};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::{Args, Subcommand};
 use glob::{GlobResult, Pattern};
 
@@ -21,7 +21,7 @@ use crate::cli::{say, tell};
 use crate::config::{Config, Flags, Listen};
 use crate::proxy::attach::nginx::{self, Files};
 use crate::proxy::attach::{Refused, haproxy, joined};
-use crate::proxy::nginx_syntax::PATTERNS;
+use crate::proxy::nginx_files::PATTERNS;
 use crate::proxy::shipped::haproxy::{APP, BIND, Delivery, Pieces};
 use crate::proxy::shipped::{File, nginx as nginx_shipped};
 
@@ -41,9 +41,9 @@ pub(super) enum Proxy {
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// Your configuration of HAProxy
+    /// Your configuration of HAProxy; may be repeated, or a folder, as `haproxy -f`
     #[arg(long, value_name = "FILE", default_value = "/etc/haproxy/haproxy.cfg")]
-    config: PathBuf,
+    config: Vec<PathBuf>,
     /// Frontend or listen section to attach to; may be repeated [default: the only one of mode http]
     #[arg(long, value_name = "NAME")]
     frontend: Vec<String>,
@@ -111,9 +111,12 @@ pub(super) fn attach(proxy: Proxy) -> anyhow::Result<()> {
 
 fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let Haproxy { config, frontend, way, common } = typed;
-    let ((main, folder), is_to_write) = (found(&config)?, common.write);
+    let config = files_of(&config, "cfg");
+    let first = config.first().context("no configuration: this folder has no .cfg file")?;
+    let ((_, folder), is_to_write) = (found(first)?, common.write);
+    let paths: Vec<PathBuf> = config.iter().map(|path| Ok(found(path)?.0)).collect::<anyhow::Result<_>>()?;
     if common.undo {
-        return folder.undo(&config, BTreeSet::from([main]));
+        return folder.undo(first, paths.into_iter().collect());
     }
     let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
                     see `slowlane config haproxy --attach`";
@@ -121,12 +124,16 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let taken = common.taken(|config| &config.spop.listen)?;
     let files = haproxy_files(&way, common.asked(), [BIND, APP, &folder.0.display().to_string()])?;
     let pieces = Pieces::of(&files[0]);
-    let refuse = |refused| by_hand(&config, &folder, "haproxy --attach", &pieces.to_paste(), &refused);
-    let before = read(&main).map_err(&refuse)?;
-    let attached = haproxy::attach(&before, &frontend, &pieces).map_err(&refuse)?;
-    let warnings = tried::haproxy(&main, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
+    let refuse = |refused| by_hand(first, &folder, "haproxy --attach", &pieces.to_paste(), &refused);
+    let before = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>().map_err(&refuse)?;
+    let names = config.iter().map(|path| path.display().to_string());
+    let texts: Vec<(String, &str)> = names.zip(before.iter().map(String::as_str)).collect();
+    let attached = haproxy::attach(&texts, &frontend, &pieces).map_err(&refuse)?;
+    let warnings = tried::haproxy(&config, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
     let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
-    let changes = [Change { path: main, before, after: attached.after }];
+    let changes = paths.into_iter().zip(before).zip(attached.after);
+    let changes = changes.map(|((path, before), after)| Change { path, before, after });
+    let changes: Vec<Change> = changes.filter(|change| change.before != change.after).collect();
     finish(is_to_write, &folder, &files[1..], &changes, &notes, &attached.names)
 }
 
@@ -135,7 +142,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let config = absolute(&config)?;
     let ((main, folder), is_to_write) = (found(&config)?, common.write);
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
-    let files = Files::read(&main, &beside, read, list);
+    let files = Files::read(&[&main], &beside, read, list);
     if common.undo {
         // Files that are no longer included are cleaned, too, and so is a tree that is no longer valid.
         let included = files.iter().flat_map(Files::paths).cloned();
@@ -168,7 +175,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         paths.extend(new);
         paths
     };
-    let after = Files::read(&main, &beside, read, list)?;
+    let after = Files::read(&[&main], &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;
     let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
     finish(is_to_write, &folder, &printed[1..], &changes, &notes, &attached.names)
@@ -179,6 +186,17 @@ fn found(config: &Path) -> anyhow::Result<(PathBuf, Folder)> {
     let main = fs::canonicalize(config).map_err(|error| anyhow!("{}: {error}", config.display()))?;
     let folder = absolute(config)?.parent().unwrap_or(Path::new("/")).join("slowlane");
     Ok((main, Folder(folder)))
+}
+
+/// The files of a configuration: those that are named, and those of a folder with this ending, by their names.
+pub(super) fn files_of(named: &[PathBuf], ending: &str) -> Vec<PathBuf> {
+    let of = |path: &PathBuf| match path.is_dir() {
+        true => {
+            list(&PathBuf::from(Pattern::escape(&path.display().to_string())).join(format!("*.{ending}")))
+        }
+        false => vec![path.clone()],
+    };
+    named.iter().flat_map(of).collect()
 }
 
 /// The files of an include, by their real paths. A path without a pattern must exist, or reading it fails.

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 
+use crate::cli::attach::{files_of, list};
 use crate::cli::say;
-use crate::import::{self, BYTES_MAX, Program, Written};
+use crate::import::{self, BYTES_MAX, Included, Input, Program, Written};
 use slowlane_core::base::shown;
 
 pub(super) const EXAMPLES: &str = include_str!("help/import.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The configuration; - is standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The configuration: files in their order, or a folder; - is standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
     /// The program that the configuration is for [default: recognised]
     #[arg(long, alias = "format", value_name = "PROGRAM")]
     from: Option<Program>,
@@ -27,15 +28,34 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn import(typed: Arguments) -> anyhow::Result<()> {
-    let name = shown(typed.file.display().to_string());
-    let text = text(&typed.file).map_err(|error| anyhow!("{name}: cannot be read: {error}"))?;
-    let written = import::import(&text, typed.from).map_err(|error| anyhow!("{name}: {error}"))?;
+    let name = typed.files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let (name, mut texts) = (shown(name), Vec::new());
+    for path in named(&typed.files) {
+        let place = shown(path.display().to_string());
+        texts.push((path.clone(), text(&path).map_err(|error| anyhow!("{place}: cannot be read: {error}"))?));
+    }
+    // A file may include a device that never ends.
+    let read = |path: &Path| path.is_file().then(|| text(path).ok()).flatten();
+    let is_piped = typed.files.iter().any(|path| path == Path::new("-"));
+    let included = (!is_piped).then_some(Included { list: &list, read: &read });
+    let written = import::import_files(&Input { texts, included }, typed.from)
+        .map_err(|error| anyhow!("{name}: {error}"))?;
     let printed = if typed.json { serde_json::to_string_pretty(&written)? + "\n" } else { report(&written) };
     say(&printed)?;
     if written.files.is_empty() {
         bail!("{name}: none of its limits can be expressed in slowlane");
     }
     Ok(())
+}
+
+/// The files that are named, and those of each folder.
+fn named(files: &[PathBuf]) -> Vec<PathBuf> {
+    let endings = ["cfg", "conf", "yaml", "yml"];
+    let of = |path: &PathBuf| {
+        let found = endings.iter().map(|ending| files_of(std::slice::from_ref(path), ending));
+        found.into_iter().find(|found| !found.is_empty()).unwrap_or_else(|| vec![path.clone()])
+    };
+    files.iter().flat_map(of).collect()
 }
 
 /// Reads one byte more than a file may have, so that no device fills the memory.
@@ -53,7 +73,7 @@ fn report(written: &Written) -> String {
     let mut report = format!("# Imported from {}. Review the files before you save them.\n", from.get_name());
     let omissions = written.omissions.iter();
     let omissions: Vec<String> =
-        omissions.map(|of| format!("line {}: {}: {}", of.line, of.text, of.reason)).collect();
+        omissions.map(|of| format!("{}: {}: {}", of.place(), of.text, of.reason)).collect();
     let notes = [("Where the meaning differs", &written.differences), ("Not imported", &omissions)];
     for (title, notes) in notes.into_iter().filter(|(_, notes)| !notes.is_empty()) {
         report += &format!("#\n# {title}:\n");

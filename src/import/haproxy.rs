@@ -7,10 +7,10 @@ use std::time::Duration;
 use slowlane_core::base::units;
 
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, quoted, rate,
+    ADDRESSES, Condition, ENDS, Found, Limit, Lines, Match, Rule, at_a_time, covers, quoted, rate,
 };
-use crate::import::{ImportError, RULES_MAX};
-use crate::proxy::haproxy_syntax::is_section;
+use crate::import::{ImportError, Input, RULES_MAX};
+use crate::proxy::haproxy_syntax::{Config, Section};
 
 /// A line, and the section that it is in.
 struct Line {
@@ -51,16 +51,27 @@ const TERMS_MAX: usize = 16;
 /// The maximum number of combinations of values in one condition.
 const SCOPES_MAX: usize = 64;
 
-pub(super) fn read(text: &str) -> Result<Found, ImportError> {
-    let lines = lines(text);
+pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
+    let texts: Vec<&str> = input.texts.iter().map(|(_, text)| text.as_str()).collect();
+    let config = Config::read(&texts);
+    let lines = lines(&config);
     let declared = Declared::of(&lines);
-    let (mut found, mut refusals, mut limits) = (Found::default(), Vec::new(), 0);
+    let length = |file: usize| config.lines.iter().filter(|line| line.file == file).count();
+    let files = input.texts.iter().enumerate().map(|(file, (path, _))| (&**path, length(file)));
+    let found = Found { lines: Lines::of(files), ..Found::default() };
+    let (mut found, mut refusals, mut limits) = (found, Vec::new(), 0);
     for line in &lines {
-        let Some(action) = line.action() else { continue };
+        if let Some(reason) = unknown(&line.words) {
+            found.omissions.add(line.number, &line.text, reason);
+        }
         let condition = line.condition();
         if !condition.iter().any(|word| is_counter(word) || declared.counts(&line.section, word)) {
             continue;
         }
+        let Some(action) = line.action() else {
+            found.omissions.add(line.number, &line.text, "only rules for requests become limits");
+            continue;
+        };
         limits += 1;
         if limits > RULES_MAX {
             return Err(ImportError::TooMany);
@@ -318,7 +329,35 @@ impl<'l> Declared<'l> {
     }
 }
 
-const REFUSED: &str = "HAProxy counts refused requests, too: a client that does not slow down stays refused. slowlane counts what it \
+/// Why a line that limits requests by something else than a condition is not imported.
+fn unknown(words: &[String]) -> Option<&'static str> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let stores = |word: &&str| word.contains("_rate(") || word.contains("sc_") || word.starts_with("%[sc");
+    Some(match words[..] {
+        [".if" | ".elif" | ".else", ..] => "the lines in this block are imported as if they were in force",
+        ["rate-limit", ..] => "it limits the sessions of a whole frontend",
+        ["filter", filter, ..] if filter.starts_with("bwlim") => "it limits bytes a second, not requests",
+        [_, "set-bandwidth-limit", ..] => "it limits bytes a second, not requests",
+        [_, action, ..] if action.starts_with("lua.") => "Lua is not read: it may limit requests",
+        ["server" | "default-server", ref options @ ..] if options.contains(&"maxconn") => {
+            "maxconn of a server is its queue, and no limit of a client"
+        }
+        [ref rest @ ..] if rest.iter().any(|word| is_of_all(word)) => {
+            "it counts a whole frontend, backend or server"
+        }
+        [
+            "http-request" | "tcp-request" | "http-response" | "http-after-response" | "tcp-response",
+            ref rest @ ..,
+        ] if rest.iter().any(|word| word.starts_with("set-var") || word.starts_with("sc-"))
+            && rest.iter().any(stores) =>
+        {
+            "a counter in a variable is not followed: a rule that reads it is not imported"
+        }
+        _ => return None,
+    })
+}
+
+pub(super) const REFUSED: &str = "HAProxy counts refused requests, too: a client that does not slow down stays refused. slowlane counts what it \
                        admits, so such a client gets the rate. Periods begin at different moments, so verdicts near the limit differ.";
 
 const DELAY: &str =
@@ -335,6 +374,14 @@ fn is_counter(word: &str) -> bool {
         || fetch.contains("gpc")
         || fetch.contains("gpt");
     is_number && (is_tracked || looked_up.is_some() || fetch.starts_with("src_"))
+}
+
+/// Whether a word fetches what a frontend, a backend or a server has, whoever sent it.
+fn is_of_all(word: &str) -> bool {
+    let fetch = word.trim_start_matches('!').split('(').next().unwrap_or_default();
+    let is_of = ["fe_", "be_", "srv_"].iter().any(|of| fetch.starts_with(of));
+    ["queue", "avg_queue", "connslots"].contains(&fetch) && word.contains('(')
+        || is_of && ["_rate", "_conn", "_queue"].iter().any(|ending| fetch.ends_with(ending))
 }
 
 /// The name of a fetch, and its arguments.
@@ -375,8 +422,12 @@ fn conditions(words: &[String]) -> Result<Vec<Condition>, String> {
 fn key_fields(key: &str) -> Result<Vec<String>, String> {
     let unknown = || format!("slowlane has no field for {key:?}");
     let (fetch, converter) = key.split_once(',').unwrap_or((key, ""));
-    if !["", "lower", "ipmask"].contains(&parts(converter).0) {
-        return Err(unknown());
+    match parts(converter) {
+        ("" | "lower", _) => {}
+        // IPv6 addresses are counted by networks, as the note about addresses says.
+        ("ipmask", mask) if mask == "32" || mask.starts_with("32,") => {}
+        ("ipmask", _) => return Err("slowlane counts each IPv4 address, not its network".to_owned()),
+        _ => return Err(unknown()),
     }
     let fields: &[&str] = match parts(fetch) {
         ("src", "") => &["source"],
@@ -403,46 +454,24 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
 }
 
 /// A time in HAProxy's notation: a number of milliseconds, or of the unit after it.
-fn milliseconds(text: &str) -> Option<u64> {
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };
     units::duration(&text).ok().and_then(|duration| u64::try_from(duration.as_millis()).ok())
 }
 
 /// The lines of all sections that may contain limits.
-fn lines(text: &str) -> Vec<Line> {
-    let mut section = String::new();
-    let mut lines = Vec::new();
-    for (number, text) in (1..).zip(text.lines()) {
-        let words = words(text);
-        match &words[..] {
-            [] => {}
-            [keyword, rest @ ..] if is_section(keyword) => {
-                section = rest.first().unwrap_or(keyword).clone();
-            }
-            _ => lines.push(Line { number, section: section.clone(), words, text: text.trim().to_owned() }),
-        }
-    }
-    lines
-}
-
-/// The words of a line, without quotes and the comment.
-fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote): (Vec<String>, Option<String>, Option<char>) = Default::default();
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match (letter, quote) {
-            ('\\', None | Some('"')) => word.get_or_insert_default().extend(letters.next()),
-            (_, Some(open)) if letter == open => quote = None,
-            ('"' | '\'', None) => {
-                word.get_or_insert_default();
-                quote = Some(letter);
-            }
-            ('#', None) => break,
-            (_, None) if letter.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    words
+fn lines(config: &Config<'_>) -> Vec<Line> {
+    let of = |section: &Section| {
+        let name = if section.name.is_empty() { &section.kind } else { &section.name }.clone();
+        (section.first + 1..section.end).map(move |line| (line, name.clone()))
+    };
+    let before = config.sections.first().map_or(config.lines.len(), |first| first.first);
+    let outside = (0..before).map(|line| (line, String::new()));
+    let all = outside.chain(config.sections.iter().flat_map(of));
+    let all = all.map(|(at, section)| {
+        let of = &config.lines[at];
+        Line { number: at + 1, section, words: of.words.clone(), text: of.text.trim().to_owned() }
+    });
+    all.filter(|line| !line.words.is_empty()).collect()
 }

@@ -1,41 +1,143 @@
-//! ingress-nginx: the annotations `limit-…` of Ingress objects.
+//! Ingress controllers: the annotations of Ingress objects that limit requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use crate::import::ImportError;
-use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, quoted};
+use slowlane_core::base::units;
+
+use crate::import::haproxy::{REFUSED, milliseconds};
+use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, quoted, rate};
 use crate::import::yaml::{Node, documents};
+use crate::import::{ImportError, Program};
 
 /// limit-burst-multiplier, if it is not given.
 const MULTIPLIER: u64 = 5;
 
-pub(super) fn read(text: &str) -> Result<Found, ImportError> {
+/// The controllers whose annotations are known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Controller {
+    /// ingress-nginx.
+    Nginx,
+    /// The controller of HAProxy Technologies, with annotations of haproxy.org.
+    HaproxyOrg,
+    /// haproxy-ingress, with annotations of haproxy-ingress.github.io.
+    HaproxyIngress,
+}
+
+impl Controller {
+    /// The controller of a prefix. Both nginx's and haproxy-ingress once had the last one.
+    fn of(prefix: &str, program: Program) -> Option<Controller> {
+        match (prefix, program) {
+            ("haproxy.org" | "ingress.haproxy.org", _) => Some(Controller::HaproxyOrg),
+            ("haproxy-ingress.github.io", _) => Some(Controller::HaproxyIngress),
+            ("ingress.kubernetes.io", Program::HaproxyIngress) => Some(Controller::HaproxyIngress),
+            ("nginx.ingress.kubernetes.io" | "ingress.kubernetes.io", _) => Some(Controller::Nginx),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Controller::Nginx => "ingress-nginx",
+            Controller::HaproxyOrg => "HAProxy's ingress controller",
+            Controller::HaproxyIngress => "haproxy-ingress",
+        }
+    }
+
+    /// The annotations that are imported, or change nothing in slowlane.
+    fn known(self) -> &'static [&'static str] {
+        match self {
+            Controller::Nginx => &[
+                "limit-connections",
+                "limit-rpm",
+                "limit-rps",
+                "limit-burst-multiplier",
+                "limit-whitelist",
+                "limit-allowlist",
+            ],
+            Controller::HaproxyOrg => &[
+                "rate-limit-requests",
+                "rate-limit-period",
+                "rate-limit-status-code",
+                "rate-limit-size",
+                "rate-limit-whitelist",
+            ],
+            Controller::HaproxyIngress => &["limit-connections", "limit-rps", "limit-whitelist"],
+        }
+    }
+}
+
+pub(super) fn read(text: &str, program: Program) -> Result<Found, ImportError> {
     let mut found = Found::default();
     // Earlier objects, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
     for document in documents(text, 0)? {
         for object in document.objects().filter(|object| object.get("kind").text() == "Ingress") {
-            ingress(object, &mut objects, &mut found)?;
+            ingress(object, program, &mut objects, &mut found)?;
+        }
+        for object in document.objects() {
+            elsewhere(object, &mut found);
         }
     }
     Ok(found)
 }
 
+/// Names limits that are set in other objects: for the whole controller, or for a service.
+fn elsewhere(object: &Node, found: &mut Found) {
+    let (entries, object, reason) = match object.get("kind").text() {
+        "ConfigMap" => (object.get("data"), None, "a setting of the whole controller is not imported"),
+        "Service" => {
+            (object.get("metadata").get("annotations"), Some(object), "limits of a Service are not imported")
+        }
+        _ => return,
+    };
+    let object = object.map_or_else(String::new, |object| format!("{}: ", name(object)));
+    for (key, node) in entries.entries().iter().filter(|(key, node)| is_of_limits(key, node.text())) {
+        found.omissions.add(node.line, &format!("{object}{key}: {}", node.text()), reason);
+    }
+}
+
+/// The name of an object, after that of its namespace.
+fn name(object: &Node) -> String {
+    let metadata = object.get("metadata");
+    format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text())
+}
+
+/// Whether a key or its value is about limits. What kubectl has applied is the whole object once more.
+fn is_of_limits(key: &str, text: &str) -> bool {
+    let has = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
+    let is_of_limits =
+        has(&["limit", "throttle"], key) || has(&["limit_req", "limit_conn", "stick-table", "_rate("], text);
+    is_of_limits && !key.ends_with("/last-applied-configuration")
+}
+
 /// The annotations of one object that are about limits, by their names without the prefix, with their lines.
-type Annotations<'n> = BTreeMap<&'n str, (usize, &'n str)>;
+type Annotations<'n> = BTreeMap<(Controller, &'n str), (usize, &'n str)>;
 
 fn ingress(
     object: &Node,
+    program: Program,
     objects: &mut BTreeMap<String, usize>,
     found: &mut Found,
 ) -> Result<(), ImportError> {
     let metadata = object.get("metadata");
-    let name = format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text());
-    let annotations = metadata.get("annotations").entries().iter();
-    let given: Annotations<'_> = annotations
-        .filter_map(|(key, node)| Some((key.split_once('/')?.1, (node.line, node.text()))))
-        .filter(|(key, _)| key.starts_with("limit-") || key.starts_with("global-rate-limit"))
-        .collect();
+    let name = name(object);
+    let mut given = Annotations::new();
+    for (key, node) in metadata.get("annotations").entries() {
+        if !is_of_limits(key, node.text()) {
+            continue;
+        }
+        let (prefix, short) = key.split_once('/').unwrap_or(("", key));
+        match Controller::of(prefix, program) {
+            Some(controller) if controller.known().contains(&short) => {
+                given.insert((controller, short), (node.line, node.text()));
+            }
+            _ => {
+                let text = format!("{name}: {key}: {}", node.text());
+                found.omissions.add(node.line, &text, "slowlane does not know this annotation");
+            }
+        }
+    }
     let scopes = scopes(object, found, &given);
     let is_for_all = scopes.iter().any(|scope| host(scope).is_empty());
     let hosts: BTreeSet<String> = scopes.iter().map(|scope| host(scope).to_owned()).collect();
@@ -45,13 +147,16 @@ fn ingress(
     if !limits.is_empty() {
         objects.extend(hosts.iter().map(|host| (host.clone(), object_of_host)));
     }
-    let networks = given.get("limit-whitelist").or_else(|| given.get("limit-allowlist"));
-    let networks: Vec<String> = networks
-        .map_or(Vec::new(), |(_, list)| list.split(',').map(|network| network.trim().to_owned()).collect());
+    let lists = ["limit-whitelist", "limit-allowlist", "rate-limit-whitelist"];
+    let lists = given.iter().filter(|((_, name), _)| lists.contains(name));
+    let networks: Vec<String> =
+        lists.flat_map(|(_, (_, list))| list.split(',')).map(|network| network.trim().to_owned()).collect();
     if hosts.len() > 1 && !limits.is_empty() {
-        found.differs(
-            "ingress-nginx counts a client for all hosts of an Ingress together, slowlane for each host.",
-        );
+        for name in given.keys().map(|(controller, _)| controller.name()).collect::<BTreeSet<_>>() {
+            found.differs(format!(
+                "{name} counts a client for all hosts of an Ingress together, slowlane for each host."
+            ));
+        }
     }
     for scope in scopes {
         found.rule(Rule { line: object.line, scope, limits: limits.clone(), networks: networks.clone() })?;
@@ -110,7 +215,7 @@ fn scopes(object: &Node, found: &mut Found, given: &Annotations<'_>) -> Vec<Vec<
     scopes
 }
 
-/// The limits in the order of ingress-nginx: connections, rpm, rps.
+/// The limits in the order of their names, which is that of ingress-nginx: connections, rpm, rps.
 fn limits(
     given: &Annotations<'_>,
     name: &str,
@@ -118,41 +223,68 @@ fn limits(
     object_of_host: usize,
     found: &mut Found,
 ) -> Vec<Limit> {
-    let count = |name: &str| {
-        given.get(name).and_then(|(_, text)| text.parse::<u64>().ok()).filter(|&count| count > 0)
-    };
-    let multiplier = count("limit-burst-multiplier").unwrap_or(MULTIPLIER);
+    let text = |of: Controller, name: &str| given.get(&(of, name)).map(|(_, text)| *text);
+    let count = |text: &str| text.parse::<u64>().ok().filter(|&count| count > 0);
+    let multiplier = text(Controller::Nginx, "limit-burst-multiplier").and_then(count).unwrap_or(MULTIPLIER);
     let bucket = |count: u64, period| {
         let burst = count.saturating_mul(multiplier).saturating_add(1);
         (format!("burst={burst} rate={count}/{period} law=token-bucket"), BURST)
     };
+    let window = |count: u64, period_ms: u64| {
+        let window = units::written(Duration::from_millis(period_ms));
+        (format!("burst=0 rate={} law=sliding-window window={window}", rate(count, period_ms).0), REFUSED)
+    };
+    let period = text(Controller::HaproxyOrg, "rate-limit-period").map_or(Some(1_000), milliseconds);
     let fields = if is_for_all { &["source"][..] } else { &["source", "website"] };
     let mut limits = Vec::new();
-    // In this order: `given` has them by their names.
-    for (&kind, &(line, text)) in given {
+    for (&(controller, kind), &(line, text)) in given {
         let quoted = quoted(&format!("{name}: {kind}: {text}"));
-        let (options, burst) = match (kind, count(kind)) {
-            ("limit-connections", Some(count)) => (at_a_time(count), ENDS),
-            ("limit-rpm", Some(count)) => bucket(count, "m"),
-            ("limit-rps", Some(count)) => bucket(count, "s"),
-            ("limit-connections" | "limit-rpm" | "limit-rps", None) if text == "0" => continue,
-            ("limit-burst-multiplier" | "limit-whitelist" | "limit-allowlist", _) => continue,
-            _ => {
-                let reason = "slowlane has no such limit, or its value is not a valid number";
-                found.omissions.add(line, &quoted, reason);
+        let (options, burst) = match (controller, kind, count(text)) {
+            (_, "limit-connections", Some(count)) => (at_a_time(count), ENDS),
+            (Controller::Nginx, "limit-rpm", Some(count)) => bucket(count, "m"),
+            (Controller::Nginx, "limit-rps", Some(count)) => bucket(count, "s"),
+            (Controller::HaproxyIngress, "limit-rps", Some(count)) => {
+                found.differs("haproxy-ingress counts new connections under limit-rps, slowlane requests.");
+                window(count, 1_000)
+            }
+            (Controller::HaproxyOrg, "rate-limit-requests", Some(count))
+                if period.is_some_and(|ms| ms > 0) =>
+            {
+                found.differs(
+                    "HAProxy's ingress controller counts a client in all Ingress objects with the same rate-limit-period \
+                     together.",
+                );
+                window(count, period.unwrap_or_default())
+            }
+            (_, "limit-connections" | "limit-rpm" | "limit-rps" | "rate-limit-requests", None)
+                if text == "0" =>
+            {
                 continue;
             }
+            (_, "limit-connections" | "limit-rpm" | "limit-rps" | "rate-limit-requests", _) => {
+                found.omissions.add(line, &quoted, "its value or its period is not a valid number");
+                continue;
+            }
+            _ => continue,
         };
         let counter = format!("{kind} {object_of_host}");
         let key = fields.iter().map(|&field| field.to_owned()).collect();
         limits.push(Limit { counter, key, options, line, quoted });
-        [REPLICAS, STATUS, ADDRESSES, burst].into_iter().for_each(|difference| found.differs(difference));
+        found.differs(format!("Each replica of {} {REPLICAS}", controller.name()));
+        found.differs(match controller {
+            Controller::Nginx => STATUS,
+            Controller::HaproxyOrg => {
+                "HAProxy refuses with rate-limit-status-code, 403 by default. slowlane refuses with 429."
+            }
+            Controller::HaproxyIngress => "haproxy-ingress closes the connection. slowlane refuses with 429.",
+        });
+        [ADDRESSES, burst].into_iter().for_each(|difference| found.differs(difference));
     }
     limits
 }
 
-const REPLICAS: &str = "Each replica of ingress-nginx counts by itself: three replicas admit three times the rate. One slowlane, or a cluster, \
-     counts for all, so multiply the numbers if you mean that.";
+const REPLICAS: &str = "counts by itself: three replicas admit three times the rate. One slowlane, or a cluster, counts \
+                        for all, so multiply the numbers if you mean that.";
 
 const STATUS: &str =
     "ingress-nginx refuses with 503, unless limit-req-status-code says otherwise. slowlane refuses with 429.";

@@ -7,17 +7,19 @@
 mod envoy;
 mod files;
 mod haproxy;
-mod included;
 mod ingress;
 mod nginx;
 mod rule;
 mod yaml;
+
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
 pub use files::{File, Written};
+use rule::Lines;
 pub use rule::Omission;
 
 /// The maximum size of a file to import, in bytes.
@@ -34,6 +36,9 @@ pub enum Program {
     Haproxy,
     #[value(alias = "ingress")]
     IngressNginx,
+    /// The ingress controllers with annotations of haproxy.org and haproxy-ingress.github.io.
+    #[value(alias = "haproxy-kubernetes-ingress")]
+    HaproxyIngress,
     Envoy,
 }
 
@@ -45,6 +50,11 @@ impl Program {
             text.lines().any(first)
         };
         match () {
+            _ if ["haproxy.org/", "haproxy-ingress.github.io/"].iter().any(|of| text.contains(of))
+                && !text.contains("nginx.ingress.kubernetes.io/") =>
+            {
+                Some(Program::HaproxyIngress)
+            }
             _ if text.contains("ingress.kubernetes.io/") || starts(&["kind: Ingress"]) => {
                 Some(Program::IngressNginx)
             }
@@ -73,7 +83,21 @@ pub enum ImportError {
     NoLimits,
 }
 
-/// Expresses the limits of a configuration as a policy. If no program is named, it is recognised by the text.
+/// Files that are one configuration, and how those that they include are found.
+pub struct Input<'i> {
+    /// Each file with its path, in order.
+    pub texts: Vec<(PathBuf, String)>,
+    pub included: Option<Included<'i>>,
+}
+
+/// The files of a pattern, and the text of one.
+#[derive(Clone, Copy)]
+pub struct Included<'i> {
+    pub list: &'i dyn Fn(&Path) -> Vec<PathBuf>,
+    pub read: &'i dyn Fn(&Path) -> Option<String>,
+}
+
+/// Expresses the limits of a text as a policy. If no program is named, it is recognised by the text.
 ///
 /// ```
 /// use slowlane::import::import;
@@ -86,18 +110,37 @@ pub enum ImportError {
 /// # Errors
 /// The text is too long, not understood, or without limits.
 pub fn import(text: &str, program: Option<Program>) -> Result<Written, ImportError> {
-    if text.len() > BYTES_MAX {
+    import_files(&Input { texts: vec![(PathBuf::new(), text.to_owned())], included: None }, program)
+}
+
+/// Expresses the limits of a configuration of one or more files as a policy.
+///
+/// # Errors
+/// As for [`import`].
+pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Written, ImportError> {
+    let texts = || input.texts.iter().map(|(_, text)| text.as_str());
+    if texts().map(str::len).sum::<usize>() > BYTES_MAX {
         return Err(ImportError::TooLong);
     }
-    let program = program.or_else(|| Program::of(text)).ok_or(ImportError::Unknown)?;
-    let found = match program {
-        Program::Nginx => nginx::read(text)?,
-        Program::Haproxy => haproxy::read(text)?,
-        Program::IngressNginx => ingress::read(text)?,
-        Program::Envoy => envoy::read(text)?,
+    let program = program.or_else(|| texts().find_map(Program::of)).ok_or(ImportError::Unknown)?;
+    let mut found = match program {
+        Program::Nginx => nginx::read(input)?,
+        Program::Haproxy => haproxy::read(input)?,
+        Program::IngressNginx | Program::HaproxyIngress => ingress::read(&joined(input), program)?,
+        Program::Envoy => envoy::read(&joined(input))?,
     };
+    if found.lines.0.is_empty() {
+        // With the lines between two documents.
+        let files = input.texts.iter().map(|(path, text)| (&**path, text.matches('\n').count() + 2));
+        found.lines = Lines::of(files);
+    }
     if found.is_empty() {
         return Err(ImportError::NoLimits);
     }
     Ok(files::write(program, found))
+}
+
+/// The files as the documents of one text of YAML.
+fn joined(input: &Input<'_>) -> String {
+    input.texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n---\n")
 }

@@ -1,14 +1,18 @@
 //! nginx: `limit_req` and `limit_conn` by server and location.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slowlane_core::base::{HOLD_SHIPPED, units};
 
-use crate::import::included::{MARK, directives};
-use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, covers, quoted};
-use crate::import::{ImportError, RULES_MAX};
-use crate::proxy::nginx_syntax::Directive;
+use crate::import::rule::{
+    ADDRESSES, Condition, ENDS, Found, Limit, Lines, Match, Rule, at_a_time, covers, quoted,
+};
+use crate::import::{ImportError, Input, RULES_MAX};
+use crate::proxy::attach::Refused;
+use crate::proxy::nginx_files::{Files, Placed};
 
 /// A zone: the fields of its key, and its rate like `10/s`.
 struct Zone {
@@ -20,8 +24,8 @@ struct Zone {
 /// The directives in force at a place of the configuration.
 #[derive(Clone, Default)]
 struct Level<'d> {
-    req: Vec<&'d Directive>,
-    conn: Vec<&'d Directive>,
+    req: Vec<Placed<'d>>,
+    conn: Vec<Placed<'d>>,
     dry_req: bool,
     dry_conn: bool,
 }
@@ -31,17 +35,17 @@ const LIMITS_MAX: usize = 4;
 
 impl<'d> Level<'d> {
     /// The directives inside. A block with directives of its own does not inherit those above.
-    fn inside(&self, directives: &[&'d Directive]) -> Level<'d> {
+    fn inside(&self, directives: &[Placed<'d>]) -> Level<'d> {
         let named = |name: &str| {
             let named = directives.iter().copied().filter(|directive| directive.name() == name);
             named.take(LIMITS_MAX).collect::<Vec<_>>()
         };
-        let or = |own: Vec<&'d Directive>, above: &[&'d Directive]| {
+        let or = |own: Vec<Placed<'d>>, above: &[Placed<'d>]| {
             if own.is_empty() { above.to_vec() } else { own }
         };
         let is_on = |name: &str, above: bool| {
             let own = directives.iter().rfind(|directive| directive.name() == name);
-            own.map_or(above, |own| own.words.get(1).is_some_and(|word| word == "on"))
+            own.map_or(above, |own| own.words().get(1) == Some(&"on"))
         };
         Level {
             req: or(named("limit_req"), &self.req),
@@ -52,34 +56,48 @@ impl<'d> Level<'d> {
     }
 }
 
-struct Reader<'t> {
-    /// The first byte of each line but the first.
-    lines: Vec<usize>,
-    text: &'t str,
+struct Reader<'f> {
+    files: &'f Files,
+    /// The lines before each file, where lines are numbered through all.
+    above: BTreeMap<&'f Path, usize>,
     zones: BTreeMap<String, Zone>,
     found: Found,
 }
 
-pub(super) fn read(text: &str) -> Result<Found, ImportError> {
-    let directives = directives(text)?;
-    let outer = directives.iter().filter(|directive| directive.name() != "http");
-    let http = directives.iter().filter(|directive| directive.name() == "http").flat_map(|http| &http.inner);
-    let root: Vec<&Directive> = outer.chain(http).collect();
-    let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
-    let mut reader = Reader { lines, text, zones: BTreeMap::new(), found: Found::default() };
-    for directive in &root {
+pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
+    let printed = match &input.texts[..] {
+        [(_, text)] => Files::printed(text).map_err(|refused| fault(refused, input))?,
+        _ => None,
+    };
+    let is_printed = printed.is_some();
+    let (files, unread) = match printed {
+        Some(files) => (files, BTreeSet::new()),
+        None => on_disk(input)?,
+    };
+    let lines = Lines::of(files.lengths().filter(|_| !is_printed));
+    let above = files
+        .lengths()
+        .scan(0, |above, (path, length)| Some((path, std::mem::replace(above, *above + length))));
+    let above = above.filter(|_| !lines.0.is_empty()).collect();
+    let found = Found { lines, ..Found::default() };
+    let mut reader = Reader { files: &files, above, zones: BTreeMap::new(), found };
+    let top = files.top();
+    let http = top.iter().filter(|directive| directive.name() == "http");
+    let outer = top.iter().copied().filter(|directive| directive.name() != "http");
+    let root: Vec<Placed<'_>> = outer.chain(http.flat_map(|&http| files.inside(http))).collect();
+    for &directive in &root {
         match directive.name() {
             "limit_req_zone" | "limit_conn_zone" => reader.zone(directive),
-            "include" if !text.contains(MARK) => {
-                reader.found.differs("Included files are not read. `nginx -T | slowlane import -` reads all.")
-            }
-            _ => {}
+            _ => reader.note(directive, "", directive.name() == "stream", &unread),
         }
     }
+    if !is_printed && input.included.is_none() && root.iter().any(|directive| directive.name() == "include") {
+        reader.found.differs("Included files are not read. `nginx -T | slowlane import -` reads all.");
+    }
     let level = Level::default().inside(&root);
-    let servers: Vec<&Directive> =
+    let servers: Vec<Placed<'_>> =
         root.iter().copied().filter(|directive| directive.name() == "server").collect();
-    for server in &servers {
+    for &server in &servers {
         reader.server(server, &level)?;
     }
     if servers.is_empty() {
@@ -95,37 +113,104 @@ pub(super) fn read(text: &str) -> Result<Found, ImportError> {
     Ok(reader.found)
 }
 
+/// The files with those that they include, and the ones that cannot be read.
+fn on_disk(input: &Input<'_>) -> Result<(Files, BTreeSet<PathBuf>), ImportError> {
+    let unread = RefCell::new(BTreeSet::new());
+    let main: Vec<&Path> = input.texts.iter().map(|(path, _)| &**path).collect();
+    let folder = main.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
+    let read = |path: &Path| {
+        let own = input.texts.iter().find(|(own, _)| own == path).map(|(_, text)| text.clone());
+        let text = own.or_else(|| (input.included?.read)(path));
+        Ok(text.unwrap_or_else(|| {
+            unread.borrow_mut().insert(path.to_owned());
+            String::new()
+        }))
+    };
+    let list = |pattern: &Path| input.included.map_or(Vec::new(), |included| (included.list)(pattern));
+    let files = Files::read(&main, folder, read, list).map_err(|refused| fault(refused, input))?;
+    Ok((files, unread.into_inner()))
+}
+
+/// A file that is not understood, or includes that multiply.
+fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
+    let Refused::Odd { place, .. } = refused else { return ImportError::TooMany };
+    let (file, line) = place.rsplit_once(':').unwrap_or(("", &place));
+    let mut reason = "not understood as nginx configuration".to_owned();
+    if input.texts.iter().all(|(path, _)| path.as_path() != Path::new(file)) || input.texts.len() > 1 {
+        reason += &format!(", in {file}");
+    }
+    ImportError::Syntax { line: line.parse().unwrap_or(0), reason }
+}
+
+/// Why a directive of a block that limits requests, or changes who is counted, is not imported.
+fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str> {
+    let known = ["_zone", "_dry_run", "_status", "_log_level"];
+    let is_known = |name: &str| {
+        let rest = name.strip_prefix("limit_req").or_else(|| name.strip_prefix("limit_conn"));
+        rest.is_some_and(|rest| rest.is_empty() || known.contains(&rest)) || name.starts_with("worker_rlimit")
+    };
+    Some(match words {
+        ["limit_conn" | "limit_conn_zone", ..] if is_stream => "connections of stream are not limited",
+        [name, ..] if is_known(name) => return None,
+        [name, ..] if name.ends_with("limit_rate") || name.ends_with("limit_rate_after") => {
+            "it limits bytes a second, not requests"
+        }
+        ["limit_except", ..] => "it limits methods, not a rate",
+        [name, ..] if name.contains("_by_lua") && !name.contains("log_") => {
+            "Lua is not read: it may limit requests"
+        }
+        [name, ..] if name.contains("limit") || name.contains("throttle") => {
+            "slowlane does not know this directive"
+        }
+        ["real_ip_header" | "set_real_ip_from", ..] => {
+            "it changes the address that is counted: let the proxy send slowlane the same one"
+        }
+        ["return", "403" | "429" | "444" | "503", ..] if block == "if" => {
+            "a refusal by a condition is not imported"
+        }
+        ["server", _, options @ ..] if options.iter().any(|option| option.starts_with("max_conns=")) => {
+            "max_conns limits connections to a server, not those of a client"
+        }
+        _ => return None,
+    })
+}
+
 const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, under the limits there. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
 
 const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two apart; nginx counts them together.";
 
-impl Reader<'_> {
-    fn line(&self, directive: &Directive) -> usize {
-        self.lines.partition_point(|&start| start <= directive.place.start) + 1
+impl<'f> Reader<'f> {
+    fn line(&self, directive: Placed<'_>) -> usize {
+        self.above.get(directive.path).copied().unwrap_or(0) + directive.line()
     }
 
-    fn source_of<'s>(&'s self, directive: &Directive) -> &'s str {
-        &self.text[directive.place.clone()]
+    fn omit(&mut self, directive: Placed<'_>, reason: impl AsRef<str>) {
+        self.found.omissions.add(self.line(directive), directive.source().trim_end(), reason);
     }
 
-    fn omit(&mut self, directive: &Directive, reason: impl AsRef<str>) {
-        // A block may be long, and a note shows only its beginning.
-        let (line, text) =
-            (self.line(directive), self.source_of(directive).chars().take(200).collect::<String>());
-        self.found.omissions.add(line, &text, reason);
+    /// Names a directive that changes what is limited, or who is counted, and those inside it.
+    fn note(&mut self, directive: Placed<'f>, block: &str, is_stream: bool, unread: &BTreeSet<PathBuf>) {
+        if let Some(reason) = unknown(&directive.words(), block, is_stream) {
+            self.omit(directive, reason);
+        } else if directive.directive.files.iter().any(|file| unread.contains(file)) {
+            self.omit(directive, "this file cannot be read");
+        }
+        let inner = self.files.inside(directive).into_iter();
+        inner.for_each(|inner| self.note(inner, directive.name(), is_stream, unread));
     }
 
-    fn zone(&mut self, directive: &Directive) {
-        let value = |name: &str| directive.words.iter().find_map(|word| word.strip_prefix(name));
+    fn zone(&mut self, directive: Placed<'_>) {
+        let words = directive.words();
+        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
         let name = value("zone=").and_then(|zone| zone.split(':').next());
         let per = |rate: &str, ending, seconds| Some((rate.strip_suffix(ending)?.parse().ok()?, seconds));
         let rate = value("rate=").and_then(|rate| per(rate, "r/s", 1).or_else(|| per(rate, "r/m", 60)));
         let is_req = directive.name() == "limit_req_zone";
         let rate = rate.filter(|&(count, seconds)| is_req && (1..=1_000_000 * seconds).contains(&count));
-        match (directive.words.get(1).map(|key| key_fields(key)), name) {
+        match (words.get(1).map(|key| key_fields(key)), name) {
             (Some(Err(reason)), _) => self.omit(directive, reason),
             (Some(Ok(key)), Some(name)) if rate.is_some() || !is_req => {
-                if directive.words[1].contains("server_name") {
+                if words[1].contains("server_name") {
                     self.found.differs("nginx counts all names of a server together under $server_name; slowlane counts each host.");
                 }
                 if key.iter().any(|field| field == "source") {
@@ -139,22 +224,22 @@ impl Reader<'_> {
         }
     }
 
-    fn server(&mut self, server: &Directive, above: &Level<'_>) -> Result<(), ImportError> {
-        let inner: Vec<&Directive> = server.inner.iter().collect();
+    fn server(&mut self, server: Placed<'f>, above: &Level<'_>) -> Result<(), ImportError> {
+        let inner = self.files.inside(server);
         let names = inner.iter().filter(|directive| directive.name() == "server_name");
-        let names = names.flat_map(|directive| directive.words.iter().skip(1));
-        let names: Vec<&String> = names.filter(|name| !["_", ""].contains(&name.as_str())).collect();
+        let names = names.flat_map(|of| of.words().into_iter().skip(1).map(|name| (*of, name)));
+        let names: Vec<(Placed<'_>, &str)> = names.filter(|(_, name)| !["_", ""].contains(name)).collect();
         let level = above.inside(&inner);
         if names.is_empty() {
             return self.locations(&inner, &level, &[]);
         }
-        for name in names {
+        for (of, name) in names {
             if name.starts_with(['*', '.', '~']) || name.ends_with('*') {
                 let map = "needs a map of websites with match = \"end\" or \"reg\"";
-                self.omit(server, format!("the name {name} {map}"));
+                self.omit(of, format!("the name {name} {map}"));
                 continue;
             }
-            self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.clone()))])?;
+            self.locations(&inner, &level, &[("website".to_owned(), Match::Exact(name.to_owned()))])?;
         }
         if !self.found.rules.is_empty() {
             self.found.differs(DEFAULT_SERVER);
@@ -165,32 +250,29 @@ impl Reader<'_> {
     /// Adds the rules of a server, one for each location with limits other than the server's.
     fn locations(
         &mut self,
-        inner: &[&Directive],
+        inner: &[Placed<'f>],
         level: &Level<'_>,
         server: &[Condition],
     ) -> Result<(), ImportError> {
         let own = self.limits(level);
         let mut rules: Vec<Rule> = Vec::new();
-        let mut open: Vec<(&Directive, Level<'_>)> =
+        let mut open: Vec<(Placed<'_>, Level<'_>)> =
             inner.iter().rev().map(|directive| (*directive, level.clone())).collect();
         while let Some((directive, above)) = open.pop() {
             if directive.name() != "location" {
                 continue;
             }
-            let below: Vec<&Directive> = directive.inner.iter().collect();
+            let below = self.files.inside(directive);
             let level = above.inside(&below);
             open.extend(below.iter().rev().map(|directive| (*directive, level.clone())));
             let limits = self.limits(&level);
-            let words: Vec<&str> = directive.words.iter().map(String::as_str).collect();
-            let path = match words[..] {
+            let path = match directive.words()[..] {
                 [_, "=", path] => Match::Exact(path.to_owned()),
                 [_, "^~", path] | [_, path] if path.starts_with('/') => Match::Prefix(path.to_owned()),
                 _ => {
                     if limits != own {
-                        let end = directive.block.as_ref().map_or(directive.place.end, |block| block.start);
-                        let begin = Directive { place: directive.place.start..end, ..directive.clone() };
                         self.omit(
-                            &begin,
+                            directive,
                             "only locations that match a path or a prefix become lines of a map",
                         );
                     }
@@ -206,7 +288,7 @@ impl Reader<'_> {
         let others: Vec<Vec<Condition>> =
             rules.iter().filter(|rule| rule.limits != own).map(|rule| rule.scope.clone()).collect();
         rules.retain(|rule| rule.limits != own || others.iter().any(|outer| covers(outer, &rule.scope)));
-        let line = inner.first().map_or(1, |directive| self.line(directive));
+        let line = inner.first().map_or(1, |directive| self.line(*directive));
         rules.push(Rule { line, scope: server.to_vec(), limits: own, ..Rule::default() });
         rules.into_iter().try_for_each(|rule| self.found.rule(rule))
     }
@@ -218,19 +300,20 @@ impl Reader<'_> {
         req.into_iter().chain(conn.collect::<Vec<_>>()).collect()
     }
 
-    fn limit(&self, directive: &Directive, zone: &str, options: String, is_dry: bool) -> Limit {
+    fn limit(&self, directive: Placed<'_>, zone: &str, options: String, is_dry: bool) -> Limit {
         let dry = if is_dry { " dry_run=yes" } else { "" };
         Limit {
             counter: format!("zone {zone}"),
             key: self.zones[zone].key.clone(),
             options: options + dry,
             line: self.line(directive),
-            quoted: quoted(self.source_of(directive)),
+            quoted: quoted(directive.source()),
         }
     }
 
-    fn req(&mut self, directive: &Directive, is_dry: bool) -> Option<Limit> {
-        let value = |name: &str| directive.words.iter().find_map(|word| word.strip_prefix(name));
+    fn req(&mut self, directive: Placed<'_>, is_dry: bool) -> Option<Limit> {
+        let words = directive.words();
+        let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
         let count =
             |name: &str| value(name).map_or(Some(0), |count| count.parse::<u32>().ok()).map(u64::from);
         let zone = value("zone=").unwrap_or_default().to_owned();
@@ -242,7 +325,13 @@ impl Reader<'_> {
             self.omit(directive, "burst and delay are whole numbers");
             return None;
         };
-        let is_nodelay = directive.words.iter().any(|word| word == "nodelay") || delay >= burst;
+        let is_known = |word: &&str| {
+            *word == "nodelay" || ["zone=", "burst=", "delay="].iter().any(|name| word.starts_with(name))
+        };
+        if let Some(word) = words[1..].iter().find(|word| !is_known(word)) {
+            self.omit(directive, format!("slowlane does not know {word:?} of limit_req"));
+        }
+        let is_nodelay = words.contains(&"nodelay") || delay >= burst;
         let rate = format!("{count_per}/{}", if seconds == 1 { "s" } else { "m" });
         self.found.differs(STATUS);
         self.found.differs(BURST);
@@ -261,10 +350,10 @@ impl Reader<'_> {
         Some(self.limit(directive, &zone, options, is_dry))
     }
 
-    fn conn(&mut self, directive: &Directive, is_dry: bool) -> Option<Limit> {
-        let zone = directive.words.get(1).map_or("", String::as_str).to_owned();
+    fn conn(&mut self, directive: Placed<'_>, is_dry: bool) -> Option<Limit> {
+        let zone = directive.words().get(1).copied().unwrap_or_default().to_owned();
         let count =
-            directive.words.get(2).and_then(|count| count.parse::<u16>().ok()).filter(|&count| count > 0);
+            directive.words().get(2).and_then(|count| count.parse::<u16>().ok()).filter(|&count| count > 0);
         let Some(count) = count.filter(|_| self.zones.contains_key(&zone)) else {
             self.omit(directive, "its zone is not imported, or the number is not from 1 to 65535");
             return None;

@@ -1,5 +1,7 @@
 //! The findings of an import: rules that slowlane can express, and lines that it cannot.
 
+use std::path::Path;
+
 use serde::Serialize;
 
 use slowlane_core::base::{Period, shown};
@@ -75,14 +77,57 @@ pub(super) struct Rule {
 /// A line of the original that is not imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Omission {
+    /// None: the original is one file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     pub line: usize,
     pub text: String,
     pub reason: String,
 }
 
+impl Omission {
+    /// Where it is, like `line 5` or `a.cfg:5`.
+    pub fn place(&self) -> String {
+        self.file
+            .as_ref()
+            .map_or_else(|| format!("line {}", self.line), |file| format!("{file}:{}", self.line))
+    }
+}
+
+/// The names of several files, and the lines before each: lines are numbered through all.
+#[derive(Debug, Default)]
+pub(super) struct Lines(pub(super) Vec<(usize, String)>);
+
+impl Lines {
+    /// The lines of these files, with their lengths.
+    pub(super) fn of<'p>(files: impl Iterator<Item = (&'p Path, usize)>) -> Lines {
+        let mut above = 0;
+        let mut lines = Lines::default();
+        for (path, length) in files {
+            lines.0.push((above, shown(path.display().to_string())));
+            above += length;
+        }
+        if lines.0.len() > 1 { lines } else { Lines::default() }
+    }
+
+    /// The file of a line, and its number there.
+    pub(super) fn file(&self, line: usize) -> (Option<&str>, usize) {
+        match self.0[..self.0.partition_point(|(above, _)| *above < line)].last() {
+            Some((above, file)) => (Some(file), line - above),
+            None => (None, line),
+        }
+    }
+
+    pub(super) fn place(&self, line: usize) -> String {
+        let (file, line) = self.file(line);
+        Omission { file: file.map(str::to_owned), line, text: String::new(), reason: String::new() }.place()
+    }
+}
+
 /// The findings of an import.
 #[derive(Debug, Default)]
 pub(super) struct Found {
+    pub(super) lines: Lines,
     pub(super) rules: Vec<Rule>,
     /// Where the meaning differs.
     pub(super) differences: Vec<String>,
@@ -95,7 +140,8 @@ pub(super) struct Omissions(pub(super) Vec<Omission>);
 
 impl Omissions {
     pub(super) fn add(&mut self, line: usize, text: &str, reason: impl AsRef<str>) {
-        let omission = Omission { line, text: quoted(text), reason: cut(reason.as_ref(), REASON_CHARS_MAX) };
+        let omission =
+            Omission { file: None, line, text: quoted(text), reason: cut(reason.as_ref(), REASON_CHARS_MAX) };
         if self.0.len() < NOTES_MAX && !self.0.contains(&omission) {
             self.0.push(omission);
         }

@@ -1,4 +1,12 @@
-//! The sections of a configuration of HAProxy, each with its lines as words.
+//! The grammar of HAProxy's configuration files: sections, each with its lines as words.
+
+use nom::branch::alt;
+use nom::bytes::complete::{is_a, is_not, tag};
+use nom::character::complete::{anychar, char};
+use nom::combinator::{opt, recognize};
+use nom::multi::{fold_many0, fold_many1, many0};
+use nom::sequence::{delimited, preceded};
+use nom::{IResult, Parser};
 
 /// The words that begin a section.
 const SECTIONS: &str = "global defaults frontend backend listen acme aggregations cache crt-store dynamic-update \
@@ -10,90 +18,187 @@ const TO_APP: [&str; 4] = ["default_backend", "dispatch", "server", "use_backend
 
 /// A section: its words, its first line and the line after its last.
 #[derive(Clone, Debug)]
-pub(crate) struct Section<'a> {
-    pub(crate) kind: &'a str,
-    pub(crate) name: &'a str,
+pub(crate) struct Section {
+    pub(crate) kind: String,
+    pub(crate) name: String,
     pub(crate) first: usize,
     pub(crate) end: usize,
     /// The index of the `defaults` section that it inherits from.
     pub(crate) defaults: Option<usize>,
 }
 
-/// A configuration, line by line. Lines count from 0.
+/// A line of one of the files.
+pub(crate) struct Line<'a> {
+    /// The number of its file.
+    pub(crate) file: usize,
+    /// Its first byte there, and the byte after its line break.
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+    pub(crate) text: &'a str,
+    pub(crate) words: Vec<String>,
+    /// The blocks `.if` around it; such a line itself is inside.
+    pub(crate) depth: usize,
+}
+
+/// A configuration of one or more files, line by line. Lines count from 0, through all files.
 pub(crate) struct Config<'a> {
-    /// The byte at which each line begins, and the end of the text.
-    pub(crate) begins: Vec<usize>,
-    pub(crate) lines: Vec<&'a str>,
-    pub(crate) words: Vec<Vec<&'a str>>,
-    pub(crate) sections: Vec<Section<'a>>,
+    pub(crate) lines: Vec<Line<'a>>,
+    pub(crate) sections: Vec<Section>,
 }
 
-/// Whether this word begins a section.
-pub(crate) fn is_section(word: &str) -> bool {
-    SECTIONS.split(' ').any(|section| section == word)
+/// The words of a line, without its comment.
+fn words(line: &str) -> Vec<String> {
+    let word = |text| -> IResult<&str, String> {
+        let piece = alt((plain, quoted('"'), quoted('\'')));
+        preceded(opt(is_a(BLANKS)), fold_many1(piece, String::new, |word, piece| word + &piece)).parse(text)
+    };
+    many0(word).parse(line).map_or(Vec::new(), |(_, words)| words)
 }
 
-/// The words of a line, without its comment and without quotes around a whole word.
-fn words(line: &str) -> Vec<&str> {
-    let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
-    words.map(|word| word.trim_matches(['"', '\''])).collect()
+const BLANKS: &str = " \t\r\x0b\x0c";
+
+fn plain(text: &str) -> IResult<&str, String> {
+    alt((is_not(" \t\r\x0b\x0c\"'\\#"), escaped)).map(str::to_owned).parse(text)
+}
+
+fn escaped(text: &str) -> IResult<&str, &str> {
+    alt((preceded(char('\\'), recognize(anychar)), tag("\\"))).parse(text)
+}
+
+/// A part of a word in quotes. The end of the line ends it, too. Nothing is special in single quotes.
+fn quoted<'t>(quote: char) -> impl FnMut(&'t str) -> IResult<&'t str, String> {
+    move |text| {
+        let pieces = |text| {
+            if quote == '"' { alt((is_not("\"\\"), escaped)).parse(text) } else { is_not("'").parse(text) }
+        };
+        let inside = fold_many0(pieces, String::new, |word, piece: &str| word + piece);
+        delimited(char(quote), inside, opt(char(quote))).parse(text)
+    }
 }
 
 impl<'a> Config<'a> {
-    pub(crate) fn read(text: &'a str) -> Config<'a> {
-        let lines: Vec<&str> = text.lines().collect();
-        let words: Vec<Vec<&str>> = lines.iter().map(|line| words(line)).collect();
-        let ends = text.split_inclusive('\n').scan(0, |end, line| {
-            *end += line.len();
-            Some(*end)
-        });
-        let begins = std::iter::once(0).chain(ends).collect();
-        let is_first = |line: &usize| words[*line].first().is_some_and(|word| is_section(word));
-        let firsts: Vec<usize> = (0..words.len()).filter(is_first).collect();
-        let ends = firsts.iter().skip(1).copied().chain([words.len()]);
-        let mut sections: Vec<Section<'_>> = Vec::new();
-        for (&first, end) in firsts.iter().zip(ends) {
-            let (kind, line) = (words[first][0], &words[first]);
-            let from = line.iter().position(|word| *word == "from").and_then(|at| line.get(at + 1));
-            let defaults = match from {
-                _ if kind == "global" => None,
-                None if kind == "defaults" => None,
-                None => sections.iter().rposition(|section| section.kind == "defaults"),
-                Some(name) => sections.iter().rposition(|of| of.kind == "defaults" && of.name == *name),
-            };
-            let name = line.get(1).copied().filter(|name| *name != "from").unwrap_or_default();
-            sections.push(Section { kind, name, first, end, defaults });
+    /// Reads the files in the order in which HAProxy loads them. Each begins outside of a section.
+    pub(crate) fn read(files: &[&'a str]) -> Config<'a> {
+        let (mut lines, mut sections): (Vec<Line<'_>>, Vec<Section>) = Default::default();
+        for (file, text) in files.iter().enumerate() {
+            let (mut depth, mut begin, first) = (0_usize, 0, sections.len());
+            for whole in text.split_inclusive('\n') {
+                let (text, end) = (whole.trim_end_matches(['\n', '\r']), begin + whole.len());
+                let words = words(text);
+                let word = words.first().map_or("", String::as_str);
+                depth += usize::from(word == ".if");
+                lines.push(Line { file, begin, end, text, depth, words });
+                let line = &lines[lines.len() - 1];
+                let word = line.words.first().map_or("", String::as_str);
+                depth = depth.saturating_sub(usize::from(word == ".endif"));
+                begin = end;
+                if SECTIONS.split(' ').any(|section| section == word) {
+                    if let Some(before) = sections[first..].last_mut() {
+                        before.end = lines.len() - 1;
+                    }
+                    let section = Section::of(&line.words, lines.len() - 1, &sections);
+                    sections.push(section);
+                }
+            }
+            if let Some(last) = sections[first..].last_mut() {
+                last.end = lines.len();
+            }
         }
-        Config { begins, lines, words, sections }
+        Config { lines, sections }
+    }
+
+    /// The words of a line.
+    pub(crate) fn words(&self, line: usize) -> Vec<&str> {
+        self.lines[line].words.iter().map(String::as_str).collect()
     }
 
     /// The first line that begins with these words.
     pub(crate) fn find(&self, wanted: &[&str]) -> Option<usize> {
-        self.words.iter().position(|words| words.starts_with(wanted))
+        (0..self.lines.len()).find(|&line| self.words(line).starts_with(wanted))
     }
 
     /// A section and the defaults that it inherits from.
-    pub(crate) fn chain<'s>(&'s self, section: &'s Section<'a>) -> impl Iterator<Item = &'s Section<'a>> {
+    pub(crate) fn chain<'s>(&'s self, section: &'s Section) -> impl Iterator<Item = &'s Section> {
         std::iter::successors(Some(section), |section| Some(&self.sections[section.defaults?]))
     }
 
     /// The lines of a section with their numbers, as words; without empty lines and comments.
-    pub(crate) fn body(&self, section: &Section<'_>) -> impl DoubleEndedIterator<Item = (usize, &[&'a str])> {
+    pub(crate) fn body(&self, section: &Section) -> impl DoubleEndedIterator<Item = (usize, Vec<&str>)> {
         let lines = section.first + 1..section.end;
-        lines.map(|line| (line, &self.words[line][..])).filter(|(_, words)| !words.is_empty())
+        lines.map(|line| (line, self.words(line))).filter(|(_, words)| !words.is_empty())
     }
 
     /// Whether an HTTP request reaches an application through this section.
-    pub(crate) fn serves(&self, section: &Section<'_>) -> bool {
+    pub(crate) fn serves(&self, section: &Section) -> bool {
         let mode = self.chain(section).find_map(|section| {
-            self.body(section).rev().find_map(|(_, words)| (words[0] == "mode").then(|| words.get(1)))
+            self.body(section)
+                .rev()
+                .find_map(|(_, words)| (words[0] == "mode").then(|| words.get(1).copied()))
         });
         let has = |wanted: &[&str]| {
             self.chain(section).any(|section| self.body(section).any(|(_, words)| wanted.contains(&words[0])))
         };
-        matches!(section.kind, "frontend" | "listen")
-            && mode.flatten() == Some(&"http")
+        matches!(&*section.kind, "frontend" | "listen")
+            && mode.flatten() == Some("http")
             && has(&TO_APP)
             && !self.body(section).any(|(_, words)| words[0] == "disabled")
+    }
+}
+
+impl Section {
+    /// The section that begins with these words, below the earlier ones.
+    fn of(words: &[String], first: usize, earlier: &[Section]) -> Section {
+        let word = |at: usize| words.get(at).map_or("", String::as_str);
+        let from = words.iter().position(|word| word == "from").map(|at| word(at + 1));
+        let defaults = match (word(0), from) {
+            ("global", _) | ("defaults", None) => None,
+            (_, None) => earlier.iter().rposition(|section| section.kind == "defaults"),
+            (_, Some(name)) => earlier.iter().rposition(|of| of.kind == "defaults" && of.name == name),
+        };
+        let name = if word(1) == "from" { "" } else { word(1) }.to_owned();
+        Section { kind: word(0).to_owned(), name, first, end: first + 1, defaults }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn words_are_those_that_haproxy_reads() {
+        for (line, read) in [
+            (r#"  acl a path_beg "/a b" '/c"d' # no"#, vec!["acl", "a", "path_beg", "/a b", r#"/c"d"#]),
+            (r#"a\ b "c\"d"e'\f' ""#, vec!["a b", r#"c"de\f"#, ""]),
+            ("a#b c", vec!["a"]),
+            ("\t\r", vec![]),
+            ("\\", vec!["\\"]),
+        ] {
+            assert_eq!(words(line), read, "{line}");
+        }
+    }
+
+    /// As `haproxy -f a.cfg -f b.cfg` says of a file that begins with a keyword: "out of section".
+    #[test]
+    fn a_file_begins_outside_of_a_section_and_inherits_from_defaults_before() {
+        let config =
+            Config::read(&["defaults\n mode http\nfrontend a\n", " bind :1\nfrontend b\n server s :2\n"]);
+        let [defaults, a, b] = &config.sections[..] else { panic!("{:?}", config.sections) };
+        assert_eq!((a.first, a.end, b.first, b.end), (2, 3, 4, 6));
+        assert_eq!((defaults.defaults, a.defaults, b.defaults), (None, Some(0), Some(0)));
+        assert!(config.serves(b) && !config.serves(a));
+    }
+
+    proptest! {
+        /// Whatever a file holds, its lines are those of the text.
+        #[test]
+        fn any_text_is_read_whole(text in r#"(frontend |\.if |\.endif|[a"'\\#$ \r\né]){0,60}"#) {
+            let config = Config::read(&[&text]);
+            prop_assert_eq!(config.lines.last().map_or(0, |line| line.end), text.len());
+            for section in &config.sections {
+                prop_assert!(section.first < section.end && section.end <= config.lines.len(), "{:?}", section);
+            }
+        }
     }
 }

@@ -7,5 +7,6 @@ pub mod haproxy;
 pub(crate) mod haproxy_syntax;
 pub(crate) mod installed;
 pub mod nginx;
+pub(crate) mod nginx_files;
 pub(crate) mod nginx_syntax;
 pub mod shipped;

@@ -1,16 +1,18 @@
-//! The directives of a configuration file of nginx, each with its place in the text.
+//! The grammar of nginx's configuration files: directives, each with its place in the text.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
-use glob::MatchOptions;
+use nom::branch::alt;
+use nom::bytes::complete::{is_a, is_not, tag, take_until, take_while};
+use nom::character::complete::{anychar, char, none_of};
+use nom::combinator::{cut, not, peek, recognize};
+use nom::multi::{fold_many0, fold_many1, many0, many0_count};
+use nom::sequence::{delimited, preceded};
+use nom::{Err, IResult, Parser};
 
 /// Blocks within blocks: nginx itself has no more than a few.
 const DEPTH_MAX: usize = 32;
-
-/// Patterns of includes match as those of nginx do.
-pub(crate) const PATTERNS: MatchOptions =
-    MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
 /// A directive, with the content of its `{ }` if it has one.
 #[derive(Clone, Debug, Default)]
@@ -36,132 +38,113 @@ impl Directive {
     }
 }
 
-/// Reads the directives of a text. `include` returns the files of a pattern. The error is the position that is not
-/// understood.
-pub(crate) fn parse(text: &str, include: &dyn Fn(&str) -> Vec<PathBuf>) -> Result<Vec<Directive>, usize> {
-    let mut parser = Parser { text: text.as_bytes(), at: 0, include };
-    match parser.directives(0) {
-        Ok(directives) if parser.at == text.len() => Ok(directives),
-        _ => Err(parser.at),
+/// Reads the directives of a text. The error is the position that is not understood.
+pub(crate) fn parse(text: &str) -> Result<Vec<Directive>, usize> {
+    let grammar = Grammar { text };
+    match grammar.directives(0, text) {
+        Ok(("", directives)) => Ok(directives),
+        Ok((left, _)) => Err(grammar.at(left)),
+        Err(Err::Error(error) | Err::Failure(error)) => Err(grammar.at(error.input)),
+        Err(Err::Incomplete(_)) => unreachable!("the parsers are for a whole text"),
     }
 }
 
-/// The line of a byte. Lines count from 1.
-pub(crate) fn line_of(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count()
+/// The text that places are counted in.
+#[derive(Clone, Copy)]
+struct Grammar<'t> {
+    text: &'t str,
 }
 
-struct Parser<'t> {
-    text: &'t [u8],
-    at: usize,
-    include: &'t dyn Fn(&str) -> Vec<PathBuf>,
-}
-
-impl Parser<'_> {
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
+impl<'t> Grammar<'t> {
+    /// The place at which this rest of the text begins.
+    fn at(self, left: &str) -> usize {
+        self.text.len() - left.len()
     }
 
-    fn skip_space(&mut self) {
-        let mut is_comment = false;
-        while let Some(byte) = self.peek() {
-            match byte {
-                b'\n' => is_comment = false,
-                b'#' => is_comment = true,
-                _ if is_comment || byte.is_ascii_whitespace() => {}
-                _ => return,
-            }
-            self.at += 1;
-        }
+    /// The directives up to the end, or to a `}`.
+    fn directives(self, depth: usize, text: &'t str) -> IResult<&'t str, Vec<Directive>> {
+        let directive = |text| self.directive(depth, text);
+        delimited(space, many0(preceded(space, directive)), space).parse(text)
     }
 
-    fn directives(&mut self, depth: usize) -> Result<Vec<Directive>, ()> {
-        let mut directives = Vec::new();
-        loop {
-            self.skip_space();
-            match self.peek() {
-                None | Some(b'}') => return Ok(directives),
-                Some(_) => directives.push(self.directive(depth)?),
-            }
-        }
-    }
-
-    fn directive(&mut self, depth: usize) -> Result<Directive, ()> {
-        let (first, mut own) = (self.at, Directive::default());
-        loop {
-            self.skip_space();
-            match self.peek().ok_or(())? {
-                b';' => break,
-                b'{' if depth < DEPTH_MAX => {
-                    self.at += 1;
-                    let begin = self.at;
-                    match own.name().ends_with("_by_lua_block") {
-                        true => self.skip_code()?,
-                        false => own.inner = self.directives(depth + 1)?,
-                    }
-                    own.block = Some(begin..self.at);
-                    self.peek().ok_or(())?;
-                    break;
-                }
-                b'{' | b'}' => return Err(()),
-                _ => own.words.push(self.word()?),
-            }
-        }
-        self.at += 1;
-        own.place = first..self.at;
-        own.files = own.included().map(self.include).unwrap_or_default();
-        Ok(own)
-    }
-
-    /// Skips Lua up to its last brace.
-    fn skip_code(&mut self) -> Result<(), ()> {
-        let mut depth = 1;
-        loop {
-            depth += match self.peek().ok_or(())? {
-                b'{' => 1,
-                b'}' => -1,
-                _ => 0,
+    fn directive(self, depth: usize, text: &'t str) -> IResult<&'t str, Directive> {
+        let (first, _) = peek(none_of("}")).parse(text)?;
+        let (left, words) = many0(preceded(space, word)).parse(first)?;
+        let mut own = Directive { words, ..Directive::default() };
+        let (left, opened) = cut(preceded(space, alt((char(';'), open(depth))))).parse(left)?;
+        let mut after = left;
+        if opened == '{' {
+            (after, own.inner) = match own.name().ends_with("_by_lua_block") {
+                true => (cut(lua).parse(left)?.0, Vec::new()),
+                false => self.directives(depth + 1, left)?,
             };
-            if depth == 0 {
-                return Ok(());
-            }
-            self.at += 1;
+            own.block = Some(self.at(left)..self.at(after));
+            (after, _) = cut(char('}')).parse(after)?;
         }
+        own.place = self.at(first)..self.at(after);
+        Ok((after, own))
     }
+}
 
-    /// A word. nginx removes a backslash only before a quote and another backslash; a regular expression keeps its own.
-    fn word(&mut self) -> Result<String, ()> {
-        let quote = self.peek().filter(|byte| matches!(byte, b'"' | b'\''));
-        self.at += usize::from(quote.is_some());
-        let mut word = Vec::new();
-        loop {
-            let next = self.text.get(self.at + 1).copied();
-            match (self.peek(), quote) {
-                (None, Some(_)) => return Err(()),
-                (Some(byte), Some(quote)) if byte == quote => {
-                    self.at += 1;
-                    break;
-                }
-                (None | Some(b';' | b'{'), None) => break,
-                (Some(byte), None) if byte.is_ascii_whitespace() => break,
-                (Some(b'\\'), _) => {
-                    let escaped = next.ok_or(())?;
-                    if !matches!(escaped, b'"' | b'\'' | b'\\') {
-                        word.push(b'\\');
-                    }
-                    word.push(escaped);
-                    self.at += 1;
-                }
-                (Some(b'$'), None) if next == Some(b'{') => {
-                    word.extend_from_slice(b"${");
-                    self.at += 1;
-                }
-                (Some(byte), _) => word.push(byte),
-            }
-            self.at += 1;
+/// The brace of a block that is not too deep.
+fn open<'t>(depth: usize) -> impl FnMut(&'t str) -> IResult<&'t str, char> {
+    move |text| if depth < DEPTH_MAX { char('{').parse(text) } else { char(';').parse(text) }
+}
+
+fn space(text: &str) -> IResult<&str, usize> {
+    let blanks = is_a(" \t\n\x0c\r");
+    let comment = preceded(char('#'), take_while(|letter| letter != '\n'));
+    many0_count(alt((blanks, comment))).parse(text)
+}
+
+/// A word. nginx removes a backslash only before a quote and another backslash; a regular expression keeps its own.
+fn word(text: &str) -> IResult<&str, String> {
+    let add = |word: String, piece: &str| word + piece;
+    let quoted = |quote: char, plain: &'static str| {
+        let inside = fold_many0(alt((is_not(plain), escaped)), String::new, add);
+        delimited(char(quote), inside, cut(char(quote)))
+    };
+    let pieces = alt((is_not(" \t\n\x0c\r;{\\$"), escaped, tag("${"), tag("$")));
+    let plain = preceded(not(char('}')), fold_many1(pieces, String::new, add));
+    alt((quoted('"', "\"\\"), quoted('\'', "'\\"), plain)).parse(text)
+}
+
+fn escaped(text: &str) -> IResult<&str, &str> {
+    let is_gone = preceded(char('\\'), alt((tag("\""), tag("'"), tag("\\"))));
+    alt((is_gone, recognize((char('\\'), cut(anychar))))).parse(text)
+}
+
+/// Lua up to its last brace. Those in its strings and comments do not count.
+fn lua(text: &str) -> IResult<&str, ()> {
+    let (mut left, mut depth) = (text, 1);
+    loop {
+        let (after, piece) = alt((lua_comment, lua_string, recognize(anychar))).parse(left)?;
+        depth += i32::from(piece == "{") - i32::from(piece == "}");
+        if depth == 0 {
+            return Ok((left, ()));
         }
-        Ok(String::from_utf8_lossy(&word).into_owned())
+        left = after;
     }
+}
+
+fn lua_comment(text: &str) -> IResult<&str, &str> {
+    let line = take_while(|letter| letter != '\n');
+    recognize((tag("--"), alt((lua_long, line)))).parse(text)
+}
+
+fn lua_string(text: &str) -> IResult<&str, &str> {
+    let inside = |plain| many0_count(alt((is_not(plain), recognize((char('\\'), anychar)))));
+    let double = recognize((char('"'), inside("\"\\"), cut(char('"'))));
+    let single = recognize((char('\''), inside("'\\"), cut(char('\''))));
+    alt((double, single, lua_long)).parse(text)
+}
+
+/// A string between brackets, like `[==[ ]] ]==]`.
+fn lua_long(text: &str) -> IResult<&str, &str> {
+    let (inside, signs) = delimited(char('['), take_while(|letter| letter == '='), char('[')).parse(text)?;
+    let end = format!("]{signs}]");
+    let (after, _) = cut((take_until(&*end), tag(&*end))).parse(inside)?;
+    Ok((after, &text[..text.len() - after.len()]))
 }
 
 #[cfg(test)]
@@ -170,29 +153,43 @@ mod tests {
 
     use super::*;
 
-    fn none(_: &str) -> Vec<PathBuf> {
-        Vec::new()
-    }
-
     #[test]
     fn words_are_those_that_nginx_reads() {
         let text = r#"server_name ~^(www|a)\.(.+)$ "a b" 'it\'s' a#b ${x}y; # no } here"#;
-        let directives = parse(text, &none).unwrap();
+        let directives = parse(text).unwrap();
         assert_eq!(directives[0].words, ["server_name", r"~^(www|a)\.(.+)$", "a b", "it's", "a#b", "${x}y"]);
         let text = "a { b_by_lua_block { x = {} } c { d e; } }";
-        let directives = parse(text, &none).unwrap();
+        let directives = parse(text).unwrap();
         let inner: Vec<&str> = directives[0].inner.iter().map(Directive::name).collect();
         assert_eq!((inner, directives[0].place.end), (vec!["b_by_lua_block", "c"], text.len()));
         for (text, at) in [("a", 1), ("a {", 3), ("a; }", 3), ("a \"b;", 5), ("a { b }", 6)] {
-            assert_eq!(parse(text, &none).unwrap_err(), at, "{text}");
+            assert_eq!(parse(text).unwrap_err(), at, "{text}");
         }
+    }
+
+    #[test]
+    fn braces_in_strings_and_comments_of_lua_end_no_block() {
+        for lua in [
+            r#"say("}")"#,
+            "say('{')",
+            "-- }\n x = {}",
+            "--[[ } ]] x()",
+            "x = [==[ } ]] ]==]",
+            r#"y = "\"}""#,
+        ] {
+            let text = format!("a_by_lua_block {{ {lua} }} b;");
+            let directives = parse(&text).unwrap_or_else(|at| panic!("{at}: {text}"));
+            let names: Vec<&str> = directives.iter().map(Directive::name).collect();
+            assert_eq!(names, ["a_by_lua_block", "b"], "{text}");
+        }
+        assert_eq!(parse("a_by_lua_block { say(\"}").unwrap_err(), 23);
     }
 
     proptest! {
         /// Whatever a file holds, each directive has a place in it.
         #[test]
-        fn any_text_is_read_or_refused(text in r#"[a{};"'\\#$ \né]{0,80}"#) {
-            for directive in parse(&text, &none).unwrap_or_default() {
+        fn any_text_is_read_or_refused(text in r#"(_by_lua_block|[a{};"'\\#$ \né\[\]=-]){0,80}"#) {
+            for directive in parse(&text).unwrap_or_default() {
                 prop_assert!(text.get(directive.place.clone()).is_some(), "{:?}", directive);
             }
         }

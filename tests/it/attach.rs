@@ -249,6 +249,54 @@ fn a_configuration_with_an_if_is_refused_with_the_lines_to_paste() {
     assert_eq!((output.status.code(), own.text("haproxy.cfg")), (Some(1), text));
 }
 
+/// Slowlane's lines stand outside of it, whether it is in force or not.
+#[test]
+fn an_if_elsewhere_in_the_configuration_does_not_matter() {
+    let own = Own::new(None);
+    let text = format!(
+        "{BASE}.if defined(SHOP)\nfrontend other\n    bind {}\n    default_backend app\n.endif\nfrontend shop\n    bind {}\n    \
+         .if defined(X)\n    http-request set-header X-A b\n    .endif\n    .if !defined(X)\n    use_backend app if TRUE\n    .endif\nbackend \
+         app\n    server app1 127.0.0.1:8000\n",
+        own_address(),
+        own_address()
+    );
+    own.write("haproxy.cfg", &text);
+    own.attached("haproxy", "haproxy.cfg", &["--frontend", "shop", "--write"]);
+    let written = own.text("haproxy.cfg");
+    let (mut depth, mut inside) = (0, 0);
+    for line in written.lines().map(str::trim) {
+        depth += i32::from(line.starts_with(".if")) - i32::from(line == ".endif");
+        inside += i32::from(depth > 0 && line.contains("slowlane"));
+    }
+    assert_eq!((depth, inside), (0, 0), "{written}");
+    own.said("haproxy", "haproxy.cfg", &["--undo"]);
+    assert_eq!(own.text("haproxy.cfg"), text);
+}
+
+/// As `haproxy -f base.cfg -f sites` loads them: the defaults of one file hold in the next.
+#[test]
+fn several_files_of_haproxy_are_one_configuration() {
+    let own = Own::new(None);
+    let site = format!(
+        "frontend shop\n    bind {}\n    default_backend app\nbackend app\n    server app1 127.0.0.1:8000",
+        own_address()
+    );
+    std::fs::create_dir(own.path("sites")).unwrap();
+    own.write("base.cfg", BASE);
+    own.write("sites/a.cfg", "# nothing\n");
+    own.write("sites/b.cfg", &(site.clone() + "\n"));
+    own.write("sites/c.conf", "not of HAProxy");
+    let sites = own.path("sites").display().to_string();
+    let more = ["--config", &sites];
+    own.attached("haproxy", "base.cfg", &[&more[..], &["--write"]].concat());
+    assert!(own.text("sites/b.cfg").contains("filter spoe engine slowlane"), "{}", own.text("sites/b.cfg"));
+    assert!(own.text("base.cfg").contains("backend slowlane-agents"), "{}", own.text("base.cfg"));
+    let refused = own.refused("haproxy", "base.cfg", &more);
+    assert!(refused.contains("base.cfg:") && refused.contains("attached already"), "{refused}");
+    own.said("haproxy", "base.cfg", &[&more[..], &["--undo"]].concat());
+    assert_eq!((own.text("base.cfg"), own.text("sites/b.cfg")), (BASE.to_owned(), site + "\n"));
+}
+
 /// Lines that were pasted earlier have no marks: nothing is attached twice, and --undo does not touch them.
 #[test]
 fn what_was_attached_by_hand_is_not_attached_again() {

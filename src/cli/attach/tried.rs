@@ -9,8 +9,8 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use crate::proxy::attach::Refused;
-use crate::proxy::attach::nginx::Files;
 use crate::proxy::installed;
+use crate::proxy::nginx_files::Files;
 use crate::proxy::shipped::File;
 
 /// The names of the copies of nginx's files begin with this.
@@ -18,8 +18,8 @@ const COPY: &str = "slowlane-check-";
 
 /// Lets HAProxy check a configuration and its result. The notes are its new warnings.
 pub(super) fn haproxy(
-    config: &Path,
-    after: &str,
+    config: &[PathBuf],
+    after: &[String],
     folder: &Path,
     files: &[File],
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
@@ -30,17 +30,25 @@ pub(super) fn haproxy(
     for File { name, text } in files {
         fs::write(copies.path().join(name), text)?;
     }
-    let copy = copies.path().join("haproxy.cfg");
     let written = |text: String, File { name, .. }: &File| {
         text.replace(&format!("{}{name}", moved(folder)), &format!("{}{name}", moved(copies.path())))
     };
-    fs::write(&copy, files.iter().fold(after.to_owned(), written))?;
-    let says = |path: &Path| run(Command::new(&binary).arg("-c").arg("-f").arg(path));
-    let real = |said: String| {
-        let said = said.replace(&copy.display().to_string(), &config.display().to_string());
-        said.replace(&moved(copies.path()), &moved(folder))
+    let copy = |number: usize| copies.path().join(format!("haproxy-{number}.cfg"));
+    let checked: Vec<PathBuf> = (0..after.len()).map(copy).collect();
+    for (copy, after) in checked.iter().zip(after) {
+        fs::write(copy, files.iter().fold(after.clone(), written))?;
+    }
+    let says = |paths: &[PathBuf]| {
+        let named = paths.iter().flat_map(|path| [Path::new("-f"), path]);
+        run(Command::new(&binary).arg("-c").args(named))
     };
-    Ok(judged("HAProxy", says(config)?, says(&copy)?, real))
+    let real = |said: String| {
+        let real = |said: String, (copy, path): (&PathBuf, &PathBuf)| {
+            said.replace(&copy.display().to_string(), &path.display().to_string())
+        };
+        checked.iter().zip(config).fold(said, real).replace(&moved(copies.path()), &moved(folder))
+    };
+    Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
 /// Lets nginx check a configuration and its result, whose files include each other as copies. Links lead to the other

@@ -1,15 +1,16 @@
 //! HAProxy's configuration, and slowlane's lines in it.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use crate::cli::attach::lossy;
+use crate::cli::attach::{files_of, lossy};
 use crate::cli::doctor::proxies::{Read, Site};
 use crate::proxy::attach::Refused;
 use crate::proxy::haproxy_syntax::{Config, Section};
 
-pub(super) fn read(path: &Path) -> Result<Read, Refused> {
-    let text = lossy(path)?;
-    let config = Config::read(&text);
+pub(super) fn read(paths: &[PathBuf]) -> Result<Read, Refused> {
+    let texts = files_of(paths, "cfg").iter().map(|path| lossy(path)).collect::<Result<Vec<_>, _>>()?;
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let config = Config::read(&texts);
     let agents = config.sections.iter().filter(|section| section.kind == "backend");
     let agents = agents.filter(|section| section.name.starts_with("slowlane"));
     let servers = agents.flat_map(|section| word(&config, section, "server", 2));
@@ -23,8 +24,8 @@ pub(super) fn read(path: &Path) -> Result<Read, Refused> {
 
 /// The word at a place of each line with this first word.
 fn word<'c>(
-    config: &'c Config<'_>,
-    section: &'c Section<'_>,
+    config: &'c Config<'c>,
+    section: &'c Section,
     first: &'c str,
     place: usize,
 ) -> impl Iterator<Item = &'c str> {
@@ -32,7 +33,7 @@ fn word<'c>(
     lines.filter_map(move |(_, words)| words.get(place).copied())
 }
 
-fn site(config: &Config<'_>, section: &Section<'_>) -> Site {
+fn site(config: &Config<'_>, section: &Section) -> Site {
     let has = |wanted: &[&str]| config.body(section).any(|(_, words)| words.starts_with(wanted));
     let lacks = match has(&["filter", "spoe", "engine", "slowlane"]) {
         false => Some("no `filter spoe engine slowlane`"),
@@ -41,5 +42,5 @@ fn site(config: &Config<'_>, section: &Section<'_>) -> Site {
     };
     let is_ipv6 = |address: &str| address.contains("::") || address.starts_with("ipv6@");
     let has_ipv6 = word(config, section, "bind", 1).any(is_ipv6);
-    Site { name: section.name.to_owned(), lacks, has_ipv6 }
+    Site { name: section.name.clone(), lacks, has_ipv6 }
 }

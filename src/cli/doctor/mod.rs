@@ -24,12 +24,12 @@ pub(super) const EXAMPLES: &str = include_str!("../help/doctor.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// HAProxy's configuration [default: /etc/haproxy/haproxy.cfg, if it exists]
+    /// HAProxy's configuration; may be repeated, or a folder [default: /etc/haproxy/haproxy.cfg, if it exists]
     #[arg(long, value_name = "FILE")]
-    haproxy: Option<PathBuf>,
-    /// nginx's configuration [default: /etc/nginx/nginx.conf, if it exists]
+    haproxy: Vec<PathBuf>,
+    /// nginx's configuration; may be repeated, or a folder [default: /etc/nginx/nginx.conf, if it exists]
     #[arg(long, value_name = "FILE")]
-    nginx: Option<PathBuf>,
+    nginx: Vec<PathBuf>,
     #[command(flatten)]
     daemon: Daemon,
     /// Print JSON

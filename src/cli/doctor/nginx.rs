@@ -1,19 +1,27 @@
 //! nginx's configuration with its includes, and slowlane's lines in it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::cli::attach::{list, lossy};
+use crate::cli::attach::{files_of, list, lossy};
 use crate::cli::doctor::proxies::{Read, Site};
 use crate::proxy::attach::Refused;
-use crate::proxy::attach::nginx::{Files, Placed, servers};
+use crate::proxy::attach::nginx::servers;
+use crate::proxy::nginx_files::{Files, Placed};
 
 /// nginx's own default.
 const WORKER_CONNECTIONS: u64 = 512;
 
-pub(super) fn read(main: &Path) -> Result<Read, Refused> {
-    let files = Files::read(main, main.parent().unwrap_or(Path::new("/")), lossy, list)?;
+pub(super) fn read(paths: &[PathBuf]) -> Result<Read, Refused> {
+    let main = files_of(paths, "conf");
+    let mains: Vec<&Path> = main.iter().map(PathBuf::as_path).collect();
+    let files = Files::read(
+        &mains,
+        mains.first().and_then(|main| main.parent()).unwrap_or(Path::new("/")),
+        lossy,
+        list,
+    )?;
     let inside = |name: &str| -> Vec<Placed<'_>> {
-        let blocks = files.top().into_iter().filter(|placed| placed.directive.name() == name);
+        let blocks = files.top().into_iter().filter(|placed| placed.name() == name);
         blocks.flat_map(|block| files.inside(block)).collect()
     };
     let (http, events) = (inside("http"), inside("events"));
@@ -44,6 +52,6 @@ pub(super) fn read(main: &Path) -> Result<Read, Refused> {
 
 /// The first values of the directives of a name.
 fn values(inner: &[Placed<'_>], name: &str) -> Vec<String> {
-    let named = inner.iter().filter(|placed| placed.directive.name() == name);
+    let named = inner.iter().filter(|placed| placed.name() == name);
     named.filter_map(|placed| placed.directive.words.get(1).cloned()).collect()
 }

@@ -1,6 +1,6 @@
 //! The configurations of the proxies on this machine: whether slowlane is attached.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::doctor::{Report, haproxy, nginx};
 use crate::config::{Config, Listen};
@@ -30,7 +30,8 @@ pub(super) struct Site {
 /// The configuration of one proxy.
 struct Proxy {
     kind: &'static str,
-    path: PathBuf,
+    /// Its files, as they are shown.
+    path: String,
     /// The operator has named the file.
     is_named: bool,
     read: Result<Read, Refused>,
@@ -45,12 +46,14 @@ const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {
-    pub(super) fn read(haproxy: Option<PathBuf>, nginx: Option<PathBuf>) -> Proxies {
-        let read = |kind, named: Option<PathBuf>, default: &str, read: fn(&Path) -> _| {
-            let (is_named, path) = (named.is_some(), named.unwrap_or_else(|| default.into()));
+    pub(super) fn read(haproxy: Vec<PathBuf>, nginx: Vec<PathBuf>) -> Proxies {
+        let read = |kind, named: Vec<PathBuf>, default: &str, read: fn(&[PathBuf]) -> _| {
+            let is_named = !named.is_empty();
+            let paths = if is_named { named } else { vec![default.into()] };
             // Without the rights to look, assume that there is one.
-            let is_there = is_named || path.try_exists().unwrap_or(true);
-            is_there.then(|| Proxy { kind, read: read(&path), path, is_named })
+            let is_there = is_named || paths[0].try_exists().unwrap_or(true);
+            let path = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+            is_there.then(|| Proxy { kind, read: read(&paths), path, is_named })
         };
         let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read);
         let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read);
@@ -90,7 +93,7 @@ impl Proxies {
 
 impl Proxy {
     fn report(&self, read: &Read, listen: &Listen, may_be_unattached: bool, report: &mut Report) {
-        let (kind, path) = (self.kind, self.path.display());
+        let (kind, path) = (self.kind, &self.path);
         let fix = format!("run `slowlane attach {kind}`");
         let asks = read.sites.iter().any(|site| site.lacks.is_none());
         let mut sites: Vec<&Site> = read.sites.iter().collect();

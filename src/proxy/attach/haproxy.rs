@@ -13,8 +13,7 @@ const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit u
 const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "default_backend"];
 
 /// Lines that leave the right place unclear, or prevent the check of a copy. Each has its reason.
-const ODD: [(&[&str], &str); 3] = [
-    (&[".if"], "with an `.if`, slowlane's lines might be left out"),
+const ODD: [(&[&str], &str); 2] = [
     (&["default-path", "config"], "with this `default-path`, a copy elsewhere cannot be checked"),
     (&["default-path", "parent"], "with this `default-path`, a copy elsewhere cannot be checked"),
 ];
@@ -22,15 +21,37 @@ const ODD: [(&[&str], &str); 3] = [
 /// The first words of slowlane's lines, including pasted ones.
 const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
-/// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP.
+/// A place for lines: before a line, or after it.
+#[derive(Clone, Copy)]
+enum Place {
+    Before(usize),
+    After(usize),
+}
+
+/// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP. The files, each with its
+/// name, are one configuration; they come back in their order.
 ///
 /// # Errors
 /// A frontend is not found or more than one fits, slowlane is attached already, or a place for the lines is not clear.
-pub fn attach(text: &str, names: &[String], pieces: &Pieces<'_>) -> Result<Attached<String>, Refused> {
-    let config = Config::read(text);
+pub fn attach(
+    files: &[(String, &str)],
+    names: &[String],
+    pieces: &Pieces<'_>,
+) -> Result<Attached<Vec<String>>, Refused> {
+    let texts: Vec<&str> = files.iter().map(|(_, text)| *text).collect();
+    let config = Config::read(&texts);
+    let place = |line: usize| {
+        let of = &config.lines[line];
+        let above = config.lines[..line].iter().rev().take_while(|other| other.file == of.file).count();
+        if files.len() == 1 {
+            format!("line {}", above + 1)
+        } else {
+            format!("{}:{}", files[of.file].0, above + 1)
+        }
+    };
     if let Some(line) = OURS.iter().find_map(|words| config.find(words)) {
-        let refused = if text.contains(BEGIN) { Refused::Attached } else { Refused::ByHand };
-        return Err(refused(place(line)));
+        let is_marked = texts.iter().any(|text| text.contains(BEGIN));
+        return Err(if is_marked { Refused::Attached } else { Refused::ByHand }(place(line)));
     }
     for (words, reason) in ODD {
         if let Some(line) = config.find(words) {
@@ -40,17 +61,22 @@ pub fn attach(text: &str, names: &[String], pieces: &Pieces<'_>) -> Result<Attac
     let fit = config.sections.iter().filter(|section| config.serves(section));
     let sites = fit.map(|of| Site {
         of,
-        shown: of.name.to_owned(),
+        shown: of.name.clone(),
         place: place(of.first),
-        names: vec![of.name.to_owned()],
+        names: vec![of.name.clone()],
     });
     let (chosen, others) = chosen("frontend", sites.collect(), names)?;
-    // The order matters if two of them have the same place.
-    let mut blocks = Vec::from_iter(config.global(pieces));
-    for site in &chosen {
-        blocks.push(Block { at: config.begins[config.rule_place(site.of)], lines: pieces.frontend() });
+    let global = config.sections.iter().find(|section| section.kind == "global");
+    // A section that stands inside an `.if` may be left out.
+    let mut needed = chosen.iter().map(|site| site.of).chain(global);
+    if let Some(section) = needed.find(|section| config.lines[section.first].depth > 0) {
+        let reason = "with an `.if`, slowlane's lines might be left out";
+        return Err(Refused::Odd { place: place(config.outside(section.first)), reason });
     }
-    blocks.push(Block { at: config.begins[config.end_place()], lines: pieces.end() });
+    // The order matters if two of them have the same place.
+    let mut blocks: Vec<(Place, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
+    blocks.extend(chosen.iter().map(|site| (config.rule_place(site.of), pieces.frontend())));
+    blocks.push((config.end_place(), pieces.end()));
     let found: BTreeSet<(usize, String)> = chosen.iter().flat_map(|site| config.notes(site.of)).collect();
     let mut notes: Vec<String> =
         found.into_iter().map(|(line, note)| format!("{}: {note}", place(line))).collect();
@@ -59,51 +85,77 @@ pub fn attach(text: &str, names: &[String], pieces: &Pieces<'_>) -> Result<Attac
     }
     notes.extend(others);
     let names = chosen.into_iter().map(|site| site.shown).collect();
-    Ok(Attached { after: with_blocks(text, blocks), names, notes })
+    let blocks: Vec<(usize, Block)> = blocks.into_iter().map(|(at, lines)| config.block(at, lines)).collect();
+    let after = texts.iter().enumerate().map(|(number, text)| {
+        let own = blocks.iter().filter(|(file, _)| *file == number).map(|(_, block)| block.clone());
+        with_blocks(text, own.collect())
+    });
+    Ok(Attached { after: after.collect(), names, notes })
 }
 
-fn place(line: usize) -> String {
-    format!("line {}", line + 1)
-}
+impl Config<'_> {
+    /// Lines at a place, and the number of its file.
+    fn block(&self, place: Place, lines: Vec<String>) -> (usize, Block) {
+        let place = match place {
+            Place::Before(line) => self.lines.get(line).map(|line| (line.file, line.begin)),
+            Place::After(line) => self.lines.get(line).map(|line| (line.file, line.end)),
+        };
+        let (file, at) = place.unwrap_or_default();
+        (file, Block { at, lines })
+    }
 
-impl<'a> Config<'a> {
-    /// The line before which the rules of slowlane belong: after the others, and before the choice of a backend.
-    fn rule_place(&self, section: &Section<'_>) -> usize {
+    /// The place where the rules of slowlane belong: after the others, before the choice of a backend, and outside of
+    /// each `.if`.
+    fn rule_place(&self, section: &Section) -> Place {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);
         let mut after = self.body(section).filter(|(line, _)| *line > last_rule);
         let choice = after.find(|(_, words)| AFTER_RULES.contains(&words[0]));
-        choice.map_or_else(|| self.end_of(section), |(line, _)| line)
+        match choice {
+            Some((line, _)) => Place::Before(self.outside(line)),
+            None => self.end_of(section),
+        }
     }
 
-    /// The line after the last one of a section that is neither empty nor a comment.
-    fn end_of(&self, section: &Section<'_>) -> usize {
-        self.body(section).last().map_or(section.first, |(line, _)| line) + 1
+    /// This line, or that of the outermost `.if` around it.
+    fn outside(&self, line: usize) -> usize {
+        let around = self.lines[..=line].iter().rposition(|line| line.depth == 0).map_or(0, |line| line + 1);
+        around.min(line)
+    }
+
+    /// The place after the last line of a section that is neither empty nor a comment, and outside of each `.if`.
+    fn end_of(&self, section: &Section) -> Place {
+        let is_outside =
+            |(line, words): &(usize, Vec<&str>)| self.lines[*line].depth == usize::from(words[0] == ".endif");
+        Place::After(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
     }
 
     /// The lines for the section `global`: inside it, or before everything if there is none.
-    fn global(&self, pieces: &Pieces<'_>) -> Option<Block> {
+    fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Place, Vec<String>)> {
         let mut lines = pieces.global();
-        let global = self.sections.iter().find(|section| section.kind == "global");
         if global.is_none() {
             lines.insert(0, "global".to_owned());
         }
-        let at = global.map_or(0, |global| self.begins[self.end_of(global)]);
-        (!pieces.global().is_empty()).then_some(Block { at, lines })
+        let place = global.map_or(Place::Before(0), |global| self.end_of(global));
+        (!pieces.global().is_empty()).then_some((place, lines))
     }
 
-    /// The line before which slowlane's sections belong: before the first defaults and the comment above them. The
-    /// defaults then still apply to everything that follows, in further files too.
-    fn end_place(&self) -> usize {
-        let first = self.sections.iter().find(|section| section.kind == "defaults");
-        let line = first.map_or(self.words.len(), |first| first.first);
-        let above = self.lines[..line].iter().rev().take_while(|line| line.starts_with('#'));
-        line - above.count()
+    /// The place where slowlane's sections belong: before the first defaults and the comment above them. The defaults
+    /// then still apply to everything that follows, in further files too.
+    fn end_place(&self) -> Place {
+        let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
+            return Place::After(self.lines.len().saturating_sub(1));
+        };
+        let line = self.outside(first.first);
+        let file = self.lines[line].file;
+        let above = self.lines[..line].iter().rev();
+        let above = above.take_while(|line| line.file == file && line.text.starts_with('#'));
+        Place::Before(line - above.count())
     }
 
     /// The lines by which requests pass or are answered before slowlane is asked.
-    fn notes(&self, section: &Section<'a>) -> Vec<(usize, String)> {
-        let note = |(line, words): (usize, &[&str])| match words[..] {
+    fn notes(&self, section: &Section) -> Vec<(usize, String)> {
+        let note = |(line, words): (usize, Vec<&str>)| match words[..] {
             ["http-request", "allow", ..] => {
                 Some((line, "the requests that `http-request allow` lets pass are not counted".to_owned()))
             }

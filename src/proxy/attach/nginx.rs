@@ -1,15 +1,12 @@
 //! A configuration of nginx with slowlane in some of its servers.
 
-mod files;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::proxy::attach::nginx::files::quoted;
 use crate::proxy::attach::{Attached, BEGIN, Block, Refused, Site, chosen, with_blocks};
+use crate::proxy::nginx_files::{Placed, quoted};
 
-pub use crate::proxy::attach::nginx::files::Files;
-pub(crate) use crate::proxy::attach::nginx::files::Placed;
+pub use crate::proxy::nginx_files::Files;
 
 /// A server of HTTP, and what is directly inside.
 pub(crate) struct Server<'f> {
@@ -28,7 +25,7 @@ pub fn attach(
     ours: [&Path; 2],
 ) -> Result<Attached<BTreeMap<PathBuf, String>>, Refused> {
     let top = files.top();
-    let http = top.iter().find(|placed| placed.directive.name() == "http");
+    let http = top.iter().find(|placed| placed.name() == "http");
     let http = *http.ok_or(Refused::None("server"))?;
     let inner = files.inside(http);
     let servers = servers(files, &inner);
@@ -53,7 +50,7 @@ pub fn attach(
     let places = chosen.iter().map(|site| (site.of.at, begin(&site.of.at), ours[1]));
     for (placed, at, path) in places.chain([(http, end(&http), ours[0])]) {
         let lines = vec![format!("    include {};", quoted(path))];
-        blocks.entry(placed.file).or_default().push(Block { at, lines });
+        blocks.entry(placed.path).or_default().push(Block { at, lines });
     }
     let changed =
         blocks.into_iter().map(|(path, blocks)| (path.to_owned(), with_blocks(files.text(path), blocks)));
@@ -72,8 +69,7 @@ pub fn to_paste(ours: [&Path; 2]) -> String {
 /// The servers that serve an application: not those that answer each request by a `return` of their own.
 pub(crate) fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'f>> {
     let mut places = BTreeSet::new();
-    let is_server =
-        |placed: &&Placed<'_>| placed.directive.name() == "server" && placed.directive.block.is_some();
+    let is_server = |placed: &&Placed<'_>| placed.name() == "server" && placed.directive.block.is_some();
     // A file may be included twice.
     let once = http.iter().filter(is_server).filter(|placed| places.insert(placed.place()));
     let servers = once.map(|&at| Server { at, inner: files.inside(at) });
@@ -82,7 +78,7 @@ pub(crate) fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'
 
 impl Server<'_> {
     fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.inner.iter().filter(|placed| placed.directive.name() == "server_name");
+        let names = self.inner.iter().filter(|placed| placed.name() == "server_name");
         names.flat_map(|placed| &placed.directive.words[1..]).map(String::as_str)
     }
 
@@ -101,7 +97,7 @@ impl Server<'_> {
 /// The place of the first line in a server: nginx runs its rewrites in order, and slowlane's have to be first.
 fn begin(server: &Placed<'_>) -> usize {
     let at = server.directive.block.as_ref().map_or(0, |block| block.start);
-    let rest = server.text[at..].split_inclusive('\n').next().unwrap_or_default();
+    let rest = server.text()[at..].split_inclusive('\n').next().unwrap_or_default();
     let is_free = rest.trim_start().is_empty() || rest.trim_start().starts_with('#');
     if is_free { at + rest.len() } else { at }
 }
@@ -109,8 +105,8 @@ fn begin(server: &Placed<'_>) -> usize {
 /// The place of the last line in a block.
 fn end(block: &Placed<'_>) -> usize {
     let at = block.directive.block.as_ref().map_or(0, |block| block.end);
-    let line = block.text[..at].rfind('\n').map_or(0, |end| end + 1);
-    if block.text[line..at].trim().is_empty() { line } else { at }
+    let line = block.text()[..at].rfind('\n').map_or(0, |end| end + 1);
+    if block.text()[line..at].trim().is_empty() { line } else { at }
 }
 
 /// Where a directive is.
@@ -135,7 +131,7 @@ fn notes(files: &Files, http: &[Placed<'_>], chosen: &[Site<&Server<'_>>]) -> Re
     }
     for site in chosen {
         let all = deep(files, &site.of.inner, Level::Server);
-        let returned = all.iter().filter(|(placed, ..)| placed.directive.name() == "return");
+        let returned = all.iter().filter(|(placed, ..)| placed.name() == "return");
         let returned = returned.filter_map(|(placed, ..)| placed.directive.words.get(1).cloned()).collect();
         for (placed, level, is_exempt) in all {
             add(placed, effect(&placed.words(), level, is_exempt, &returned))?;
@@ -145,7 +141,7 @@ fn notes(files: &Files, http: &[Placed<'_>], chosen: &[Site<&Server<'_>>]) -> Re
 }
 
 fn has(inner: &[Placed<'_>], name: &str) -> bool {
-    inner.iter().any(|placed| placed.directive.name() == name)
+    inner.iter().any(|placed| placed.name() == name)
 }
 
 /// The directives at any depth, each with whether its block has an `auth_request`.

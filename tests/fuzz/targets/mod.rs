@@ -6,6 +6,7 @@ pub mod grpc;
 pub mod headers;
 pub mod host;
 pub mod http;
+pub mod import;
 mod input;
 pub mod laws;
 pub mod map;
@@ -28,13 +29,14 @@ mod watched;
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const ALL: [(&str, Target); 21] = [
+pub const ALL: [(&str, Target); 22] = [
     ("config", config::run),
     ("end_line", end_line::run),
     ("grpc", grpc::run),
     ("headers", headers::run),
     ("host", host::run),
     ("http", http::run),
+    ("import", import::run),
     ("laws", laws::run),
     ("map", map::run),
     ("peers", peers::run),

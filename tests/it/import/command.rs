@@ -128,3 +128,52 @@ fn a_file_that_cannot_be_said_is_code_1() {
     );
     assert_eq!(ran(&["import", "/"]).code, 1);
 }
+
+/// As nginx and HAProxy read them from the disk. A note names the file and its line.
+#[test]
+fn files_are_read_with_those_that_they_include_and_folders_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(
+        "nginx.conf",
+        "http {\n include zones;\n include conf.d/*.conf;\n include gone;\n include /dev/zero;\n}\n",
+    );
+    write("zones", "limit_req_zone $remote_addr zone=a:1m rate=1r/s;\n");
+    write("conf.d/a.conf", "server {\n server_name a.example;\n limit_req zone=a;\n limit_rate 5k;\n}\n");
+    write("conf.d/b.conf", "server {\n content_by_lua_block { say(\"}\") }\n}\n");
+    let printed = ran_in(folder.path(), &["import", "nginx.conf"]);
+    assert_eq!((printed.code, printed.problems), (0, vec![]), "{}", printed.out);
+    let shown = fs::canonicalize(folder.path()).unwrap();
+    let shown = shown.display();
+    for part in [
+        "\na.example 3001\n".to_owned(),
+        format!("# {shown}/conf.d/a.conf:3: limit_req zone=a;"),
+        format!("{shown}/conf.d/a.conf:4: limit_rate 5k;: it limits bytes a second, not requests"),
+        format!("{shown}/conf.d/b.conf:2: content_by_lua_block: Lua is not read"),
+        "nginx.conf:4: include gone;: this file cannot be read".to_owned(),
+        "nginx.conf:5: include /dev/zero;: this file cannot be read".to_owned(),
+    ] {
+        assert!(printed.out.contains(&part), "{part}\n{}", printed.out);
+    }
+    let of_folder = ran_in(folder.path(), &["import", "zones", "conf.d", "--json"]);
+    assert_eq!(of_folder.code, 0, "{:?}", of_folder.problems);
+    let json: serde_json::Value = serde_json::from_str(&of_folder.out).unwrap();
+    assert!(json["not_imported"][0]["file"].as_str().unwrap().ends_with("conf.d/a.conf"), "{json}");
+    assert_eq!(json["not_imported"][0]["line"], 4);
+
+    write(
+        "base.cfg",
+        "defaults\n mode http\nbackend rates\n stick-table type ip size 1m store http_req_rate(10s)\n",
+    );
+    write(
+        "site.cfg",
+        "frontend www\n http-request track-sc0 src table rates\n http-request deny if { sc0_http_req_rate(rates) gt 20 }\n",
+    );
+    let printed = ran_in(folder.path(), &["import", "base.cfg", "site.cfg"]);
+    assert_eq!(printed.code, 0, "{:?}", printed.problems);
+    assert!(printed.out.contains("# site.cfg:3: http-request deny"), "{}", printed.out);
+}

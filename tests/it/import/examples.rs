@@ -1,6 +1,6 @@
 //! The examples of each program's documentation, as policies.
 
-use slowlane::import::{ImportError, Written, import};
+use slowlane::import::{ImportError, Program, Written, import};
 
 fn imported(text: &str) -> Written {
     import(text, None).unwrap_or_else(|error| panic!("{error}:\n{text}"))
@@ -169,6 +169,38 @@ fn what_nginx_alone_can_say_is_listed_with_its_line() {
     assert_eq!(slos(&written), ["3001 burst=1 rate=1/s law=token-bucket"]);
 }
 
+/// The line of each part of a file that was not imported, and its first word.
+fn named(written: &Written) -> Vec<(usize, &str)> {
+    let first = |text: &str| text.split_whitespace().next().unwrap_or_default().len();
+    written.omissions.iter().map(|of| (of.line, &of.text[..first(&of.text)])).collect()
+}
+
+/// Whatever else of nginx limits requests, or says who is counted, is named. A block of Lua is skipped whole.
+#[test]
+fn what_else_limits_in_nginx_is_named_with_its_line() {
+    let written = imported(
+        "http {\n limit_req_zone $remote_addr zone=a:1m rate=1r/s;\n real_ip_header X-Real-IP;\n upstream u { server \
+         127.0.0.1:1 max_conns=9; }\n server {\n  limit_req zone=a zeal=3;\n  limit_rate 9k;\n  access_by_lua_block {\n   \
+         local s = \"}\" -- limit_req }\n   --[[ } ]]\n   limit.req(\"a\")\n  }\n  if ($bad) { return 429; }\n  location / { \
+         limit_except GET { deny all; } }\n  js_limit x;\n }\n}\nstream { server { limit_conn c 1; } }\n",
+    );
+    assert_eq!(
+        named(&written),
+        [
+            (3, "real_ip_header"),
+            (4, "server"),
+            (6, "limit_req"),
+            (7, "limit_rate"),
+            (8, "access_by_lua_block"),
+            (13, "return"),
+            (14, "limit_except"),
+            (15, "js_limit"),
+            (18, "limit_conn"),
+        ]
+    );
+    assert_eq!(slos(&written), ["3001 burst=1 rate=1/s law=token-bucket"]);
+}
+
 /// HAProxy's guide to rate limits: the sliding window.
 #[test]
 fn a_rate_of_haproxy_is_a_sliding_window() {
@@ -271,6 +303,34 @@ fn what_haproxy_alone_can_say_is_listed_with_its_line() {
     );
 }
 
+/// Whatever else of HAProxy limits requests is named, and so is each `.if`, whose lines hold only at times.
+#[test]
+fn what_else_limits_in_haproxy_is_named_with_its_line() {
+    let written = imported(
+        "frontend www\n stick-table type ip size 1m expire 10s store http_req_rate(10s)\n http-request track-sc0 src\n .if \
+         defined(STRICT)\n http-request deny if { sc_http_req_rate(0) gt 20 }\n .endif\n rate-limit sessions 9\n filter \
+         bwlim-in mine default-limit 1m default-period 1s\n http-request lua.throttle\n http-request set-var(txn.rate) \
+         sc_http_req_rate(0)\n http-response deny if { sc_http_req_rate(0) gt 9 }\nbackend b\n server s 127.0.0.1:1 maxconn \
+         9 check\n http-request deny if { be_sess_rate gt 90 }\n http-request track-sc1 src,ipmask(24)\n http-request deny \
+         if { sc_http_req_rate(1,www) gt 9 }\n",
+    );
+    assert_eq!(
+        named(&written),
+        [
+            (4, ".if"),
+            (7, "rate-limit"),
+            (8, "filter"),
+            (9, "http-request"),
+            (10, "http-request"),
+            (11, "http-response"),
+            (13, "server"),
+            (14, "http-request"),
+            (16, "http-request"),
+        ]
+    );
+    assert_eq!(slos(&written), ["3001 burst=0 rate=2/s law=sliding-window window=10s"]);
+}
+
 /// The annotations in the manual of ingress-nginx, in their order: connections, rpm, rps.
 /// Of an `acl` that is written twice, either may match.
 #[test]
@@ -316,7 +376,73 @@ fn annotations_of_ingress_nginx_are_buckets_for_each_host() {
     );
     has_note(&written, "three replicas admit three times the rate");
     let omissions: Vec<&str> = written.omissions.iter().map(|omission| omission.text.as_str()).collect();
-    assert_eq!(omissions, ["shop/web: limit-rate: 100"]);
+    assert_eq!(omissions, ["shop/web: nginx.ingress.kubernetes.io/limit-rate: 100"]);
+}
+
+/// Both have their own names for limits, and both refuse at once.
+#[test]
+fn annotations_of_haproxys_ingress_controllers_are_windows() {
+    let object = |annotations: &str| {
+        format!(
+            "kind: Ingress\nmetadata:\n  name: web\n  namespace: shop\n  annotations:\n{annotations}spec: {{rules: [{{host: \
+             a.example}}]}}\n"
+        )
+    };
+    let written = imported(&object(
+        "    haproxy.org/rate-limit-requests: \"10\"\n    haproxy.org/rate-limit-period: \"1m\"\n    \
+         haproxy.org/rate-limit-status-code: \"429\"\n    haproxy.org/rate-limit-whitelist: 10.0.0.0/8\n",
+    ));
+    assert_eq!(slos(&written), ["5001 burst=0 rate=10/m law=sliding-window window=1m"]);
+    assert_eq!(file(&written, "source+website.map"), "10.0.0.0/8+a.example 0\n");
+    has_note(&written, "Each replica of HAProxy's ingress controller counts by itself");
+    has_note(&written, "403 by default");
+    let own = object(
+        "    haproxy-ingress.github.io/limit-rps: \"5\"\n    haproxy-ingress.github.io/limit-connections: \"3\"\n",
+    );
+    let written = imported(&own);
+    assert_eq!(written.from, Program::HaproxyIngress);
+    assert_eq!(
+        slos(&written),
+        [
+            "5001 burst=3 rate=1/s law=concurrency also=website-2",
+            "6001 burst=0 rate=5/s law=sliding-window window=1s"
+        ]
+    );
+    has_note(&written, "Each replica of haproxy-ingress counts by itself");
+    assert!(!written.differences.iter().any(|note| note.contains("nginx")), "{:?}", written.differences);
+}
+
+/// The oldest prefix was that of two controllers: the operator says which.
+#[test]
+fn a_prefix_of_two_controllers_is_read_as_the_operator_says() {
+    let object =
+        "kind: Ingress\nmetadata: {name: web, annotations: {ingress.kubernetes.io/limit-rps: \"5\"}}\n";
+    let of = |program| import(object, Some(program)).unwrap();
+    assert_eq!(slos(&of(Program::IngressNginx)), ["3001 burst=26 rate=5/s law=token-bucket"]);
+    assert_eq!(slos(&of(Program::HaproxyIngress)), ["3001 burst=0 rate=5/s law=sliding-window window=1s"]);
+}
+
+/// What an annotation of another name, object or value says of limits is not passed over.
+#[test]
+fn annotations_that_are_not_known_are_named_with_their_lines() {
+    let written = imported(
+        "kind: Ingress\nmetadata:\n  name: web\n  annotations:\n    haproxy.org/rate-limit-requests: \"10\"\n    \
+         haproxy.org/rate-limit-requests-by-path: \"3\"\n    nginx.ingress.kubernetes.io/server-snippet: limit_req \
+         zone=a\n    example.org/throttle: \"1\"\n---\nkind: ConfigMap\ndata:\n  rate-limit-requests: \"7\"\n---\nkind: \
+         Service\nmetadata:\n  name: shop\n  annotations:\n    haproxy-ingress.github.io/limit-rps: \"9\"\n",
+    );
+    let named: Vec<(usize, &str)> =
+        written.omissions.iter().map(|omission| (omission.line, &*omission.text)).collect();
+    assert_eq!(
+        named,
+        [
+            (6, "/web: haproxy.org/rate-limit-requests-by-path: 3"),
+            (7, "/web: nginx.ingress.kubernetes.io/server-snippet: limit_req zone=a"),
+            (8, "/web: example.org/throttle: 1"),
+            (12, "rate-limit-requests: 7"),
+            (18, "/shop: haproxy-ingress.github.io/limit-rps: 9"),
+        ]
+    );
 }
 
 /// `kubectl get -o yaml` gives a list. Two objects of one host count apart, and a third one is an exception.

@@ -196,8 +196,8 @@ fn many_limits_of_one_place_end_soon() {
     assert_eq!(import(&haproxy, None), Err(ImportError::TooMany));
     let networks = "10.0.0.0/8,".repeat(50_000);
     let ingress = format!(
-        "kind: Ingress\nmetadata: {{annotations: {{a/limit-rps: \"1\", a/limit-whitelist: \"{networks}\"}}}}\nspec: {{rules: [{{host: \
-         a}}, {{host: b}}]}}\n"
+        "kind: Ingress\nmetadata: {{annotations: {{haproxy-ingress.github.io/limit-rps: \"1\", \
+         haproxy-ingress.github.io/limit-whitelist: \"{networks}\"}}}}\nspec: {{rules: [{{host: a}}, {{host: b}}]}}\n"
     );
     assert_eq!(import(&ingress, None), Err(ImportError::TooMany));
 }
