@@ -342,7 +342,7 @@ fn unknown(words: &[String]) -> Option<&'static str> {
         ["server" | "default-server", ref options @ ..] if options.contains(&"maxconn") => {
             "maxconn of a server is its queue, and no limit of a client"
         }
-        [ref rest @ ..] if rest.iter().any(|word| is_of_all(word)) => {
+        ref rest if rest.iter().any(|word| is_of_all(word)) => {
             "it counts a whole frontend, backend or server"
         }
         [
