@@ -376,7 +376,7 @@ fn is_counter(word: &str) -> bool {
     is_number && (is_tracked || looked_up.is_some() || fetch.starts_with("src_"))
 }
 
-/// Whether a word fetches what a frontend, a backend or a server has, whoever sent it.
+/// Whether a word fetches what a frontend, a backend or a server counts for all its clients.
 fn is_of_all(word: &str) -> bool {
     let fetch = word.trim_start_matches('!').split('(').next().unwrap_or_default();
     let is_of = ["fe_", "be_", "srv_"].iter().any(|of| fetch.starts_with(of));
