@@ -518,6 +518,37 @@ fn the_order_of_several_logs_does_not_matter() {
     assert_eq!(run([0, 1, 2]), run([1, 2, 0]));
 }
 
+/// Times without a zone occur twice when summer time ends. The lines around them say which of the two hours is meant, also
+/// in the log of the next day. Only the first two or three lines after the change, and of that log, can be misplaced.
+#[test]
+fn an_hour_that_occurs_twice_is_two_hours() {
+    let line = |second: u64| {
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        format!("10.0.0.1 w13 [{}/Oct/2009:{:02}:{minute:02}:{second:02}.000] 0\n", 25 + hour / 24, hour % 24)
+    };
+    let log = |seconds: std::ops::Range<u64>| seconds.step_by(2).map(line).collect::<String>();
+    let of = |logs: [String; 2]| {
+        let inputs = logs.into_iter().map(|log| input(log.into_bytes())).collect();
+        let format = Choice::This(Format::parse("%ci %[var(txn.website)] [%tr] %Ta").unwrap());
+        replay(inputs, &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
+    };
+    let hour = 3_600;
+    let sunday = log(hour..3 * hour) + &log(2 * hour..24 * hour);
+    let outcome = of([sunday, log(24 * hour..25 * hour)]);
+    assert_eq!(outcome.ended_ns - outcome.begun_ns, (25 * hour - 2) * 1_000_000_000);
+    let Counts { requests, delayed, denied, .. } = outcome.sides[0].total.counts;
+    assert_eq!((requests, denied), (25 * hour / 2, 0));
+    assert!(delayed <= 5, "{delayed}");
+    let note = "log: the clock goes back at line 3603: the times from there on are read an hour later";
+    assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
+
+    // A few long requests among others are behind, and the clock has not changed.
+    let long = |second: u64| line(second) + &line(second - 1_800);
+    let outcome =
+        of([log(hour..2 * hour) + &(0..3).map(|n| long(2 * hour + n)).collect::<String>(), String::new()]);
+    assert!(!outcome.notes.iter().any(|note| note.contains("goes back")), "{:?}", outcome.notes);
+}
+
 #[test]
 fn a_line_far_ahead_or_behind_is_harmless() {
     let workdir = Workdir::new();

@@ -27,6 +27,45 @@ pub(crate) struct Log {
     last_ns: u64,
     /// The latest time in the log so far. It never goes back.
     pub(crate) come_to_ns: u64,
+    clock: Clock,
+}
+
+/// A clock of local time, which shows one hour twice when summer time ends.
+#[derive(Debug, Default)]
+struct Clock {
+    /// What its times count later since it went back.
+    added_ns: u64,
+    /// Lines in a row that are behind those before them by up to an hour, and the end of the last of them.
+    behind: (u8, u64),
+    /// Where it went back: the time, and the number of the line.
+    back: Option<(u64, u64)>,
+}
+
+const HOUR_NS: u64 = 3_600 * 1_000_000_000;
+
+/// A clock that goes back does so by more than this. Lines may be in the order of their answers, and so a little behind.
+const BACK_NS: u64 = HOUR_NS / 4;
+
+/// One line that is behind is that of a long request. So many in a row, each no earlier than the one before, are not.
+const BEHIND: u8 = 3;
+
+impl Clock {
+    /// Moves a request whose line follows those up to `come_to_ns`.
+    fn set(&mut self, record: &mut Record, come_to_ns: u64, line: u64) {
+        record.at_ns = record.at_ns.saturating_add(self.added_ns);
+        let end_ns = record.at_ns.saturating_add(record.took_ns.unwrap_or(0));
+        let is_behind = (BACK_NS..=HOUR_NS).contains(&come_to_ns.saturating_sub(end_ns));
+        self.behind = match self.behind {
+            (count, last_ns) if is_behind && (count == 0 || end_ns >= last_ns) => (count + 1, end_ns),
+            _ => (u8::from(is_behind), end_ns),
+        };
+        if self.behind.0 == BEHIND {
+            self.added_ns += HOUR_NS;
+            record.at_ns = record.at_ns.saturating_add(HOUR_NS);
+            self.back = Some((come_to_ns, line));
+            self.behind = (0, 0);
+        }
+    }
 }
 
 /// The number of lines with the fault, and the numbers of the first few.
@@ -100,7 +139,21 @@ impl Log {
             is_empty,
             last_ns: 0,
             come_to_ns: 0,
+            clock: Clock::default(),
         })
+    }
+
+    /// Where its clock went back by an hour: the time before it, and the number of the line.
+    pub(crate) fn went_back(&self) -> Option<(u64, u64)> {
+        self.clock.back
+    }
+
+    /// Follows another log of the same clock, which went back before this log began.
+    pub(crate) fn follow(&mut self, other: (u64, u64)) {
+        let is_local = self.plan.as_ref().is_some_and(|plan| !plan.times.has_zone());
+        if is_local && self.requests <= 2 && self.last_ns >= other.0 && self.clock.added_ns == 0 {
+            self.clock.added_ns = HOUR_NS;
+        }
     }
 
     /// Reads up to the next request. False: there is none.
@@ -120,6 +173,9 @@ impl Log {
                 Ok(()) => {
                     record.log = self.number;
                     self.requests += 1;
+                    if !plan.times.has_zone() {
+                        self.clock.set(record, self.come_to_ns, number);
+                    }
                     // A single line that is far ahead of the previous one does not move the clock.
                     self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
                     self.last_ns = record.at_ns;

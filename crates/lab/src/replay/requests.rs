@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::access_log::{Log, LogOutcome, Measure, Plan, PlanError, Record};
 use crate::replay::Settings;
 use crate::replay::order::{Order, RECORDS_MAX};
-use slowlane_core::base::{Request, plural, units};
+use slowlane_core::base::{Request, plural, shown, units};
 
 /// Lines read between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 15;
@@ -67,9 +67,13 @@ impl Requests {
         while let Some(Reverse((_, number))) = next.pop() {
             let others_ns = next.peek().map_or(u64::MAX, |&Reverse((at_ns, _))| at_ns);
             loop {
-                let before = self.logs[number].lines.number();
-                if !self.logs[number].next(&mut record) {
+                let log = &mut self.logs[number];
+                let (before, back) = (log.lines.number(), log.went_back());
+                if !log.next(&mut record) {
                     break;
+                }
+                if let Some(back) = log.went_back().filter(|_| back.is_none()) {
+                    self.logs.iter_mut().for_each(|log| log.follow(back));
                 }
                 self.take(&mut record, number, others_ns, &mut each);
                 lines += self.logs[number].lines.number() - before;
@@ -136,6 +140,12 @@ impl Requests {
         let mut notes = Vec::new();
         if self.plans().any(|plan| plan.times.has_zone()) && self.plans().any(|plan| !plan.times.has_zone()) {
             notes.push("some times have a zone, and others have none and were read as UTC".to_owned());
+        }
+        for (log, (_, line)) in self.logs.iter().filter_map(|log| Some((log, log.went_back()?))) {
+            notes.push(format!(
+                "{}: the clock goes back at line {line}: the times from there on are read an hour later",
+                shown(&log.name)
+            ));
         }
         let late = plural(self.late, "request");
         if self.late > 0 && self.order.was_full() {
