@@ -71,6 +71,12 @@ impl By {
         types.iter().map(&mut digit).collect()
     }
 
+    /// The name of the map. A map of expressions is another one than the built-in map of the field.
+    pub(super) fn map(&self, method: Method) -> String {
+        let field = self.looked_up();
+        if method == Method::Reg { format!("{field}-reg.map") } else { format!("{field}.map") }
+    }
+
     /// The lines of the map: every address, or these values.
     pub(super) fn lines(&self, id: u16, values: &[String]) -> String {
         match self.name() {
@@ -79,16 +85,23 @@ impl By {
         }
     }
 
-    /// The lines that declare a type of your own and its map.
-    pub(super) fn config(&self, digit: u8) -> String {
-        if !OWN_TYPES.contains(&digit) {
-            return String::new();
-        }
+    /// The lines that declare a type of your own, and a map that is not built in.
+    pub(super) fn config(&self, digit: u8, method: Method) -> String {
         let (field, fields) = (self.looked_up(), self.fields().collect::<Vec<_>>());
-        format!(
-            "[policy.types]\n{digit} = {fields:?}\n\n# Lookups replace the built-in ones: repeat here those that you use.\n\
-             [[policy.lookups]]\nfields = [{field:?}]\nmap = \"{field}.map\"\nmatch = \"str\"\n"
-        )
+        let is_own = OWN_TYPES.contains(&digit);
+        let mut lines = String::new();
+        if is_own {
+            lines += &format!("[policy.types]\n{digit} = {fields:?}\n\n");
+        }
+        if is_own || method == Method::Reg {
+            lines += &format!(
+                "# Lookups replace the built-in ones: repeat here those that you use.\n[[policy.lookups]]\nfields = \
+                 [{field:?}]\nmap = {:?}\nmatch = {:?}\n",
+                self.map(method),
+                method.name()
+            );
+        }
+        lines
     }
 
     /// A policy with one SLO of the type, for the requests that a line matches.

@@ -27,6 +27,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) struct Client {
     /// The fields of its key and their values, safe to show.
     pub(super) name: Box<str>,
+    /// The value of the field that is looked up.
+    pub(super) value: Box<[u8]>,
     pub(super) requests: u64,
     /// The sum of the costs.
     cost: u64,
@@ -66,8 +68,8 @@ impl Peak {
 }
 
 impl Client {
-    pub(super) fn new(name: Box<str>) -> Client {
-        Client { name, ..Client::default() }
+    pub(super) fn new(name: Box<str>, value: Box<[u8]>) -> Client {
+        Client { name, value, ..Client::default() }
     }
 
     /// Counts a request. The times never go back.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::advise::{AdviseError, By, Client};
-use crate::replay::{KEYS_MAX, forget_half, name};
+use crate::replay::{KEYS_MAX, forget_half, name, text};
 use slowlane_core::base::{Key, Request, SloId, Timestamp};
 use slowlane_core::policy::{Batch, Method, Policy};
 
@@ -40,7 +40,9 @@ impl Clients {
         if self.rows.len() >= KEYS_MAX && !self.rows.contains_key(&key) {
             forget_half(&mut self.rows, |client| client.requests, |_| self.forgotten += 1);
         }
-        let new = || Client::new(name(&self.policy, self.id, request));
+        let field = self.by.looked_up();
+        let value = || text(&self.policy, self.id, request, field);
+        let new = || Client::new(name(&self.policy, self.id, request), value());
         self.rows.entry(key).or_insert_with(new).count(now.as_nanos(), cost, bot);
     }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::access_log::VALUE_BYTES_MAX;
 use crate::advise::client::STEADY;
 use crate::advise::{AdviseError, Client, Clients, RATES, Settings};
 use crate::replay::{self, Counts, Input, KeyRow, Subject};
-use slowlane_core::base::{Key, SloId, plural};
+use slowlane_core::base::{Key, SloId, plural, shown};
 use slowlane_core::policy::{Method, Policy};
 use slowlane_core::throttle::Throttle;
 
@@ -100,15 +101,19 @@ pub(super) fn propose(
     progress: &mut impl FnMut(u64),
 ) -> Result<Proposal, AdviseError> {
     let Clients { by, id, mut rows, .. } = clients;
-    let (top, mut values) = (settings.reading.top, Vec::new());
+    let (top, mut keys, mut method) = (settings.reading.top, Vec::new(), Method::Str);
     let mut values_left_out = 0;
     if by.name() != "source" {
-        let count;
-        (values, count) = listed(&rows, by.looked_up());
+        let (mut values, count) = listed(&rows);
         values.truncate(top);
         values_left_out = count - values.len();
-        let listed: HashSet<&str> = values.iter().map(String::as_str).collect();
-        rows.retain(|_, client| listed.contains(value(client, by.looked_up())));
+        if !values.iter().all(|value| is_plain(value)) {
+            method = Method::Reg;
+        }
+        let key = |value: &String| if method == Method::Reg { expression(value) } else { value.clone() };
+        keys = values.iter().map(key).collect();
+        let listed: HashSet<&[u8]> = values.iter().map(String::as_bytes).collect();
+        rows.retain(|_, client| listed.contains(&*client.value));
     }
     let to_spare: Vec<&Client> = rows.values().filter(|client| is_to_spare(client.bot(), settings)).collect();
     if to_spare.is_empty() {
@@ -121,9 +126,9 @@ pub(super) fn propose(
     busiest.sort_unstable_by_key(|client| (Reverse(client.requests), &client.name));
     let busy = |client: &&Client| busy(&client.name, client.figures(), client.bot());
     let slo = format!("{id} burst={} rate={}", proposed.burst, proposed.rate);
-    let map_lines = by.lines(id.number(), &values);
+    let map_lines = by.lines(id.number(), &keys);
 
-    let policy = by.policy(id.kind(), &slo, Method::Str, &map_lines)?;
+    let policy = by.policy(id.kind(), &slo, method, &map_lines)?;
     let keys = keys_waiting(policy, id, inputs, settings, progress)?;
     let sum = |of: fn(&Counts) -> u64| keys.iter().map(|row| of(&row.counts)).sum();
     let bot = |key: &Key| rows.get(key).and_then(Client::bot);
@@ -144,9 +149,9 @@ pub(super) fn propose(
         pairs,
         proposed,
         slo_line: format!("{slo} dry_run=yes"),
-        map: format!("{}.map", by.looked_up()),
+        map: by.map(method),
         map_lines,
-        config: by.config(id.kind()),
+        config: by.config(id.kind(), method),
         values_left_out,
         to_spare: to_spare.len(),
         spared: to_spare.len().saturating_sub(not_spared),
@@ -223,26 +228,44 @@ fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     pairs
 }
 
-/// The value of a field, the last one in the name of a client.
-fn value<'c>(client: &'c Client, field: &str) -> &'c str {
-    let word = client.name.rsplit(' ').next().unwrap_or_default();
-    word.strip_prefix(field).and_then(|rest| rest.strip_prefix('=')).unwrap_or_default()
+/// The values that a line of a map can have, those with the most requests first, and how many there are in all.
+fn listed(rows: &HashMap<Key, Client>) -> (Vec<String>, usize) {
+    let mut requests: HashMap<&[u8], u64> = HashMap::new();
+    for client in rows.values() {
+        *requests.entry(&client.value).or_default() += client.requests;
+    }
+    requests.remove(&b""[..]);
+    let count = requests.len();
+    // Those of the maximum length may be cut.
+    let text = |(value, requests): (&[u8], u64)| {
+        let text = std::str::from_utf8(value).ok().filter(|text| text.len() < VALUE_BYTES_MAX)?;
+        Some((text.to_owned(), requests))
+    };
+    let mut values: Vec<(String, u64)> = requests.into_iter().filter_map(text).collect();
+    values.sort_unstable_by(|one, other| (Reverse(one.1), &one.0).cmp(&(Reverse(other.1), &other.0)));
+    (values.into_iter().map(|(value, _)| value).collect(), count)
 }
 
-/// The values of a field that a line of a map can have, those with the most requests first, and how many there are in
-/// all.
-fn listed(rows: &HashMap<Key, Client>, field: &str) -> (Vec<String>, usize) {
-    let mut requests: HashMap<&str, u64> = HashMap::new();
-    for client in rows.values() {
-        *requests.entry(value(client, field)).or_default() += client.requests;
-    }
-    requests.remove("");
-    let count = requests.len();
-    // A backslash or dots at the end may be escapes of other bytes, or a cut.
-    requests.retain(|value, _| !(value.starts_with('#') || value.contains('\\') || value.ends_with("...")));
-    let mut values: Vec<(&str, u64)> = requests.into_iter().collect();
-    values.sort_unstable_by_key(|&(value, requests)| (Reverse(requests), value));
-    (values.into_iter().map(|(value, _)| value.to_owned()).collect(), count)
+/// Whether a line can have the value as it is: without blanks, and without what a check would warn of.
+fn is_plain(value: &str) -> bool {
+    !value.contains([' ', '#', '*', '\\', '"', '\'']) && shown(value) == value
+}
+
+/// Longer values are matched by their beginning: the automaton of an expression is bounded.
+const EXPRESSION_LETTERS_MAX: usize = 200;
+
+/// The expression of one value, without blanks.
+fn expression(value: &str) -> String {
+    let letter = |letter: char| match letter {
+        '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' | '\\' => {
+            format!("\\{letter}")
+        }
+        '#' | ' ' | '\0'..='\x1f' | '\x7f' => format!("\\x{:02x}", u32::from(letter)),
+        _ if shown(letter.to_string()) != letter.to_string() => format!("\\x{{{:x}}}", u32::from(letter)),
+        _ => letter.to_string(),
+    };
+    let end = if value.chars().count() > EXPRESSION_LETTERS_MAX { "" } else { "$" };
+    format!("^{}{end}", value.chars().take(EXPRESSION_LETTERS_MAX).map(letter).collect::<String>())
 }
 
 fn busy(who: &str, figures: [u64; 3], bot: Option<&str>) -> Busy {

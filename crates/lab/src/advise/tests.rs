@@ -147,7 +147,7 @@ proptest! {
     /// Clients choose the values: none breaks the lines that are printed, and each line limits its value.
     #[test]
     fn any_values_of_a_field_give_lines_that_can_be_read(
-        values in prop::collection::vec("[ -~]{0,9}|#x|a b|\\PC{1,5}|[a-z.]{1,4}", 1..20), by in prop_oneof![Just("owner"), Just("website"), Just("source+owner"), Just("key")],
+        values in prop::collection::vec("[ -~]{0,9}|#x|a b|\\PC{1,5}|[a-z.]{1,4}|[ -~é]{150,300}", 1..20), by in prop_oneof![Just("owner"), Just("website"), Just("source+owner"), Just("key")],
     ) {
         let value = |text: &str| text.replace(['\\', '"', '\n'], "");
         let line = |text: &String| format!("192.0.2.1 {}.000 \"GET / HTTP/1.1\" \"{}\"\n", BEGIN_MS / 1_000, value(text));
@@ -163,6 +163,9 @@ proptest! {
                 let keys = proposal.map_lines.lines().map(|line| line.rsplit_once(' ').unwrap().0);
                 prop_assert!(keys.clone().all(|key| !key.is_empty() && !key.contains(' ') && !key.starts_with('#')));
                 prop_assert_eq!(proposal.spared, proposal.clients);
+                let wanted: BTreeSet<&str> = values.iter().map(|text| &**text).filter(|text| !text.is_empty()).collect();
+                let is_any = by == "key" && values.iter().all(|text| text == &value(text) && text != "-");
+                prop_assert!(!is_any || proposal.map_lines.lines().count() == wanted.len().min(5), "{:?}", proposal.map_lines);
             }
             Err(AdviseError::NoClients(_)) => {}
             Err(error) => prop_assert!(false, "{}", error),
@@ -273,9 +276,30 @@ fn a_field_of_its_own_has_a_type_from_6_on() {
 fn keys_that_no_line_can_have_are_counted() {
     let format = "$remote_addr $msec \"$request\" $http_x_key";
     let line = |key: &str| format!("192.0.2.1 {}.000 \"GET / HTTP/1.1\" {key}\n", BEGIN_MS / 1_000);
-    let log = ["k7", "#x", "a\\x5Cb", &"k".repeat(200)].map(line).concat();
+    let log = ["k7", "\\xFF", &"k".repeat(2_000)].map(line).concat();
     let mut settings = settings("key", 99.9, format);
     settings.reading.mappings = vec!["key=$http_x_key".parse().unwrap()];
     let proposal = &advice(&log, &settings).unwrap().types[0];
-    assert_eq!((&*proposal.map_lines, proposal.values_left_out), ("k7 6001\n", 3));
+    assert_eq!((&*proposal.map_lines, proposal.values_left_out), ("k7 6001\n", 2));
+}
+
+/// A map ends its keys at the first blank, so such values are expressions, in a map of their own.
+#[test]
+fn values_with_blanks_are_proposed_as_expressions() {
+    let format = "$remote_addr $msec \"$request\" \"$slowlane_owner\"";
+    let line = |owner: &str| format!("192.0.2.1 {}.000 \"GET / HTTP/1.1\" \"{owner}\"\n", BEGIN_MS / 1_000);
+    let long = "Acme Inc. ".repeat(40);
+    let log = ["Acme Inc. (EU)", "#x", "acme", &long].map(line).concat();
+    let proposal = &advice(&log, &settings("owner", 100.0, format)).unwrap().types[0];
+    let want = format!(
+        "^\\x23x$ 1001\n^Acme\\x20Inc\\.\\x20\\(EU\\)$ 1001\n^{} 1001\n^acme$ 1001\n",
+        r"Acme\x20Inc\.\x20".repeat(20)
+    );
+    assert_eq!((&*proposal.map, &*proposal.map_lines), ("owner-reg.map", &*want));
+    assert_eq!((proposal.values_left_out, proposal.clients, proposal.spared), (0, 4, 4));
+    assert!(
+        proposal.config.ends_with("fields = [\"owner\"]\nmap = \"owner-reg.map\"\nmatch = \"reg\"\n"),
+        "{}",
+        proposal.config
+    );
 }

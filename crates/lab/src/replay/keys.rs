@@ -153,6 +153,20 @@ pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
     name.into()
 }
 
+/// The text of a field that the policy uses, as a map is asked for it. Empty if the request has none.
+pub(crate) fn text(policy: &Policy, slo: SloId, request: &Request<'_>, field: &str) -> Box<[u8]> {
+    let mut found = Box::default();
+    let mut batch = Batch::of(policy);
+    batch.push(request);
+    batch.facts(0, slo, |fact| match fact.value {
+        Value::Text(text) | Value::NoHost(text) if fact.name == field => found = text.into(),
+        Value::Name(host) if fact.name == field => found = host.to_ascii_lowercase().into(),
+        Value::Number(number) if fact.name == field => found = number.to_string().into_bytes().into(),
+        _ => {}
+    });
+    found
+}
+
 /// Longer values are cut.
 const SHOWN_BYTES_MAX: usize = 100;
 

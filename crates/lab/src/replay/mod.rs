@@ -21,7 +21,7 @@ mod tally;
 
 pub use export::{csv, json};
 pub use keys::KeyRow;
-pub(crate) use keys::{KEYS_MAX, forget_half, name};
+pub(crate) use keys::{KEYS_MAX, forget_half, name, text};
 pub use outcome::{Outcome, Side};
 pub use plot::plot;
 pub use report::report;
