@@ -100,9 +100,19 @@ impl<'a> Data<'a> {
     /// Reads a value. Flags without a meaning for the type are ignored.
     ///
     /// The reserved types 10 to 15 are an error, because the length of their data is unknown.
-    #[inline]
+    #[inline(always)] // Nearly all values are strings and IPv4 addresses.
     pub(super) fn decode(cursor: &mut Cursor<'a>) -> Result<Data<'a>, Error> {
         let byte = cursor.byte()?;
+        match byte & TYPE_MASK {
+            STR => Ok(Data::Str(string::decode(cursor)?)),
+            IPV4 => Ok(Data::Ipv4(cursor.array::<4>()?.into())),
+            _ => Data::decode_other(byte, cursor),
+        }
+    }
+
+    /// A value of any other type.
+    #[inline(never)]
+    fn decode_other(byte: u8, cursor: &mut Cursor<'a>) -> Result<Data<'a>, Error> {
         Ok(match byte & TYPE_MASK {
             NULL => Data::Null,
             BOOL => Data::Bool(byte & FLAG_TRUE != 0),
@@ -110,9 +120,7 @@ impl<'a> Data<'a> {
             UINT32 => Data::Uint32(cursor.varint()?.try_into().map_err(|_| Error::Int32Range)?),
             INT64 => Data::Int64(cursor.varint()? as i64),
             UINT64 => Data::Uint64(cursor.varint()?),
-            IPV4 => Data::Ipv4(cursor.array::<4>()?.into()),
             IPV6 => Data::Ipv6(cursor.array::<16>()?.into()),
-            STR => Data::Str(string::decode(cursor)?),
             BIN => Data::Bin(string::decode(cursor)?),
             reserved => return Err(Error::ReservedType(reserved)),
         })

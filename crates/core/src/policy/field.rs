@@ -15,6 +15,8 @@ pub(super) struct Field {
     is_address: bool,
     is_host: bool,
     is_base: bool,
+    /// Whether it is one of these: its values have another form in maps and keys.
+    converts: bool,
     /// None: only blocks use it.
     watch: Option<(Arc<Watch>, Place)>,
 }
@@ -38,17 +40,31 @@ impl Head {
         };
         Head { length: name.len(), bytes }
     }
+
+    /// Whether a `-` or `_` may be in the name.
+    #[inline]
+    pub(super) fn may_be_spelled_otherwise(self) -> bool {
+        const ONES: u64 = u64::from_le_bytes([1; 8]);
+        // The bytes of the word that are 0 get their highest bit.
+        let has = |byte: u8| {
+            let other = self.bytes ^ (ONES * u64::from(byte));
+            other.wrapping_sub(ONES) & !other & (ONES << 7) != 0
+        };
+        self.length > 8 || has(b'-') || has(b'_')
+    }
 }
 
 impl Field {
     /// A field with this name. `is_address`: it holds addresses.
     pub(super) fn new(name: &str, is_address: bool) -> Field {
+        let (is_host, is_base) = (is_host(name), is_base(name));
         Field {
             name: name.to_owned(),
             head: Head::of(name.as_bytes()),
             is_address,
-            is_host: is_host(name),
-            is_base: is_base(name),
+            is_host,
+            is_base,
+            converts: is_address || is_host || is_base,
             watch: None,
         }
     }
@@ -98,22 +114,27 @@ impl Field {
     /// Puts the converted value in its place.
     #[inline]
     pub(super) fn put<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
-        *slot = Some(match value {
-            Value::Text(text) if self.is_host && !text.is_empty() => host(text),
-            Value::Text(text) if self.is_base => base(text),
-            Value::Text(_) | Value::Number(_) if self.is_address => return self.put_address(value, slot),
-            _ => value,
-        });
+        if self.converts && !matches!(value, Value::Address(_)) {
+            return self.put_converted(value, slot);
+        }
+        *slot = Some(value);
     }
 
     // A separate function: within `put`, it would split the copies of all values into single bytes.
     #[inline(never)]
-    fn put_address<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
-        let address = if let Value::Text(text) = value { peer(text) } else { None };
-        *slot = Some(address.map_or(value, Value::address));
-        if address.is_none() {
-            self.has_no_address();
-        }
+    fn put_converted<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
+        *slot = Some(match value {
+            Value::Text(text) if self.is_host && !text.is_empty() => host(text),
+            Value::Text(text) if self.is_base => base(text),
+            Value::Text(_) | Value::Number(_) if self.is_address => {
+                let address = if let Value::Text(text) = value { peer(text) } else { None };
+                if address.is_none() {
+                    self.has_no_address();
+                }
+                address.map_or(value, Value::address)
+            }
+            _ => value,
+        });
     }
 
     /// Reports a value that is not an address, where one is needed.

@@ -255,7 +255,9 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         self.left = left;
         let head = Head::of(name);
         let as_written = self.fields.iter().position(|field| field.is_written(head, name));
-        let place = as_written.or_else(|| self.place_of_other_spelling(name));
+        let place = as_written.or_else(|| {
+            if head.may_be_spelled_otherwise() { self.place_of_other_spelling(name) } else { None }
+        });
         match place {
             Some(place) => self.put(place, &self.fields[place], value),
             None if self.values.len() > self.fields.len() => self.extra_field(name, value),
