@@ -10,7 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
+use crate::fronts::Front;
 use crate::http2::Answers;
+use crate::http3;
 use crate::policies::BYSTANDER;
 use crate::shot::Shot;
 
@@ -30,13 +32,16 @@ pub fn source(number: u64) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(u32::from_be_bytes([127, 1, 0, 0]) + number as u32))
 }
 
-/// Plays each shot from an address of its own, the first from that of this number. The front has an address for each
-/// version of HTTP.
-pub fn play([http1, http2]: [SocketAddr; 2], first: u64, shots: &[Shot]) {
+/// Plays each shot from an address of its own, the first from that of this number.
+pub fn play(front: &Front, first: u64, shots: &[Shot]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let clients = (first..).zip(shots).map(|(number, shot)| {
-        let to = if shot.is_http2() { http2 } else { http1 };
-        stranger(to, source(number), shot)
+    let clients = (first..).zip(shots).map(async |(number, shot)| {
+        let from = source(number);
+        match (shot.has_fields(), &front.http3) {
+            (true, Some(client)) => http3::play(client, front.address, from, shot, WAIT).await,
+            (true, None) => stranger(front.http2, from, shot).await,
+            (false, _) => stranger(front.address, from, shot).await,
+        }
     });
     runtime.block_on(stream::iter(clients).buffer_unordered(AT_ONCE).collect::<Vec<()>>());
 }
@@ -52,7 +57,7 @@ async fn stranger(to: SocketAddr, from: IpAddr, shot: &Shot) {
     }
     let (mut answer, mut answers) = ([0; 4096], Answers::default());
     while let Ok(Ok(length @ 1..)) = timeout(WAIT, stream.read(&mut answer)).await {
-        if !shot.is_http2() {
+        if !shot.has_fields() {
             continue;
         }
         let reply = answers.read(&answer[..length]);

@@ -1,6 +1,6 @@
 //! What the rig has found, each by its smallest request.
 
-use crate::fronts::Kind;
+use crate::fronts::{Http, Kind};
 
 use crate::policies::{DEFAULT, HEADERS, METHOD, PATHS, Policy, URL, WEBSITE};
 use crate::rig::Rig;
@@ -11,7 +11,7 @@ use crate::{HOLD, LUA, PAUSE, PEERS, PEERS_LUA};
 
 const PEERS_2_6: Kind = Kind::Haproxy(Version::V2_6, "peers", PEERS_LUA);
 
-const FRONTS: [Kind; 7] = [
+const FRONTS: [Kind; 8] = [
     PEERS_2_6,
     Kind::Haproxy(Version::V3_2, "peers", PEERS),
     Kind::Haproxy(Version::V2_6, "hold", HOLD),
@@ -19,6 +19,7 @@ const FRONTS: [Kind; 7] = [
     Kind::Haproxy(Version::V3_0, "hold", HOLD),
     Kind::Haproxy(Version::V3_2, "pause", PAUSE),
     Kind::Nginx,
+    Kind::UnpackedNginx("1.30", Http::Three),
 ];
 
 /// Plays these requests before each front, all together and each alone.
@@ -197,5 +198,7 @@ fn two_long_hosts_of_one_connection() {
     let both = Shot { pieces: pieces.collect(), requests: 2, leaves: false };
     let alone =
         Shot::of_fields(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", &short)]);
-    front_counts(Kind::Nginx, WEBSITE, &[alone, both]);
+    for front in [Kind::Nginx, Kind::UnpackedNginx("1.30", Http::Three)] {
+        front_counts(front, WEBSITE, &[alone.clone(), both.clone()]);
+    }
 }

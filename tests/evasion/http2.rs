@@ -50,7 +50,7 @@ pub fn connection(pieces: &[Piece]) -> Vec<u8> {
     bytes
 }
 
-fn request_of(piece: &Piece) -> usize {
+pub fn request_of(piece: &Piece) -> usize {
     match piece {
         Piece::Field { request, .. } | Piece::Body { request, .. } => *request,
         Piece::Text(_) => unreachable!("HTTP/2 has no text"),
@@ -77,17 +77,17 @@ fn headers(stream: u32, block: &[u8], is_all: bool) -> Vec<u8> {
 
 /// A literal header field without indexing, its name new (RFC 7541, section 6.2.2).
 fn literal(name: &[u8], value: &[u8]) -> Vec<u8> {
-    [&[0][..], &length(name.len()), name, &length(value.len()), value].concat()
+    [&[0][..], &integer(0, 7, name.len()), name, &integer(0, 7, value.len()), value].concat()
 }
 
-/// An integer with a prefix of 7 bits (RFC 7541, section 5.1).
-fn length(mut value: usize) -> Vec<u8> {
-    const PREFIX: usize = 127;
-    if value < PREFIX {
-        return vec![value as u8];
+/// An integer with a prefix of so many bits, after the other bits of its first byte (RFC 7541, section 5.1).
+pub fn integer(first: u8, bits: u32, mut value: usize) -> Vec<u8> {
+    let prefix = (1 << bits) - 1;
+    if value < prefix {
+        return vec![first | value as u8];
     }
-    let mut bytes = vec![PREFIX as u8];
-    value -= PREFIX;
+    let mut bytes = vec![first | prefix as u8];
+    value -= prefix;
     while value >= 128 {
         bytes.push(value as u8 | 128);
         value /= 128;

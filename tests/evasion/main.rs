@@ -17,6 +17,7 @@ mod found;
 mod fronts;
 mod grammar;
 mod http2;
+mod http3;
 mod logs;
 mod oracle;
 mod policies;
@@ -25,7 +26,7 @@ mod shot;
 #[path = "../it/support/mod.rs"]
 mod support;
 
-use fronts::Kind;
+use fronts::{Http, Kind};
 use rig::Rig;
 use support::haproxy::Version;
 use support::skipped;
@@ -79,6 +80,9 @@ attacks! {
     haproxy_3_2_pause: Kind::Haproxy(Version::V3_2, "pause", PAUSE);
     haproxy_3_2_peers: Kind::Haproxy(Version::V3_2, "peers", PEERS);
     nginx: Kind::Nginx;
+    nginx_1_30_http2: Kind::UnpackedNginx("1.30", Http::Two);
+    nginx_1_26_http3: Kind::UnpackedNginx("1.26", Http::Three);
+    nginx_1_30_http3: Kind::UnpackedNginx("1.30", Http::Three);
     caddy: Kind::Caddy;
     traefik: Kind::Traefik;
     envoy: Kind::Envoy;

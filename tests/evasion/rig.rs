@@ -21,8 +21,6 @@ use crate::{grammar, http2};
 const BATCH: usize = 2_000;
 /// Logs that say no more for so long have said all.
 const QUIET: Duration = Duration::from_millis(200);
-/// The part of the strangers that speak HTTP/2.
-const HTTP2_PERCENT: u32 = 25;
 /// What the bystander asks in each batch.
 const ASKED: usize = 16;
 /// The faults that are shrunk and shown.
@@ -122,8 +120,8 @@ impl Rig {
         let (mut batch, mut rest) = (Vec::new(), requests);
         while rest > 0 && batch.len() < BATCH {
             let number = self.number + batch.len() as u64;
-            let is_http2 = self.random.u32(..100) < HTTP2_PERCENT;
-            let write = if is_http2 { http2::shot } else { grammar::shot };
+            let has_fields = self.random.u32(..100) < self.kind.fields_percent();
+            let write = if has_fields { http2::shot } else { grammar::shot };
             let shot = write(&mut self.random, number, self.policy.headers);
             rest = rest.saturating_sub(shot.requests);
             batch.push(shot);
@@ -133,14 +131,13 @@ impl Rig {
 
     /// Plays shots, each from an address of its own, while the bystander asks. Returns the number of the first address.
     fn send(&mut self, shots: &[Shot], asked: usize, found: &mut Vec<String>) -> u64 {
-        let (first, to) = (self.number, self.front.address);
-        let listeners = [to, self.front.http2];
+        let (first, front) = (self.number, &self.front);
         self.number += shots.len() as u64;
         self.sums.sent += shots.iter().map(|shot| shot.requests).sum::<usize>();
         let bystander = &mut self.bystander;
         let answers = thread::scope(|scope| {
-            let answers = scope.spawn(move || bystander.ask(to, asked));
-            client::play(listeners, first, shots);
+            let answers = scope.spawn(move || bystander.ask(front.address, asked));
+            client::play(front, first, shots);
             answers.join().unwrap()
         });
         self.asked += answers.len() as u64;

@@ -18,7 +18,7 @@ pub struct Shot {
 pub enum Piece {
     /// Bytes of HTTP/1.
     Text(Vec<u8>),
-    /// A header field of HTTP/2, of the request with this number.
+    /// A header field of HTTP/2 or HTTP/3, of the request with this number.
     Field { request: usize, name: Vec<u8>, value: Vec<u8> },
     /// The body of this request.
     Body { request: usize, bytes: Vec<u8> },
@@ -30,7 +30,7 @@ impl Shot {
         Shot { pieces: vec![Piece::Text(text.as_bytes().to_vec())], requests: 1, leaves: false }
     }
 
-    /// A shot of HTTP/2 with one request.
+    /// A shot of HTTP/2 or HTTP/3 with one request.
     pub fn of_fields(fields: &[(&str, &str)]) -> Shot {
         let field = |&(name, value): &(&str, &str)| Piece::Field {
             request: 0,
@@ -40,12 +40,14 @@ impl Shot {
         Shot { pieces: fields.iter().map(field).collect(), requests: 1, leaves: false }
     }
 
-    pub fn is_http2(&self) -> bool {
+    /// Whether it is one of HTTP/2 or HTTP/3.
+    pub fn has_fields(&self) -> bool {
         self.pieces.iter().any(|piece| !matches!(piece, Piece::Text(_)))
     }
 
+    /// Over TCP.
     pub fn bytes(&self) -> Vec<u8> {
-        if self.is_http2() {
+        if self.has_fields() {
             return http2::connection(&self.pieces);
         }
         let text = |piece: &Piece| match piece {

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
+use quinn::ClientConfig;
 use tempfile::TempDir;
 
 use crate::app::App;
@@ -17,7 +18,7 @@ use crate::policies::{self, Counter, Policy};
 use crate::support::haproxy::{Version, replace};
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::{eventually, project};
+use crate::support::{eventually, project, unpacked};
 
 pub use haproxy::Tables;
 
@@ -26,7 +27,10 @@ pub use haproxy::Tables;
 pub enum Kind {
     /// With this delivery and its main file.
     Haproxy(Version, &'static str, &'static str),
+    /// The installed one.
     Nginx,
+    /// An unpacked one of this version, whose strangers all speak this version of HTTP.
+    UnpackedNginx(&'static str, Http),
     Caddy,
     Traefik,
     Envoy,
@@ -34,11 +38,18 @@ pub enum Kind {
     EnvoyRateLimit,
 }
 
+/// The versions of HTTP that have header fields and no text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    Two,
+    Three,
+}
+
 impl Kind {
     /// The policies whose fields this proxy sends.
     pub fn policies(self) -> &'static [Policy] {
         match self {
-            Kind::Haproxy(..) | Kind::Nginx => &policies::ALL,
+            Kind::Haproxy(..) | Kind::Nginx | Kind::UnpackedNginx(..) => &policies::ALL,
             Kind::Caddy | Kind::Traefik | Kind::Envoy | Kind::EnvoyRateLimit => &policies::OF_ANY_PROXY,
         }
     }
@@ -48,6 +59,11 @@ impl Kind {
             Kind::Haproxy(_, "peers", _) => Counter::Counts,
             _ => Counter::Asks,
         }
+    }
+
+    /// The part of the strangers that speak HTTP/2 or HTTP/3.
+    pub fn fields_percent(self) -> u32 {
+        if let Kind::UnpackedNginx(..) = self { 100 } else { 25 }
     }
 
     /// Whether the field `path` is written as HAProxy's printed rules do: without parameters, in lower case.
@@ -63,6 +79,8 @@ impl fmt::Display for Kind {
                 write!(f, "HAProxy {} {delivery}", haproxy::number(*version))
             }
             Kind::Nginx => write!(f, "nginx"),
+            Kind::UnpackedNginx(version, Http::Two) => write!(f, "nginx {version} HTTP/2"),
+            Kind::UnpackedNginx(version, Http::Three) => write!(f, "nginx {version} HTTP/3"),
             Kind::Caddy => write!(f, "Caddy"),
             Kind::Traefik => write!(f, "Traefik"),
             Kind::Envoy => write!(f, "Envoy"),
@@ -77,6 +95,8 @@ pub struct Front {
     pub address: SocketAddr,
     /// The address for HTTP/2. Most take it beside HTTP/1.
     pub http2: SocketAddr,
+    /// The client of a front that takes HTTP/3, at its address, in place of HTTP/2.
+    pub http3: Option<ClientConfig>,
     folder: TempDir,
 }
 
@@ -87,7 +107,11 @@ impl Front {
             Kind::Haproxy(version, delivery, main) => {
                 haproxy::start(version, (delivery, main), slowlane, own, app)
             }
-            Kind::Nginx => Some(nginx::start(slowlane, app)),
+            Kind::Nginx => Some(nginx::installed(slowlane, app)),
+            Kind::UnpackedNginx(version, http) => {
+                let program = unpacked("nginx", version)?;
+                Some(nginx::unpacked(&program, http, slowlane, app))
+            }
             Kind::Caddy => examples::caddy(slowlane, app),
             Kind::Traefik => examples::traefik(slowlane, app),
             Kind::Envoy => examples::envoy("envoy", ("9001", slowlane.http), app),
@@ -101,7 +125,7 @@ impl Front {
     }
 
     fn once_it_listens(process: Process, address: SocketAddr, folder: TempDir) -> Front {
-        let mut front = Front { process, address, http2: address, folder };
+        let mut front = Front { process, address, http2: address, http3: None, folder };
         eventually("the proxy listens", || {
             assert!(front.process.is_running(), "it ended:\n{}", front.process.log().join("\n"));
             TcpStream::connect(front.address).ok()
