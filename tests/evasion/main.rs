@@ -79,6 +79,10 @@ attacks! {
     haproxy_3_2_lua: Kind::Haproxy(Version::V3_2, "lua", LUA);
     haproxy_3_2_pause: Kind::Haproxy(Version::V3_2, "pause", PAUSE);
     haproxy_3_2_peers: Kind::Haproxy(Version::V3_2, "peers", PEERS);
+    haproxy_3_4_hold: Kind::Haproxy(Version::V3_4, "hold", HOLD);
+    haproxy_3_4_lua: Kind::Haproxy(Version::V3_4, "lua", LUA);
+    haproxy_3_4_pause: Kind::Haproxy(Version::V3_4, "pause", PAUSE);
+    haproxy_3_4_peers: Kind::Haproxy(Version::V3_4, "peers", PEERS);
     nginx: Kind::Nginx;
     nginx_1_30_http2: Kind::UnpackedNginx("1.30", Http::Two);
     nginx_1_26_http3: Kind::UnpackedNginx("1.26", Http::Three);

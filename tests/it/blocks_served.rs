@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::cli::{Ran, ran};
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client};
-use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_2, V3_4};
 use crate::support::haproxy::{Delivery, Haproxy, VerdictHeaders, each, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
@@ -85,7 +85,7 @@ fn blocks_hold(slowlane: &Slowlane, client: impl Fn() -> Client) {
 
 #[test]
 fn a_blocked_client_is_refused_through_haproxy() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = slowlane.spop.to_string();
         let mut haproxy =

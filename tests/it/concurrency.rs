@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
-use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{
     CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, each, logging_every_request, replace,
     showing_verdicts_patiently,
@@ -113,7 +113,7 @@ fn five_at_a_time_are_let_through_haproxy() {
 
 #[test]
 fn a_place_that_nobody_frees_is_free_when_its_lease_is_over() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = slowlane.spop.to_string();
         let start = || {
@@ -140,27 +140,36 @@ fn a_place_that_nobody_frees_is_free_when_its_lease_is_over() {
 
 #[test]
 fn a_client_that_leaves_haproxy_frees_its_place_when_the_application_has_answered() {
-    each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
-        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
-        let agent = slowlane.spop.to_string();
-        let mut haproxy =
-            Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently).unwrap();
-        haproxy.wait_for_agent("UP");
-        let status = || haproxy.client().request("GET", "/", &[("Host", "one.example")], "").status;
-        app.gate.close();
-        let leaving = ask_and_stay(haproxy.client(), "one.example");
-        eventually("it is inside", || (app.gate.inside() == 1).then_some(()));
-        drop(leaving);
-        assert_eq!(status(), 429, "the application is still busy with it");
-        app.gate.open();
-        eventually("its place is free", || (status() == 200).then_some(()));
-    });
+    each(
+        &[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)],
+        |version, delivery| {
+            let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+            let edit = |name: &str, text: String| match name {
+                CONFIG => {
+                    let text = showing_verdicts_patiently(name, text);
+                    replace(&text, "\nbackend app\n", "\nbackend app\n    no option abortonclose\n")
+                }
+                _ => showing_verdicts_patiently(name, text),
+            };
+            let agent = slowlane.spop.to_string();
+            let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
+            haproxy.wait_for_agent("UP");
+            let status = || haproxy.client().request("GET", "/", &[("Host", "one.example")], "").status;
+            app.gate.close();
+            let leaving = ask_and_stay(haproxy.client(), "one.example");
+            eventually("it is inside", || (app.gate.inside() == 1).then_some(()));
+            drop(leaving);
+            assert_eq!(status(), 429, "the application is still busy with it");
+            app.gate.open();
+            eventually("its place is free", || (status() == 200).then_some(()));
+        },
+    );
 }
 
 /// Without a response, HAProxy sends no event. HAProxy 2.6 waits for the response anyway.
 #[test]
 fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease() {
-    each(&[(V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V3_0, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let edit = |name: &str, text: String| match name {
             CONFIG => {
@@ -193,30 +202,33 @@ fn a_client_that_leaves_haproxy_with_abortonclose_keeps_its_place_for_the_lease(
 /// HAProxy sends no event for its own responses.
 #[test]
 fn a_response_that_haproxy_makes_frees_no_place_before_the_lease_is_over() {
-    each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
-        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
-        let edit = |name: &str, text: String| match name {
-            CONFIG => {
-                let text = showing_verdicts_patiently(name, text);
-                let line = "    http-request return status 418 if { path /teapot }\n    default_backend";
-                replace(&text, "    default_backend", line)
+    each(
+        &[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)],
+        |version, delivery| {
+            let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+            let edit = |name: &str, text: String| match name {
+                CONFIG => {
+                    let text = showing_verdicts_patiently(name, text);
+                    let line = "    http-request return status 418 if { path /teapot }\n    default_backend";
+                    replace(&text, "    default_backend", line)
+                }
+                _ => showing_verdicts_patiently(name, text),
+            };
+            let agent = slowlane.spop.to_string();
+            let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
+            haproxy.wait_for_agent("UP");
+            let mut client = haproxy.client();
+            let mut get = |website, path| client.request("GET", path, &[("Host", website)], "");
+            assert_eq!(get("one.example", "/teapot").status, 418);
+            assert_eq!(get("one.example", "/").status, 429, "for a minute");
+            for _ in 0..5 {
+                get("brief.example", "/teapot");
             }
-            _ => showing_verdicts_patiently(name, text),
-        };
-        let agent = slowlane.spop.to_string();
-        let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
-        haproxy.wait_for_agent("UP");
-        let mut client = haproxy.client();
-        let mut get = |website, path| client.request("GET", path, &[("Host", website)], "");
-        assert_eq!(get("one.example", "/teapot").status, 418);
-        assert_eq!(get("one.example", "/").status, 429, "for a minute");
-        for _ in 0..5 {
-            get("brief.example", "/teapot");
-        }
-        eventually("the lease is over", || {
-            (VerdictHeaders::by(&get("brief.example", "/")).remaining == Some(4)).then_some(())
-        });
-    });
+            eventually("the lease is over", || {
+                (VerdictHeaders::by(&get("brief.example", "/")).remaining == Some(4)).then_some(())
+            });
+        },
+    );
 }
 
 /// The shipped nginx configuration, but with reports of the end, and with all upstream statuses in the log.

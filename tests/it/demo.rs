@@ -103,9 +103,12 @@ fn tells_its_story(args: &[&str], first_line: &str) {
 #[test]
 fn a_crawler_settles_behind_haproxy() {
     tells_its_story(&[], "HAProxy ");
-    match Version::V3_2.binary() {
-        Some(binary) => tells_its_story(&["--haproxy", binary.to_str().unwrap()], "HAProxy 3.2 on "),
-        None => skipped("HAProxy 3.2 cannot be had on this machine (demo)"),
+    for version in [Version::V3_2, Version::V3_4] {
+        let name = format!("HAProxy {}", version.number());
+        match version.binary() {
+            Some(binary) => tells_its_story(&["--haproxy", binary.to_str().unwrap()], &format!("{name} on ")),
+            None => skipped(&format!("{name} cannot be had on this machine (demo)")),
+        }
     }
 }
 

@@ -1,14 +1,15 @@
 //! Tests with a real HAProxy and the shipped configuration files.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use slowlane_core::base::{HOLD_SHIPPED, Key, KeyHasher};
 
 use crate::support::backend::Backend;
 use crate::support::client::{Client, Response};
-use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_2, V3_4};
 use crate::support::haproxy::{
     CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, Version, each, replace,
 };
@@ -162,6 +163,32 @@ fn requests_pass_wait_and_are_denied() {
     });
 }
 
+/// From 3.3 on, `option abortonclose` is the default. It would end the query of such a client, and now and then, its request
+/// would reach the application uncounted.
+#[test]
+fn a_client_that_leaves_is_counted_and_one_that_closes_its_side_waits() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let scene = Scene::patient(version, delivery, POLICY);
+        let counted = |slo| scene.slowlane.metric("slowlane_verdicts_total", slo);
+        let ask = |website: &str| {
+            let mut stream = TcpStream::connect(scene.haproxy.address).unwrap();
+            write!(stream, "GET / HTTP/1.1\r\nHost: {website}\r\n\r\n").unwrap();
+            stream
+        };
+        // Two at once and then 2/s, as for clients that stay. After that, the backend may still refuse them.
+        let started = Instant::now();
+        for number in 1..=4 {
+            let (mut stream, mut response) = (ask("slow.example"), String::new());
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream.read_to_string(&mut response).unwrap();
+            assert_eq!(counted("slo=\"2001\""), f64::from(number), "{response}");
+        }
+        assert!(started.elapsed() >= Duration::from_secs(1) - TICK, "{:?}", started.elapsed());
+        (0..50).for_each(|_| drop(ask("free.example")));
+        eventually("all are counted", || (counted("slo=\"0\"") == 50.0).then_some(()));
+    });
+}
+
 /// slowlane, and not HAProxy, reads the host in the Host header.
 #[test]
 fn every_spelling_of_a_host_is_one_website() {
@@ -277,7 +304,7 @@ const TYPES: &[(&str, &str)] = &[
 
 #[test]
 fn a_key_is_the_same_whether_haproxy_asks_or_a_proxy_over_http() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let scene = Scene::patient(version, delivery, TYPES);
         let shop = address("198.51.100.7");
         let cases: &[(u16, [&str; 3], Option<i64>)] = &[
@@ -357,7 +384,7 @@ fn generation(number: u16) -> [(&'static str, String); 2] {
 
 #[test]
 fn an_edit_under_load_is_in_force_whole_or_not_at_all() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let first = generation(1);
         let files: Vec<_> = first.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let scene = Scene::patient(version, delivery, &files);
@@ -561,7 +588,12 @@ fn a_hung_agent_keeps_nobody_longer_than_the_checks_need() {
         assert!(found_within(delivery.file()) < 10 * processing, "{delivery:?}");
     }
     each(
-        &[(V2_6, Delivery::Hold), (Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold)],
+        &[
+            (V2_6, Delivery::Hold),
+            (Version::V3_0, Delivery::Hold),
+            (V3_2, Delivery::Hold),
+            (V3_4, Delivery::Hold),
+        ],
         |version, delivery| {
             let scene = Scene::patient(version, delivery, POLICY);
             // A delay of more than fifteen seconds. Whoever is not let go waits for all of it.
@@ -587,19 +619,22 @@ fn a_hold_lasts_as_long_as_slowlane_says() {
     let longest = HOLD_SHIPPED.as_millis() as u64;
     assert!(milliseconds(hold, "timeout processing ") > longest, "HAProxy waits for such a hold");
     assert!(milliseconds(hold, "timeout idle ") > milliseconds(hold, "timeout processing "));
-    each(&[(Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
-        let scene = Scene::patient(version, delivery, POLICY);
-        // Seven seconds: more than the default `max_delay`, which was all that HAProxy once waited for.
-        scene.queue("queue.example", 1_400);
-        let response = scene.get("queue.example");
-        let outcome = VerdictHeaders::by(&response);
-        assert_eq!((outcome.verdict.as_deref(), outcome.hold_error), (Some("delay"), None));
-        assert!(
-            outcome.delay > Duration::from_secs(6) && response.took + TICK >= outcome.delay,
-            "{response:?}"
-        );
-        assert_eq!(scene.slowlane.metric("slowlane_holds_abandoned_total", ""), 0.0);
-    });
+    each(
+        &[(Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold), (V3_4, Delivery::Hold)],
+        |version, delivery| {
+            let scene = Scene::patient(version, delivery, POLICY);
+            // Seven seconds: more than the default `max_delay`, which was all that HAProxy once waited for.
+            scene.queue("queue.example", 1_400);
+            let response = scene.get("queue.example");
+            let outcome = VerdictHeaders::by(&response);
+            assert_eq!((outcome.verdict.as_deref(), outcome.hold_error), (Some("delay"), None));
+            assert!(
+                outcome.delay > Duration::from_secs(6) && response.took + TICK >= outcome.delay,
+                "{response:?}"
+            );
+            assert_eq!(scene.slowlane.metric("slowlane_holds_abandoned_total", ""), 0.0);
+        },
+    );
 }
 
 #[test]
@@ -609,22 +644,25 @@ fn a_hold_that_haproxy_cuts_is_counted_and_logged() {
         if name == "spoe-slowlane.conf" { replace(&text, "processing 21s", "processing 200ms") } else { text }
     };
     // HAProxy 2.6.12 loses this timeout, and cuts nothing.
-    each(&[(Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
-        let mut scene = Scene::with(version, delivery, POLICY, impatient);
-        scene.queue("queue.example", 4_000);
-        let mut client = scene.haproxy.client();
-        for (number, method) in [(1.0, "GET"), (2.0, "POST")] {
-            let response = client.request(method, "/", &[("Host", "queue.example")], "");
-            assert_eq!(VerdictHeaders::by(&response).hold_error, Some(1), "{response:?}");
-            assert!(response.took < VerdictHeaders::by(&response).delay);
-            let abandoned = || scene.slowlane.metric("slowlane_holds_abandoned_total", "");
-            eventually("it is counted", || (abandoned() == number).then_some(()));
-        }
-        scene.slowlane.process.logged("HAProxy abandoned a hold of ");
-        let status = crate::support::client::get(scene.slowlane.admin, "/api/status", &[]).body;
-        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-        assert_eq!(status["holds"]["abandoned"], 2);
-    });
+    each(
+        &[(Version::V3_0, Delivery::Hold), (V3_2, Delivery::Hold), (V3_4, Delivery::Hold)],
+        |version, delivery| {
+            let mut scene = Scene::with(version, delivery, POLICY, impatient);
+            scene.queue("queue.example", 4_000);
+            let mut client = scene.haproxy.client();
+            for (number, method) in [(1.0, "GET"), (2.0, "POST")] {
+                let response = client.request(method, "/", &[("Host", "queue.example")], "");
+                assert_eq!(VerdictHeaders::by(&response).hold_error, Some(1), "{response:?}");
+                assert!(response.took < VerdictHeaders::by(&response).delay);
+                let abandoned = || scene.slowlane.metric("slowlane_holds_abandoned_total", "");
+                eventually("it is counted", || (abandoned() == number).then_some(()));
+            }
+            scene.slowlane.process.logged("HAProxy abandoned a hold of ");
+            let status = crate::support::client::get(scene.slowlane.admin, "/api/status", &[]).body;
+            let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+            assert_eq!(status["holds"]["abandoned"], 2);
+        },
+    );
 }
 
 /// Holds of a connection that ends are nobody's any more.
@@ -736,7 +774,7 @@ fn a_terminated_agent_costs_no_request() {
 
 #[test]
 fn haproxy_asks_over_a_unix_socket_as_well() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold), (V3_4, Delivery::Hold)], |version, delivery| {
         let (app, mut slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = format!("unix@{}", slowlane.socket("spop").display());
         let mut haproxy =

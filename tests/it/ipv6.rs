@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client};
-use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{
     CONFIG, Delivery, Haproxy, Version, each, replace, showing_verdicts_patiently,
 };
@@ -98,8 +98,10 @@ fn clients_of_ipv6_are_held_by_their_network_through_both_proxies() {
         (V2_6, Delivery::Lua),
         (V3_0, Delivery::Hold),
         (V3_2, Delivery::Pause),
+        (V3_4, Delivery::Pause),
         (V2_6, Delivery::PeersLua),
         (V3_2, Delivery::Peers),
+        (V3_4, Delivery::Peers),
     ];
     if TcpListener::bind("[::1]:0").is_err() {
         return skipped("this machine has no IPv6");

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Ran, ran_in};
 use crate::support::backend::Backend;
-use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{
     CONFIG, Delivery, Haproxy, VerdictHeaders, each, logging_every_request, replace,
 };
@@ -856,75 +856,85 @@ fn live_slowlane() -> Slowlane {
 
 #[test]
 fn logs_of_haproxy_replay_to_the_same_verdicts() {
-    each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
-        for (log_line, website) in [
-            ("option httplog\n    capture request header Host len 64", Some("website=%[capture.req.hdr(0)]")),
-            ("option httplog clf\n    capture request header Host len 64", None),
-            (
-                "log-format \"%[src] %[var(txn.website)] %Ts.%ms %{+Q}r\"\n    http-request set-var(txn.website) req.hdr(host),lower",
-                None,
-            ),
-        ] {
-            let (app, slowlane) = (Backend::start(), live_slowlane());
-            let edit = |name: &str, text: String| match name {
-                CONFIG => {
-                    let text = logging_every_request(name, text);
-                    let format =
-                        text.lines().find(|line| line.trim().starts_with("log-format")).unwrap().to_owned();
-                    // Captures belong in the frontend.
-                    let (option, capture) = log_line.split_once('\n').unwrap_or((log_line, ""));
-                    let text = replace(&text, &format, &format!("    {option}"));
-                    replace(&text, "    filter spoe", &format!("    {}\n    filter spoe", capture.trim()))
-                }
-                _ => logging_every_request(name, text),
-            };
-            let agent = slowlane.spop.to_string();
-            let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
-            haproxy.wait_for_agent("UP");
-            let mut client = haproxy.client();
-            let hosts = ["Shop.example:8080", "shop.example", "free.example"];
-            let asked = (0..24).map(|number| {
-                let host = hosts[number % 3];
-                client.request(
-                    "GET",
-                    &format!("/{number}?a=|"),
-                    &[("Host", host), ("User-Agent", "a \"b\"")],
-                    "",
-                )
-            });
-            let shown: Vec<VerdictHeaders> = asked.map(|response| VerdictHeaders::by(&response)).collect();
-            let denied = shown.iter().filter(|shown| shown.is("deny")).count();
-            assert_eq!(denied, 16 - 5, "{shown:?}");
-            let key =
-                Key::from_bits(shown.iter().find(|shown| shown.is("deny")).unwrap().key.unwrap() as u64);
+    each(
+        &[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)],
+        |version, delivery| {
+            for (log_line, website) in [
+                (
+                    "option httplog\n    capture request header Host len 64",
+                    Some("website=%[capture.req.hdr(0)]"),
+                ),
+                ("option httplog clf\n    capture request header Host len 64", None),
+                (
+                    "log-format \"%[src] %[var(txn.website)] %Ts.%ms %{+Q}r\"\n    http-request set-var(txn.website) req.hdr(host),lower",
+                    None,
+                ),
+            ] {
+                let (app, slowlane) = (Backend::start(), live_slowlane());
+                let edit = |name: &str, text: String| match name {
+                    CONFIG => {
+                        let text = logging_every_request(name, text);
+                        let format = text
+                            .lines()
+                            .find(|line| line.trim().starts_with("log-format"))
+                            .unwrap()
+                            .to_owned();
+                        // Captures belong in the frontend.
+                        let (option, capture) = log_line.split_once('\n').unwrap_or((log_line, ""));
+                        let text = replace(&text, &format, &format!("    {option}"));
+                        replace(&text, "    filter spoe", &format!("    {}\n    filter spoe", capture.trim()))
+                    }
+                    _ => logging_every_request(name, text),
+                };
+                let agent = slowlane.spop.to_string();
+                let mut haproxy = Haproxy::with(version, delivery, &agent, app.address, edit).unwrap();
+                haproxy.wait_for_agent("UP");
+                let mut client = haproxy.client();
+                let hosts = ["Shop.example:8080", "shop.example", "free.example"];
+                let asked = (0..24).map(|number| {
+                    let host = hosts[number % 3];
+                    client.request(
+                        "GET",
+                        &format!("/{number}?a=|"),
+                        &[("Host", host), ("User-Agent", "a \"b\"")],
+                        "",
+                    )
+                });
+                let shown: Vec<VerdictHeaders> =
+                    asked.map(|response| VerdictHeaders::by(&response)).collect();
+                let denied = shown.iter().filter(|shown| shown.is("deny")).count();
+                assert_eq!(denied, 16 - 5, "{shown:?}");
+                let key =
+                    Key::from_bits(shown.iter().find(|shown| shown.is("deny")).unwrap().key.unwrap() as u64);
 
-            let workdir = Workdir::new();
-            eventually("HAProxy has logged all", || {
-                let lines: Vec<String> =
-                    haproxy.process.log().into_iter().filter(|line| line.contains("HTTP/1.1")).collect();
-                workdir.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
-                (lines.len() == 24).then_some(())
-            });
-            let is_given = log_line.starts_with("log-format");
-            let mut args: Vec<&str> = Vec::new();
-            if let Some(website) = website {
-                args.extend(["--field", website]);
-            } else if !is_given {
-                // This format has the captures as a list of quoted texts, here a single one.
-                args.extend(["--field", "website=%hrl"]);
-            } else {
-                args.extend(["--format", log_line.split_once('\n').unwrap().0]);
+                let workdir = Workdir::new();
+                eventually("HAProxy has logged all", || {
+                    let lines: Vec<String> =
+                        haproxy.process.log().into_iter().filter(|line| line.contains("HTTP/1.1")).collect();
+                    workdir.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
+                    (lines.len() == 24).then_some(())
+                });
+                let is_given = log_line.starts_with("log-format");
+                let mut args: Vec<&str> = Vec::new();
+                if let Some(website) = website {
+                    args.extend(["--field", website]);
+                } else if !is_given {
+                    // This format has the captures as a list of quoted texts, here a single one.
+                    args.extend(["--field", "website=%hrl"]);
+                } else {
+                    args.extend(["--format", log_line.split_once('\n').unwrap().0]);
+                }
+                args.push("haproxy.log");
+                let (rows, problems) = workdir.csv(&args);
+                assert_eq!(rows[0], "total,policy,,,,,,24,0,11,,,,", "{log_line}: {problems:?} {rows:?}");
+                assert!(
+                    rows.contains(&format!("key,policy,2001,,,{key},website=shop.example,16,0,11,,,,")),
+                    "{log_line}: {rows:?}"
+                );
+                assert_eq!(problems, [""; 0], "{log_line}");
             }
-            args.push("haproxy.log");
-            let (rows, problems) = workdir.csv(&args);
-            assert_eq!(rows[0], "total,policy,,,,,,24,0,11,,,,", "{log_line}: {problems:?} {rows:?}");
-            assert!(
-                rows.contains(&format!("key,policy,2001,,,{key},website=shop.example,16,0,11,,,,")),
-                "{log_line}: {rows:?}"
-            );
-            assert_eq!(problems, [""; 0], "{log_line}");
-        }
-    });
+        },
+    );
 }
 
 /// The shipped log-format contains website and owner, for any values of clients.
@@ -937,8 +947,13 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
         ("website.map", "shop.example 2001\na\"b%22\\c 2002\n"),
         ("owner.map", "k\"1\" 1001\n"),
     ];
-    let each_delivery =
-        [(V2_6, Delivery::Hold), (V2_6, Delivery::Lua), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)];
+    let each_delivery = [
+        (V2_6, Delivery::Hold),
+        (V2_6, Delivery::Lua),
+        (V3_0, Delivery::Hold),
+        (V3_2, Delivery::Pause),
+        (V3_4, Delivery::Pause),
+    ];
     each(&each_delivery, |version, delivery| {
         let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&maps));
         let agent = slowlane.spop.to_string();

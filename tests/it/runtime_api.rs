@@ -15,7 +15,7 @@ use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
 use crate::support::client::{self, Client};
-use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::slowlane::Slowlane;
 use crate::support::spop::{Line, request};
 use crate::support::{PATIENCE, eventually};
@@ -47,7 +47,7 @@ fn outcome(slowlane: &Slowlane, said: impl AsRef<[u8]>) -> String {
 fn it_answers_as_haproxy_does() {
     let slowlane = slowlane();
     let ours = slowlane.policy().join("website.map").display().to_string();
-    for version in [V2_6, V3_0, V3_2] {
+    for version in [V2_6, V3_0, V3_2, V3_4] {
         let Some(theirs) = StickTable::start(version) else { continue };
         let map = theirs.map();
         let both = |said: &str| {

@@ -8,7 +8,7 @@ use slowlane_core::base::HOLD_SHIPPED;
 use tempfile::TempDir;
 
 use crate::support::backend::Backend;
-use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{
     CONFIG, Delivery, Haproxy, VerdictHeaders, Version, each, replace, showing_verdicts_patiently,
 };
@@ -37,13 +37,13 @@ fn haproxy_folder() -> TempDir {
 #[test]
 fn every_haproxy_that_a_file_is_for_takes_it_without_a_warning() {
     let folder = haproxy_folder();
-    let all = [V2_6, V3_0, V3_2];
+    let all = [V2_6, V3_0, V3_2, V3_4];
     let files: &[(Delivery, &[Version])] = &[
         (Delivery::Hold, &all),
         (Delivery::Lua, &all),
-        (Delivery::Pause, &[V3_2]),
+        (Delivery::Pause, &[V3_2, V3_4]),
         (Delivery::PeersLua, &all),
-        (Delivery::Peers, &[V3_2]),
+        (Delivery::Peers, &[V3_2, V3_4]),
     ];
     for &(delivery, versions) in files {
         for &version in versions {
@@ -79,7 +79,7 @@ fn nginx_takes_its_files_without_a_warning() {
 /// The shipped HAProxy configuration, but fail closed, as its comments describe.
 #[test]
 fn who_wants_it_fails_closed() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let app = Backend::start();
         let closed = |name: &str, text: String| match name {
             CONFIG => {
@@ -156,44 +156,47 @@ fn haproxy_reads_the_example_maps_as_slowlane_does() {
         })
         .collect();
     let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    each(&[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
-        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&files));
-        let agent = slowlane.spop.to_string();
-        let haproxy = Haproxy::with(version, delivery, &agent, app.address, looking_up(&maps)).unwrap();
-        let cases = [
-            (["192.0.2.1", "a.example", ""], 3001),
-            (["192.0.2.66", "a.example", ""], 3002),
-            (["192.0.3.1", "a.example", ""], 0),
-            (["2001:db8:66:1::1", "a.example", ""], 3002),
-            (["2001:db8:67::1", "a.example", ""], 0),
-            (["203.0.113.9", "Blog.Example:80", "acme"], 2001),
-            (["203.0.113.9", "xblog.example", "acme"], 1001),
-            (["203.0.113.9", "other.example", "globex"], 1002),
-            (["203.0.113.7", "shop.example", "acme"], 5001),
-            (["198.51.100.23", "other.example", "acme"], 4001),
-        ];
-        for ([source, website, owner], slo) in cases {
-            let headers = [("X-From", source), ("Host", website), ("X-Api-Key", owner)];
-            let response = haproxy.client().request("GET", "/", &headers, "");
-            assert_eq!(VerdictHeaders::by(&response).slo, Some(slo), "{source} {website} {owner}");
-            let names = ["x-shop-map", "x-team-map", "x-source-map", "x-website-map", "x-owner-map"];
-            let found = names.map(|name| response.header(name).unwrap_or("").to_owned());
-            let first = found.iter().find(|slo| !matches!(slo.as_str(), "" | "-1"));
-            let first = first.map_or(0, |slo| slo.parse().unwrap());
-            assert_eq!(first, slo, "{source} {website} {owner}: {found:?}");
-        }
-        // slo.map is a map as well: from an id to a text.
-        let slo_map = maps.join("slo.map").display().to_string();
-        let config = format!(
-            "defaults\n    mode http\n    timeout client 1s\n    timeout connect 1s\n    timeout server 1s\n\
+    each(
+        &[(V2_6, Delivery::Hold), (V3_0, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)],
+        |version, delivery| {
+            let (app, slowlane) = (Backend::start(), Slowlane::with_policy(&files));
+            let agent = slowlane.spop.to_string();
+            let haproxy = Haproxy::with(version, delivery, &agent, app.address, looking_up(&maps)).unwrap();
+            let cases = [
+                (["192.0.2.1", "a.example", ""], 3001),
+                (["192.0.2.66", "a.example", ""], 3002),
+                (["192.0.3.1", "a.example", ""], 0),
+                (["2001:db8:66:1::1", "a.example", ""], 3002),
+                (["2001:db8:67::1", "a.example", ""], 0),
+                (["203.0.113.9", "Blog.Example:80", "acme"], 2001),
+                (["203.0.113.9", "xblog.example", "acme"], 1001),
+                (["203.0.113.9", "other.example", "globex"], 1002),
+                (["203.0.113.7", "shop.example", "acme"], 5001),
+                (["198.51.100.23", "other.example", "acme"], 4001),
+            ];
+            for ([source, website, owner], slo) in cases {
+                let headers = [("X-From", source), ("Host", website), ("X-Api-Key", owner)];
+                let response = haproxy.client().request("GET", "/", &headers, "");
+                assert_eq!(VerdictHeaders::by(&response).slo, Some(slo), "{source} {website} {owner}");
+                let names = ["x-shop-map", "x-team-map", "x-source-map", "x-website-map", "x-owner-map"];
+                let found = names.map(|name| response.header(name).unwrap_or("").to_owned());
+                let first = found.iter().find(|slo| !matches!(slo.as_str(), "" | "-1"));
+                let first = first.map_or(0, |slo| slo.parse().unwrap());
+                assert_eq!(first, slo, "{source} {website} {owner}: {found:?}");
+            }
+            // slo.map is a map as well: from an id to a text.
+            let slo_map = maps.join("slo.map").display().to_string();
+            let config = format!(
+                "defaults\n    mode http\n    timeout client 1s\n    timeout connect 1s\n    timeout server 1s\n\
              frontend f\n    bind {}\n    http-request return status 200 hdr x %[path,map_str({slo_map})]\n",
-            own_address()
-        );
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("slo.cfg"), config).unwrap();
-        let mut command = Command::new(version.binary().unwrap());
-        succeeds(&command.arg("-c").arg("-f").arg(folder.path().join("slo.cfg")).output().unwrap());
-    });
+                own_address()
+            );
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("slo.cfg"), config).unwrap();
+            let mut command = Command::new(version.binary().unwrap());
+            succeeds(&command.arg("-c").arg("-f").arg(folder.path().join("slo.cfg")).output().unwrap());
+        },
+    );
 }
 
 /// Every `max_delay` of the README, in seconds, is waited for by the files as they are shipped.

@@ -9,7 +9,7 @@ use slowlane_core::law::Law;
 use crate::support::backend::Backend;
 use crate::support::client::{self, Response};
 use crate::support::eventually;
-use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_2, V3_4};
 use crate::support::haproxy::{
     Delivery, Haproxy, VerdictHeaders, Version, each, replace, showing_verdicts_patiently,
 };
@@ -122,7 +122,7 @@ fn a_request_counts_for_what_it_costs() {
         ("slo.map", "0 burst=10000 rate=5000/s\n2001 burst=10 rate=1/m law=token-bucket\n"),
         ("website.map", "shop.example 2001\n"),
     ];
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let scene = Scene::start(version, delivery, &policy);
         let get = |header: &str, cost: &str| {
             let response = scene.get(&[("Host", "shop.example"), (header, cost)]);
@@ -153,7 +153,7 @@ fn an_slo_that_names_another_lookup_is_held_together_with_it() {
         ("website.map", "shop.example 2001\n"),
         ("owner.map", "acme 1001\n"),
     ];
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let scene = Scene::start(version, delivery, &policy);
         let outcome = |owner: &str| {
             let response = scene.get(&[("Host", "shop.example"), ("X-Api-Key", owner)]);
@@ -180,7 +180,7 @@ fn a_noisy_site_leaves_another_its_assured_rate() {
         ("website.map", "noisy.example 2001\nquiet.example 2001\n"),
         ("owner.map", "acme 1001\n"),
     ];
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let scene = Scene::start(version, delivery, &policy);
         let outcome = |site: &str| {
             let response = scene.get(&[("Host", site), ("X-Api-Key", "acme")]);
@@ -204,7 +204,7 @@ fn a_dry_run_counts_what_it_would_have_said_and_does_nothing() {
         ),
         ("website.map", "deny.example 2001\ndelay.example 2002\n"),
     ];
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
         let scene = Scene::start(version, delivery, &policy);
         for website in ["deny.example", "delay.example"] {
             for _ in 0..5 {

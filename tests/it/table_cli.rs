@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::cli::{Ran, ran};
 use crate::support::client::{self, Client};
-use crate::support::haproxy::Version::{self, V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{self, V2_6, V3_0, V3_2, V3_4};
 use crate::support::process::Process;
 use crate::support::slowlane::Slowlane;
 use crate::support::{PATIENCE, eventually, own_address, skipped};
@@ -274,7 +274,7 @@ fn lasting(row: &str) -> String {
 
 #[test]
 fn a_row_is_shown_to_the_byte_as_haproxy_shows_one() {
-    for version in [V2_6, V3_0, V3_2] {
+    for version in [V2_6, V3_0, V3_2, V3_4] {
         let Some(theirs) = StickTable::start(version) else { continue };
         let slowlane = Slowlane::with_config(POLICY, "[admin]\nsocket = \"admin.sock\"\n");
         for path in ["/passed", "/passed", "/passed", "/other"] {
@@ -307,7 +307,7 @@ fn a_row_is_shown_to_the_byte_as_haproxy_shows_one() {
             assert_eq!(header.split(", used:").next(), their_header.split(", used:").next());
             let theirs = match version {
                 V2_6 => lasting(row).replace(" gpt0=", " shard=0 gpt0="),
-                V3_0 | V3_2 => lasting(row),
+                V3_0 | V3_2 | V3_4 => lasting(row),
             };
             assert_eq!(lasting(ours), theirs, "{version:?}");
         }

@@ -9,7 +9,7 @@ use crate::cli::ran;
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, Response};
 use crate::support::eventually;
-use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_2, V3_4};
 use crate::support::haproxy::{Delivery, Haproxy, each, replace, showing_verdicts_patiently};
 use crate::support::load::Load;
 use crate::support::nginx::Nginx;
@@ -54,7 +54,7 @@ fn admits_exactly(slowlane: &mut Slowlane, proxy: std::net::SocketAddr) {
 
 #[test]
 fn through_haproxy_twenty_upgrades_lose_no_count() {
-    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold)], |version, delivery| {
+    each(&[(V2_6, Delivery::Hold), (V3_2, Delivery::Hold), (V3_4, Delivery::Hold)], |version, delivery| {
         let (mut slowlane, app) = (slowlane(""), Backend::start());
         let agent = slowlane.spop.to_string();
         let Some(haproxy) = Haproxy::with(version, delivery, &agent, app.address, showing_verdicts_patiently)

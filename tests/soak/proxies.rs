@@ -84,6 +84,7 @@ impl Reloading {
             Version::V2_6 => ("HAProxy 2.6", Some(ending.clone())),
             Version::V3_0 => ("HAProxy 3.0", Some(ending.clone())),
             Version::V3_2 => ("HAProxy 3.2", None),
+            Version::V3_4 => ("HAProxy 3.4", None),
         };
         let door = Door { name, number, address: haproxy.address, drops_questions };
         Some(Reloading { door, haproxy, old: Vec::new(), ending, samples: Vec::new() })

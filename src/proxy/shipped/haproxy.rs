@@ -336,7 +336,8 @@ impl<'f> Pieces<'f> {
     /// For the section `global`. Most deliveries need none there.
     pub fn global(&self) -> Vec<String> {
         let is_global = |line: &&&str| GLOBAL.iter().any(|word| line.trim_start().starts_with(word));
-        self.lines.iter().filter(is_global).map(ToString::to_string).collect()
+        let section = self.lines.iter().take_while(|line| **line != "defaults");
+        section.filter(is_global).map(ToString::to_string).collect()
     }
 
     /// For the frontend, after its other rules.

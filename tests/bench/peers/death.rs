@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::crowd::{Crowd, Run};
-use crate::site::{Pupil, Pusher, SLO, SOURCES, number};
+use crate::site::{Pupil, Pusher, SLO, SOURCES};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::haproxy::{Haproxy, Version};
@@ -38,7 +38,7 @@ pub fn print(effort: Effort) {
         for (place, by) in ["slowlane", "HAProxy"].into_iter().enumerate() {
             println!(
                 "{:<9} {by:>12} {:>11.2} s {:>11.2} s",
-                number(version),
+                version.number(),
                 figures[place],
                 figures[2 + place],
             );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::crowd::{Crowd, Run};
 use crate::passed::seconds;
-use crate::site::{Pupil, Pusher, number, slo_map};
+use crate::site::{Pupil, Pusher, slo_map};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::eventually;
@@ -47,7 +47,7 @@ pub fn print(effort: Effort) {
                 std::array::from_fn(|figure| median(runs.iter().map(|run| run[place][figure])));
             println!(
                 "{:<7} {burst:>7} {from:>4.0}/s {to:>6.0}/s {taught_s:>18.2} s {:>16}",
-                number(version),
+                version.number(),
                 seconds(holds_s),
             );
         }

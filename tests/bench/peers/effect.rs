@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use crate::site::{Pupil, Pusher, SLO, number};
+use crate::site::{Pupil, Pusher, SLO};
 use crate::support::effort::Effort;
 use crate::support::programs::backend::Backend;
 use crate::support::programs::haproxy::Version;
@@ -45,7 +45,7 @@ pub fn print(effort: Effort) {
         took_ms.sort_by(f64::total_cmp);
         println!(
             "{:<7} {:>6} {:>7.2} ms {:>7.2} ms {:>7.2} ms {look_ms:>7.2} ms",
-            number(version),
+            version.number(),
             took_ms.len(),
             percentile(&took_ms, 50),
             percentile(&took_ms, 99),

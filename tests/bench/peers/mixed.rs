@@ -2,7 +2,7 @@
 
 use crate::crowd::{Crowd, Run};
 use crate::passed::seconds;
-use crate::site::{BURST, Pupil, Pusher, RATE, SLO, SOURCES, assert_pushed, number};
+use crate::site::{BURST, Pupil, Pusher, RATE, SLO, SOURCES, assert_pushed};
 use crate::support::effort::Effort;
 use crate::support::median;
 use crate::support::programs::backend::Backend;
@@ -39,7 +39,7 @@ pub fn print(effort: Effort) {
         let error = median(each(|figures| figures.error));
         println!(
             "{:<7} {:>9.2}/s {error:>+9.2} % {:>11.2} % {:>13.2}/s {:>18.0} {:>15}",
-            number(version),
+            version.number(),
             RATE * (1.0 + error / 100.0),
             each(|figures| figures.error.abs()).fold(0.0, f64::max),
             median(each(|figures| figures.by_haproxy)),

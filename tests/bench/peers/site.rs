@@ -39,15 +39,6 @@ impl Pusher {
     }
 }
 
-/// The number of a version.
-pub fn number(version: Version) -> &'static str {
-    match version {
-        Version::V2_6 => "2.6",
-        Version::V3_0 => "3.0",
-        Version::V3_2 => "3.2",
-    }
-}
-
 /// The text of `slo.map`: sources without an SLO have no limit.
 pub fn slo_map(slos: &str) -> String {
     format!("0 rate=unlimited\n{slos}")

@@ -75,7 +75,7 @@ impl Throttling {
     fn start(name: &'static str, sources: u32, version: Version, agent: Agent) -> Throttling {
         let delivery = match (&agent, version) {
             (Agent::Peer(..), _) => peers::delivery(version),
-            (_, Version::V3_2) => Delivery::Pause,
+            (_, Version::V3_2 | Version::V3_4) => Delivery::Pause,
             _ => Delivery::Hold,
         };
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));

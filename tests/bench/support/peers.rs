@@ -6,7 +6,10 @@ use super::programs::haproxy::{Delivery, Haproxy, Version, replace};
 
 /// The shipped file of a version.
 pub fn delivery(version: Version) -> Delivery {
-    if version == Version::V3_2 { Delivery::Peers } else { Delivery::PeersLua }
+    match version {
+        Version::V2_6 | Version::V3_0 => Delivery::PeersLua,
+        Version::V3_2 | Version::V3_4 => Delivery::Peers,
+    }
 }
 
 /// A section of slowlane's config: a listener for peers.

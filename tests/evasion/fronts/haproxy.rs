@@ -14,14 +14,6 @@ use crate::support::own_address;
 use crate::support::process::Process;
 use crate::support::slowlane::Slowlane;
 
-pub fn number(version: Version) -> &'static str {
-    match version {
-        Version::V2_6 => "2.6",
-        Version::V3_0 => "3.0",
-        Version::V3_2 => "3.2",
-    }
-}
-
 /// None if this version is not installed.
 pub fn start(
     version: Version,
@@ -36,7 +28,7 @@ pub fn start(
     let agent = format!("unix:{}", slowlane.socket("spop").display());
     let (bind, app) = (address.to_string(), app.address.to_string());
     let peer = peers.to_string();
-    let mut args = vec!["haproxy", "--version", number(version), "--delivery", delivery, "--spop", &agent];
+    let mut args = vec!["haproxy", "--version", version.number(), "--delivery", delivery, "--spop", &agent];
     args.extend(["--dir", &dir, "--bind", &bind, "--app", &app]);
     if delivery == "peers" {
         args.extend(["--peers", &peer]);

@@ -76,7 +76,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Haproxy(version, delivery, _) => {
-                write!(f, "HAProxy {} {delivery}", haproxy::number(*version))
+                write!(f, "HAProxy {} {delivery}", version.number())
             }
             Kind::Nginx => write!(f, "nginx"),
             Kind::UnpackedNginx(version, Http::Two) => write!(f, "nginx {version} HTTP/2"),

@@ -37,16 +37,19 @@ fn document(name: &str, file: &str) -> Option<Value> {
     documents.pop()
 }
 
-/// HAProxy 3.2 takes a file in a folder of the test.
+/// HAProxy 3.2 and 3.4 take a file in a folder of the test.
 pub(super) fn haproxy_takes(folder: &Path) {
-    let Some(binary) = Version::V3_2.binary() else {
-        return skipped("HAProxy V3_2 cannot be had on this machine (examples)");
-    };
-    let mut command = Command::new(binary);
-    command.current_dir(folder).env("SLOWLANE", "127.0.0.1").args(["-dW", "-c", "-f", "haproxy.cfg"]);
-    let output = command.output().unwrap();
-    let outcome = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
-    assert!(output.status.success(), "{outcome}");
+    for version in [Version::V3_2, Version::V3_4] {
+        let Some(binary) = version.binary() else {
+            skipped(&format!("HAProxy {version:?} cannot be had on this machine (examples)"));
+            continue;
+        };
+        let mut command = Command::new(binary);
+        command.current_dir(folder).env("SLOWLANE", "127.0.0.1").args(["-dW", "-c", "-f", "haproxy.cfg"]);
+        let output = command.output().unwrap();
+        let outcome = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
+        assert!(output.status.success(), "{outcome}");
+    }
 }
 
 /// It is without a mistake, and throttles every source. With the website maps alone, another host would be free.

@@ -68,7 +68,9 @@ fn the_controllers_of_haproxy_enforce_the_verdicts_of_slowlane() {
     let Some([tech, ingress]) = objects(["haproxytech-values.yaml", "haproxy-ingress-values.yaml"]) else {
         return;
     };
-    enforces(Version::V3_2, HAPROXYTECH, &tech[0]["controller"]);
+    for version in [Version::V3_2, Version::V3_4] {
+        enforces(version, HAPROXYTECH, &tech[0]["controller"]);
+    }
     for version in [Version::V2_6, Version::V3_0] {
         enforces(version, HAPROXY_INGRESS, &ingress[0]["controller"]);
     }

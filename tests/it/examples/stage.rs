@@ -40,9 +40,8 @@ pub struct Stage {
 
 /// Tells a story with each tested version of HAProxy. The example is not yet started.
 pub fn in_each_haproxy(name: &str, story: impl Fn(Stage) + Sync) {
-    const EACH: [(Version, Delivery); 3] =
-        [(Version::V2_6, Delivery::Lua), (Version::V3_0, Delivery::Lua), (Version::V3_2, Delivery::Lua)];
-    each(&EACH, |version, _| {
+    let all = [Version::V2_6, Version::V3_0, Version::V3_2, Version::V3_4];
+    each(&all.map(|version| (version, Delivery::Lua)), |version, _| {
         let mut stage = Stage::set(name);
         // The version of the distribution has no folder of its own.
         stage.haproxy = version.binary().unwrap().parent().unwrap().to_owned();

@@ -6,7 +6,7 @@ use super::started::{EACH, FIVE, SOURCES, ask, counted, haproxy, json, pushed, s
 use crate::cli::ran;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
-use crate::support::haproxy::Version::{V2_6, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_2, V3_4};
 use crate::support::haproxy::{Delivery, Haproxy, each};
 use crate::support::slowlane::Slowlane;
 use crate::support::{eventually, own_address};
@@ -165,20 +165,25 @@ fn either_side_may_end_and_come_again() {
 
 #[test]
 fn slowlane_may_dial() {
-    each(&[(V2_6, Delivery::PeersLua), (V3_2, Delivery::Peers)], |version, delivery| {
-        let (own, app) = (own_address(), Backend::start());
-        let config = format!("[policy]\nkey_secret_file = \"secret\"\n[peers]\ndial = [\"lb1@{own}\"]\n");
-        let slowlane = Slowlane::with_config(&[("slo.map", FIVE), ("source.map", SOURCES)], &config);
-        // Nobody listens at the address that HAProxy dials.
-        let nobody = own_address();
-        let Some(haproxy) = haproxy((version, delivery), "lb1", own, &slowlane, nobody, &app) else { return };
-        let source = "192.0.2.10";
-        assert_eq!(json(&slowlane, "/api/peers")["proxies"][0]["connection"]["is_dialled"], true);
-        assert_eq!(ask(&haproxy, source), 200);
-        pushed(&haproxy, source);
-        eventually("the burst is used", || (ask(&haproxy, source) == 429).then_some(()));
-        counted_at_most(&slowlane, source);
-    });
+    each(
+        &[(V2_6, Delivery::PeersLua), (V3_2, Delivery::Peers), (V3_4, Delivery::Peers)],
+        |version, delivery| {
+            let (own, app) = (own_address(), Backend::start());
+            let config = format!("[policy]\nkey_secret_file = \"secret\"\n[peers]\ndial = [\"lb1@{own}\"]\n");
+            let slowlane = Slowlane::with_config(&[("slo.map", FIVE), ("source.map", SOURCES)], &config);
+            // Nobody listens at the address that HAProxy dials.
+            let nobody = own_address();
+            let Some(haproxy) = haproxy((version, delivery), "lb1", own, &slowlane, nobody, &app) else {
+                return;
+            };
+            let source = "192.0.2.10";
+            assert_eq!(json(&slowlane, "/api/peers")["proxies"][0]["connection"]["is_dialled"], true);
+            assert_eq!(ask(&haproxy, source), 200);
+            pushed(&haproxy, source);
+            eventually("the burst is used", || (ask(&haproxy, source) == 429).then_some(()));
+            counted_at_most(&slowlane, source);
+        },
+    );
 }
 
 /// Five requests were admitted, and those that passed before the limit was there.

@@ -4,13 +4,17 @@ use std::net::SocketAddr;
 
 use crate::support::backend::Backend;
 use crate::support::client::Client;
-use crate::support::haproxy::Version::{V2_6, V3_0, V3_2};
+use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, Version, replace, showing_verdicts};
 use crate::support::slowlane::Slowlane;
 use crate::support::{client, eventually, own_address};
 
-pub const EACH: &[(Version, Delivery)] =
-    &[(V2_6, Delivery::PeersLua), (V3_0, Delivery::PeersLua), (V3_2, Delivery::Peers)];
+pub const EACH: &[(Version, Delivery)] = &[
+    (V2_6, Delivery::PeersLua),
+    (V3_0, Delivery::PeersLua),
+    (V3_2, Delivery::Peers),
+    (V3_4, Delivery::Peers),
+];
 
 /// One request a minute after the first five: what is admitted can be counted.
 pub const FIVE: &str = "0 rate=unlimited\n3001 burst=5 rate=1/m max_delay=1s\n";

@@ -22,16 +22,25 @@ pub enum Version {
     V2_6,
     V3_0,
     V3_2,
+    V3_4,
 }
 
 impl Version {
     /// The binary; `None` if this version is not installed. The version of the distribution must be.
     pub fn binary(self) -> Option<PathBuf> {
-        static UNPACKED: [OnceLock<Option<PathBuf>>; 2] = [const { OnceLock::new() }; 2];
+        static UNPACKED: [OnceLock<Option<PathBuf>>; 4] = [const { OnceLock::new() }; 4];
         match self {
             Version::V2_6 => Some("haproxy".into()),
-            Version::V3_0 => UNPACKED[0].get_or_init(|| unpacked("haproxy", "3.0")).clone(),
-            Version::V3_2 => UNPACKED[1].get_or_init(|| unpacked("haproxy", "3.2")).clone(),
+            _ => UNPACKED[self as usize].get_or_init(|| unpacked("haproxy", self.number())).clone(),
+        }
+    }
+
+    pub fn number(self) -> &'static str {
+        match self {
+            Version::V2_6 => "2.6",
+            Version::V3_0 => "3.0",
+            Version::V3_2 => "3.2",
+            Version::V3_4 => "3.4",
         }
     }
 }
@@ -67,6 +76,8 @@ pub const EACH_DELIVERY: &[(Version, Delivery)] = &[
     (Version::V3_0, Delivery::Hold),
     (Version::V3_2, Delivery::Hold),
     (Version::V3_2, Delivery::Pause),
+    (Version::V3_4, Delivery::Hold),
+    (Version::V3_4, Delivery::Pause),
 ];
 
 /// Runs a test with each of these in parallel. Combinations without an installed HAProxy are reported as skipped.

@@ -16,7 +16,7 @@ use super::slowlane::{BINARY, Slowlane};
 use super::{eventually, own_address};
 
 /// The versions with their deliveries, as typed on the command line, and the main file of each.
-pub const EACH: [(Version, &str, &str, &str); 7] = [
+pub const EACH: [(Version, &str, &str, &str); 10] = [
     (Version::V2_6, "2.6", "hold", "haproxy-2.6-hold.cfg"),
     (Version::V2_6, "2.6", "lua", "haproxy-2.6-lua.cfg"),
     (Version::V3_0, "3.0", "hold", "haproxy-2.6-hold.cfg"),
@@ -24,13 +24,17 @@ pub const EACH: [(Version, &str, &str, &str); 7] = [
     (Version::V3_2, "3.2", "hold", "haproxy-2.6-hold.cfg"),
     (Version::V3_2, "3.2", "lua", "haproxy-2.6-lua.cfg"),
     (Version::V3_2, "3.2.26", "pause", "haproxy-3.2-pause.cfg"),
+    (Version::V3_4, "3.4", "hold", "haproxy-2.6-hold.cfg"),
+    (Version::V3_4, "3.4", "lua", "haproxy-2.6-lua.cfg"),
+    (Version::V3_4, "3.4.7", "pause", "haproxy-3.2-pause.cfg"),
 ];
 
 /// The same for peers: these need a slowlane that teaches limits.
-pub const PEERS: [(Version, &str, &str, &str); 3] = [
+pub const PEERS: [(Version, &str, &str, &str); 4] = [
     (Version::V2_6, "2.6", "peers", "haproxy-2.6-peers.cfg"),
     (Version::V3_0, "3.0", "peers", "haproxy-2.6-peers.cfg"),
     (Version::V3_2, "3.2", "peers", "haproxy-3.2-peers.cfg"),
+    (Version::V3_4, "3.4", "peers", "haproxy-3.2-peers.cfg"),
 ];
 
 /// A running proxy.
