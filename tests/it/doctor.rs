@@ -14,13 +14,13 @@ use spop::{AgentHello, Data};
 
 use crate::support::backend::Backend;
 use crate::support::client::Client;
-use crate::support::haproxy::Version::V2_6;
-use crate::support::haproxy::{CONFIG, Delivery, Haproxy, showing_verdicts_patiently};
+use crate::support::haproxy::Version::{self, V2_6, V3_2, V3_4};
+use crate::support::haproxy::{CONFIG, Delivery, Haproxy, replace, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
 use crate::support::redis::Redis;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Line, message};
-use crate::support::{eventually, own_address, skipped};
+use crate::support::{eventually, own_address, project, skipped};
 
 const POLICY: &[(&str, &str)] = &[
     ("slo.map", "0 rate=unlimited\n3001 burst=100000 rate=10000/s\n"),
@@ -140,6 +140,38 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     looked("frontend tcp\n  mode tcp\n  bind :1\n").has("note", "no frontend or server for HTTP");
     doctor(&config, &["--haproxy", "/nowhere/haproxy.cfg"])
         .has("wrong", "/nowhere/haproxy.cfg: No such file");
+}
+
+/// With 3.4 by default, and with earlier versions if `defaults` says so.
+#[test]
+fn an_haproxy_that_ends_the_query_of_a_client_that_leaves_is_named() {
+    let slowlane = Slowlane::with_policy(POLICY);
+    let config = config(&slowlane, "");
+    let shipped = fs::read_to_string(project("haproxy/haproxy-2.6-hold.cfg")).unwrap();
+    let plain = shipped.replace("    no option abortonclose\n", "");
+    let set = |text: &str| replace(text, "\ndefaults\n", "\ndefaults\n    option abortonclose\n");
+    let is_named = |version: Version, text: &str| {
+        let Some(binary) = version.binary() else {
+            skipped(&format!("HAProxy {version:?} cannot be had on this machine (doctor)"));
+            return None;
+        };
+        let mut command = Command::new(BINARY);
+        let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        command.args(["doctor", "--json", "--haproxy", &file(&slowlane, "haproxy.cfg", text), "--config"]);
+        let report = run(command.arg(&config).env("PATH", path.trim_start_matches(':')));
+        report.has("ok", "slowlane is queried by www");
+        Some(report.fix("wrong", "a client that disconnects may pass uncounted: www").is_some())
+    };
+    for version in [V2_6, V3_2] {
+        let named = [&shipped, &plain, &set(&plain), &set(&shipped)].map(|text| is_named(version, text));
+        assert!(
+            named[0].is_none() || named == [false, false, true, true].map(Some),
+            "{version:?}: {named:?}"
+        );
+    }
+    let backend = replace(&shipped, "\nbackend app\n", "\nbackend app\n    option abortonclose\n");
+    let named = [&shipped, &plain, &set(&shipped), &backend].map(|text| is_named(V3_4, text));
+    assert!(named[0].is_none() || named == [false, true, false, false].map(Some), "{named:?}");
 }
 
 #[test]

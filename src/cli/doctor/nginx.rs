@@ -40,6 +40,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Read, Refused> {
             name: server.shown(&servers),
             lacks: (!asks).then_some("no `include slowlane.conf`"),
             has_ipv6: values(&server.inner, "listen").iter().any(|address| address.starts_with('[')),
+            ends_queries: false,
         }
     });
     let worker_connections = values(&events, "worker_connections").pop();

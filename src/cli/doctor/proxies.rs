@@ -25,6 +25,8 @@ pub(super) struct Site {
     pub(super) lacks: Option<&'static str>,
     /// It accepts connections over IPv6.
     pub(super) has_ipv6: bool,
+    /// The query of a client that disconnects ends, and its request may pass uncounted.
+    pub(super) ends_queries: bool,
 }
 
 /// The configuration of one proxy.
@@ -39,6 +41,9 @@ struct Proxy {
 
 /// The proxies of this machine that have a configuration.
 pub(super) struct Proxies(Vec<Proxy>);
+
+/// The remedy for HAProxy's `option abortonclose`.
+const KEEP_QUERIES: &str = "from HAProxy 3.3 on, `no option abortonclose` in the frontend; before, move the option from defaults to the backends";
 
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
@@ -109,6 +114,14 @@ impl Proxy {
                 }
                 Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), &fix),
             }
+        }
+        let ending = read.sites.iter().filter(|site| site.ends_queries).map(|site| site.name.as_str());
+        let ending = ending.collect::<Vec<_>>().join(", ");
+        if !ending.is_empty() {
+            let text = format!(
+                "{path}: `option abortonclose`: a client that disconnects may pass uncounted: {ending}"
+            );
+            report.wrong(kind, text, KEEP_QUERIES);
         }
         if read.sites.is_empty() {
             report.note(kind, format!("{path}: no frontend or server for HTTP"), NAME_IT);

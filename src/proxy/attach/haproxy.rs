@@ -153,7 +153,7 @@ impl Config<'_> {
         Place::Before(line - above.count())
     }
 
-    /// The lines by which requests pass or are answered before slowlane is asked.
+    /// The lines by which requests pass or are answered uncounted.
     fn notes(&self, section: &Section) -> Vec<(usize, String)> {
         let note = |(line, words): (usize, Vec<&str>)| match words[..] {
             ["http-request", "allow", ..] => {
@@ -162,6 +162,12 @@ impl Config<'_> {
             ["http-request", action, ..] if FINAL.split(' ').any(|one| one == action) => {
                 Some((line, format!("a request that `http-request {action}` answers is not counted")))
             }
+            ["option", "abortonclose", ..] => Some((
+                line,
+                "up to HAProxy 3.2, a client that disconnects early may pass uncounted: \
+                 move `option abortonclose` to the backends"
+                    .to_owned(),
+            )),
             ["monitor-uri", ..] => Some((line, "HAProxy answers `monitor-uri` itself, uncounted".to_owned())),
             _ => None,
         };

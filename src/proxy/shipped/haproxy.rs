@@ -49,6 +49,8 @@ impl Version {
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
     /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
+    /// The first version that has `option abortonclose` by default, and takes it in a frontend.
+    pub const WITH_ABORTS: Version = Version { major: 3, minor: 3 };
     /// The first version with `tune.stick-counters`.
     const WITH_COUNTERS: Version = Version { major: 2, minor: 8 };
 
