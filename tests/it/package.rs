@@ -525,7 +525,7 @@ kill -STOP "$(pid)"
 eventually revived 2
 [ -s /var/lib/slowlane/state ]
 
-# An upgrade restarts it; who had switched it off finds it off.
+# At an upgrade the new version takes over; who had switched it off finds it off.
 agent=$(pid)
 dpkg --force-confdef --force-confold -i /mnt/2.deb
 [ "$(pid)" != "$agent" ]
@@ -565,6 +565,109 @@ fails [ -e /var/lib/slowlane ]
 }
 
 /// Nothing that the tests need is in the package of sources, and all that cargo needs is.
+/// Clients that ask through HAProxy, which refuses what slowlane does not answer, and some that ask as nginx does.
+const LOAD: &str = r#"
+import http.client, http.server, os, threading, time
+class App(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200); self.send_header("Content-Length", "0"); self.end_headers()
+    def log_message(self, *_): pass
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 128
+threading.Thread(target=Server(("127.0.0.1", 8000), App).serve_forever, daemon=True).start()
+answered, failed, lock = {8080: 0, 9001: 0}, [], threading.Lock()
+def ask(port, path, status):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    while not os.path.exists("/root/enough"):
+        try:
+            connection.request("GET", path, headers={"Host": "shop.example", "X-Real-IP": "192.0.2.1"})
+            answer = connection.getresponse(); answer.read()
+            with lock:
+                answered[port] += 1
+                if answer.status != status: failed.append(f"{port}: {answer.status}")
+        except Exception as error:
+            with lock: failed.append(f"{port}: {error!r}")
+            connection.close()
+        time.sleep(0.001)
+def serves():
+    connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=20)
+    try:
+        connection.request("GET", "/", headers={"Host": "shop.example"})
+        return connection.getresponse().status == 200
+    except OSError: return False
+while not serves(): time.sleep(0.05)
+threads = [threading.Thread(target=ask, args=(8080, "/", 200)) for _ in range(6)]
+threads += [threading.Thread(target=ask, args=(9001, "/check", 204)) for _ in range(3)]
+for thread in threads: thread.start()
+while any(thread.is_alive() for thread in threads):
+    with lock: text = f"{min(answered.values())} {len(failed)} {failed[:9]}"
+    open("/root/counted.new", "w").write(text); os.replace("/root/counted.new", "/root/counted")
+    time.sleep(0.05)
+"#;
+
+/// HAProxy refuses a request without a verdict here, so that a lost one is seen.
+#[test]
+fn the_upgrade_of_a_package_loses_no_request() {
+    elsewhere(
+        &["--booted"],
+        &r#"
+export DEBIAN_FRONTEND=noninteractive
+pid() { systemctl show -p MainPID --value slowlane; }
+more() { [ "$(cut -d ' ' -f 1 /root/counted)" -ge "$1" ]; }
+dpkg -i /mnt/1.deb
+mkdir -p /etc/haproxy
+cp /usr/share/slowlane/haproxy/spoe-slowlane.conf /etc/haproxy/
+sed 's|# \(http-request deny deny_status 503 unless .*slowlane.verdict\)|\1|' \
+    /usr/share/slowlane/haproxy/haproxy-2.6-hold.cfg >/root/haproxy.cfg
+grep '^ *http-request deny deny_status 503' /root/haproxy.cfg
+haproxy -f /root/haproxy.cfg >/root/log &
+proxy=$!
+cat >/root/load.py <<'END'
+LOAD
+END
+python3 /root/load.py &
+load=$!
+eventually more 300
+
+# While requests come, the new version takes over from the old one, and the old one from the new one.
+for version in 2 1; do
+    agent=$(pid)
+    dpkg --force-confdef --force-confold --force-downgrade -i /mnt/$version.deb >/root/said 2>&1
+    fails grep 'restarted' /root/said
+    [ "$(pid)" != "$agent" ]
+    [ "$(systemctl is-active slowlane)" = active ]
+    [ "$(systemctl show -p NRestarts --value slowlane)" = 0 ]
+    eventually more $(($(cut -d ' ' -f 1 /root/counted) + 300))
+done
+touch /root/enough
+wait $load
+cat /root/counted
+grep '^[0-9]* 0 ' /root/counted
+
+# Without an answer of the daemon, it is restarted, and the operator reads so.
+agent=$(pid)
+sed -i 's|^socket = "/run/slowlane/admin.sock"|# &|' /etc/slowlane/slowlane.toml
+sed -i '/^\[admin\]/,/^\[/ s|^listen = .*|listen = []|' /etc/slowlane/slowlane.toml
+systemctl restart slowlane
+agent=$(pid)
+dpkg --force-confdef --force-confold -i /mnt/2.deb >/root/said 2>&1
+grep 'could not take over, so the service is restarted' /root/said
+[ "$(pid)" != "$agent" ]
+[ "$(systemctl is-active slowlane)" = active ]
+
+# Where packages must not restart services, it is left alone.
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+agent=$(pid)
+dpkg --force-confdef --force-confold --force-downgrade -i /mnt/1.deb
+[ "$(pid)" = "$agent" ]
+kill $proxy
+"#
+        .replace("LOAD", LOAD.trim()),
+    );
+}
+
 #[test]
 fn cargo_packages_the_sources_without_the_tests() {
     let mut cargo = Command::new(env!("CARGO"));
