@@ -134,7 +134,9 @@ fn a_host_that_programs_read_in_different_ways() {
         Shot::of_fields(&[(":method", "GET"), (":scheme", "http"), (":authority", host), (":path", "/")])
     };
     shots.extend(["shop.example victim.example", "shop.example:80x", "\r\nHost: victim.example"].map(fields));
-    for front in [Kind::Caddy, Kind::Traefik, Kind::Envoy, Kind::EnvoyRateLimit] {
+    for front in
+        [Kind::Caddy(None), Kind::Caddy(Some("2.11")), Kind::Traefik, Kind::Envoy, Kind::EnvoyRateLimit]
+    {
         front_counts(front, WEBSITE, &shots);
     }
     for front in FRONTS {
@@ -175,11 +177,14 @@ fn a_method_that_haproxy_has_no_number_for() {
 #[test]
 fn a_connection_of_caddy_that_leads_to_the_application() {
     let plain = Shot::of("GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n");
-    let Some(mut rig) = Rig::start(Kind::Caddy, DEFAULT, 0) else {
-        return skipped("Caddy cannot be had on this machine");
-    };
-    for _ in 0..6 {
-        assert_eq!(rig.play(&vec![plain.clone(); 4_000]), []);
+    for front in [Kind::Caddy(None), Kind::Caddy(Some("2.11"))] {
+        let Some(mut rig) = Rig::start(front, DEFAULT, 0) else {
+            skipped(&format!("{front} cannot be had on this machine"));
+            continue;
+        };
+        for _ in 0..6 {
+            assert_eq!(rig.play(&vec![plain.clone(); 4_000]), []);
+        }
     }
 }
 

@@ -87,7 +87,8 @@ attacks! {
     nginx_1_30_http2: Kind::UnpackedNginx("1.30", Http::Two);
     nginx_1_26_http3: Kind::UnpackedNginx("1.26", Http::Three);
     nginx_1_30_http3: Kind::UnpackedNginx("1.30", Http::Three);
-    caddy: Kind::Caddy;
+    caddy: Kind::Caddy(None);
+    caddy_2_11: Kind::Caddy(Some("2.11"));
     traefik: Kind::Traefik;
     envoy: Kind::Envoy;
     envoy_ratelimit: Kind::EnvoyRateLimit;

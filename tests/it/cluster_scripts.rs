@@ -9,8 +9,8 @@ use slowlane_core::cluster::{
     Reply, Wants,
 };
 
-use crate::support::project;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, servers};
+use crate::support::{own_address, project};
 
 const MESSAGES: usize = 400;
 
@@ -50,10 +50,17 @@ fn step_us(rng: &mut Rng) -> u64 {
     }
 }
 
+/// With each server that a store may be.
 fn are_the_same(name: &str, generate: Generate, read: Read) {
+    for server in servers() {
+        are_the_same_in(&Redis::of(server, own_address(), &[]), name, generate, read);
+    }
+}
+
+fn are_the_same_in(redis: &Redis, name: &str, generate: Generate, read: Read) {
     let seed = std::env::var("SLOWLANE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     println!("SLOWLANE_SEED={seed}");
-    let (mut rng, redis, script) = (Rng::with_seed(seed), Redis::start(), script(name));
+    let (mut rng, script) = (Rng::with_seed(seed), script(name));
     let (mut records, mut now_us) = (Records::new(100), 1_000_000_000_000);
     for message in 0..MESSAGES {
         now_us += step_us(&mut rng);

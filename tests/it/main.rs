@@ -80,6 +80,7 @@ mod token_server;
 mod top;
 mod unlimited;
 mod upgrade;
+mod versions;
 mod wall_clock;
 mod why;
 mod work;

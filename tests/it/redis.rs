@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::eventually;
-use crate::support::redis::Redis;
+use crate::support::redis::{Redis, servers};
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{client, own_address};
 
@@ -72,7 +73,11 @@ pub(crate) fn logged(node: &Slowlane, what: &str) -> usize {
 
 #[test]
 fn what_one_node_lets_through_the_others_count() {
-    let redis = Redis::start();
+    servers().into_iter().for_each(others_count_in);
+}
+
+fn others_count_in(server: PathBuf) {
+    let redis = Redis::of(server, own_address(), &[]);
     let [one, other] = nodes(&redis);
     let mut used = passed(&one, "shop.example", 40);
     assert!(used >= 15, "the burst is there for one node");
@@ -98,7 +103,11 @@ fn what_one_node_lets_through_the_others_count() {
 /// A quota by leases is never exceeded, though every node asks for more than all of it.
 #[test]
 fn a_leased_quota_is_used_up_and_never_exceeded() {
-    let redis = Redis::start();
+    servers().into_iter().for_each(a_quota_is_leased_in);
+}
+
+fn a_quota_is_leased_in(server: PathBuf) {
+    let redis = Redis::of(server, own_address(), &[]);
     let nodes: [Slowlane; 3] = nodes(&redis);
     let mut used = 0;
     eventually("the quota is used up", || {
@@ -598,7 +607,11 @@ fn command(node: &Slowlane, words: &[&str]) {
 
 #[test]
 fn a_block_holds_on_all_nodes_and_on_those_that_come_later() {
-    let mut redis = Redis::start();
+    servers().into_iter().for_each(a_block_holds_in);
+}
+
+fn a_block_holds_in(server: PathBuf) {
+    let mut redis = Redis::of(server, own_address(), &[]);
     let [one, other] = nodes(&redis);
     command(&one, &["block", "add", "source=192.0.2.66", "--for", "10m"]);
     eventually("the other node blocks", || is_blocked(&other, "192.0.2.66").then_some(()));

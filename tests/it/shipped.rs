@@ -14,7 +14,7 @@ use crate::support::haproxy::{
 };
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::{BINARY, Slowlane};
-use crate::support::{own_address, project, skipped};
+use crate::support::{own_address, project, skipped, unpacked};
 
 fn succeeds(output: &Output) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
@@ -71,9 +71,19 @@ fn every_haproxy_that_a_file_is_for_takes_it_without_a_warning() {
 
 #[test]
 fn nginx_takes_its_files_without_a_warning() {
-    let nginx = Nginx::shipped("127.0.0.1:9001", "127.0.0.1:8000".parse().unwrap());
-    let log = nginx.process.log().join("\n");
-    assert!(!log.contains("[warn]") && !log.contains("[emerg]"), "{log}");
+    let newer = ["1.26", "1.30"].map(|version| {
+        let program = unpacked("nginx", version);
+        if program.is_none() {
+            skipped(&format!("nginx {version} cannot be had on this machine"));
+        }
+        program
+    });
+    for program in [Some("nginx".into())].into_iter().chain(newer).flatten() {
+        let app = "127.0.0.1:8000".parse().unwrap();
+        let nginx = Nginx::of(&program, "127.0.0.1:9001", app, |_, text| text);
+        let log = nginx.process.log().join("\n");
+        assert!(!log.contains("[warn]") && !log.contains("[emerg]"), "{}: {log}", program.display());
+    }
 }
 
 /// The shipped HAProxy configuration, but fail closed, as its comments describe.

@@ -11,8 +11,7 @@ use crate::support::process::Process;
 use crate::support::slowlane::Slowlane;
 
 /// With HTTP/2 beside HTTP/1, also without TLS.
-pub fn caddy(slowlane: &Slowlane, app: &App) -> Option<Front> {
-    let program = program("caddy", "version")?;
+pub fn caddy(program: &Path, slowlane: &Slowlane, app: &App) -> Front {
     let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
     let file = folder.path().join("Caddyfile");
     copy(
@@ -30,7 +29,7 @@ pub fn caddy(slowlane: &Slowlane, app: &App) -> Option<Front> {
     );
     let mut command = Command::new(program);
     command.args(["run", "--config"]).arg(&file).env("HOME", folder.path());
-    Some(Front::once_it_listens(Process::start(&mut command), address, folder))
+    Front::once_it_listens(Process::start(&mut command), address, folder)
 }
 
 pub fn traefik(slowlane: &Slowlane, app: &App) -> Option<Front> {
@@ -78,7 +77,7 @@ pub fn envoy(example: &str, (port, slowlane): (&str, SocketAddr), app: &App) -> 
 }
 
 /// A program that is installed, or that `tests/support/unpack-wheels` has unpacked.
-fn program(name: &str, version: &str) -> Option<PathBuf> {
+pub fn program(name: &str, version: &str) -> Option<PathBuf> {
     let wheels = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("wheels");
     let runs = |program: &PathBuf| {
         Command::new(program).arg(version).output().is_ok_and(|output| output.status.success())

@@ -31,7 +31,8 @@ pub enum Kind {
     Nginx,
     /// An unpacked one of this version, whose strangers all speak this version of HTTP.
     UnpackedNginx(&'static str, Http),
-    Caddy,
+    /// The unpacked one of this version, or else the installed one.
+    Caddy(Option<&'static str>),
     Traefik,
     Envoy,
     /// With slowlane as its rate limit service.
@@ -50,7 +51,7 @@ impl Kind {
     pub fn policies(self) -> &'static [Policy] {
         match self {
             Kind::Haproxy(..) | Kind::Nginx | Kind::UnpackedNginx(..) => &policies::ALL,
-            Kind::Caddy | Kind::Traefik | Kind::Envoy | Kind::EnvoyRateLimit => &policies::OF_ANY_PROXY,
+            Kind::Caddy(_) | Kind::Traefik | Kind::Envoy | Kind::EnvoyRateLimit => &policies::OF_ANY_PROXY,
         }
     }
 
@@ -81,7 +82,8 @@ impl fmt::Display for Kind {
             Kind::Nginx => write!(f, "nginx"),
             Kind::UnpackedNginx(version, Http::Two) => write!(f, "nginx {version} HTTP/2"),
             Kind::UnpackedNginx(version, Http::Three) => write!(f, "nginx {version} HTTP/3"),
-            Kind::Caddy => write!(f, "Caddy"),
+            Kind::Caddy(None) => write!(f, "Caddy"),
+            Kind::Caddy(Some(version)) => write!(f, "Caddy {version}"),
             Kind::Traefik => write!(f, "Traefik"),
             Kind::Envoy => write!(f, "Envoy"),
             Kind::EnvoyRateLimit => write!(f, "Envoy's rate limit service"),
@@ -112,7 +114,13 @@ impl Front {
                 let program = unpacked("nginx", version)?;
                 Some(nginx::unpacked(&program, http, slowlane, app))
             }
-            Kind::Caddy => examples::caddy(slowlane, app),
+            Kind::Caddy(version) => {
+                let program = version.map_or_else(
+                    || examples::program("caddy", "version"),
+                    |version| unpacked("caddy", version),
+                );
+                Some(examples::caddy(&program?, slowlane, app))
+            }
             Kind::Traefik => examples::traefik(slowlane, app),
             Kind::Envoy => examples::envoy("envoy", ("9001", slowlane.http), app),
             Kind::EnvoyRateLimit => examples::envoy("envoy-ratelimit", ("9005", own), app),

@@ -1,11 +1,12 @@
 //! Other proxies while more than two thousand requests wait in slowlane: none passes uncounted.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::Instant;
 
-use super::stage::{Stage, is_there};
+use super::stage::{Stage, versions_of};
 use crate::support::client::{self, Client};
-use crate::support::{eventually, skipped};
+use crate::support::eventually;
 
 /// More than twice 1024: by default, that many connections ask for Envoy, and that many requests wait for one of them.
 const CROWD: usize = 2_400;
@@ -17,11 +18,13 @@ const AHEAD: &str = "8000";
 const SLO_MAP: &str = "0 rate=unlimited\n2001 burst=1 rate=1/h law=token-bucket\n\
                        2002 burst=1 rate=1000/s max_delay=11s\n";
 
-fn story(proxy: &str, version: &str) {
-    if !is_there(proxy, version) {
-        return skipped(&format!("{proxy} cannot be had on this machine"));
-    }
+fn story(proxy: &str, flag: &str) {
+    versions_of(proxy, flag).into_iter().for_each(|folder| story_of(proxy, folder));
+}
+
+fn story_of(proxy: &str, folder: PathBuf) {
     let mut stage = Stage::set(proxy);
+    stage.proxies = folder;
     let maps = stage.own_folder().join("maps");
     fs::remove_file(maps.join("source.map")).unwrap();
     fs::write(maps.join("slo.map"), SLO_MAP).unwrap();

@@ -1,12 +1,13 @@
 //! What a client writes into headers, absent, empty, twice and in odd forms, against the fields that slowlane counts by.
 
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::stage::{Stage, is_there};
+use super::stage::{Stage, versions_of};
 use crate::support::client::Client;
-use crate::support::{eventually, skipped};
+use crate::support::eventually;
 
 const LOG: &str = "[decision_log]\npath = 'decisions.json'\nverdicts = ['pass']\nper_second = 100000\n";
 
@@ -99,11 +100,13 @@ fn no_header_chooses_what_is_counted(stage: &Stage) {
     assert!(served > NAMES.len(), "most are served");
 }
 
-fn story(proxy: &str, version: &str) {
-    if !is_there(proxy, version) {
-        return skipped(&format!("{proxy} cannot be had on this machine"));
-    }
+fn story(proxy: &str, flag: &str) {
+    versions_of(proxy, flag).into_iter().for_each(|folder| story_of(proxy, folder));
+}
+
+fn story_of(proxy: &str, folder: PathBuf) {
     let mut stage = Stage::set(proxy);
+    stage.proxies = folder;
     stage.edit("maps/slo.map", "3001 burst=5 rate=6/m law=token-bucket", "3001 rate=unlimited");
     stage.start_slowlane_with(LOG);
     stage.start_proxy(proxy);

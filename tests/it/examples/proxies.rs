@@ -3,11 +3,12 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use super::stage::{Stage, in_each_haproxy, is_there, wheels};
+use super::stage::{Stage, in_each_haproxy, is_there, versions_of, wheels};
 use crate::cli::ran;
 use crate::support::client::{Client, Response};
 use crate::support::tls::Authority;
@@ -321,26 +322,31 @@ fn fails_open(stage: &mut Stage) {
 
 #[test]
 fn caddy_asks_and_no_client_can_set_a_field() {
-    if !is_there("caddy", "version") {
-        return skipped("Caddy cannot be had on this machine");
+    for folder in versions_of("caddy", "version") {
+        let started = |mut stage: Stage| {
+            stage.proxies = folder.clone();
+            stage.start_slowlane();
+            stage.start_proxy("caddy");
+            stage
+        };
+        another_host_gains_nothing(&started(Stage::set("caddy")));
+        let mut stage = started(counting_both("caddy"));
+        no_client_can_set_a_field(&stage);
+        no_field_reaches_the_application(&stage);
+        fails_open(&mut stage);
     }
-    another_host_gains_nothing(&Stage::play("caddy", "caddy"));
-    let mut stage = counting_both("caddy");
-    stage.start_slowlane();
-    stage.start_proxy("caddy");
-    no_client_can_set_a_field(&stage);
-    no_field_reaches_the_application(&stage);
-    fails_open(&mut stage);
 }
 
 /// A POST that is sent twice may be done twice.
 #[test]
 fn caddy_asks_a_failing_application_once() {
-    if !is_there("caddy", "version") {
-        return skipped("Caddy cannot be had on this machine");
-    }
+    versions_of("caddy", "version").into_iter().for_each(caddy_asks_once);
+}
+
+fn caddy_asks_once(folder: PathBuf) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stage = Stage::set("caddy");
+    stage.proxies = folder;
     stage.edit("Caddyfile", &stage.app.address.to_string(), &listener.local_addr().unwrap().to_string());
     let (outcome, asked) = mpsc::channel();
     thread::spawn(move || {

@@ -15,7 +15,7 @@ use crate::support::client::{self, Client};
 use crate::support::haproxy::{Delivery, Version, each};
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
-use crate::support::{eventually, own_address, project, set_clock};
+use crate::support::{eventually, own_address, project, set_clock, skipped, unpacked};
 
 /// The folders that examples refer to.
 const SHIPPED: [&str; 2] = ["haproxy", "nginx"];
@@ -32,8 +32,8 @@ pub struct Stage {
     pub app: Backend,
     ip: IpAddr,
     folder: TempDir,
-    /// The folder of the HAProxy to run. Empty: the one that PATH has.
-    haproxy: PathBuf,
+    /// The folder of the proxy to run. Empty: the one that PATH has.
+    pub proxies: PathBuf,
     /// The proxies first: they end before slowlane does.
     running: Vec<Process>,
 }
@@ -44,7 +44,7 @@ pub fn in_each_haproxy(name: &str, story: impl Fn(Stage) + Sync) {
     each(&all.map(|version| (version, Delivery::Lua)), |version, _| {
         let mut stage = Stage::set(name);
         // The version of the distribution has no folder of its own.
-        stage.haproxy = version.binary().unwrap().parent().unwrap().to_owned();
+        stage.proxies = version.binary().unwrap().parent().unwrap().to_owned();
         story(stage);
     });
 }
@@ -54,7 +54,7 @@ impl Stage {
     pub fn set(name: &str) -> Stage {
         let (folder, app, ip) = (tempfile::tempdir().unwrap(), Backend::start(), own_address().ip());
         let stage =
-            Stage { name: name.to_owned(), app, ip, folder, haproxy: PathBuf::new(), running: Vec::new() };
+            Stage { name: name.to_owned(), app, ip, folder, proxies: PathBuf::new(), running: Vec::new() };
         let example = format!("examples/{name}");
         for from in SHIPPED {
             stage.copy(from);
@@ -205,7 +205,7 @@ impl Stage {
         let mut command = Command::new("bash");
         let path = std::env::var("PATH").unwrap();
         let [programs, wheels] = [self.programs(), wheels()];
-        let path = format!("{}:{}:{}:{path}", programs.display(), self.haproxy.display(), wheels.display());
+        let path = format!("{}:{}:{}:{path}", programs.display(), self.proxies.display(), wheels.display());
         // Flags of the test come behind those of the README.
         command.env("PATH", path).env("HOME", &own).current_dir(own).args([
             "-c",
@@ -268,6 +268,22 @@ impl Stage {
 /// The folder of the programs that `tests/support/unpack-wheels` has unpacked.
 pub fn wheels() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("wheels")
+}
+
+/// The folders of a proxy, for [`Stage::proxies`]: of the installed one, and of a newer Caddy.
+pub fn versions_of(proxy: &str, flag: &str) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    match is_there(proxy, flag) {
+        true => folders.push(PathBuf::new()),
+        false => skipped(&format!("{proxy} cannot be had on this machine")),
+    }
+    if proxy == "caddy" {
+        match unpacked("caddy", "2.11") {
+            Some(program) => folders.push(program.parent().unwrap().to_owned()),
+            None => skipped("Caddy 2.11 cannot be had on this machine"),
+        }
+    }
+    folders
 }
 
 /// Whether this machine has a program: installed, or unpacked.

@@ -82,7 +82,7 @@ pub fn unpacked(program: &str, version: &str) -> Option<PathBuf> {
     let tells = |flag| {
         std::process::Command::new(&binary).arg(flag).output().is_ok_and(|output| output.status.success())
     };
-    (tells("-v") || tells("-V")).then_some(binary)
+    (tells("-v") || tells("-V") || tells("version")).then_some(binary)
 }
 
 /// The key of an SLO with these options, for a daemon that was started `with_policy`.

@@ -1,12 +1,13 @@
 //! A real Redis server, and questions to it.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::process::Process;
-use super::{eventually, own_address};
+use super::{eventually, own_address, skipped, unpacked};
 
 /// The places 1, 4, 5, 6 and 8 of a record are moments; before 1970 they mean never.
 const AHEAD: &str = "
@@ -27,8 +28,21 @@ const AHEAD: &str = "
     end
     return moved";
 
+/// The servers that a store may be: the installed Redis, and those that are unpacked.
+pub fn servers() -> Vec<PathBuf> {
+    let newer = [("redis-server", "8"), ("valkey-server", "8")].map(|(name, version)| {
+        let server = unpacked(name, version);
+        if server.is_none() {
+            skipped(&format!("{name} {version} cannot be had on this machine"));
+        }
+        server
+    });
+    [Some("redis-server".into())].into_iter().chain(newer).flatten().collect()
+}
+
 /// A running Redis server. It keeps no data on disk.
 pub struct Redis {
+    server: PathBuf,
     pub process: Process,
     pub address: SocketAddr,
     options: Vec<String>,
@@ -47,10 +61,15 @@ impl Redis {
 
     /// The same at this address.
     pub fn at(address: SocketAddr, options: &[&str]) -> Redis {
+        Redis::of("redis-server".into(), address, options)
+    }
+
+    /// One of the [`servers`] at an address.
+    pub fn of(server: PathBuf, address: SocketAddr, options: &[&str]) -> Redis {
         let folder = tempfile::tempdir().unwrap();
         let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let process = serving(address, &folder, &options);
-        let redis = Redis { process, address, options, folder };
+        let process = serving(&server, address, &folder, &options);
+        let redis = Redis { server, process, address, options, folder };
         redis.wait_until_it_listens();
         redis
     }
@@ -68,9 +87,11 @@ impl Redis {
         );
         let path = folder.path().join("sentinel.conf");
         std::fs::write(&path, config).unwrap();
-        let mut command = Command::new("redis-server");
+        let server = PathBuf::from("redis-server");
+        let mut command = Command::new(&server);
         command.arg(path).arg("--sentinel");
-        let redis = Redis { process: Process::start(&mut command), address, options: Vec::new(), folder };
+        let process = Process::start(&mut command);
+        let redis = Redis { server, process, address, options: Vec::new(), folder };
         redis.wait_until_it_listens();
         redis
     }
@@ -123,7 +144,7 @@ impl Redis {
 
     /// Starts it again, empty, at the same address.
     pub fn restart(&mut self) {
-        self.process = serving(self.address, &self.folder, &self.options);
+        self.process = serving(&self.server, self.address, &self.folder, &self.options);
         self.wait_until_it_listens();
     }
 
@@ -138,8 +159,8 @@ impl Redis {
     }
 }
 
-fn serving(address: SocketAddr, folder: &TempDir, options: &[String]) -> Process {
-    let mut command = Command::new("redis-server");
+fn serving(server: &Path, address: SocketAddr, folder: &TempDir, options: &[String]) -> Process {
+    let mut command = Command::new(server);
     command.args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()]);
     // Outgoing connections come from 127.0.0.1, so others would take that for its address.
     let ip = address.ip().to_string();
