@@ -59,7 +59,7 @@ fn passed(client: &mut Client, forwarded: &[&str]) -> usize {
 }
 
 /// Five requests pass for each client, as the CDN tells them apart. A stranger is one client, whatever it says.
-fn clients_behind_a_cdn(stage: &Stage) {
+pub(super) fn clients_behind_a_cdn(stage: &Stage) {
     let mut stranger = stage.client_from("127.9.2.1");
     assert_eq!(passed(&mut stranger, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]), 5);
     let mut cdn = stage.client_from("127.9.1.1");

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
+use super::lists::clients_behind_a_cdn;
 use super::stage::{Stage, in_each_haproxy, is_there, versions_of, wheels};
 use crate::cli::ran;
 use crate::support::client::{Client, Response};
@@ -337,6 +338,85 @@ fn caddy_asks_and_no_client_can_set_a_field() {
     }
 }
 
+/// Enables the commented lines of a file that contain one of these texts, for the networks of the test's CDN.
+fn enable(stage: &Stage, file: &str, marks: &[&str]) {
+    let text = fs::read_to_string(stage.own_folder().join(file)).unwrap();
+    let lines =
+        text.lines().filter(|line| line.contains("# ") && marks.iter().any(|mark| line.contains(mark)));
+    for line in lines {
+        let enabled = line.replacen("# ", "", 1).replace("192.0.2.0", "127.9.1.0");
+        stage.edit(file, &format!("{line}\n"), &format!("{enabled}\n"));
+    }
+}
+
+/// Waits until Traefik has read its files.
+fn has_read(stage: &Stage) {
+    let ask = || stage.client_from("127.9.0.9").request("GET", "/", &[("Host", "other.example")], "");
+    eventually("it has read its files", || (ask().status == 200).then_some(()));
+}
+
+const CDN: &str = "[http]\ntrusted = ['127.9.1.0/24']\n";
+
+#[test]
+fn a_cdn_is_believed_and_a_stranger_is_not_in_caddy() {
+    for folder in versions_of("caddy", "version") {
+        let mut stage = Stage::set("caddy");
+        stage.proxies = folder;
+        enable(&stage, "Caddyfile", &["# trusted_proxies "]);
+        stage.start_slowlane_with(CDN);
+        stage.start_proxy("caddy");
+        clients_behind_a_cdn(&stage);
+    }
+}
+
+/// A client behind the CDN may choose neither its website nor its method, if the CDN passes on what it says of them.
+#[test]
+fn a_cdn_is_believed_and_a_stranger_is_not_in_traefik() {
+    if !is_there("traefik", "version") {
+        return skipped("Traefik cannot be had on this machine");
+    }
+    let behind = |stage: &mut Stage| {
+        enable(stage, "traefik.yml", &["forwardedHeaders:"]);
+        enable(stage, "dynamic.yml", &["X-Forwarded-Host: \"\"", "X-Forwarded-Method: \"\""]);
+        stage.edit("dynamic.yml", "trustForwardHeader: false", "trustForwardHeader: true");
+        stage.start_slowlane_with(CDN);
+        stage.start_proxy("traefik");
+        has_read(stage);
+    };
+    let mut stage = Stage::set("traefik");
+    behind(&mut stage);
+    clients_behind_a_cdn(&stage);
+
+    let mut stage = counting_both("traefik");
+    behind(&mut stage);
+    let mut client = stage.client_from("127.9.1.1");
+    let mut ask = |number: usize| {
+        let other = format!("w{number}.example");
+        let forged = [("X-Forwarded-Host", &*other), ("X-Forwarded-Method", "PUT")];
+        let from = ("X-Forwarded-For", "10.0.0.1");
+        client.request("GET", "/", &[&[SHOP, from], &forged[..]].concat(), "").status
+    };
+    let passed = (0..8).filter(|&number| ask(number) == 200).count();
+    assert_eq!(passed, 5, "whatever it says of its host");
+}
+
+#[test]
+fn a_cdn_is_believed_and_a_stranger_is_not_in_envoy() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    for example in ["envoy", "envoy-ratelimit"] {
+        let mut stage = Stage::set(example);
+        let lines = ["ip_detection_extensions", "typed_config:", "XffConfig", "xff_trusted_cidrs"];
+        enable(&stage, "envoy.yaml", &lines);
+        enable(&stage, "envoy.yaml", &["name: envoy.extensions.http.original_ip_detection.xff"]);
+        stage.edit("envoy.yaml", "use_remote_address: true", "use_remote_address: false");
+        stage.start_slowlane();
+        stage.start_proxy("envoy");
+        clients_behind_a_cdn(&stage);
+    }
+}
+
 /// A POST that is sent twice may be done twice.
 #[test]
 fn caddy_asks_a_failing_application_once() {
@@ -368,10 +448,6 @@ fn traefik_asks_and_no_client_can_set_a_field() {
     if !is_there("traefik", "version") {
         return skipped("Traefik cannot be had on this machine");
     }
-    let has_read = |stage: &Stage| {
-        let ask = || stage.client_from("127.9.0.9").request("GET", "/", &[("Host", "other.example")], "");
-        eventually("it has read its files", || (ask().status == 200).then_some(()));
-    };
     let stage = Stage::play("traefik", "traefik");
     has_read(&stage);
     another_host_gains_nothing(&stage);
