@@ -18,8 +18,8 @@
 //! than four times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate
 //! are lost while several sources wait.
 //!
-//! The law is fair among the sources that have room to wait. With more than some `rate * max_delay` of them asking
-//! again and again, or more than `sources_max`, slots go to the first to ask, as under `pace`.
+//! The law is fair among the sources that have room to wait. With more than some `rate * max_delay / 2` of them asking
+//! again and again, or more than `sources_max`, slots go more and more to the first to ask, as under `pace`.
 //!
 //! A decision walks through the words of the slots, and through the sources. A denied one does so twelve times at
 //! most, to find its `Retry-After`. tests/bench/README.md has the worst case.
