@@ -1,4 +1,4 @@
-//! Synchronizes blocks between this node and the store.
+//! Synchronises blocks between this node and the store.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const WAITING_MAX: usize = 10_000;
 /// How often blocks without room in the store are offered to it again.
 const OFFER: Duration = Duration::from_secs(2);
 
-/// Synchronizes blocks between this node and the store.
+/// Synchronises blocks between this node and the store.
 #[derive(Debug, Default)]
 pub(super) struct BlockSync {
     epoch: String,

@@ -17,6 +17,37 @@ const WORDS_MAX: usize = 40;
 const BANNED_PHRASES: [&str; 6] =
     ["in vain", "to be had", "make it another", "that which", "give or take", "for want of"];
 
+/// How words of American spelling begin; the manual is in British.
+const AMERICAN: [&str; 27] = [
+    "analyz",
+    "behavior",
+    "canceled",
+    "canceling",
+    "catalog",
+    "center",
+    "color",
+    "defense",
+    "favor",
+    "fiber",
+    "fulfill",
+    "gray",
+    "honor",
+    "labeled",
+    "labeling",
+    "license",
+    "modeled",
+    "modeling",
+    "neighbor",
+    "normaliz",
+    "optimiz",
+    "organiz",
+    "prioritiz",
+    "recogniz",
+    "signaled",
+    "summariz",
+    "synchroniz",
+];
+
 /// How the names of files end that have no comments behind `#`. Pages and manual pages are read in their own way.
 const NO_COMMENTS: [&str; 10] = [".gz", ".html", ".json", ".lock", ".md", ".png", ".rs", ".svg", ".1", ".5"];
 
@@ -163,6 +194,15 @@ fn of_comments(text: &str) -> Vec<String> {
     paragraphs.finish()
 }
 
+/// The documentation in Rust sources, which is also the help of commands. Each is text like that of a page.
+fn of_rust(text: &str) -> Vec<String> {
+    let said = |line: &str| {
+        let line = line.trim_start();
+        ["///", "//!"].iter().find_map(|mark| line.strip_prefix(mark)).unwrap_or("").trim_start().to_owned()
+    };
+    of_markdown(&text.lines().map(said).collect::<Vec<_>>().join("\n"))
+}
+
 fn texts() -> Vec<Text> {
     let read =
         |path: &str| fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -256,6 +296,31 @@ fn words_are_those_of_the_trade() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
+#[test]
+fn the_spelling_is_british() {
+    let mut texts = texts();
+    let sources = project_files().into_iter().filter(|path| path.ends_with(".rs"));
+    let sources = sources.filter(|path| path.starts_with("src/") || path.starts_with("crates/"));
+    texts.extend(sources.map(|path| {
+        let paragraphs = of_rust(&fs::read_to_string(project(&path)).unwrap());
+        Text { path, paragraphs }
+    }));
+    let mut found = Vec::new();
+    for Text { path, paragraphs } in texts {
+        let paragraphs = paragraphs.iter().map(|paragraph| paragraph.to_lowercase());
+        let words: Vec<String> = paragraphs
+            .flat_map(|text| {
+                text.split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect::<Vec<_>>()
+            })
+            .collect();
+        let american = words.iter().filter(|word| {
+            AMERICAN.iter().any(|start| word.starts_with(start)) && !word.starts_with("catalogue")
+        });
+        found.extend(american.map(|word| format!("{path}: {word}")));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// Only questions begin with these words; other sentences begin with a noun.
 #[test]
 fn sentences_begin_with_their_subject() {
@@ -311,6 +376,9 @@ fn prose_is_told_from_the_rest() {
     assert_eq!(words("It costs 1.5 s - now."), 5);
     let manual = ".SH NAME\nslowlane\n.TP\n.B tag\nIt has\n.BR a (1).\n.nf\ncode. code.\n.fi\n";
     assert_eq!(of_manual_page(manual), ["slowlane", "It has a(1)."]);
+    let source =
+        "/// The `Key` of\n/// a `color`.\n///\n/// ```\n/// let color = 1;\n/// ```\nlet color = 2;\n";
+    assert_eq!(of_rust(source), ["The code of a code."]);
     let comments = "# One\n# more.\n#\n# http-request deny\nkey = 1   # Behind it.\n";
     assert_eq!(of_comments(comments), ["One more.", "Behind it."]);
 }
