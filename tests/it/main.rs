@@ -58,6 +58,7 @@ mod proxies;
 mod quota_cli;
 mod ratelimit;
 mod readme;
+mod recipes;
 mod redis;
 mod reload;
 mod replay;
