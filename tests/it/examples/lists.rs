@@ -67,6 +67,21 @@ pub(super) fn clients_behind_a_cdn(stage: &Stage) {
     assert_eq!(passed(&mut cdn, &["10.0.0.1", "10.0.0.2"]), 0);
     let forged = ["1.1.1.1, 10.0.0.4", "1.1.1.2, 10.0.0.4", "1.1.1.3, 10.0.0.4"];
     assert_eq!(passed(&mut cdn, &forged), 5, "the last address is the one that the CDN has seen");
+    let behind_customer = ["10.0.0.5, 127.9.1.9", "10.0.0.6, 127.9.1.9"];
+    assert_eq!(passed(&mut cdn, &behind_customer), 5, "a client in a network of the CDN is no hop");
+}
+
+/// The same with two trusted hops: the CDN, and a load balancer of its network.
+fn clients_behind_two_hops(stage: &Stage) {
+    let mut stranger = stage.client_from("127.9.2.1");
+    let forged = ["10.0.0.1, 127.9.1.9", "10.0.0.2, 127.9.1.9"];
+    assert_eq!(passed(&mut stranger, &forged), 5, "a stranger is one client");
+    let mut balancer = stage.client_from("127.9.1.1");
+    assert_eq!(passed(&mut balancer, &forged), 10, "two clients over one connection");
+    assert_eq!(passed(&mut balancer, &forged), 0);
+    let forged = ["1.1.1.1, 10.0.0.4, 127.9.1.9", "127.9.1.2, 10.0.0.4, 127.9.1.8"];
+    assert_eq!(passed(&mut balancer, &forged), 5, "the CDN has seen 10.0.0.4");
+    assert_eq!(passed(&mut balancer, &["1.1.1.3, 10.0.0.4", "10.0.0.4"]), 0, "without the CDN");
 }
 
 #[test]
@@ -106,6 +121,31 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_nginx() {
     stage.start_slowlane();
     stage.start_proxy("nginx");
     clients_behind_a_cdn(&stage);
+    // Each story has a slowlane of its own.
+    let mut stage = Stage::set("cdn");
+    stage.edit("nginx.conf", "192.0.2.0/24", "127.9.1.0/24");
+    stage.edit("nginx.conf", "# real_ip_recursive on;", "real_ip_recursive on;");
+    stage.start_slowlane();
+    stage.start_proxy("nginx");
+    clients_behind_two_hops(&stage);
+}
+
+/// The lines that `nginx/slowlane.conf` has as comments, in a server that has none of its own.
+#[test]
+fn the_lines_for_a_cdn_in_the_file_for_nginx_work() {
+    const SHIPPED: &str = "../../nginx/slowlane.conf";
+    let mut stage = Stage::set("cdn");
+    for line in ["192.0.2.0/24;", "2001:db8:cd::/48;"].map(|network| format!("set_real_ip_from {network}")) {
+        stage.edit("nginx.conf", &line, "");
+    }
+    stage.edit("nginx.conf", "real_ip_header   X-Forwarded-For;", "");
+    stage.edit(SHIPPED, "#       set_real_ip_from  192.0.2.0/24;", "set_real_ip_from 127.9.1.0/24;");
+    for line in ["real_ip_header    X-Forwarded-For;", "real_ip_recursive on;"] {
+        stage.edit(SHIPPED, &format!("#       {line}"), line);
+    }
+    stage.start_slowlane();
+    stage.start_proxy("nginx");
+    clients_behind_two_hops(&stage);
 }
 
 /// The addresses come by the PROXY protocol: a machine has one of IPv6 on its loopback.
