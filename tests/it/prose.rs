@@ -55,8 +55,9 @@ const NO_COMMENTS: [&str; 10] = [".gz", ".html", ".json", ".lock", ".md", ".png"
 const WRITTEN: [&str; 3] = ["tests/fuzz/corpus/", "tests/proptest-regressions/", "tests/it/snapshot/"];
 
 /// How lines of configuration begin that are shipped as comments.
-const CODE: [&str; 14] = [
+const CODE: [&str; 15] = [
     "http-",
+    "tcp-request",
     "auth_",
     "add_header",
     "server ",

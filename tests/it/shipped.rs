@@ -1,6 +1,8 @@
 //! The shipped files, each loaded by the program that it is for.
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,9 +10,11 @@ use slowlane_core::base::HOLD_SHIPPED;
 use tempfile::TempDir;
 
 use crate::support::backend::Backend;
+use crate::support::client::Client;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{
-    CONFIG, Delivery, Haproxy, VerdictHeaders, Version, each, replace, showing_verdicts_patiently,
+    CONFIG, Delivery, EACH_DELIVERY, Haproxy, VerdictHeaders, Version, each, replace,
+    showing_verdicts_patiently,
 };
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::{BINARY, Slowlane};
@@ -110,6 +114,45 @@ fn who_wants_it_fails_closed() {
     let nginx = Nginx::with_files(&own_address().to_string(), app.address, closed);
     assert_eq!(nginx.client().request("GET", "/", &[], "").status, 403);
     assert_eq!(app.count(), 0);
+}
+
+/// The lines for a CDN, which are comments: it tells its clients apart, and no other peer does.
+#[test]
+fn behind_a_cdn_haproxy_takes_the_address_of_the_client() {
+    const NETWORKS: &str = "192.0.2.0/24 2001:db8:cd::/48";
+    let policy = [
+        ("slo.map", "0 rate=unlimited\n3001 burst=1 rate=1/h law=token-bucket\n"),
+        ("source.map", "0.0.0.0/0 3001\n"),
+    ];
+    each(EACH_DELIVERY, |version, delivery| {
+        let app = Backend::start();
+        let statuses = |line: &str, networks: &str, addresses: &[&str]| {
+            let slowlane = Slowlane::with_policy(&policy);
+            let enabled = |name: &str, text: String| {
+                let text = showing_verdicts_patiently(name, text);
+                let text = if name == CONFIG { replace(&text, &format!("# {line}"), line) } else { text };
+                text.replace(NETWORKS, networks)
+            };
+            let agent = slowlane.spop.to_string();
+            let haproxy = Haproxy::with(version, delivery, &agent, app.address, enabled).unwrap();
+            let ask = |address: &&str| {
+                let mut stream = TcpStream::connect(haproxy.address).unwrap();
+                if line.contains("expect-proxy") && networks != NETWORKS {
+                    write!(stream, "PROXY TCP4 {address} 192.0.2.200 1000 8080\r\n").unwrap();
+                }
+                let forwarded = ("X-Forwarded-For", *address);
+                Client::over(stream).unwrap().request("GET", "/", &[forwarded], "").status
+            };
+            addresses.iter().map(ask).collect::<Vec<_>>()
+        };
+        let list = "http-request set-src req.hdr_ip(x-forwarded-for,-1)";
+        let addresses = ["10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.9, 10.0.0.2"];
+        assert_eq!(statuses(list, "127.0.0.0/8", &addresses), [200, 429, 200, 429]);
+        assert_eq!(statuses(list, NETWORKS, &addresses), [200, 429, 429, 429], "a stranger");
+        let line = "tcp-request connection expect-proxy";
+        assert_eq!(statuses(line, "127.0.0.0/8", &addresses[..3]), [200, 429, 200]);
+        assert_eq!(statuses(line, NETWORKS, &addresses), [200, 429, 429, 429], "a stranger");
+    });
 }
 
 #[test]

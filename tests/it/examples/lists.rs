@@ -115,6 +115,17 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_haproxy() {
 }
 
 #[test]
+fn two_trusted_hops_are_believed_by_haproxy() {
+    in_each_haproxy("cdn", |mut stage| {
+        stage.edit("cdn.lst", "192.0.2.0/24", "127.9.1.0/24");
+        let second = "http-request set-src req.hdr_ip(x-forwarded-for,-2)";
+        stage.edit("haproxy.cfg", &format!("# {second}"), second);
+        stage.start();
+        clients_behind_two_hops(&stage);
+    });
+}
+
+#[test]
 fn a_cdn_is_believed_and_a_stranger_is_not_in_nginx() {
     let mut stage = Stage::set("cdn");
     stage.edit("nginx.conf", "192.0.2.0/24", "127.9.1.0/24");
