@@ -67,6 +67,11 @@ pub(super) fn clients_behind_a_cdn(stage: &Stage) {
     assert_eq!(passed(&mut cdn, &["10.0.0.1", "10.0.0.2"]), 0);
     let forged = ["1.1.1.1, 10.0.0.4", "1.1.1.2, 10.0.0.4", "1.1.1.3, 10.0.0.4"];
     assert_eq!(passed(&mut cdn, &forged), 5, "the last address is the one that the CDN has seen");
+}
+
+/// With one hop only, an address of the CDN's networks in the list is a client too.
+fn clients_within_the_cdn(stage: &Stage) {
+    let mut cdn = stage.client_from("127.9.1.1");
     let behind_customer = ["10.0.0.5, 127.9.1.9", "10.0.0.6, 127.9.1.9"];
     assert_eq!(passed(&mut cdn, &behind_customer), 5, "a client in a network of the CDN is no hop");
 }
@@ -90,6 +95,7 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_haproxy() {
         stage.edit("cdn.lst", "192.0.2.0/24", "127.9.1.0/24");
         stage.start();
         clients_behind_a_cdn(&stage);
+        clients_within_the_cdn(&stage);
 
         // The same by the PROXY protocol.
         let proxied = |from: &str, address: &str, forwarded: &str| {
@@ -132,6 +138,7 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_nginx() {
     stage.start_slowlane();
     stage.start_proxy("nginx");
     clients_behind_a_cdn(&stage);
+    clients_within_the_cdn(&stage);
     // Each story has a slowlane of its own.
     let mut stage = Stage::set("cdn");
     stage.edit("nginx.conf", "192.0.2.0/24", "127.9.1.0/24");
