@@ -24,8 +24,12 @@ use crate::proxy::attach::{Refused, haproxy, joined};
 use crate::proxy::nginx_files::PATTERNS;
 use crate::proxy::shipped::haproxy::{APP, BIND, Delivery, Pieces};
 use crate::proxy::shipped::{File, nginx as nginx_shipped};
+use slowlane_core::base::Network;
 
 pub(super) const EXAMPLES: &str = include_str!("help/attach.txt");
+
+/// The list of the networks that HAProxy trusts.
+const TRUSTED: &str = "trusted.lst";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Proxy {
@@ -72,6 +76,9 @@ struct Common {
     slowlane: Option<PathBuf>,
     #[command(flatten)]
     answers: Answers,
+    /// Network of a CDN or a load balancer, whose X-Forwarded-For has the client's address; may be repeated
+    #[arg(long, value_name = "NETWORK")]
+    trusted: Vec<Network>,
     /// Write the result; slowlane/before/, beside your configuration, keeps each file as it was
     #[arg(long, conflicts_with = "undo")]
     write: bool,
@@ -122,13 +129,19 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
                     see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
     let taken = common.taken(|config| &config.spop.listen)?;
-    let files = haproxy_files(&way, common.asked(), [BIND, APP, &folder.0.display().to_string()])?;
+    let trusted = common.trusted.clone();
+    let mut files = haproxy_files(&way, common.asked(), [BIND, APP, &folder.0.display().to_string()])?;
+    let list = (!trusted.is_empty()).then(|| folder.0.join(TRUSTED).display().to_string());
+    if !trusted.is_empty() {
+        let text = trusted.iter().map(|network| format!("{network}\n")).collect();
+        files.push(File { name: TRUSTED, text });
+    }
     let pieces = Pieces::of(&files[0]);
     let refuse = |refused| by_hand(first, &folder, "haproxy --attach", &pieces.to_paste(), &refused);
     let before = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>().map_err(&refuse)?;
     let names = config.iter().map(|path| path.display().to_string());
     let texts: Vec<(String, &str)> = names.zip(before.iter().map(String::as_str)).collect();
-    let attached = haproxy::attach(&texts, &frontend, &pieces).map_err(&refuse)?;
+    let attached = haproxy::attach(&texts, &frontend, &pieces, list.as_deref()).map_err(&refuse)?;
     let warnings = tried::haproxy(&config, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
     let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
     let changes = paths.into_iter().zip(before).zip(attached.after);
@@ -149,12 +162,13 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
     let taken = common.taken(|config| &config.http.listen)?;
+    let trusted = common.trusted.clone();
     let printed = nginx_files(common.asked(), nginx_shipped::LISTEN, nginx_shipped::APP)?;
     let own = [1, 2].map(|number| folder.0.join(printed[number].name));
     let ours = own.each_ref().map(PathBuf::as_path);
     let refuse = |refused| by_hand(&config, &folder, "nginx", &nginx::to_paste(ours), &refused);
     let files = files.map_err(&refuse)?;
-    let attached = nginx::attach(&files, &server, ours).map_err(&refuse)?;
+    let attached = nginx::attach(&files, &server, ours, &trusted).map_err(&refuse)?;
     let change = |(path, after): (PathBuf, String)| {
         let before = files.text(&path).to_owned();
         Change { path, before, after }

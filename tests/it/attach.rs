@@ -19,12 +19,12 @@ use crate::support::{eventually, own_address, skipped};
 const ONE: &str = "0 burst=1 rate=1/h max_delay=1s\n";
 
 /// A folder with configurations of one's own, and slowlane's config file with the addresses of a daemon.
-struct Own {
+pub(super) struct Own {
     folder: TempDir,
 }
 
 impl Own {
-    fn new(slowlane: Option<&Slowlane>) -> Own {
+    pub(super) fn new(slowlane: Option<&Slowlane>) -> Own {
         let own = Own { folder: tempfile::tempdir().unwrap() };
         // nginx as root has workers of another user.
         fs::set_permissions(own.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -36,16 +36,16 @@ impl Own {
         own
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(super) fn write(&self, name: &str, text: &str) {
         fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         fs::write(self.path(name), text).unwrap();
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(super) fn text(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
@@ -62,19 +62,19 @@ impl Own {
     }
 
     /// The standard error of a run.
-    fn said(&self, proxy: &str, config: &str, args: &[&str]) -> String {
+    pub(super) fn said(&self, proxy: &str, config: &str, args: &[&str]) -> String {
         String::from_utf8(self.attach(proxy, config, args).stderr).unwrap()
     }
 
     /// The standard output of a run that succeeds.
-    fn attached(&self, proxy: &str, config: &str, args: &[&str]) -> String {
+    pub(super) fn attached(&self, proxy: &str, config: &str, args: &[&str]) -> String {
         let output = self.attach(proxy, config, args);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// The error of a run that fails and leaves the file as it was.
-    fn refused(&self, proxy: &str, config: &str, args: &[&str]) -> String {
+    pub(super) fn refused(&self, proxy: &str, config: &str, args: &[&str]) -> String {
         let before = self.text(config);
         let output = self.attach(proxy, config, &[args, &["--write"]].concat());
         assert_eq!(output.status.code(), Some(1));
@@ -89,7 +89,7 @@ fn added(diff: &str) -> (Vec<&str>, bool) {
     (lines().filter_map(|line| line.strip_prefix('+')).collect(), !lines().any(|line| line.starts_with('-')))
 }
 
-fn haproxy_config(shop: SocketAddr, page: SocketAddr, app: SocketAddr) -> String {
+pub(super) fn haproxy_config(shop: SocketAddr, page: SocketAddr, app: SocketAddr) -> String {
     format!(
         "# our shop\nglobal\n    maxconn 2000 # enough\n\ndefaults\n    mode http\n    timeout connect 1s\n    timeout client 5s\n    \
          timeout server 5s\n\nfrontend numbers\n    bind {page}\n    stats enable\n    stats uri /\n\nfrontend shop\n    bind {shop}\n    \
@@ -400,13 +400,13 @@ fn marks_that_were_edited_are_not_guessed() {
     assert_eq!(own.kept("haproxy.cfg"), before);
 }
 
-fn nginx(own: &Own) -> Process {
+pub(super) fn nginx(own: &Own) -> Process {
     let mut command = Command::new("nginx");
     command.arg("-p").arg(own.folder.path()).arg("-c").arg(own.path("nginx.conf"));
     Process::start(command.args(["-e", "stderr", "-g", "daemon off; master_process off;"]))
 }
 
-fn write_nginx(own: &Own, shop: SocketAddr, app: SocketAddr) -> (String, String) {
+pub(super) fn write_nginx(own: &Own, shop: SocketAddr, app: SocketAddr) -> (String, String) {
     let folder = own.folder.path().display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("    {name}_temp_path {folder}/{name};\n"))

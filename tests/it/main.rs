@@ -79,6 +79,7 @@ mod tidy;
 mod tls;
 mod token_server;
 mod top;
+mod trusted;
 mod unlimited;
 mod upgrade;
 mod versions;

@@ -125,8 +125,8 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
-        let fix = "if it is, its clients share limits: take the client's address, with [http] trusted or as in the \
-                   manual's example \"A CDN in front\"";
+        let fix = "if it is, its clients share limits: take the client's address, with `slowlane attach --trusted`, \
+                   [http] trusted, or as in the manual's example \"A CDN in front\"";
         report.note("proxy", text, fix);
     }
     !is_gone && (requests > 0 || connects)

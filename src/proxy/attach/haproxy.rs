@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::proxy::attach::{Attached, BEGIN, Block, Refused, Site, chosen, with_blocks};
+use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN, chosen, with_blocks};
 use crate::proxy::haproxy_syntax::{Config, Section};
 use crate::proxy::shipped::haproxy::Pieces;
 
@@ -21,6 +21,9 @@ const ODD: [(&[&str], &str); 2] = [
 /// The first words of slowlane's lines, including pasted ones.
 const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
+/// The hops that `--trusted` skips: a CDN, a load balancer, and one more.
+const HOPS: usize = 3;
+
 /// A place for lines: before a line, or after it.
 #[derive(Clone, Copy)]
 enum Place {
@@ -29,7 +32,8 @@ enum Place {
 }
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP. The files, each with its
-/// name, are one configuration; they come back in their order.
+/// name, are one configuration; they come back in their order. `trusted` is the path of a list of networks, whose
+/// X-Forwarded-For has the client's address.
 ///
 /// # Errors
 /// A frontend is not found or more than one fits, slowlane is attached already, or a place for the lines is not clear.
@@ -37,6 +41,7 @@ pub fn attach(
     files: &[(String, &str)],
     names: &[String],
     pieces: &Pieces<'_>,
+    trusted: Option<&str>,
 ) -> Result<Attached<Vec<String>>, Refused> {
     let texts: Vec<&str> = files.iter().map(|(_, text)| *text).collect();
     let config = Config::read(&texts);
@@ -73,9 +78,14 @@ pub fn attach(
         let reason = "with an `.if`, slowlane's lines might be left out";
         return Err(Refused::Odd { place: place(config.outside(section.first)), reason });
     }
+    let taken: Vec<Option<usize>> = chosen.iter().map(|site| config.client_line(site.of)).collect();
+    if let (Some(_), Some(line)) = (trusted, taken.iter().find_map(|line| *line)) {
+        return Err(Refused::Odd { place: place(line), reason: TAKEN });
+    }
+    let lines = [trusted.map(trusting).unwrap_or_default(), pieces.frontend()].concat();
     // The order matters if two of them have the same place.
     let mut blocks: Vec<(Place, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
-    blocks.extend(chosen.iter().map(|site| (config.rule_place(site.of), pieces.frontend())));
+    blocks.extend(chosen.iter().map(|site| (config.rule_place(site.of), lines.clone())));
     blocks.push((config.end_place(), pieces.end()));
     let found: BTreeSet<(usize, String)> = chosen.iter().flat_map(|site| config.notes(site.of)).collect();
     let mut notes: Vec<String> =
@@ -83,6 +93,7 @@ pub fn attach(
     if let (Some(line), Some(socket)) = (config.find(&["chroot"]), pieces.socket()) {
         notes.push(format!("{}: HAProxy looks for the socket {socket} inside this folder", place(line)));
     }
+    notes.extend((trusted.is_none() && taken.contains(&None)).then(|| BEHIND.to_owned()));
     notes.extend(others);
     let names = chosen.into_iter().map(|site| site.shown).collect();
     let blocks: Vec<(usize, Block)> = blocks.into_iter().map(|(at, lines)| config.block(at, lines)).collect();
@@ -91,6 +102,22 @@ pub fn attach(
         with_blocks(text, own.collect())
     });
     Ok(Attached { after: after.collect(), names, notes })
+}
+
+/// The rules that take the client's address from X-Forwarded-For: from the right, past each network of the list.
+fn trusting(list: &str) -> Vec<String> {
+    let rule =
+        |hop| format!("    http-request set-src req.hdr_ip(x-forwarded-for,-{hop}) if {{ src -f {list} }}");
+    (1..=HOPS).map(rule).collect()
+}
+
+/// Whether a line replaces the address of the peer.
+fn takes_client(words: &[&str]) -> bool {
+    match words {
+        ["http-request", "set-src", ..] | ["tcp-request", _, "set-src" | "expect-proxy", ..] => true,
+        ["bind", options @ ..] => options.contains(&"accept-proxy"),
+        _ => false,
+    }
 }
 
 impl Config<'_> {
@@ -153,9 +180,16 @@ impl Config<'_> {
         Place::Before(line - above.count())
     }
 
-    /// The lines by which requests pass or are answered uncounted.
+    /// The line by which a section takes the client's address.
+    fn client_line(&self, section: &Section) -> Option<usize> {
+        let mut lines = self.chain(section).flat_map(|section| self.body(section));
+        lines.find(|(_, words)| takes_client(words)).map(|(line, _)| line)
+    }
+
+    /// The lines by which requests pass or are answered uncounted, and those by which clients are told apart.
     fn notes(&self, section: &Section) -> Vec<(usize, String)> {
-        let note = |(line, words): (usize, Vec<&str>)| match words[..] {
+        let note = |(line, words): (usize, Vec<&str>)| {
+            match words[..] {
             ["http-request", "allow", ..] => {
                 Some((line, "the requests that `http-request allow` lets pass are not counted".to_owned()))
             }
@@ -168,8 +202,20 @@ impl Config<'_> {
                  move `option abortonclose` to the backends"
                     .to_owned(),
             )),
+            ["http-request", "set-src", ref rule @ ..] if !rule.iter().any(|word| ["if", "unless"].contains(word)) => {
+                Some((
+                    line,
+                    "any client of this port can choose the address that slowlane counts: add `if { src -f FILE }`, \
+                     with the networks of your CDN"
+                        .to_owned(),
+                ))
+            }
+            ref words if takes_client(words) => {
+                Some((line, "slowlane counts the client's address that this line takes".to_owned()))
+            }
             ["monitor-uri", ..] => Some((line, "HAProxy answers `monitor-uri` itself, uncounted".to_owned())),
             _ => None,
+        }
         };
         self.chain(section).flat_map(|section| self.body(section)).filter_map(note).collect()
     }

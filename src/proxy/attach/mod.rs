@@ -19,6 +19,13 @@ const END: &str = "# slowlane: end";
 /// The last line of a block inside a line, whose rest follows.
 const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 
+/// The note if nothing takes the client's address.
+const BEHIND: &str = "behind a CDN or a load balancer, all clients have its address: with its networks, --trusted takes \
+                      theirs from X-Forwarded-For";
+
+/// Why `--trusted` adds nothing.
+const TAKEN: &str = "this takes the client's address already: leave out --trusted";
+
 /// The configuration stays as it is, for this reason.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {

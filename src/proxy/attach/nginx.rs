@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::proxy::attach::{Attached, BEGIN, Block, Refused, Site, chosen, with_blocks};
+use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN, chosen, with_blocks};
 use crate::proxy::nginx_files::{Placed, quoted};
 
 pub use crate::proxy::nginx_files::Files;
+use slowlane_core::base::Network;
 
 /// A server of HTTP, and what is directly inside.
 pub(crate) struct Server<'f> {
@@ -15,7 +16,8 @@ pub(crate) struct Server<'f> {
 }
 
 /// Adds slowlane to the servers with these names or places, or to the only one: the files that change, as they would be.
-/// `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a server.
+/// `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a server. The client's
+/// address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any.
 ///
 /// # Errors
 /// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
@@ -23,6 +25,7 @@ pub fn attach(
     files: &Files,
     names: &[String],
     ours: [&Path; 2],
+    trusted: &[Network],
 ) -> Result<Attached<BTreeMap<PathBuf, String>>, Refused> {
     let top = files.top();
     let http = top.iter().find(|placed| placed.name() == "http");
@@ -45,17 +48,50 @@ pub fn attach(
     });
     let (chosen, others) = chosen("server", sites.collect(), names)?;
     let mut notes = notes(files, &inner, &chosen)?;
+    let taken: Vec<_> = chosen.iter().map(|site| client(&inner, &site.of.inner)).collect();
+    if let (Some((placed, _)), false) = (taken.iter().flatten().next(), trusted.is_empty()) {
+        return Err(placed.refuse(TAKEN));
+    }
+    let told = taken
+        .iter()
+        .filter(|_| trusted.is_empty())
+        .map(|taken| taken.map_or(BEHIND.to_owned(), |(placed, note)| format!("{}: {note}", placed.place())));
+    notes.extend(told.collect::<BTreeSet<String>>());
     notes.extend(others);
     let mut blocks: BTreeMap<&Path, Vec<Block>> = BTreeMap::new();
-    let places = chosen.iter().map(|site| (site.of.at, begin(&site.of.at), ours[1]));
-    for (placed, at, path) in places.chain([(http, end(&http), ours[0])]) {
-        let lines = vec![format!("    include {};", quoted(path))];
+    let places = chosen.iter().map(|site| (site.of.at, begin(&site.of.at), ours[1], trusting(trusted)));
+    for (placed, at, path, mut lines) in places.chain([(http, end(&http), ours[0], Vec::new())]) {
+        lines.push(format!("    include {};", quoted(path)));
         blocks.entry(placed.path).or_default().push(Block { at, lines });
     }
     let changed =
         blocks.into_iter().map(|(path, blocks)| (path.to_owned(), with_blocks(files.text(path), blocks)));
     let after = changed.collect();
     Ok(Attached { after, names: chosen.into_iter().map(|site| site.shown).collect(), notes })
+}
+
+/// The lines that take the client's address from X-Forwarded-For: from the right, past these networks.
+fn trusting(networks: &[Network]) -> Vec<String> {
+    let mut lines: Vec<String> =
+        networks.iter().map(|network| format!("    set_real_ip_from {network};")).collect();
+    if !lines.is_empty() {
+        lines.extend(
+            ["real_ip_header X-Forwarded-For", "real_ip_recursive on"].map(|line| format!("    {line};")),
+        );
+    }
+    lines
+}
+
+/// The directive by which a server takes the client's address, and the note on it.
+fn client<'f>(http: &[Placed<'f>], server: &[Placed<'f>]) -> Option<(Placed<'f>, &'static str)> {
+    let find = |name| server.iter().chain(http).find(|placed| placed.name() == name).copied();
+    let from = find("set_real_ip_from")?;
+    Some(match find("real_ip_header") {
+        Some(header) => (header, "slowlane counts the client's address that this header has"),
+        None => {
+            (from, "nginx reads X-Real-IP: for the header of a CDN, add `real_ip_header X-Forwarded-For;`")
+        }
+    })
 }
 
 /// The lines to paste, with the paths of slowlane's own files in a folder.

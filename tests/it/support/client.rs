@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use tokio::net::TcpSocket;
+
 use super::PATIENCE;
 
 /// An answer, and the time that it took.
@@ -25,6 +27,18 @@ impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
+}
+
+/// A connection from this address, which is one of the loopback.
+pub fn connection_from(source: &str, to: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let connection = runtime.block_on(async {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(source.parse().unwrap(), 0)).unwrap();
+        socket.connect(to).await.unwrap().into_std().unwrap()
+    });
+    connection.set_nonblocking(false).unwrap();
+    connection
 }
 
 /// One keep-alive connection.

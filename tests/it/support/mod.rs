@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod backend;
+pub mod behind;
 pub mod chromium;
 pub mod client;
 pub mod grpc;
