@@ -22,9 +22,6 @@ const ONE_BYTE_END: u64 = 0xf0;
 /// A later byte below this is the last one.
 const LAST_BYTE_END: u64 = 0x80;
 
-/// The count of numbers above the first byte that need fewer than nine further ones: 128 + 128^2 + … + 128^8.
-const LONGEST: u64 = (0x80_u64.pow(9) - 0x80) / 0x7f;
-
 /// Appends `value`.
 ///
 /// ```
@@ -45,33 +42,19 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
 
 /// Reserves room for the longest encoding at once: one check instead of one per byte.
 fn encode_long(value: u64, out: &mut Vec<u8>) {
-    let (first, mut rest) = ((value | ONE_BYTE_END) as u8, (value - ONE_BYTE_END) >> 4);
-    let second = (rest | LAST_BYTE_END) as u8;
-    match rest.checked_sub(LAST_BYTE_END).map(|rest| rest >> 7) {
-        None => return out.extend_from_slice(&[first, rest as u8]),
-        Some(last) if last < LAST_BYTE_END => return out.extend_from_slice(&[first, second, last as u8]),
-        Some(_) => {}
+    let start = out.len();
+    out.extend_from_slice(&[0; BYTES_MAX]);
+    let bytes: &mut [u8; BYTES_MAX] = out.last_chunk_mut().expect("it was just made");
+    bytes[0] = (value | ONE_BYTE_END) as u8;
+    let mut rest = (value - ONE_BYTE_END) >> 4;
+    let mut length = 1;
+    while rest >= LAST_BYTE_END {
+        bytes[length] = (rest | LAST_BYTE_END) as u8;
+        rest = (rest - LAST_BYTE_END) >> 7;
+        length += 1;
     }
-    // Without the numbers of all shorter lengths, the rest has digits of seven bits. Most keys have the longest.
-    let (mut more, mut numbers) = (1, LAST_BYTE_END);
-    if rest >= LONGEST {
-        (more, rest) = (BYTES_MAX - 1, rest - LONGEST);
-    }
-    while rest >= numbers && more < BYTES_MAX - 1 {
-        rest -= numbers;
-        numbers <<= 7;
-        more += 1;
-    }
-    // Spreads eight of them over eight bytes.
-    let digits = rest & 0x0fff_ffff | (rest << 4) & (0x0fff_ffff << 32);
-    let digits = digits & 0x3fff_0000_3fff | (digits << 2) & 0x3fff_0000_3fff_0000;
-    let digits = digits & 0x7f_007f_007f_007f | (digits << 1) & 0x7f00_7f00_7f00_7f00;
-    let [b, c, d, e, f, g, h, i] = (digits | 0x8080_8080_8080_8080).to_le_bytes();
-    let mut bytes: [u8; BYTES_MAX] = [first, b, c, d, e, f, g, h, i, (rest >> 56) as u8];
-    bytes[more] &= 0x7f;
-    let end = out.len() + 1 + more;
-    out.extend_from_slice(&bytes);
-    out.truncate(end);
+    bytes[length] = rest as u8;
+    out.truncate(start + length + 1);
 }
 
 /// The number at the start of `bytes`, and its length in bytes, at most [`BYTES_MAX`].
