@@ -22,7 +22,7 @@ use crate::observe::groups::{
     ClusterMetrics, PeersMetrics, PlainMetrics, StateMetrics, TlsMetrics, TokenServerMetrics, registered,
 };
 use crate::observe::log;
-use slowlane_core::base::{Decision, Kind, SloId, Verdict};
+use slowlane_core::base::{Details, Kind, Ruling, SloId, Verdict};
 
 /// The handles of the metrics. Counting is an atomic operation without a lookup.
 #[derive(Debug)]
@@ -234,13 +234,14 @@ impl Default for Verdicts {
 }
 
 impl Verdicts {
-    pub fn count(&self, decision: &Decision) {
-        Verdicts::add(&self.given, decision.slo, decision.verdict);
-        if let Verdict::Delay(wait) = decision.verdict {
+    #[inline]
+    pub fn count(&self, ruling: &Ruling, details: Option<&Details>) {
+        Verdicts::add(&self.given, ruling.slo, ruling.verdict);
+        if let Verdict::Delay(wait) = ruling.verdict {
             self.delays.count(wait);
-            self.delays_us[decision.slo.index()].fetch_add(wait.as_micros() as u64, Relaxed);
+            self.delays_us[ruling.slo.index()].fetch_add(wait.as_micros() as u64, Relaxed);
         }
-        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+        for judged in details.into_iter().flat_map(Details::dry_runs) {
             Verdicts::add(&self.shadow, judged.slo, judged.verdict);
         }
     }

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use crate::observe::Status;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::metrics::{Metrics, Verdicts};
-use slowlane_core::base::{Decision, Request, Value};
+use slowlane_core::base::{Decision, Decisions, Request, Value, Verdict};
 use slowlane_core::policy::{Batch, Policy};
 use slowlane_core::table::Table;
 
@@ -34,7 +34,7 @@ impl Observer {
     pub fn decided<'a, F>(
         &self,
         batch: &Batch<'_, '_>,
-        decisions: &[Decision],
+        decisions: &Decisions,
         table: &Table,
         rng: &mut Rng,
         fields: impl Fn(usize) -> F,
@@ -42,23 +42,31 @@ impl Observer {
         F: Iterator<Item = (&'a [u8], Value<'a>)>,
     {
         batch.note_fields();
-        for (number, decision) in decisions.iter().enumerate() {
-            self.verdicts.count(decision);
-            if decision.blocked.is_some() {
-                self.blocked.inc();
+        for (number, (ruling, details)) in decisions.iter().enumerate() {
+            self.verdicts.count(ruling, details);
+            if details.is_some() || ruling.verdict != Verdict::Pass || self.decision_log.is_some() {
+                let decision = Decision::with(ruling, details);
+                self.note(batch, number, &decision, rng);
+                if let Some(log) = &self.decision_log
+                    && log.wants(&decision, decision.at, || rng.u64(..))
+                {
+                    let entry = table.get(decision.key, decision.at);
+                    let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
+                    log.write(&decision, rate, fields(number));
+                }
             }
-            if decision.is_throttled() {
-                self.status.throttled.note(decision, rng.u32(..), |slo, label| {
-                    batch.facts(number, slo, |fact| label.push(fact));
-                });
-            }
-            if let Some(log) = &self.decision_log
-                && log.wants(decision, decision.at, || rng.u64(..))
-            {
-                let entry = table.get(decision.key, decision.at);
-                let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
-                log.write(decision, rate, fields(number));
-            }
+        }
+    }
+
+    /// Notes a request that is blocked, or that an SLO delays or denies.
+    fn note(&self, batch: &Batch<'_, '_>, number: usize, decision: &Decision, rng: &mut Rng) {
+        if decision.blocked().is_some() {
+            self.blocked.inc();
+        }
+        if decision.is_throttled() {
+            self.status.throttled.note(decision, rng.u32(..), |slo, label| {
+                batch.facts(number, slo, |fact| label.push(fact));
+            });
         }
     }
 

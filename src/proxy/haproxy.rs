@@ -10,8 +10,8 @@ use arrayvec::ArrayString;
 use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::{
-    Amount, AmountError, Decision, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ticket, Value, Verdict,
-    counted,
+    Amount, AmountError, Details, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ruling, Ticket, Value,
+    Verdict, counted,
 };
 use spop::{Ack, Data, Error, Notify, Scope, Variable};
 
@@ -163,33 +163,34 @@ const UNKNOWN: Variable = Variable::new(Scope::Txn, b"unknown");
 #[inline]
 pub fn answer_verdict(
     id: Id,
-    decision: &Decision,
+    (ruling, details): (&Ruling, Option<&Details>),
     secret: KeySecret,
     quota: Option<Quota>,
     out: &mut Vec<u8>,
 ) {
     let mut ack = Ack::begin(out, id.stream_id, id.frame_id)
-        .set(&VERDICT, Data::Str(decision.verdict.name().as_bytes()))
-        .set(&DELAY, Data::Int64(decision.verdict.delay_ms() as i64))
-        .set(&SLO, Data::Int64(decision.slo.number().into()))
-        .set(&KEY, Data::Int64(decision.key.bits() as i64));
-    if let Some(remaining) = counted(decision.remaining) {
+        .set(&VERDICT, Data::Str(ruling.verdict.name().as_bytes()))
+        .set(&DELAY, Data::Int64(ruling.verdict.delay_ms() as i64))
+        .set(&SLO, Data::Int64(ruling.slo.number().into()))
+        .set(&KEY, Data::Int64(ruling.key.bits() as i64));
+    if let Some(remaining) = counted(ruling.remaining) {
         ack = ack.set(&REMAINING, Data::Int64(remaining.into()));
     }
-    if decision.turn != 0 {
-        ack = ack.set(&TURN, Data::Int64(decision.turn as i64));
+    if let Some(&Details { turn, .. }) = details.filter(|details| details.turn != 0) {
+        ack = ack.set(&TURN, Data::Int64(turn as i64));
     }
     if let Some(quota) = quota {
         let mut policy = ArrayString::<POLICY_BYTES_MAX>::new();
-        write!(policy, "\"{}\";{quota}", decision.slo.number())
-            .expect("a policy is no longer than its parts");
+        write!(policy, "\"{}\";{quota}", ruling.slo.number()).expect("a policy is no longer than its parts");
         ack = ack.set(&POLICY, Data::Str(policy.as_bytes()));
     }
-    if let Verdict::Deny { retry_after_s } = decision.verdict {
+    if let Verdict::Deny { retry_after_s } = ruling.verdict {
         ack = ack.set(&RETRY_AFTER, Data::Int64(retry_after_s.into()));
-    } else if let Some(ticket) = decision.ticket() {
+    } else if let Some(details) = details
+        && let Some(ticket) = details.ticket(ruling)
+    {
         ack = ack.set(&TICKET, Data::Str(written(&ticket, secret).as_bytes()));
-        if decision.ends_with_stream() {
+        if details.ends_with_stream() {
             ack = ack.set(&END, Data::Str(b"stream"));
         }
     }
@@ -222,7 +223,7 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slowlane_core::base::{Assurance, Ends, Judged, Request, SloId, Timestamp};
+    use slowlane_core::base::{Assurance, Decision, Ends, Judged, Request, SloId, Timestamp};
     use spop::{Action, Frame};
 
     const SECRET: KeySecret = KeySecret::KNOWN;
@@ -327,7 +328,7 @@ mod tests {
     fn a_ticket_comes_with_the_verdict_and_goes_with_the_response() {
         let decision = decision(Verdict::Pass, SloId::new(2001).unwrap(), Ends::InFlight);
         let mut out = Vec::new();
-        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, None, &mut out);
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, decision.parts(), SECRET, None, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         let ticket = ack.actions().find_map(|action| match action.unwrap() {
             Action::SetVar { name: b"ticket", value, .. } => Some(value),
@@ -356,11 +357,11 @@ mod tests {
         let decision = decision(Verdict::Deny { retry_after_s: 3 }, SloId::new(3001).unwrap(), Ends::Never);
         let answer = |quota| {
             let mut out = Vec::new();
-            answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, quota, &mut out);
+            answer_verdict(Id { stream_id: 1, frame_id: 1 }, decision.parts(), SECRET, quota, &mut out);
             out
         };
         let mut without = Vec::new();
-        answer_verdict(Id { stream_id: 1, frame_id: 1 }, &decision, SECRET, None, &mut without);
+        answer_verdict(Id { stream_id: 1, frame_id: 1 }, decision.parts(), SECRET, None, &mut without);
         assert_eq!(answer(None), without);
         let with = answer(Some(Quota::Window { requests: 100, window_s: 2 }));
         let ack = Ack::decode(Frame::cut(&with, 256).unwrap().unwrap().0).unwrap();
@@ -375,7 +376,7 @@ mod tests {
         let verdict = Verdict::Deny { retry_after_s: 3 };
         let mut out = Vec::new();
         let id = Id { stream_id: 0, frame_id: 9 };
-        answer_verdict(id, &decision(verdict, slo, Ends::Never), SECRET, None, &mut out);
+        answer_verdict(id, decision(verdict, slo, Ends::Never).parts(), SECRET, None, &mut out);
         let ack = Ack::decode(Frame::cut(&out, 256).unwrap().unwrap().0).unwrap();
         assert_eq!((ack.stream_id, ack.frame_id), (0, 9));
         let set = |name, value| Ok(Action::SetVar { scope: Scope::Txn, name, value });

@@ -12,10 +12,11 @@ use crate::server::dedup::DedupCache;
 use crate::server::peers::registry::Peers;
 use crate::server::{Holds, Place};
 use slowlane_core::base::{
-    AmountError, Decision, Ending, Field, HoldLimits, KeySecret, Sample, Ticket, Timestamp, Turn, Verdict,
+    AmountError, Decision, Decisions, Ending, Field, HoldLimits, KeySecret, Sample, Ticket, Timestamp, Turn,
+    Verdict,
 };
 use slowlane_core::policy::{Batch, Policy};
-use slowlane_core::throttle::{Decisions, Ended, Throttle};
+use slowlane_core::throttle::{Ended, Throttle};
 
 /// The state shared by all connections.
 #[derive(Debug)]
@@ -101,23 +102,25 @@ impl Agent {
             batch.may_hold_last();
         }
         self.throttle.decide(&batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
-        let decision = &mut decisions[0];
+        let mut decision = decisions.only();
         if let Some(refusal) = refusal(decision.verdict) {
-            self.throttle.refuse(policy, decision, refusal, now);
+            self.throttle.refuse(policy, &mut decision, refusal, now);
+            decisions.clear();
+            decisions.push(decision);
         }
         let named = |_: usize| fields().map(|field| (field.name, field.value));
         self.observer.decided(&batch, &decisions, self.throttle.table(), rng, named);
-        decisions[0]
+        decision
     }
 
     /// The turn of a delayed request, if it may still move.
     pub(super) fn turn(&self, decision: &Decision) -> Option<Arc<Turn>> {
-        self.throttle.turn(decision.key, decision.turn)
+        self.throttle.turn(decision.key, decision.turn())
     }
 
     /// Reports that a delayed request passes now.
     pub(super) fn passes(&self, decision: &Decision, now: Timestamp) {
-        self.throttle.pass(decision.key, decision.turn, now);
+        self.throttle.pass(decision.key, decision.turn(), now);
     }
 
     /// The verdict on a held request for which the store has no slot.

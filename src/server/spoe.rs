@@ -16,9 +16,8 @@ use crate::proxy::haproxy::{self, Question};
 use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
 use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
-use slowlane_core::base::{Key, Sample, Timestamp, Turn, Verdict};
-use slowlane_core::policy::{BATCH_MAX, Batch, Policy};
-use slowlane_core::throttle::Decisions;
+use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Verdict};
+use slowlane_core::policy::{Batch, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
 /// The name that slowlane gives to a tool that looks for it.
@@ -419,10 +418,10 @@ impl Conversation {
 
         agent.throttle.decide(batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
         agent.observer.decided(batch, &decisions, agent.throttle.table(), rng, |number| batch.fields(number));
-        for (decision, &(id, wants_quota)) in decisions.iter().zip(&questions.asked) {
+        for (decided, &(id, wants_quota)) in decisions.iter().zip(&questions.asked) {
             let quota =
-                if wants_quota { batch.policy().quota(decision.slo, decision.remaining) } else { None };
-            haproxy::answer_verdict(id, decision, agent.secret, quota, out);
+                if wants_quota { batch.policy().quota(decided.0.slo, decided.0.remaining) } else { None };
+            haproxy::answer_verdict(id, decided, agent.secret, quota, out);
         }
     }
 

@@ -11,7 +11,7 @@ use slowlane_core::base::{Address, Decision, Timestamp};
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]
 /// or of a type in it needs a new number: [`State`], [`Answer`] and [`Decision`] too. Snapshots have a version of
 /// their own.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {

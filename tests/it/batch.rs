@@ -11,11 +11,13 @@ use slowlane::observe::clock::Clock;
 use slowlane::observe::metrics::Metrics;
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
-use slowlane_core::base::{Decision, HoldLimits, Key, Request, Sample, Timestamp, Value, WhenFull};
+use slowlane_core::base::{
+    Decision, Decisions, HoldLimits, Key, Request, Sample, Timestamp, Value, WhenFull,
+};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Batch, Layout, Policy};
 use slowlane_core::table::{Cursor, Entry, Page, Sizing};
-use slowlane_core::throttle::{AuxUsage, Decisions, Throttle};
+use slowlane_core::throttle::{AuxUsage, Throttle};
 use spop::{Ack, Action, Frame};
 
 use crate::support::spop::{hello, message};
@@ -143,16 +145,15 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
     let (policy, mut now, mut all) = (throttle.policy(), START, Vec::new());
     let mut decisions = Decisions::new();
     let mut batch = Batch::of(&policy);
-    let mut draws = Vec::new();
+    // A random number is drawn only for a law that needs one.
+    let mut drawn = asks.iter().map(|ask| Sample::from_bits(ask.sample));
     for (number, ask) in asks.iter().enumerate() {
         batch.push(&ask.request());
-        draws.push(ask.sample);
         let gap = asks.get(number + 1).map_or(Some(0), |next| next.after_ms);
         if gap.is_some() || batch.is_full() {
-            let mut drawn = draws.drain(..);
             throttle.sweep(now);
-            throttle.decide(&batch, now, &mut || Sample::from_bits(drawn.next().unwrap()), &mut decisions);
-            all.extend(decisions.iter().copied());
+            throttle.decide(&batch, now, &mut || drawn.next().unwrap(), &mut decisions);
+            all.extend(decisions.decisions());
             batch.clear();
         }
         now = now + Duration::from_millis(gap.unwrap_or(0));
@@ -162,10 +163,14 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
 
 /// Decides all requests as batches of one.
 fn one_by_one(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
-    let (mut now, mut all) = (START, Vec::new());
+    let (policy, mut now, mut all) = (throttle.policy(), START, Vec::new());
+    let mut drawn = asks.iter().map(|ask| Sample::from_bits(ask.sample));
     for (number, ask) in asks.iter().enumerate() {
         throttle.sweep(now);
-        all.push(throttle.decide_one(&ask.request(), now, Sample::from_bits(ask.sample)));
+        let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
+        batch.push(&ask.request());
+        throttle.decide(&batch, now, &mut || drawn.next().unwrap(), &mut decisions);
+        all.push(decisions.only());
         let gap = asks.get(number + 1).and_then(|next| next.after_ms);
         now = now + Duration::from_millis(gap.unwrap_or(0));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use slowlane_core::base::{BlockedBy, Decision, Utc, Value, Verdict, counted, is_same_name};
+use slowlane_core::base::{BlockedBy, Decision, Ruling, Utc, Value, Verdict, counted, is_same_name};
 
 /// The maximum number of characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
@@ -14,14 +14,14 @@ pub(super) fn write_line<'a>(
     rate: u32,
     fields: impl Iterator<Item = (&'a [u8], Value<'a>)>,
 ) -> fmt::Result {
-    let &Decision { verdict, slo, key, remaining, cost, at, .. } = decision;
+    let Ruling { verdict, slo, key, remaining, cost, at } = **decision;
     write!(line, "{{\"time\":\"{}\",\"verdict\":\"{}\"", Utc(at), verdict.name())?;
     match verdict {
         Verdict::Pass => {}
         Verdict::Delay(_) => write!(line, ",\"delay_ms\":{}", verdict.delay_ms())?,
         Verdict::Deny { retry_after_s } => write!(line, ",\"retry_after_s\":{retry_after_s}")?,
     }
-    match decision.blocked.map(|blocked| blocked.by) {
+    match decision.blocked().map(|blocked| blocked.by) {
         None => {}
         Some(BlockedBy::Operator(_)) => line.push_str(",\"blocked_by\":\"operator\""),
         Some(BlockedBy::Slo(_)) => line.push_str(",\"blocked_by\":\"slo\""),
@@ -31,11 +31,11 @@ pub(super) fn write_line<'a>(
         write!(line, ",\"remaining\":{remaining}")?;
     }
     write!(line, ",\"cost\":{cost}")?;
-    for (number, judged) in decision.judged().iter().filter(|judged| judged.is_dry_run).enumerate() {
+    for (number, judged) in decision.dry_runs().enumerate() {
         let start = if number == 0 { ",\"dry_run\":{" } else { "," };
         write!(line, "{start}\"{}\":\"{}\"", judged.slo.number(), judged.verdict.name())?;
     }
-    if decision.judged().iter().any(|judged| judged.is_dry_run) {
+    if decision.dry_runs().next().is_some() {
         line.push('}');
     }
     line.push_str(",\"fields\":{");
@@ -151,7 +151,7 @@ pub(super) mod tests {
                 .contains(r#""verdict":"deny","retry_after_s":3,"slo""#)
         );
         let mut blocked = decision(Verdict::Deny { retry_after_s: 3 }, false);
-        blocked.blocked = Some(Blocked { by: BlockedBy::Operator(1), until: Timestamp::default() });
+        blocked.set_blocked(Some(Blocked { by: BlockedBy::Operator(1), until: Timestamp::default() }));
         assert!(of(blocked).contains(r#""retry_after_s":3,"blocked_by":"operator","slo""#));
         assert!(of(decision(DELAY, true)).contains(r#""verdict":"pass","slo":3001"#));
         assert!(of(decision(DELAY, true)).contains(r#","dry_run":{"3001":"delay"},"fields":{}}"#));

@@ -62,8 +62,7 @@ impl DecisionLog {
     /// second must allow another line. `draw` gives 64 random bits.
     pub(crate) fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
         let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
-        let shadow = decision.judged().iter().filter(|judged| judged.is_dry_run);
-        if !is_kind(decision.verdict) && !shadow.map(|judged| judged.verdict).any(is_kind) {
+        if !is_kind(decision.verdict) && !decision.dry_runs().map(|judged| judged.verdict).any(is_kind) {
             return false;
         }
         if !self.sample.draws(draw()) {

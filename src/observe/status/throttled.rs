@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::Label;
 use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, Ranked};
-use slowlane_core::base::{Blocked, Decision, Judged, Key, SloId, Timestamp, Verdict};
+use slowlane_core::base::{Blocked, Decision, Judged, Key, Ruling, SloId, Timestamp, Verdict};
 
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
@@ -39,16 +39,16 @@ impl Throttled {
     /// `roll` is a random number for the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
         self.keys.count(decision.key, decision.verdict);
-        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+        for judged in decision.dry_runs() {
             self.dry_runs.count(judged.key, judged.verdict);
         }
         let one_in = self.one_in();
         if !roll.is_multiple_of(one_in) {
             return;
         }
-        let &Decision { slo, key, verdict, at, blocked, .. } = decision;
+        let (Ruling { slo, key, verdict, at, .. }, blocked) = (**decision, decision.blocked());
         self.keys.note(Note { slo, key, verdict, at, blocked, one_in }, &mut write);
-        for judged in decision.judged().iter().filter(|judged| judged.is_dry_run) {
+        for judged in decision.dry_runs() {
             let Judged { slo, key, verdict, .. } = *judged;
             let note = Note { slo, key, verdict, at, blocked: None, one_in };
             self.dry_runs.note(note, &mut write);

@@ -111,7 +111,7 @@ impl Why {
             cost: explanation.cases.cost,
             outcome: VerdictFields::of(decision.verdict, decision.remaining),
             slo: decision.slo.number(),
-            blocked: decision.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
+            blocked: decision.blocked().and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
             slos: slos
                 .map(|(explained, view)| RefusingSlo::of(&policy, explained, view, &decision))
                 .collect(),
@@ -181,10 +181,11 @@ impl VerdictFields {
 impl RefusingSlo {
     fn of(policy: &Policy, explained: &Explained<'_>, view: &View, decision: &Decision) -> RefusingSlo {
         let slo = explained.case.slo;
-        let guarantee = decision.judged().iter().find(|judged| judged.assurance.carries);
+        let list = decision.judged();
+        let guarantee = list.iter().find(|judged| judged.assurance.carries);
         // An SLO that a first stage excludes has no part in the decision.
         let own = |judged: &&Judged| (judged.slo, judged.key) == (slo.id, explained.case.key);
-        let own = decision.judged().iter().find(own);
+        let own = list.iter().find(own);
         let Assurance { carries, is_carried } = own.map(|judged| judged.assurance).unwrap_or_default();
         let origin = explained.origin.as_ref();
         RefusingSlo {

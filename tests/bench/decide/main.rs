@@ -21,11 +21,11 @@ use std::time::Duration;
 use ::spop::{Connection, Data, Frame, Notify, Step};
 use arrayvec::ArrayVec;
 use slowlane::proxy::haproxy::{self, Id, Question};
-use slowlane_core::base::{KeySecret, Sample, Timestamp};
+use slowlane_core::base::{BATCH_MAX, Decisions, KeySecret, Sample, Timestamp};
 use slowlane_core::cluster::{Cluster, Settings};
-use slowlane_core::policy::{BATCH_MAX, Batch};
+use slowlane_core::policy::Batch;
 use slowlane_core::table::Sizing;
-use slowlane_core::throttle::{Decisions, Throttle};
+use slowlane_core::throttle::Throttle;
 use support::effort::{self, Effort};
 use support::five_maps::{LINES, policy, request, source};
 use support::programs::spop;
@@ -158,8 +158,8 @@ impl Agent {
             bytes = &bytes[length..];
             if batch.is_full() || bytes.is_empty() {
                 self.throttle.decide(&batch, self.now, &mut || Sample::MIDDLE, &mut decisions);
-                for (id, decision) in ids.iter().zip(&decisions) {
-                    haproxy::answer_verdict(*id, decision, KeySecret::KNOWN, None, &mut self.out);
+                for (id, decided) in ids.iter().zip(decisions.iter()) {
+                    haproxy::answer_verdict(*id, decided, KeySecret::KNOWN, None, &mut self.out);
                 }
                 ids.clear();
                 batch.clear();

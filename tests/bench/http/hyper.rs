@@ -13,10 +13,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use slowlane_core::base::{Decision, Sample, Timestamp, Value};
+use slowlane_core::base::{Decision, Decisions, Sample, Timestamp, Value};
 use slowlane_core::policy::Batch;
 use slowlane_core::table::Sizing;
-use slowlane_core::throttle::{Decisions, Throttle};
+use slowlane_core::throttle::Throttle;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
@@ -74,7 +74,7 @@ impl Check {
         let now = Timestamp::from_millis(1_700_000_000_000) + self.started.elapsed();
         let mut sample = || Sample::from_bits(Rng::new().u64(..));
         self.throttle.decide(&batch, now, &mut sample, &mut decisions);
-        decisions[0]
+        decisions.only()
     }
 }
 

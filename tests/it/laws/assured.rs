@@ -224,7 +224,7 @@ fn a_block_of_the_parent_spares_what_is_assured() {
     assert_eq!(ask(&throttle, "site1", at_ms(1)).verdict, Verdict::Pass);
     assert_eq!(ask(&throttle, "site1", at_ms(1)).verdict, Verdict::Pass);
     let blocked = ask(&throttle, "site1", at_ms(1));
-    assert!(blocked.blocked.is_some());
+    assert!(blocked.blocked().is_some());
     assert_eq!(blocked.verdict, Verdict::Deny { retry_after_s: 60 });
     // A request that is carried past a refusal begins no block.
     let throttle = customer(SITE, "burst=1 rate=1/s law=token-bucket block=1m");

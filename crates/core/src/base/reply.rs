@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Decision, SloId, Ticket, Verdict};
+use crate::base::{Decision, Ruling, SloId, Ticket, Verdict};
 
 /// The part of a decision that a proxy gets. It is much smaller than a decision, because replies are remembered.
 ///
@@ -29,7 +29,7 @@ pub struct Reply {
 
 impl Reply {
     pub fn to(decision: &Decision) -> Reply {
-        let Decision { verdict, slo, remaining, .. } = *decision;
+        let Ruling { verdict, slo, remaining, .. } = **decision;
         Reply { verdict, slo, remaining, ticket: decision.ticket().map(Box::new) }
     }
 }

@@ -17,12 +17,18 @@ pub struct Judgement {
 }
 
 impl Judgement {
+    /// Whether it is no more than a verdict and what remains.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.turn == 0 && self.blocked_until.is_none() && !self.fell_back
+    }
+
     pub(crate) const fn new(verdict: Verdict, remaining: u32) -> Judgement {
         Judgement { verdict, remaining, fell_back: false, blocked_until: None, turn: 0 }
     }
 
     /// Passed without being counted.
-    pub(super) const fn uncounted() -> Judgement {
+    pub(crate) const fn uncounted() -> Judgement {
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 

@@ -5,16 +5,15 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{
-    Amount, Assurance, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp, Value,
+    Amount, Assurance, BATCH_MAX, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp,
+    Value,
 };
 use crate::law::Judgement;
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, Values,
+    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, SloPlan,
+    Values,
 };
 use crate::table::Sketch;
-
-/// The maximum number of requests in a batch. A larger batch would delay its first answer.
-pub const BATCH_MAX: usize = 32;
 
 /// The maximum number of values in a batch: enough for eight requests with every field of a policy.
 const VALUES_MAX: usize = 8 * PLACES_MAX;
@@ -138,6 +137,7 @@ impl<'p, 'a> Batch<'p, 'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'p> {
     pub slo: &'p Slo,
+    pub plan: &'p SloPlan,
     /// The key that counts the request.
     pub key: Key,
     /// A hash of the field that divides the SLO's bucket; 0 without such a field.
@@ -186,13 +186,39 @@ pub struct Cases<'p> {
     pub may_hold: bool,
 }
 
+/// The SLOs of one request.
+#[derive(Debug)]
+pub enum Classified<'c, 'p> {
+    /// One SLO, the usual case, and no block of an operator.
+    One {
+        case: Case<'p>,
+        cost: u32,
+        may_hold: bool,
+    },
+    Several(&'c Cases<'p>),
+}
+
+impl<'p> Classified<'_, 'p> {
+    /// The general form.
+    pub fn cases(&self) -> Cases<'p> {
+        match *self {
+            Classified::One { case, cost, may_hold } => {
+                let mut list = ArrayVec::new();
+                list.push(case);
+                Cases { list, cost, blocked: None, may_hold }
+            }
+            Classified::Several(cases) => cases.clone(),
+        }
+    }
+}
+
 impl<'p> Batch<'p, '_> {
     /// Calls `each` with the SLOs of every request, in the order of the batch.
     ///
     /// Each map is consulted for all requests in turn. Their lines are read first, so memory fetches them in parallel.
     /// A request that an operator has blocked at `now` is not looked up: it is refused whatever its SLO is, and must
     /// cost little.
-    pub fn classify(&self, now: Timestamp, each: impl FnMut(&Cases<'p>)) {
+    pub fn classify(&self, now: Timestamp, each: impl FnMut(Classified<'_, 'p>)) {
         let blocks = self.policy().blocks.in_force();
         let blocks = blocks.as_deref().and_then(Option::as_deref);
         self.walk(blocks, self.blocked_at(blocks, now), |_, _| {}, each);
@@ -211,7 +237,7 @@ impl<'p> Batch<'p, '_> {
     pub(super) fn classify_traced(
         &self,
         trace: impl FnMut(&'p LookupMap, Option<Pattern>),
-        each: impl FnMut(&Cases<'p>),
+        each: impl FnMut(Classified<'_, 'p>),
     ) {
         let blocks = self.policy().blocks.in_force();
         self.walk(blocks.as_deref().and_then(Option::as_deref), 0, trace, each);
@@ -223,7 +249,7 @@ impl<'p> Batch<'p, '_> {
         blocks: Option<&BlockIndex>,
         blocked: u32,
         mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
-        mut each: impl FnMut(&Cases<'p>),
+        mut each: impl FnMut(Classified<'_, 'p>),
     ) {
         let policy = self.policy();
         let mut answers = [Answer::NEXT; BATCH_MAX];
@@ -247,10 +273,17 @@ impl<'p> Batch<'p, '_> {
             }
         }
         for (row, (values, answer)) in self.rows().zip(answers).enumerate() {
+            let may_hold = self.may_hold & 1 << row != 0;
+            let place = answer.place().unwrap_or(0);
+            if blocks.is_none() && answer != Answer::REFUSED && policy.plans[place].is_single {
+                let cost = policy.cost(values);
+                each(Classified::One { case: policy.case(place, values, cost), cost, may_hold });
+                continue;
+            }
             let blocked = blocks.and_then(|blocks| blocks.find(values));
             let mut cases = policy.cases_from(answer, values, blocked, &mut trace);
-            cases.may_hold = self.may_hold & 1 << row != 0;
-            each(&cases);
+            cases.may_hold = may_hold;
+            each(Classified::Several(&cases));
         }
     }
 }
@@ -293,7 +326,7 @@ impl Policy {
         let mut batch = Batch::of(self);
         batch.push(request);
         let mut only = None;
-        batch.classify_traced(|_, _| {}, |cases| only = Some(cases.clone()));
+        batch.classify_traced(|_, _| {}, |found| only = Some(found.cases()));
         only.expect("a batch of one has one answer")
     }
 
@@ -337,7 +370,8 @@ impl Policy {
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
     #[cold]
     fn refusal(&self, cost: u32) -> Case<'_> {
-        Case { slo: &self.refusing, key: self.refusal_key(), sharer: 0, sketch: None, assured: None, cost }
+        let (slo, plan) = (&self.refusing, &self.refusing_plan);
+        Case { slo, plan, key: self.refusal_key(), sharer: 0, sketch: None, assured: None, cost }
     }
 
     fn refusal_key(&self) -> Key {
@@ -365,7 +399,8 @@ impl Policy {
             hasher.finish().bits()
         });
         let sketch = self.refs[place].sketch.as_deref();
-        Case { slo, key: self.key(place, values), sharer, sketch, assured: None, cost }
+        let plan = &self.plans[place];
+        Case { slo, plan, key: self.key(place, values), sharer, sketch, assured: None, cost }
     }
 
     /// What a request reserves before anything is known of its key.

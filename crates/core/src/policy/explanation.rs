@@ -63,7 +63,7 @@ impl Policy {
         let mut batch = Batch::of(self);
         batch.push(request);
         let (mut trace, mut cases) = (Vec::new(), None);
-        batch.classify_traced(|map, found| trace.push((map, found)), |only| cases = Some(only.clone()));
+        batch.classify_traced(|map, found| trace.push((map, found)), |only| cases = Some(only.cases()));
         let cases = cases.expect("a batch of one has one answer");
 
         // The lookups come first, in their order, up to the one that answers. Then comes one for each `also`.

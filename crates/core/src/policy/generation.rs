@@ -13,8 +13,8 @@ use crate::policy::read::file::read_file;
 use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
-    DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, Strays,
-    TYPES, WarningKind, Warnings,
+    DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, SloPlan,
+    Strays, TYPES, WarningKind, Warnings,
 };
 use crate::table::Sketch;
 
@@ -45,6 +45,8 @@ pub struct Policy {
     pub(super) slos: Vec<Slo>,
     /// The references in the options of each SLO, in the same order.
     pub(super) refs: Vec<SloRefs>,
+    /// The plan of each SLO, in the same order.
+    pub(super) plans: Vec<SloPlan>,
     /// The lookups with a map that has keys, in the order of the layout.
     pub(super) lookups: Vec<LookupMap>,
     /// The sizes of all maps.
@@ -58,6 +60,7 @@ pub struct Policy {
     pub(super) hosts: Vec<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
+    pub(super) refusing_plan: SloPlan,
     /// A hash of the SLOs that nodes share, and of everything that determines their keys.
     pub(super) shared_hash: String,
     /// The blocks that operators have set.
@@ -163,6 +166,7 @@ impl Policy {
         let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");
         let mut policy = Policy {
             refs,
+            plans: Vec::new(),
             slo_map,
             slos,
             lookups,
@@ -171,6 +175,7 @@ impl Policy {
             types,
             key_secret: KeySecret::KNOWN,
             hosts: fields.hosts().collect(),
+            refusing_plan: SloPlan::of(&refusing, false),
             refusing,
             shared_hash: String::new(),
             blocks: Blocks::default(),
@@ -182,6 +187,12 @@ impl Policy {
         policy.check_also(&mut errors);
         policy.let_parents_owe(&mut errors);
         policy.warn_of_assured();
+        policy.plans = policy
+            .slos
+            .iter()
+            .zip(&policy.refs)
+            .map(|(slo, refs)| SloPlan::of(slo, refs.also.is_some()))
+            .collect();
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 

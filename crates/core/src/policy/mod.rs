@@ -32,6 +32,7 @@ mod generation;
 mod index;
 mod layout;
 mod needed;
+mod plan;
 mod read;
 mod sharing;
 mod sketches;
@@ -63,7 +64,7 @@ pub use bounds::{
     AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCH_STEPS_MAX,
 };
-pub use classify::{BATCH_MAX, Batch, Case, Cases};
+pub use classify::{Batch, Case, Cases, Classified};
 pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;
@@ -73,6 +74,7 @@ pub use finding::{Finding, Findings};
 pub use generation::Policy;
 pub use layout::{Layout, LayoutError, Lookup, Method};
 pub use needed::{Faults, Needed};
+pub use plan::SloPlan;
 pub use read::map;
 pub use read::slo::Slo;
 pub use read::strays::Strays;

@@ -162,9 +162,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::BATCH_MAX;
     use crate::base::{FIELDS_MAX, Request, Timestamp, Value};
     use crate::policy::watch::EXAMPLE_BYTES;
-    use crate::policy::{BATCH_MAX, Layout, Lookup, Method};
+    use crate::policy::{Layout, Lookup, Method};
 
     fn parsed(layout: &Layout, files: &[(&str, &str)]) -> Policy {
         let read = |path: &Path| {

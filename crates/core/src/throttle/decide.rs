@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use crate::base::{Blocked, Decision, Ends, JUDGED_MAX, Judged, Key, Request, Sample, Timestamp, Verdict};
+use crate::base::{
+    BATCH_MAX, Blocked, Decision, Decisions, Ends, JUDGED_MAX, Judged, Key, Request, Ruling, Sample,
+    Timestamp, Verdict,
+};
 use crate::law::{Arrival, Judgement};
-use crate::policy::{BATCH_MAX, Batch, Case, Slo};
+use crate::policy::{Batch, Case, Cases, Classified, SloPlan};
 use crate::table::{EACH_MAX, Entry};
 use crate::throttle::Throttle;
 use crate::throttle::assured::{Carried, Guarantee};
-
-/// The decisions on a batch, in the order of its requests.
-pub type Decisions = ArrayVec<Decision, BATCH_MAX>;
 
 impl Throttle {
     /// Decides the requests of a batch, and counts them. Verdicts, rows and auxiliary states are the same as when
@@ -21,8 +21,8 @@ impl Throttle {
     /// ```
     /// # use slowlane_core::{policy::Policy, table::Sizing, throttle::Throttle};
     /// # use std::time::Duration;
-    /// use slowlane_core::base::{Request, Sample, Timestamp};
-    /// use slowlane_core::{policy::Batch, throttle::Decisions};
+    /// use slowlane_core::base::{Decisions, Request, Sample, Timestamp};
+    /// use slowlane_core::policy::Batch;
     /// # let sizing = Sizing { entries_max: 1_000, expire: Duration::from_secs(30) };
     /// # let read = |path: &std::path::Path| match path.to_str() {
     /// #     Some("slo.map") => Ok(b"0 burst=10000 rate=5000/s".to_vec()),
@@ -37,7 +37,7 @@ impl Throttle {
     /// }
     /// let mut decisions = Decisions::new();
     /// throttle.decide(&batch, Timestamp::from_millis(60_000), &mut || Sample::MIDDLE, &mut decisions);
-    /// assert_eq!(decisions.iter().map(|decision| decision.remaining).collect::<Vec<_>>(), [9_999, 9_998]);
+    /// assert_eq!(decisions.iter().map(|(ruling, _)| ruling.remaining).collect::<Vec<_>>(), [9_999, 9_998]);
     /// ```
     pub fn decide(
         &self,
@@ -48,28 +48,31 @@ impl Throttle {
     ) {
         decisions.clear();
         let mut pending = Pending::default();
-        batch.classify(now, |cases| {
-            let arrival =
-                Arrival { now, sample: sample(), cost: cases.cost, sharer: 0, may_hold: cases.may_hold };
-            if let Some(blocked) = cases.blocked.filter(|blocked| blocked.holds_at(now)) {
-                self.settle(&mut pending, now, decisions);
-                decisions.push(self.refuse_blocked(&cases.list, blocked, arrival));
-                return;
-            }
-            match cases.list.as_slice() {
-                [case] if case.sketch.is_none() => {
-                    if pending.must_settle_before(case) {
-                        self.settle(&mut pending, now, decisions);
-                    }
-                    self.reserve(pending.push(*case, arrival, self.memory(case)));
-                }
-                several => {
+        batch.classify(now, |found| match found {
+            Classified::One { case, cost, may_hold } => {
+                if pending.must_settle_before(case.plan) {
                     self.settle(&mut pending, now, decisions);
-                    decisions.push(self.decide_together(several, arrival));
                 }
+                let sample = if case.plan.draws { sample() } else { Sample::MIDDLE };
+                let single = Single { case, cost, sample, may_hold };
+                self.reserve(pending.push(single, self.memory(&case)));
+            }
+            Classified::Several(cases) => {
+                self.settle(&mut pending, now, decisions);
+                decisions.push(self.decide_several(cases, now, sample()));
             }
         });
         self.settle(&mut pending, now, decisions);
+    }
+
+    /// Decides a request under several SLOs, one with a sketch, or one that an operator may have blocked.
+    #[cold]
+    fn decide_several(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Decision {
+        let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: cases.may_hold };
+        match cases.blocked.filter(|blocked| blocked.holds_at(now)) {
+            Some(blocked) => self.refuse_blocked(&cases.list, blocked, arrival),
+            None => self.decide_together(&cases.list, arrival),
+        }
     }
 
     /// Decides one request: a batch of one.
@@ -90,7 +93,7 @@ impl Throttle {
         batch.push(request);
         let mut decisions = Decisions::new();
         self.decide(&batch, now, &mut || sample, &mut decisions);
-        decisions[0]
+        decisions.only()
     }
 
     /// A request in work reserves what its own key has learned.
@@ -115,25 +118,57 @@ impl Throttle {
     /// Judges the pending requests and appends their decisions, in order.
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
+        // The row's moment is the decision's: a ticket or a disconnect refers to it.
+        let mut judgements = [(Judgement::uncounted(), now); BATCH_MAX];
         self.table.with_batch(keys, now, |place, entry, now| {
-            let Single { case, arrival, judgement } = &mut singles[place];
-            // The row's moment is the decision's: a ticket or a disconnect refers to it.
-            arrival.now = now;
-            *judgement = Some(self.judge(case, entry, *arrival, Way::Judge));
+            judgements[place] = (self.judge_single(&singles[place], entry, now), now);
         });
         // Decisions are made after the rows are unlocked.
-        for Single { case, arrival, judgement } in singles.iter() {
-            let judgement = judgement.expect("each key has been written");
-            self.note_fallback(&judgement);
-            let mut decision = Decision::of_one(case.judged(&judgement), arrival.cost, arrival.now);
-            decision.turn = judgement.turn;
-            decision.blocked = case.blocked(&judgement);
-            if case.slo.ends != Ends::Never {
-                self.open_ticket(&mut decision, std::slice::from_ref(case));
+        for (Single { case, cost, .. }, (judgement, at)) in singles.iter().zip(&judgements) {
+            if case.plan.is_plain && judgement.is_plain() {
+                let &Judgement { verdict, remaining, .. } = judgement;
+                let (key, slo) = (case.key, case.plan.id);
+                decisions.push_ruling(Ruling { verdict, key, at: *at, remaining, cost: *cost, slo });
+            } else {
+                decisions.push(self.decision(case, judgement, *cost, *at));
             }
-            decisions.push(decision);
         }
         pending.clear();
+    }
+
+    /// Whether a plain law decides without asking anybody else: no other node, no block.
+    #[inline]
+    fn decides_alone(&self) -> bool {
+        self.cluster.is_none() && self.blocks.keys.are_none()
+    }
+
+    /// Judges a request under one SLO.
+    #[inline]
+    fn judge_single(&self, single: &Single<'_>, entry: &mut Entry, now: Timestamp) -> Judgement {
+        let &Single { ref case, cost, sample, may_hold } = single;
+        let arrival = Arrival { now, sample, cost, sharer: 0, may_hold };
+        if case.plan.is_plain && self.decides_alone() {
+            return case.slo.law.judge(entry, None, &arrival);
+        }
+        self.judge_general(case, entry, arrival)
+    }
+
+    #[inline(never)]
+    fn judge_general(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) -> Judgement {
+        self.judge(case, entry, arrival, Way::Judge)
+    }
+
+    /// The decision under one SLO.
+    #[inline(never)]
+    fn decision(&self, case: &Case<'_>, judgement: &Judgement, cost: u32, at: Timestamp) -> Decision {
+        self.note_fallback(judgement);
+        let mut decision = Decision::of_one(case.judged(judgement), cost, at);
+        decision.set_turn(judgement.turn);
+        decision.set_blocked(case.blocked(judgement));
+        if case.slo.ends != Ends::Never {
+            self.open_ticket(&mut decision, std::slice::from_ref(case));
+        }
+        decision
     }
 
     /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the request, the
@@ -189,7 +224,7 @@ impl Throttle {
             decision
         });
         if !decision.is_let_through() {
-            self.leave_sketches(decision.judged(), &staged, &arrival);
+            self.leave_sketches(&decision.judged(), &staged, &arrival);
         }
         self.open_ticket(&mut decision, staged.cases.as_slice());
         decision
@@ -374,7 +409,7 @@ pub(super) fn combine(
         carried.mark(&mut judged, guarantees);
     }
     let mut decision = Decision::of(&judged, cost, now);
-    decision.blocked = blocked(cases, judgements, &judged);
+    decision.set_blocked(blocked(cases, judgements, &judged));
     decision
 }
 
@@ -384,7 +419,7 @@ pub(super) fn refusal(cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) ->
     let judged: ArrayVec<Judged, JUDGED_MAX> =
         cases.iter().map(|case| Judged { is_dry_run: false, ..case.judged(&judgement) }).collect();
     let mut decision = Decision::of(&judged, arrival.cost, arrival.now);
-    decision.blocked = Some(blocked);
+    decision.set_blocked(Some(blocked));
     decision
 }
 
@@ -416,22 +451,23 @@ struct Pending<'p> {
 /// A request under one SLO.
 struct Single<'p> {
     case: Case<'p>,
-    arrival: Arrival,
-    judgement: Option<Judgement>,
+    cost: u32,
+    sample: Sample,
+    may_hold: bool,
 }
 
 impl<'p> Pending<'p> {
     /// Whether the pending requests must be judged before this one. Auxiliary states and tickets share one bound, so
     /// requests that need them are judged in their order.
-    fn must_settle_before(&self, case: &Case<'_>) -> bool {
-        self.uses_aux && uses_aux(case.slo)
+    fn must_settle_before(&self, plan: &SloPlan) -> bool {
+        self.uses_aux && plan.uses_aux
     }
 
     #[inline]
-    fn push(&mut self, case: Case<'p>, arrival: Arrival, memory: Duration) -> &mut Case<'p> {
-        self.uses_aux |= uses_aux(case.slo);
-        self.keys.push((case.key, memory));
-        self.singles.push(Single { case, arrival, judgement: None });
+    fn push(&mut self, single: Single<'p>, memory: Duration) -> &mut Case<'p> {
+        self.uses_aux |= single.case.plan.uses_aux;
+        self.keys.push((single.case.key, memory));
+        self.singles.push(single);
         &mut self.singles.last_mut().expect("it has just been added").case
     }
 
@@ -440,9 +476,4 @@ impl<'p> Pending<'p> {
         self.singles.clear();
         self.uses_aux = false;
     }
-}
-
-/// Whether requests under the SLO need an auxiliary state or a ticket.
-fn uses_aux(slo: &Slo) -> bool {
-    slo.law.has_aux() || slo.ends != Ends::Never
 }

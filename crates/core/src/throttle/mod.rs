@@ -30,7 +30,6 @@ pub use aux_store::AuxStore;
 pub use blocking::{Block, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
 pub use changes::{CHANGES_MAX, Change, Changes, Ordered, Reach, Receipt};
-pub use decide::Decisions;
 pub use foresee::{Foreseen, View};
 pub use key_blocks::{BlockOrigin, KEY_BLOCKS_MAX};
 pub use proxy_limits::{Paced, ProxyLimits};

@@ -89,10 +89,9 @@ impl Throttle {
     /// How long the row of a case must be kept after a write.
     #[inline]
     pub(super) fn memory(&self, case: &Case<'_>) -> Duration {
+        let Some(cluster) = self.cluster_of(case.slo) else { return case.plan.keep };
         let law = &case.slo.law;
-        // The end of a request must find its row.
         let lease = if case.slo.ends.is_work() { case.slo.lease() } else { Duration::ZERO };
-        let Some(cluster) = self.cluster_of(case.slo) else { return law.memory().saturating_add(lease) };
         let unreported = self.shared(case.slo).map_or(Duration::ZERO, |(_, share)| cluster.memory(&share));
         law.memory_split(cluster.nodes()).max(unreported).saturating_add(lease)
     }

@@ -42,7 +42,7 @@ impl Throttle {
                 let gone = Admission { cost: judged.cost, due: judged.due(decision.at), now };
                 self.aux_store.with_known(judged.key, &slo.law, |aux| slo.law.take_back(entry, aux, &gone));
                 if let Some(cluster) = self.cluster_of(slo) {
-                    cluster.take_back(judged.key, judged.cost, decision.turn, now);
+                    cluster.take_back(judged.key, judged.cost, decision.turn(), now);
                 }
             });
         }
@@ -70,7 +70,8 @@ impl Throttle {
     /// Converts a decision to a refusal before it is sent, and takes it back.
     pub fn refuse(&self, policy: &Policy, decision: &mut Decision, refusal: Verdict, now: Timestamp) {
         self.take_back(policy, decision, now);
-        (decision.verdict, decision.turn) = (refusal, 0);
+        decision.verdict = refusal;
+        decision.set_turn(0);
     }
 
     /// Ends an admitted request, under each SLO that counts it until then. Requests are no longer in flight; the

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use slowlane_core::base::{
-    Blocked, BlockedBy, Decision, Request, Sample, SloId, Target, Timestamp, Value, Verdict,
+    Blocked, BlockedBy, Decision, Decisions, Request, Sample, SloId, Target, Timestamp, Value, Verdict,
 };
 use slowlane_core::policy::{Batch, BlockTargetError, EXTRA_MAX, Layout, Lookup, Method, Policy, SHAPES_MAX};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::{
-    Block, BlockError, BlockOrigin, Change, Changes, Decisions, KEY_BLOCKS_MAX, OPERATOR_BLOCKS_MAX, Throttle,
+    Block, BlockError, BlockOrigin, Change, Changes, KEY_BLOCKS_MAX, OPERATOR_BLOCKS_MAX, Throttle,
 };
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -150,12 +150,13 @@ fn a_field_that_no_policy_uses_is_compared_from_the_next_batch_on() {
     early.push(&request(&[("path", "/x")]));
     let mut decisions = Decisions::new();
     throttle.decide(&early, START, &mut || Sample::MIDDLE, &mut decisions);
-    assert_eq!(decisions[0].verdict, Verdict::Pass, "this batch has no place for a path");
+    assert_eq!(decisions.only().verdict, Verdict::Pass, "this batch has no place for a path");
     early.clear();
     early.push(&request(&[("owner", "ann"), ("path", "/x")]));
     early.push(&request(&[("path", "/y")]));
     throttle.decide(&early, START, &mut || Sample::MIDDLE, &mut decisions);
-    assert_eq!([decisions[0].verdict, decisions[1].verdict], [DENY(10), Verdict::Pass]);
+    let verdicts: Vec<_> = decisions.decisions().map(|decision| decision.verdict).collect();
+    assert_eq!(verdicts, [DENY(10), Verdict::Pass]);
     assert_eq!(early.fields(0).count(), 2, "the field can be logged");
 }
 
@@ -178,7 +179,7 @@ fn a_blocked_request_falls_under_its_slo_and_is_not_let_through() {
         assert_eq!((decision.verdict, decision.slo), (DENY(10), SloId::new(slo).unwrap()), "{website}");
         assert_eq!((decision.judged().len(), decision.remaining), (count, 0), "{website}");
         assert_eq!(decision.ticket(), None, "{website}");
-        assert!(matches!(decision.blocked, Some(Blocked { by: BlockedBy::Operator(_), .. })), "{website}");
+        assert!(matches!(decision.blocked(), Some(Blocked { by: BlockedBy::Operator(_), .. })), "{website}");
         let row = throttle.table().get(decision.key, START).expect("it is counted").0;
         assert_eq!((row.http_req_cnt, row.gpc1_rate.read(START.ticks_ms())), (3, 0), "{website}");
     }
@@ -192,12 +193,12 @@ fn a_key_that_its_slo_refuses_stays_out_and_asking_does_not_prolong_it() {
     let shop = |seconds| ask(&throttle, &[("website", "shop.example")], seconds);
     assert_eq!(shop(0).verdict, Verdict::Pass);
     let first = shop(0);
-    assert_eq!((first.verdict, first.blocked), (DENY(1), None), "the law itself refuses the first");
+    assert_eq!((first.verdict, first.blocked()), (DENY(1), None), "the law itself refuses the first");
     let until = at(60);
     for seconds in [0, 5, 59] {
         let decision = shop(seconds);
         assert_eq!(decision.verdict, DENY(60 - seconds as u32));
-        assert_eq!(decision.blocked, Some(Blocked { by: BlockedBy::Slo(first.key), until }));
+        assert_eq!(decision.blocked(), Some(Blocked { by: BlockedBy::Slo(first.key), until }));
     }
     assert_eq!(ask(&throttle, &[("website", "blog.example")], 0).verdict, Verdict::Pass);
     assert_eq!([shop(60).verdict, shop(60).verdict], [Verdict::Pass, DENY(1)]);
@@ -220,7 +221,7 @@ fn a_block_begins_within_a_batch() {
     (0..4).for_each(|_| batch.push(&request(&[("website", "shop.example")])));
     let mut decisions = Decisions::new();
     throttle.decide(&batch, START, &mut || Sample::MIDDLE, &mut decisions);
-    let verdicts: Vec<_> = decisions.iter().map(|decision| decision.verdict).collect();
+    let verdicts: Vec<_> = decisions.decisions().map(|decision| decision.verdict).collect();
     assert_eq!(verdicts, [Verdict::Pass, DENY(1), DENY(60), DENY(60)]);
 }
 
@@ -231,7 +232,7 @@ fn a_dry_run_blocks_nobody_and_reports_what_it_would_do() {
     let shop = |seconds| ask(&throttle, &[("website", "shop.example")], seconds);
     for shadow in [Verdict::Pass, DENY(1), DENY(60)] {
         let decision = shop(0);
-        assert_eq!((decision.verdict, decision.blocked), (Verdict::Pass, None));
+        assert_eq!((decision.verdict, decision.blocked()), (Verdict::Pass, None));
         assert_eq!(decision.judged()[0].verdict, shadow);
     }
     assert_eq!(throttle.block_usage(START).keys, 0);
@@ -351,13 +352,13 @@ fn foreseeing_tells_of_the_block_and_changes_nothing() {
     };
     let by_source = foreseen(&[("source", "192.0.2.66")]);
     assert_eq!(by_source.verdict, DENY(60));
-    let Some(Blocked { by: BlockedBy::Operator(number), .. }) = by_source.blocked else {
+    let Some(Blocked { by: BlockedBy::Operator(number), .. }) = by_source.blocked() else {
         panic!("{by_source:?}")
     };
     assert_eq!(throttle.operator_block(number, START).unwrap().to_string(), "source=192.0.2.66");
     let shop: Typed<'_> = &[("website", "shop.example")];
     assert_eq!((ask(&throttle, shop, 0).verdict, foreseen(shop).verdict), (Verdict::Pass, DENY(1)));
-    assert_eq!(foreseen(shop).blocked, None, "a foreseen refusal begins no block");
+    assert_eq!(foreseen(shop).blocked(), None, "a foreseen refusal begins no block");
     assert_eq!((ask(&throttle, shop, 0).verdict, foreseen(shop).verdict), (DENY(1), DENY(60)));
 }
 

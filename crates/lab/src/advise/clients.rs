@@ -32,7 +32,8 @@ impl Clients {
         let mut counted = None;
         let mut batch = Batch::of(&self.policy);
         batch.push(request);
-        batch.classify(now, |cases| {
+        batch.classify(now, |found| {
+            let cases = found.cases();
             let case = cases.list.first().filter(|case| case.slo.id == self.id);
             counted = case.map(|case| (case.key, cases.cost));
         });

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::simulate::run::{ANNEX_BYTES_MAX, SIZING, at, request};
 use crate::simulate::{Cluster, Delivery, SILENT_AFTER, Scenario, ScenarioError, Who};
-use slowlane_core::base::{Decision, Key, KeySecret, Sample, Turn};
+use slowlane_core::base::{Decision, Decisions, Key, KeySecret, Sample, Turn};
 use slowlane_core::cluster::{self, Beat, Due, Member, OnSilence, Presence, Response, Settings, StoreServer};
 use slowlane_core::policy::Batch;
-use slowlane_core::throttle::{Decisions, Throttle};
+use slowlane_core::throttle::Throttle;
 
 /// The nodes and the store. Times are nanoseconds since the start of the run.
 pub(super) struct Nodes {
@@ -110,8 +110,8 @@ impl Nodes {
         }
         node.throttle.sweep(now);
         node.throttle.decide(&batch, now, &mut || sample, &mut decisions);
-        let decision = decisions[0];
-        if let Some(turn) = node.throttle.turn(decision.key, decision.turn) {
+        let decision = decisions.only();
+        if let Some(turn) = node.throttle.turn(decision.key, decision.turn()) {
             let held = Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 };
             node.held.push(held);
         }
@@ -131,7 +131,7 @@ impl Nodes {
                 let due_ns = due.as_nanos() - at(0).as_nanos();
                 if due_ns != held.due_ns {
                     held.due_ns = due_ns;
-                    steps.push(Step::At { number: held.decision.turn, due_ns });
+                    steps.push(Step::At { number: held.decision.turn(), due_ns });
                 }
                 true
             }
@@ -142,7 +142,7 @@ impl Nodes {
     /// Releases a held request whose turn has come. None: the turn has moved, or the request is gone.
     pub(super) fn release(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
         let node = &mut self.nodes[node as usize];
-        let place = node.held.iter().position(|held| held.decision.turn == number)?;
+        let place = node.held.iter().position(|held| held.decision.turn() == number)?;
         if node.held[place].due_ns > now_ns {
             return None;
         }
@@ -154,7 +154,7 @@ impl Nodes {
     /// Takes back a held request whose client has disconnected.
     pub(super) fn leave(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
         let node = &mut self.nodes[node as usize];
-        let place = node.held.iter().position(|held| held.decision.turn == number)?;
+        let place = node.held.iter().position(|held| held.decision.turn() == number)?;
         let held = node.held.remove(place);
         node.throttle.take_back(&node.throttle.policy(), &held.decision, at(now_ns));
         Some(held)
@@ -292,7 +292,7 @@ mod tests {
         let mut nodes = nodes();
         let verdicts = [2_000, 2_000, 2_000, 2_000].map(|ms| decide(&mut nodes, ms));
         let numbers: Vec<u64> =
-            verdicts.iter().map(|decision| decision.turn).filter(|&turn| turn != 0).collect();
+            verdicts.iter().map(|decision| decision.turn()).filter(|&turn| turn != 0).collect();
         assert!(!numbers.is_empty(), "{verdicts:?}");
         let estimates = nodes.moved(0).len();
         let Sent::Arrives(there_ns) = nodes.send(0, false, 2_010 * MS) else { panic!("it is not due") };

@@ -408,7 +408,7 @@ impl<'s> Run<'s> {
                 let verdict = decision.verdict;
                 self.record.asked(now_ns, node, verdict.is_let_through());
                 self.changed(node, now_ns);
-                let held = (decision.turn != 0).then_some((node, decision.turn));
+                let held = (decision.turn() != 0).then_some((node, decision.turn()));
                 Decided { verdict, ticket: None, held }
             }
             Side::Others(others) => {

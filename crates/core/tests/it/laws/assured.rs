@@ -35,7 +35,7 @@ fn an_assured_rate_carries_only_what_the_slo_above_would_stop() {
     let throttle = owner("");
     let parts = |decision: Decision| {
         let part =
-            decision.judged().iter().map(|judged| (judged.verdict, judged.remaining, judged.assurance));
+            decision.judged().into_iter().map(|judged| (judged.verdict, judged.remaining, judged.assurance));
         (decision.verdict, part.collect::<Vec<_>>())
     };
     let carries = Assurance { carries: true, is_carried: false };
@@ -57,7 +57,7 @@ fn the_block_of_an_slo_above_decides_unless_an_assured_rate_carries_past_it() {
     let throttle = owner(" block=10m");
     let blocked = |website, ms| {
         let decision = ask(&throttle, website, at_ms(ms));
-        (decision.verdict, decision.blocked)
+        (decision.verdict, decision.blocked())
     };
     let key = ask(&throttle, "blog", at_ms(0)).judged()[1].key;
     assert_eq!(blocked("blog", 0), (DENY, None), "the law refuses it, and begins a block");

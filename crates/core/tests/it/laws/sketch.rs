@@ -214,7 +214,7 @@ fn a_dry_run_of_a_first_stage_leaves_the_others_their_part() {
     let throttle = throttle_of(slo_map, MAPS);
     let judged = |_| {
         let decision = ask(&throttle, 1, at_ms(60_000));
-        let verdicts = decision.judged().iter().map(|judged| judged.verdict.name());
+        let verdicts = decision.judged().into_iter().map(|judged| judged.verdict.name());
         (decision.slo.number(), verdicts.collect::<Vec<_>>())
     };
     let (slo, verdicts): (Vec<_>, Vec<_>) = (0..3).map(judged).unzip();

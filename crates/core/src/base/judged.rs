@@ -1,0 +1,60 @@
+//! The verdicts of the SLOs of one request.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::{COUNTED_MAX, Ends, Key, SloId, Timestamp, Verdict};
+
+/// The verdict of one SLO on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Judged {
+    pub slo: SloId,
+    /// The key that counted the request.
+    pub key: Key,
+    pub verdict: Verdict,
+    /// The number of further requests that would pass at once, or whole units of work, or [`UNCOUNTED`].
+    pub remaining: u32,
+    /// What the SLO charges: a number of requests, or grains of work.
+    pub cost: u32,
+    /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
+    pub is_dry_run: bool,
+    pub ends: Ends,
+    pub assurance: Assurance,
+}
+
+/// The part of assured rates in a verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assurance {
+    /// The assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
+    pub carries: bool,
+    /// An earlier SLO overrules this verdict by its assured rate. The verdict is counted, but does not decide.
+    pub is_carried: bool,
+}
+
+impl Assurance {
+    pub const NONE: Assurance = Assurance { carries: false, is_carried: false };
+}
+
+impl Judged {
+    /// Whether the entry counts the request. If another SLO refuses the request, it must be taken back.
+    pub const fn is_counted(&self) -> bool {
+        self.verdict.is_let_through() || self.assurance.is_carried
+    }
+
+    /// The verdict, without those that an assured rate overrules.
+    pub const fn in_force(&self) -> Verdict {
+        if self.assurance.is_carried { Verdict::Pass } else { self.verdict }
+    }
+
+    /// Whether the entry counts the request until its end.
+    pub(super) const fn is_until_end(&self) -> bool {
+        !matches!(self.ends, Ends::Never) && self.cost > 0 && self.is_counted()
+    }
+
+    /// The moment at which a request that arrived at `at` leaves under this verdict.
+    pub fn due(&self, at: Timestamp) -> Timestamp {
+        at + self.verdict.wait()
+    }
+}
+
+/// The maximum number of SLOs for one request: its own, and two that `also=` adds.
+pub const JUDGED_MAX: usize = COUNTED_MAX;

@@ -1,0 +1,45 @@
+//! The plan: what a decision reads of an SLO for a common request, compiled when the policy is loaded.
+
+use std::time::Duration;
+
+use crate::base::{Ends, SloId};
+use crate::law::Law;
+use crate::policy::Slo;
+
+/// The plan of one SLO. What a common request does not need is behind a flag.
+#[derive(Clone, Copy, Debug)]
+pub struct SloPlan {
+    pub id: SloId,
+    /// The [`Law::state_tag`] in its keys.
+    pub state_tag: u32,
+    /// How long a row must be kept after a write by a node that is alone.
+    pub keep: Duration,
+    /// A request under it has no other SLO: neither `also` nor a first stage.
+    pub is_single: bool,
+    /// The law decides on the row alone, and its verdict is the ruling: no dry run, no ticket, no block.
+    pub is_plain: bool,
+    /// The law needs a random number.
+    pub draws: bool,
+    /// Requests need an auxiliary state or a ticket.
+    pub uses_aux: bool,
+}
+
+const _: () = assert!(size_of::<SloPlan>() <= 64, "one cache line");
+
+impl SloPlan {
+    pub(super) fn of(slo: &Slo, has_also: bool) -> SloPlan {
+        let uses_aux = slo.law.has_aux() || slo.ends != Ends::Never;
+        // The end of a request must find its row.
+        let lease = if slo.ends.is_work() { slo.lease() } else { Duration::ZERO };
+        let is_single = !has_also && slo.law.sketched().is_none();
+        SloPlan {
+            id: slo.id,
+            state_tag: slo.state_tag(),
+            keep: slo.law.memory().saturating_add(lease),
+            is_single,
+            is_plain: is_single && !uses_aux && !slo.dry_run && slo.block.is_none(),
+            draws: matches!(slo.law, Law::Adaptive(_)),
+            uses_aux,
+        }
+    }
+}
