@@ -12,6 +12,7 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock README.md slowlane.toml ./
 COPY crates crates
 COPY src src
+COPY tools tools
 # These are built into the program, which prints them.
 COPY haproxy haproxy
 COPY nginx nginx

@@ -29,7 +29,7 @@
 //!
 //! ```text
 //!  slowlane        the daemon and its commands: what follows below
-//!  slowlane-lab    access logs, replay, simulate, tests of policies, spoa-check, rls-check, charts
+//!  slowlane-lab    access logs, replay, simulate, tests of policies, charts
 //!  slowlane-core   the decision: base, table, law, policy, cluster, throttle, snapshot, peers
 //!  spop, grpc      SPOP and HAProxy's peers protocol as values, and Envoy's services
 //! ```

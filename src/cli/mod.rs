@@ -16,8 +16,6 @@ mod check;
 mod completions;
 mod config;
 #[cfg(feature = "lab")]
-mod conformance;
-#[cfg(feature = "lab")]
 mod demo;
 mod doctor;
 mod fields;
@@ -29,13 +27,9 @@ mod moved;
 mod progress;
 #[cfg(feature = "lab")]
 mod replay;
-#[cfg(feature = "lab")]
-mod rls_check;
 mod service_user;
 #[cfg(feature = "lab")]
 mod simulate;
-#[cfg(feature = "lab")]
-mod spoa_check;
 mod table;
 #[cfg(feature = "lab")]
 mod test;
@@ -155,18 +149,6 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(after_help = test::EXAMPLES)]
     Test(test::Arguments),
-    /// Test any SPOE agent against the specification and HAProxy's behaviour, and print a report.
-    ///
-    /// It acts as HAProxy, and sends valid and invalid frames. ADDR is host:port or unix:/path.
-    #[cfg(feature = "lab")]
-    #[command(after_help = spoa_check::EXAMPLES)]
-    SpoaCheck(spoa_check::Arguments),
-    /// Test any server of Envoy's rate limit service for the behaviour that Envoy relies on, and print a report.
-    ///
-    /// It acts as Envoy, and sends valid and invalid calls. ADDR is host:port or unix:/path.
-    #[cfg(feature = "lab")]
-    #[command(after_help = rls_check::EXAMPLES)]
-    RlsCheck(rls_check::Arguments),
     /// Print completions for a shell.
     #[command(after_help = completions::EXAMPLES)]
     Completions(completions::Arguments),
@@ -180,7 +162,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["attach", "advise", "import", "check", "config", "test", "replay", "simulate"]),
     ("Operate", &["status", "top", "why", "block", "quota", "table", "doctor"]),
-    ("More", &["demo", "spoa-check", "rls-check", "completions", "man"]),
+    ("More", &["demo", "completions", "man"]),
 ];
 
 /// The command with its subcommands listed by groups, which clap cannot do.
@@ -204,8 +186,7 @@ const RUN_EXAMPLES: &str = include_str!("help/run.txt");
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     if let Some(new) = moved::to(&words) {
-        let old = words[0].display();
-        tell(format_args!("`slowlane {old}` is now `slowlane {new}`; see `slowlane {new} --help`"));
+        tell(format_args!("`slowlane {}` is now {new}", words[0].display()));
         return ExitCode::from(2);
     }
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
@@ -234,10 +215,6 @@ pub fn main() -> ExitCode {
         Command::Advise(typed) => advise::advise(typed),
         #[cfg(feature = "lab")]
         Command::Test(typed) => test::test(typed),
-        #[cfg(feature = "lab")]
-        Command::SpoaCheck(typed) => spoa_check::spoa_check(typed),
-        #[cfg(feature = "lab")]
-        Command::RlsCheck(typed) => rls_check::rls_check(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),
     };

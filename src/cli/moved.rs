@@ -2,17 +2,28 @@
 
 use std::ffi::OsStr;
 
-/// The new spelling of a command of earlier versions.
-pub(super) fn to(words: &[impl AsRef<OsStr>]) -> Option<&'static str> {
+/// The successor of a command of earlier versions, and where to learn more.
+pub(super) fn to(words: &[impl AsRef<OsStr>]) -> Option<String> {
     let mut words = words.iter().filter_map(|word| word.as_ref().to_str());
-    match words.next()? {
-        "blocks" => Some("block list"),
-        "unblock" => Some("block rm"),
-        "cluster" => Some("status cluster"),
-        "peers" => Some("status peers"),
-        "block" if is_addition(words) => Some("block add"),
-        _ => None,
-    }
+    let new = match words.next()? {
+        "blocks" => "block list",
+        "unblock" => "block rm",
+        "cluster" => "status cluster",
+        "peers" => "status peers",
+        "block" if is_addition(words) => "block add",
+        "spoa-check" => return Some(apart("spoa")),
+        "rls-check" => return Some(apart("rls")),
+        _ => return None,
+    };
+    Some(format!("`slowlane {new}`; see `slowlane {new} --help`"))
+}
+
+/// A command of the checker, which packages of slowlane do not contain.
+fn apart(suite: &str) -> String {
+    format!(
+        "`slowlane-check {suite}`, a program of its own: `cargo install --path tools/check` installs it from \
+         slowlane's sources"
+    )
 }
 
 /// Whether fields follow instead of an action.
@@ -27,16 +38,21 @@ mod tests {
 
     #[test]
     fn each_old_command_names_the_new_one_and_no_new_command_is_old() {
-        let to = |typed: &str| to(&typed.split(' ').collect::<Vec<_>>());
+        let to = |typed: &str| {
+            let new = to(&typed.split(' ').collect::<Vec<_>>())?;
+            Some(new.split('`').nth(1).unwrap().to_owned())
+        };
         for (typed, new) in [
-            ("blocks --json", "block list"),
-            ("unblock source=192.0.2.66", "block rm"),
-            ("cluster --admin 127.0.0.1:9002", "status cluster"),
-            ("peers", "status peers"),
-            ("block source=192.0.2.66 --for 10m", "block add"),
-            ("block --for=10m source=192.0.2.66", "block add"),
+            ("blocks --json", "slowlane block list"),
+            ("unblock source=192.0.2.66", "slowlane block rm"),
+            ("cluster --admin 127.0.0.1:9002", "slowlane status cluster"),
+            ("peers", "slowlane status peers"),
+            ("block source=192.0.2.66 --for 10m", "slowlane block add"),
+            ("spoa-check --list", "slowlane-check spoa"),
+            ("rls-check 127.0.0.1:9005", "slowlane-check rls"),
+            ("block --for=10m source=192.0.2.66", "slowlane block add"),
         ] {
-            assert_eq!(to(typed), Some(new), "{typed}");
+            assert_eq!(to(typed).as_deref(), Some(new), "{typed}");
         }
         for typed in [
             "",

@@ -34,10 +34,15 @@ pub fn ran(args: &[&str]) -> Ran {
 }
 
 pub fn ran_in(folder: &Path, args: &[&str]) -> Ran {
-    let (code, out, err) = typed(folder, args);
+    ran_by(Path::new(BINARY), folder, args)
+}
+
+pub fn ran_by(program: &Path, folder: &Path, args: &[&str]) -> Ran {
+    let (code, out, err) = typed_to(program, folder, args);
+    let name = format!("{}: ", program.file_name().unwrap().display());
     let mut problems = Vec::new();
     for line in err.lines() {
-        match line.strip_prefix("slowlane: ") {
+        match line.strip_prefix(&name) {
             Some(problem) => problems.push(problem.to_owned()),
             // A start that fails late has logged its earlier steps.
             None => assert!(line.contains(" INFO ") || line.contains(" WARN "), "{line}"),
@@ -48,10 +53,14 @@ pub fn ran_in(folder: &Path, args: &[&str]) -> Ran {
 
 /// Exit code, standard output, standard error.
 fn typed(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    typed_to(Path::new(BINARY), folder, args)
+}
+
+fn typed_to(program: &Path, folder: &Path, args: &[&str]) -> (i32, String, String) {
     let mut command = Command::new("timeout");
     command
         .arg(PATIENCE.as_secs().to_string())
-        .arg(BINARY)
+        .arg(program)
         .args(args)
         .current_dir(folder)
         .stdin(Stdio::null());
@@ -221,26 +230,28 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
         &["advise", "--spare", "100", log.path().to_str().unwrap()],
         &["test", "--policy", policy.to_str().unwrap(), cases.to_str().unwrap()],
         &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
-        &["spoa-check", "--list"],
-        &["rls-check", "--list"],
         &["completions", "bash"],
         &["man"],
     ] {
-        let said = |stdout: Stdio| {
-            let mut command = Command::new(BINARY);
-            let output = command.args(args).stdout(stdout).output().unwrap();
-            let text = String::from_utf8(output.stderr).unwrap();
-            (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
-        };
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let (code, problem) = said(writer.into());
-        assert_eq!((code, problem.as_str()), (Some(0), ""), "{args:?}");
-        let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let (code, problem) = said(full.into());
-        let want = "slowlane: No space left on device (os error 28)";
-        assert_eq!((code, problem.as_str()), (Some(1), want), "{args:?}");
+        stands_although_nobody_reads(Path::new(BINARY), args);
     }
+}
+
+pub fn stands_although_nobody_reads(program: &Path, args: &[&str]) {
+    let said = |stdout: Stdio| {
+        let mut command = Command::new(program);
+        let output = command.args(args).stdout(stdout).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let (code, problem) = said(writer.into());
+    assert_eq!((code, problem.as_str()), (Some(0), ""), "{args:?}");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let (code, problem) = said(full.into());
+    let want = format!("{}: No space left on device (os error 28)", program.file_name().unwrap().display());
+    assert_eq!((code, problem), (Some(1), want), "{args:?}");
 }
 
 #[test]
@@ -288,6 +299,8 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["blocks", "--json"], "`slowlane blocks` is now `slowlane block list`"),
         (&["cluster"], "`slowlane cluster` is now `slowlane status cluster`"),
         (&["peers", "--help"], "`slowlane peers` is now `slowlane status peers`"),
+        (&["spoa-check", "--list"], "`slowlane spoa-check` is now `slowlane-check spoa`"),
+        (&["rls-check", "127.0.0.1:9005"], "`cargo install --path tools/check` installs it"),
         (&["block", "rm"], "<FIELD=VALUE>"),
         (&["table"], "Usage: slowlane table"),
         (&["table", "get", "26C7"], "expected a key of sixteen hex digits, like 26C7827D889F6DA3"),

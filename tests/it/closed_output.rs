@@ -72,7 +72,6 @@ fn every_command_ends_as_if_its_output_were_read() {
             "quota" => &[&["source=192.0.2.1"]],
             "table" => &[&["show table"]],
             "completions" => &[&["bash"]],
-            "spoa-check" | "rls-check" => &[&["127.0.0.1:1"], &["--list"]],
             "simulate" | "man" | "status" | "doctor" => &[&[]],
             other => panic!("{other}: which words would show it?"),
         };

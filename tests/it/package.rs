@@ -737,7 +737,7 @@ fn the_dockerfile_names_the_compiler_that_cargo_asks_for() {
 /// The files that `include_str!` puts into the program, from the top of the sources.
 fn included() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut folders = vec![project("src"), project("crates")];
+    let mut folders = vec![project("src"), project("crates"), project("tools")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

@@ -1,8 +1,9 @@
-//! `slowlane rls-check`: slowlane passes, and servers with a fault are found out.
+//! `slowlane-check rls`: slowlane passes, and servers with a fault are found out.
 
 use std::future::pending;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::process::Command;
 use std::thread;
 
 use bytes::Bytes;
@@ -17,15 +18,16 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::cli::{Ran, ran};
-use crate::spoa_check::{PATIENT, lists_the_cases_of, names, server as raw};
+use crate::cli::Ran;
+use crate::spoa_check::{PATIENT, lists_the_cases_of, names, ran_checker, server as raw};
+use crate::support::checker::checker;
 use crate::support::own_address;
-use crate::support::slowlane::{BINARY, Slowlane};
+use crate::support::slowlane::Slowlane;
 
 const POLICY: &[(&str, &str)] = &[("slo.map", "0 burst=10 rate=5/s max_delay=1s\n")];
 
 fn checked(address: &str, arguments: &[&str]) -> Ran {
-    ran(&[&["rls-check", address], arguments].concat())
+    ran_checker(&[&["rls", address], arguments].concat())
 }
 
 #[test]
@@ -39,7 +41,7 @@ fn slowlane_passes_every_case() {
         assert_eq!(names(&out, level, "skipped"), [""; 0], "{out}");
     }
     assert!(names(&out, "required", "pass").len() >= 20, "{out}");
-    lists_the_cases_of("rls-check", &out);
+    lists_the_cases_of("rls", &out);
     // It has decided about the domain and the entries of the command line.
     assert!(slowlane.metric("slowlane_verdicts_total", "slo=\"0\"") > 100.0);
 }
@@ -295,7 +297,7 @@ fn what_cannot_be_checked_is_a_usage_error() {
         (&["127.0.0.1:1", "--entry", "path"], "expected an entry, like remote_address=192.0.2.1"),
         (&["127.0.0.1:1", "--timeout", "1ms"], "expected a time from 10ms to 60s"),
     ] {
-        let output = std::process::Command::new(BINARY).arg("rls-check").args(arguments).output().unwrap();
+        let output = Command::new(checker()).arg("rls").args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{arguments:?}");
     }

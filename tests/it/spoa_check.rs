@@ -1,14 +1,17 @@
-//! `slowlane spoa-check`: slowlane passes, and agents with a fault are found out.
+//! `slowlane-check spoa`: slowlane passes, and agents with a fault are found out.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
 use spop::{Ack, Connection, Data, Error, Frame, Head, Notify, Scope, Step, Variable};
 
-use crate::cli::{Ran, ran};
+use crate::cli::{Ran, ran_by, stands_although_nobody_reads};
+use crate::support::checker::checker;
 use crate::support::slowlane::Slowlane;
 
 const POLICY: &[(&str, &str)] = &[("slo.map", "0 burst=1000000 rate=5000/s\n")];
@@ -17,7 +20,11 @@ const POLICY: &[(&str, &str)] = &[("slo.map", "0 burst=1000000 rate=5000/s\n")];
 pub const PATIENT: &[&str] = &["--timeout", "20s"];
 
 fn checked(address: &str, arguments: &[&str]) -> Ran {
-    ran(&[&["spoa-check", address], arguments].concat())
+    ran_checker(&[&["spoa", address], arguments].concat())
+}
+
+pub fn ran_checker(arguments: &[&str]) -> Ran {
+    ran_by(checker(), Path::new("."), arguments)
 }
 
 /// The names of the cases with this level and this result.
@@ -37,11 +44,11 @@ fn slowlane_passes_every_case() {
         assert_eq!(names(&out, level, "skipped"), [""; 0], "{out}");
     }
     assert!(names(&out, "required", "pass").len() >= 80, "{out}");
-    lists_the_cases_of("spoa-check", &out);
+    lists_the_cases_of("spoa", &out);
 }
 
-pub fn lists_the_cases_of(command: &str, card: &str) {
-    let listed = ran(&[command, "--list"]);
+pub fn lists_the_cases_of(suite: &str, card: &str) {
+    let listed = ran_checker(&[suite, "--list"]);
     assert_eq!(listed.code, 0);
     let first = |text: &str| -> Vec<String> {
         let names = text.lines().take_while(|line| !line.is_empty());
@@ -300,18 +307,50 @@ fn a_missing_agent_fails() {
 #[test]
 fn what_cannot_be_checked_is_a_usage_error() {
     for (arguments, words) in [
-        (&["spoa-check"][..], "<ADDR>"),
-        (&["spoa-check", "9000"], "expected host:port"),
-        (&["spoa-check", "127.0.0.1:1", "--arg", "ip"], "expected an argument, like ip=192.0.2.1"),
-        (
-            &[&["spoa-check", "127.0.0.1:1"][..], &["--arg=a=1"; 254]].concat()[..],
-            "expected at most 253 arguments",
-        ),
-        (&["spoa-check", "127.0.0.1:1", "--timeout", "61s"], "expected a time from 10ms to 60s"),
+        (&["spoa"][..], "<ADDR>"),
+        (&["spoa", "9000"], "expected host:port"),
+        (&["spoa", "127.0.0.1:1", "--arg", "ip"], "expected an argument, like ip=192.0.2.1"),
+        (&[&["spoa", "127.0.0.1:1"][..], &["--arg=a=1"; 254]].concat()[..], "expected at most 253 arguments"),
+        (&["spoa", "127.0.0.1:1", "--timeout", "61s"], "expected a time from 10ms to 60s"),
     ] {
-        let output = std::process::Command::new(crate::support::slowlane::BINARY).args(arguments).output();
-        let output = output.unwrap();
+        let output = Command::new(checker()).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_teaches_with_examples_that_can_be_typed() {
+    for (suite, words) in [
+        ("spoa", ["Examples:", "[ADDR]", "--message <NAME>", "--arg <NAME=VALUE>", "--timeout <TIME>"]),
+        ("rls", ["Examples:", "[ADDR]", "--domain <NAME>", "--entry <KEY=VALUE>", "--timeout <TIME>"]),
+    ] {
+        let Ran { code, out, .. } = ran_checker(&[suite, "--help"]);
+        assert_eq!(code, 0);
+        words.iter().for_each(|word| assert!(out.contains(word), "{suite} does not say {word:?}:\n{out}"));
+        let examples: Vec<&str> =
+            out.lines().filter_map(|line| line.strip_prefix("  slowlane-check ")).collect();
+        assert_eq!(examples.len(), 4, "{out}");
+        for example in examples {
+            let typed_on: Vec<&str> = example.split(' ').chain(["--help"]).collect();
+            assert_eq!(ran_checker(&typed_on).code, 0, "{example}");
+        }
+    }
+    let nothing = Command::new(checker()).output().unwrap();
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("Usage: slowlane-check <COMMAND>"));
+}
+
+/// A closed pipe, as by `head`, is not an error. A full disk is one.
+#[test]
+fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
+    for suite in ["spoa", "rls"] {
+        stands_although_nobody_reads(checker(), &[suite, "--list"]);
+    }
+    // A failed test fails, whoever reads its report.
+    for ends in [Stdio::null, || Stdio::from(std::io::pipe().unwrap().1)] {
+        let mut command = Command::new(checker());
+        command.args(["spoa", "127.0.0.1:1", "--timeout", "10ms"]).stdout(ends()).stderr(ends());
+        assert_eq!(command.status().unwrap().code(), Some(1));
     }
 }

@@ -1,5 +1,5 @@
 //! Commands that work on files or in virtual time: access logs, their replay and advice on limits, simulations,
-//! policy tests, spoa-check, rls-check, charts.
+//! policy tests, charts.
 
 #![cfg_attr(
     test,
@@ -13,7 +13,6 @@
 pub mod access_log;
 pub mod advise;
 mod chart;
-pub mod conformance;
 mod events;
 pub mod policy_test;
 pub mod replay;

@@ -5,6 +5,7 @@
 
 pub mod backend;
 pub mod behind;
+pub mod checker;
 pub mod chromium;
 pub mod client;
 pub mod grpc;

@@ -1,0 +1,84 @@
+//! The server to test, and connections to it.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it connects to a server, and waits for it"
+)]
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use slowlane_core::base::Address;
+
+/// The pause before another attempt to connect: a supervisor may be restarting the server.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoint {
+    pub address: Address,
+    /// The longest wait: for a connection, for a write, and for an answer.
+    pub limit: Duration,
+}
+
+/// A connection of TCP, or of a Unix socket.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+
+impl Endpoint {
+    /// Opens a connection.
+    pub(super) async fn connect(&self) -> Result<Box<dyn Socket>, String> {
+        let deadline = Instant::now() + self.limit;
+        loop {
+            let connected = timeout_at(deadline, connected(&self.address)).await;
+            let too_late = |_| Err(io::Error::new(ErrorKind::TimedOut, "connection timed out"));
+            let error = match connected.unwrap_or_else(too_late) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => error,
+            };
+            // A Unix socket whose backlog is full would block.
+            let may_pass = [ErrorKind::ConnectionRefused, ErrorKind::NotFound, ErrorKind::WouldBlock];
+            if !may_pass.contains(&error.kind()) || Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(format!("cannot connect: {error}"));
+            }
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+}
+
+/// Tries every address of a name.
+async fn connected(address: &Address) -> io::Result<Box<dyn Socket>> {
+    Ok(match address {
+        Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Address::Tcp(text) => {
+            let stream = TcpStream::connect(text).await?;
+            stream.set_nodelay(true)?;
+            Box::new(stream)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixSocket;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_unix_socket_that_accepts_nobody_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let listener = UnixSocket::new_stream().unwrap();
+        listener.bind(&path).unwrap();
+        let _listener = listener.listen(0).unwrap();
+        let agent = Endpoint { address: Address::Unix(path), limit: Duration::from_millis(10) };
+        let _first = agent.connect().await.expect("the backlog has room for one");
+        let Err(second) = agent.connect().await else { panic!("a second one") };
+        assert!(second.starts_with("cannot connect: "), "{second}");
+    }
+}
