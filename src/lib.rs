@@ -37,7 +37,7 @@
 //! The modules of this crate, highest first. A file names only its own module and those below it:
 //!
 //! ```text
-//!  main, cli  one file per command                top, demo  the terminal view, the demonstration
+//!  main, cli  one file per command                top, demo  the status as text, the demonstration
 //!  daemon     builds everything once              admin_client  asks a running daemon
 //!  config     flags and slowlane.toml
 //!  upgrade    hands everything over to a new process
@@ -82,7 +82,6 @@ pub mod proxy;
 pub mod server;
 pub mod store_protocol;
 mod sync;
-#[cfg(feature = "top")]
 mod top;
 mod upgrade;
 mod watch;

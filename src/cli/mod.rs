@@ -33,7 +33,6 @@ mod simulate;
 mod table;
 #[cfg(feature = "lab")]
 mod test;
-#[cfg(feature = "top")]
 mod top;
 mod upgrade;
 mod views;
@@ -104,7 +103,6 @@ enum Command {
     #[command(after_help = views::STATUS)]
     Status(views::StatusArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
-    #[cfg(feature = "top")]
     #[command(after_help = top::EXAMPLES)]
     Top(top::Arguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
@@ -201,7 +199,6 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::Simulate(typed) => simulate::simulate(typed),
         Command::Status(typed) => views::status(typed),
-        #[cfg(feature = "top")]
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Quota(typed) => views::quota(typed),
@@ -273,7 +270,7 @@ mod tests {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
         let command = Cli::command();
         let mut known: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-        grouped.retain(|name| cfg!(all(feature = "lab", feature = "top")) || known.contains(name));
+        grouped.retain(|name| cfg!(feature = "lab") || known.contains(name));
         grouped.sort_unstable();
         known.sort_unstable();
         assert_eq!(grouped, known);

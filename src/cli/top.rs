@@ -7,6 +7,7 @@ use clap::Args;
 use crate::cli::admin::Daemon;
 use crate::cli::views::span;
 use crate::top;
+use slowlane_core::base::units;
 
 pub(super) const EXAMPLES: &str = include_str!("help/top.txt");
 
@@ -14,18 +15,29 @@ pub(super) const EXAMPLES: &str = include_str!("help/top.txt");
 pub(super) struct Arguments {
     #[command(flatten)]
     daemon: Daemon,
-    /// Print one snapshot as text and exit; the default if standard output is not a terminal
+    /// Print the status once and exit; the default if standard output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Begin with the clients throttled in the last TIME, 24h at most; with --once, print only these
+    /// Print the clients throttled in the last TIME instead, 24h at most
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
+    /// How often to print on a terminal
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+}
+
+/// Shorter intervals only flicker.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = units::duration(text).map_err(|error| error.to_string())?;
+    if interval >= INTERVAL_MIN { Ok(interval) } else { Err("expected a time from 100ms".into()) }
 }
 
 pub(super) fn top(typed: Arguments) -> anyhow::Result<()> {
     let daemon = typed.daemon.client()?;
     match typed.once || !top::has_screen() {
         true => top::once(&daemon, typed.since),
-        false => top::watch(&daemon, typed.since),
+        false => top::watch(daemon, typed.since, typed.interval),
     }
 }

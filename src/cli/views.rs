@@ -9,7 +9,6 @@ use crate::admin_client::{Question, history};
 use crate::cli::admin::Daemon;
 use crate::cli::fields::{Field, path};
 use crate::observe::status::DAY;
-#[cfg(feature = "top")]
 use crate::top;
 use slowlane_core::base::units;
 
@@ -74,7 +73,6 @@ pub(super) fn status(typed: StatusArguments) -> anyhow::Result<()> {
         (Some(_), Some(_)) => clap::Error::raw(ErrorKind::ArgumentConflict, NO_SECTION).exit(),
         (Some(Section::Cluster), _) => print(view, "/api/cluster"),
         (Some(Section::Peers), _) => print(view, "/api/peers"),
-        #[cfg(feature = "top")]
         (None, since) if !view.json => top::once(&view.daemon.client()?, since),
         (None, Some(span)) => print(view, history(span)),
         (None, None) => print(view, "/api/status"),

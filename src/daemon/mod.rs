@@ -13,3 +13,4 @@ pub(crate) use run::run;
 pub(crate) use serving::Serving;
 #[cfg(feature = "lab")]
 pub(crate) use serving::start;
+pub(crate) use signals::asked_to_end;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use anyhow::anyhow;
+use futures_util::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::ConfigFile;
@@ -71,4 +73,14 @@ impl Signals {
             }
         }
     }
+}
+
+/// Waits, in a command, for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
+pub(crate) fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();
+    let mut signals = signals.map_err(|error| anyhow!("cannot wait for signals: {error}"))?;
+    Ok(async move {
+        select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
+    })
 }

@@ -22,15 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
-use futures_util::future::select_all;
+use anyhow::{Context, ensure};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, interval_at};
 
 use crate::config::{Config, Flags};
-use crate::daemon::{self, Serving};
+use crate::daemon::{self, Serving, asked_to_end};
 use crate::demo::app::App;
 use crate::demo::client::Target;
 use crate::demo::haproxy::Haproxy;
@@ -267,14 +265,4 @@ fn write_slo_map(policy: &Path, line: &str) -> std::io::Result<()> {
     let new = policy.join("slo.map.new");
     fs::write(&new, format!("0 {FREE}\n{line}\n"))?;
     fs::rename(new, policy.join("slo.map"))
-}
-
-/// Waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
-fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
-    let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();
-    let mut signals = signals.map_err(|error| anyhow!("cannot wait for signals: {error}"))?;
-    Ok(async move {
-        select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
-    })
 }

@@ -1,115 +1,73 @@
-//! The columns of the tables: their cells, and the order of rows by each.
-
-use std::cmp::Ordering;
+//! The columns of the tables, and their cells.
 
 use crate::observe::status::{BlockedKey, FieldLine, KeyLine, PastKey, SloLine};
 use slowlane_core::base::{shown, units::left};
 
 /// A column of a table whose rows are `T`.
 pub(super) struct Column<T> {
-    pub(super) name: &'static str,
-    pub(super) cell: fn(&T) -> Cell,
-    /// Numbers are aligned to the right and shown whole.
-    pub(super) is_number: bool,
-    /// On a narrow screen, the column with the highest rank is dropped first. Columns of rank 0 stay.
+    /// On a narrow terminal, the column with the highest rank is dropped first. Columns of rank 0 stay.
     pub(super) rank: u8,
+    pub(super) name: &'static str,
+    pub(super) cell: fn(&T) -> String,
+    /// Numbers are aligned to the right.
+    pub(super) is_number: bool,
 }
 
-/// A cell of a column.
-pub(super) struct Cell {
-    pub(super) text: String,
-    /// The number by which the rows are sorted. A column of words is sorted by its text.
-    number: f64,
+const fn number<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> Column<T> {
+    Column { rank, name, cell, is_number: true }
 }
 
-/// The minimum lengths of a shortened name. The next one applies once no other column can be dropped.
-pub(super) const NAME_CHARS: [usize; 3] = [40, 24, 10];
-
-impl<T> Column<T> {
-    /// The minimum width of a column, by the width of its longest text.
-    pub(super) fn least(&self, width: usize, name_chars: usize) -> usize {
-        if self.is_number { width } else { width.min(name_chars.max(self.name.len() + 1)) }
-    }
-
-    /// The greatest number first, or texts from a to z.
-    pub(super) fn order(&self, one: &T, other: &T) -> Ordering {
-        let (one, other) = ((self.cell)(one), (self.cell)(other));
-        if self.is_number { other.number.total_cmp(&one.number) } else { one.text.cmp(&other.text) }
-    }
+const fn words<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> Column<T> {
+    Column { rank, name, cell, is_number: false }
 }
 
-fn number<T>(rank: u8, name: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
-    Column { name, cell, is_number: true, rank }
-}
-
-fn words<T>(rank: u8, name: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
-    Column { name, cell, is_number: false, rank }
-}
-
-/// Unknown numbers come after all others.
-fn cell(text: String, number: impl Into<Option<f64>>) -> Cell {
-    Cell { text, number: number.into().unwrap_or(-1.0) }
-}
-
-fn text(text: String) -> Cell {
-    cell(text, None)
-}
-
-/// The throttled keys.
-pub(super) fn keys() -> Vec<Column<KeyLine>> {
-    vec![
-        number(0, "throttled/s", |key| cell(would(key, short(key.throttled_per_s)), key.throttled_per_s)),
-        number(3, "through/s", |key| cell(through(key), key.let_through_per_s)),
-        number(0, "delay", |key| {
-            let shown = delay(Some(key.delay_ms).filter(|&ms| ms > 0));
-            cell(would(key, shown), key.delay_ms as f64)
-        }),
-        number(5, "clients", |key| cell(some(key.clients), key.clients)),
-        number(4, "delayed", |key| cell(would(key, short(key.delayed as f64)), key.delayed as f64)),
-        number(2, "denied", |key| cell(would(key, short(key.denied as f64)), key.denied as f64)),
-        number(1, "last", |key| ago(key.seen_ms_ago)),
-        number(6, "since", |key| ago(key.since_ms_ago)),
-        words(7, "line", |key| text(key.line.as_deref().map(shown).unwrap_or_else(|| "-".to_owned()))),
-        number(0, "SLO", |key| cell(numbered(key.slo, key.dry_run), -f64::from(key.slo))),
-        words(0, "who", |key| text(who(key))),
-    ]
-}
+/// The throttled keys. The results of a dry run are in brackets.
+pub(super) const KEYS: [Column<KeyLine>; 11] = [
+    number(0, "throttled/s", |key| bracketed(key.dry_run, short(key.throttled_per_s))),
+    number(3, "through/s", through),
+    number(0, "delay", |key| bracketed(key.dry_run, longest(key.delay_ms))),
+    number(5, "clients", |key| some(key.clients)),
+    number(4, "delayed", |key| bracketed(key.dry_run, short(key.delayed as f64))),
+    number(2, "denied", |key| bracketed(key.dry_run, short(key.denied as f64))),
+    number(1, "last", |key| ago(key.seen_ms_ago)),
+    number(6, "since", |key| ago(key.since_ms_ago)),
+    words(7, "line", |key| key.line.as_deref().map_or_else(|| "-".to_owned(), shown)),
+    number(0, "SLO", |key| numbered(key.slo, key.dry_run)),
+    words(0, "who", who),
+];
 
 /// The keys of the history.
-pub(super) fn past_keys() -> Vec<Column<PastKey>> {
-    vec![
-        number(0, "delayed", |key| {
-            cell(bracketed(key.dry_run, short(key.delayed as f64)), key.delayed as f64)
-        }),
-        number(0, "denied", |key| cell(bracketed(key.dry_run, short(key.denied as f64)), key.denied as f64)),
-        number(2, "longest", |key| {
-            let shown = delay(Some(key.delay_ms).filter(|&ms| ms > 0));
-            cell(bracketed(key.dry_run, shown), key.delay_ms as f64)
-        }),
-        number(3, "first", |key| ago(key.first_ms_ago)),
-        number(1, "last", |key| ago(key.last_ms_ago)),
-        number(0, "SLO", |key| cell(numbered(key.slo, key.dry_run), -f64::from(key.slo))),
-        words(0, "who", |key| text(named(key.refused, &key.fields))),
-    ]
-}
+pub(super) const PAST_KEYS: [Column<PastKey>; 7] = [
+    number(0, "delayed", |key| bracketed(key.dry_run, short(key.delayed as f64))),
+    number(0, "denied", |key| bracketed(key.dry_run, short(key.denied as f64))),
+    number(2, "longest", |key| bracketed(key.dry_run, longest(key.delay_ms))),
+    number(3, "first", |key| ago(key.first_ms_ago)),
+    number(1, "last", |key| ago(key.last_ms_ago)),
+    number(0, "SLO", |key| numbered(key.slo, key.dry_run)),
+    words(0, "who", |key| named(key.refused, &key.fields)),
+];
 
 /// The SLOs.
-pub(super) fn slos() -> Vec<Column<SloLine>> {
-    vec![
-        number(0, "SLO", |slo| cell(slo.id.to_string(), -f64::from(slo.id))),
-        number(0, "busiest", |slo| cell(busiest(slo), slo.in_flight.or(slo.busiest_per_s))),
-        number(0, "objective", |slo| cell(shown(&slo.objective), slo.rate_per_s.unwrap_or(f64::INFINITY))),
-        number(3, "pass/s", |slo| cell(short(slo.rates[0]), slo.rates[0])),
-        number(2, "delay/s", |slo| cell(throttled(slo, 1), slo.rates[1] + slo.shadow[1])),
-        number(1, "deny/s", |slo| cell(throttled(slo, 2), slo.rates[2] + slo.shadow[2])),
-        number(6, "keys", |slo| cell(throttled_keys(slo), slo.keys as f64)),
-        words(5, "law", |slo| text(shown(&slo.law))),
-        words(4, "one bucket per", |slo| text(per(slo))),
-    ]
-}
+pub(super) const SLOS: [Column<SloLine>; 9] = [
+    number(0, "SLO", |slo| slo.id.to_string()),
+    number(0, "busiest", busiest),
+    number(0, "objective", |slo| shown(&slo.objective)),
+    number(3, "pass/s", |slo| short(slo.rates[0])),
+    number(2, "delay/s", |slo| throttled(slo, 1)),
+    number(1, "deny/s", |slo| throttled(slo, 2)),
+    // There may be more.
+    number(6, "keys", |slo| {
+        format!("{}{}", slo.keys, if slo.keys > 0 && slo.keys_are_more { "+" } else { "" })
+    }),
+    words(5, "law", |slo| shown(&slo.law)),
+    words(4, "one bucket per", |slo| match slo.per.is_empty() {
+        true => "all together".to_owned(),
+        false => shown(slo.per.join("+")),
+    }),
+];
 
-fn ago(ms: u64) -> Cell {
-    cell(format!("{} ago", time(ms / 1_000)), -(ms as f64))
+fn bracketed(is_dry_run: bool, text: String) -> String {
+    if is_dry_run { format!("({text})") } else { text }
 }
 
 /// The SLO of a key, marked if it is a dry run.
@@ -117,13 +75,13 @@ fn numbered(slo: u16, is_dry_run: bool) -> String {
     if is_dry_run { format!("{slo} dry run") } else { slo.to_string() }
 }
 
-/// The result of a dry run is in brackets.
-fn bracketed(is_dry_run: bool, text: String) -> String {
-    if is_dry_run { format!("({text})") } else { text }
+fn ago(ms: u64) -> String {
+    format!("{} ago", left(ms / 1_000))
 }
 
-fn would(key: &KeyLine, text: String) -> String {
-    bracketed(key.dry_run, text)
+/// The longest or last delay. Zero is none.
+fn longest(ms: u64) -> String {
+    delay(Some(ms).filter(|&ms| ms > 0))
 }
 
 /// The admitted rate, and in brackets the rate that a dry run would admit.
@@ -135,15 +93,9 @@ fn through(key: &KeyLine) -> String {
     }
 }
 
-/// The number of keys, with a `+` if there may be more.
-fn throttled_keys(slo: &SloLine) -> String {
-    format!("{}{}", slo.keys, if slo.keys > 0 && slo.keys_are_more { "+" } else { "" })
-}
-
 /// The rate of the busiest key, in the unit of its objective.
 fn busiest(slo: &SloLine) -> String {
-    let (_, unit) = slo.rate.split_once('/').unwrap_or(("", "s"));
-    let (unit, seconds) = match unit {
+    let (unit, seconds) = match slo.rate.split_once('/').map_or("s", |(_, unit)| unit) {
         "m" => ("m", 60.0),
         "h" => ("h", 3_600.0),
         "d" => ("d", 86_400.0),
@@ -161,30 +113,23 @@ fn throttled(slo: &SloLine, verdict: usize) -> String {
     if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
 }
 
-fn per(slo: &SloLine) -> String {
-    if slo.per.is_empty() { "all together".to_owned() } else { shown(slo.per.join("+")) }
-}
-
 /// Replaces the fields of the key of all requests that cannot be looked up.
 const REFUSED: &str = "refused: the website is not a host, or a value is too long to search";
 
 /// The fields of a key, and its block.
-pub(super) fn who(key: &KeyLine) -> String {
-    if key.refused {
-        return REFUSED.to_owned();
-    }
-    let fields = named(false, &key.fields);
+fn who(key: &KeyLine) -> String {
+    let blocked = match &key.blocked {
+        Some(BlockedKey { by, left_s }) => {
+            format!(" (blocked by {}, {} left)", shown(by), left(u64::from(*left_s)))
+        }
+        None => String::new(),
+    };
     let paced = match key.proxies {
         0 => String::new(),
         1 => " (1 proxy enforces it)".to_owned(),
         proxies => format!(" ({proxies} proxies enforce it)"),
     };
-    match &key.blocked {
-        None => fields + &paced,
-        Some(BlockedKey { by, left_s }) => {
-            format!("{fields} (blocked by {}, {} left){paced}", shown(by), left(u64::from(*left_s)))
-        }
-    }
+    named(key.refused, &key.fields) + &blocked + &paced
 }
 
 /// The fields of a key.
@@ -197,8 +142,8 @@ fn named(is_refused: bool, fields: &[FieldLine]) -> String {
     }
 }
 
-fn some(number: Option<impl Into<f64>>) -> String {
-    number.map_or("-".to_owned(), |number| short(number.into()))
+fn some(number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_owned(), short)
 }
 
 /// A number in few digits: `7`, `7.25`, `73.2`, `732`, `73.2k`, `7.32M`.
@@ -226,17 +171,6 @@ pub(super) fn delay(ms: Option<u64>) -> String {
     }
 }
 
-/// A duration: `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
-pub(super) fn time(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
-        (0, ..) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,7 +180,6 @@ mod tests {
         let shown = [0.0, 7.0, 7.25, 73.25, 732.4, 7_324.0, 73_240.0, 732_400.0, 7_324_000.0].map(short);
         assert_eq!(shown, ["0", "7", "7.25", "73.2", "732", "7324", "73.2k", "732k", "7.32M"]);
         assert_eq!([None, Some(12), Some(12_340)].map(delay), ["-", "12 ms", "12.3 s"]);
-        assert_eq!([59, 61, 3_661, 90_000].map(time), ["59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
     }
 
     #[test]
@@ -285,7 +218,7 @@ mod tests {
             ..real.clone()
         };
         let reported =
-            |key: &KeyLine| keys().iter().take(6).map(|column| (column.cell)(key).text).collect::<Vec<_>>();
+            |key: &KeyLine| KEYS.iter().take(6).map(|column| (column.cell)(key)).collect::<Vec<_>>();
         assert_eq!(reported(&real), ["3", "2", "40 ms", "-", "30", "0"]);
         assert_eq!(reported(&dry_run), ["(3)", "5 (2)", "(40 ms)", "-", "(30)", "(0)"]);
     }
@@ -301,14 +234,5 @@ mod tests {
         let blocked = Some(BlockedKey { by: "SLO 3001".into(), left_s: 599 });
         let reported = who(&KeyLine { blocked, ..KeyLine::default() });
         assert_eq!(reported, "everybody (blocked by SLO 3001, 9m59s left)");
-    }
-
-    #[test]
-    fn the_greatest_number_is_first_and_text_goes_from_a_to_z() {
-        let numbers = number(0, "", |number: &Option<f64>| cell(some(*number), *number));
-        assert_eq!(numbers.order(&Some(9.0), &Some(10.0)), Ordering::Greater);
-        assert_eq!(numbers.order(&Some(0.0), &None), Ordering::Less);
-        let texts = words(0, "", |word: &&str| text((*word).to_owned()));
-        assert_eq!(texts.order(&"a", &"b"), Ordering::Less);
     }
 }

@@ -1,133 +1,141 @@
-//! `slowlane top`: the status page in a terminal.
+//! `slowlane top` and `slowlane status`: the status of a daemon as text, once or again and again.
 //!
 //! ```text
-//!  a thread: /api/status ──Fetched──▶┐
-//!  keys, resizes ──────────Event───▶┤ View ─▶ a screen
-//!  signals ────────────────────────▶┘
+//!  /api/status ──Fetched─▶ text ──the lines that fit─▶ the terminal
 //! ```
 
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "it queries once a second, in its own thread"
-)]
-
 mod columns;
-mod fetch;
-mod layout;
-mod plain;
-mod screen;
-mod terminal;
-mod view;
+mod text;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{anyhow, bail};
-use crossterm::event::{self, Event};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::termios::tcgetwinsize;
+use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
-use crate::admin_client::AdminClient;
-use crate::observe::status::{DAY, KeyLine};
-use fetch::Fetched;
-use terminal::Screen;
-use view::{Action, Tab, View};
+use crate::admin_client::{self, AdminClient};
+use crate::daemon::asked_to_end;
+use crate::observe::status::{HistoryLines, Snapshot};
+use text::Room;
 
-/// The daemon has new numbers once a second.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// An answer of the daemon: its status, or the keys throttled in a time span.
+enum Fetched {
+    Status(Box<Snapshot>),
+    History(HistoryLines),
+}
 
-/// The longest delay until a signal or an answer is noticed.
-const LOOK: Duration = Duration::from_millis(50);
+impl Fetched {
+    fn ask(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<Fetched> {
+        Ok(match since {
+            Some(span) => {
+                Fetched::History(serde_json::from_slice(&daemon.get(&admin_client::history(span))?)?)
+            }
+            None => Fetched::Status(Box::new(daemon.snapshot()?)),
+        })
+    }
 
-/// Prints one snapshot as text; with a time span, the keys throttled in it.
+    fn text(&self, room: Room) -> String {
+        match self {
+            Fetched::Status(snapshot) => text::status(snapshot, room),
+            Fetched::History(history) => text::history(history, room),
+        }
+    }
+}
+
+/// Prints the status once; with a time span, the keys throttled in it.
 pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
-    let text = match since {
-        Some(span) => plain::history(&fetch::history(daemon, span)?),
-        None => plain::text(&daemon.snapshot()?),
-    };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    Ok(io::stdout().write_all(Fetched::ask(daemon, since)?.text(Room::ENDLESS).as_bytes())?)
 }
 
-/// Whether there is a screen to draw on, and a keyboard.
+/// Whether there is a screen to print on.
 pub(crate) fn has_screen() -> bool {
-    io::stdout().is_terminal() && io::stdin().is_terminal()
+    io::stdout().is_terminal()
 }
 
-/// Shows the daemon's status until the user leaves. With a time span, its history is shown first. Fails if the
-/// first query gets no answer.
-pub(crate) fn watch(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone())?;
-    }
-    let mut view = View::new(daemon.address.to_string());
-    let span = since.unwrap_or(DAY);
-    if since.is_some() {
-        view.tab = Tab::History;
-    }
-    view.update(fetch::status(daemon, span).map_err(|error| anyhow!(error)).map(Ok)?);
-    let (answers, asks) = asker(daemon.clone(), span);
-
-    let mut screen = Screen::open()?;
-    while !ended.load(Relaxed) {
-        screen.draw(&mut view)?;
-        // The next draw detects a new size by itself.
-        if event::poll(LOOK)?
-            && let Event::Key(key) = event::read()?
-        {
-            match view.press(key) {
-                Action::Nothing => {}
-                Action::Leave => return Ok(()),
-                // The thread lives as long as this loop.
-                Action::Explain(key) => drop(asks.send(key)),
-            }
-        }
-        loop {
-            match answers.try_recv() {
-                Ok(Answer::Status(status)) => view.update(status.map(|status| *status)),
-                Ok(Answer::Why(text)) => view.explain(text),
-                Err(TryRecvError::Empty) => break,
-                // The thread has printed the reason. Old numbers must not look like new ones.
-                Err(TryRecvError::Disconnected) => {
-                    bail!("slowlane top has ended: it can no longer query the daemon")
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// An answer from the daemon.
-enum Answer {
-    Status(Result<Box<Fetched>, String>),
-    Why(String),
-}
-
-/// Asks in its own thread, so that the screen never waits for the daemon.
-fn asker(daemon: AdminClient, span: Duration) -> (Receiver<Answer>, Sender<Box<KeyLine>>) {
-    let (answer, answers) = mpsc::channel();
-    let (asks, asked) = mpsc::channel::<Box<KeyLine>>();
-    thread::spawn(move || {
-        let mut next = Instant::now() + INTERVAL;
-        loop {
-            let reported = match asked.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(key) => Answer::Why(fetch::why(&daemon, &key)),
-                Err(mpsc::RecvTimeoutError::Timeout) => {
-                    next = Instant::now() + INTERVAL;
-                    Answer::Status(fetch::status(&daemon, span).map(Box::new))
-                }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return,
-            };
-            if answer.send(reported).is_err() {
-                return;
-            }
+/// Prints the same over the screen, again and again, until a signal ends it. Fails if the first query gets no answer.
+///
+/// The mode of the terminal stays as it is, so nothing has to be restored.
+pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>, interval: Duration) -> anyhow::Result<()> {
+    let first = Fetched::ask(&daemon, since)?;
+    io::stdout().write_all(ERASE.as_bytes())?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let asked_to_end = asked_to_end()?;
+        tokio::select! {
+            failed = refresh(daemon, since, interval, first) => failed,
+            () = asked_to_end => Ok(()),
         }
     });
-    (answers, asks)
+    // A query may still be waiting.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Ends only with an error. While the daemon does not answer, its last answer stays.
+async fn refresh(
+    daemon: AdminClient,
+    since: Option<Duration>,
+    interval: Duration,
+    mut last: Fetched,
+) -> anyhow::Result<()> {
+    let mut problem = String::new();
+    loop {
+        show(&problem, &last)?;
+        sleep(interval).await;
+        let daemon = daemon.clone();
+        problem = match spawn_blocking(move || Fetched::ask(&daemon, since)).await? {
+            Ok(fetched) => {
+                last = fetched;
+                String::new()
+            }
+            Err(error) => format!("NO ANSWER: {error}\n"),
+        };
+    }
+}
+
+/// Control sequences of ECMA-48: erase all, go to the first line, erase a line, erase what is below.
+const ERASE: &str = "\x1b[2J";
+const HOME: &str = "\x1b[H";
+const ERASE_LINE: &str = "\x1b[K";
+const ERASE_BELOW: &str = "\x1b[J";
+
+/// Lines beside the rows of two tables: rates, headings, connections.
+const OTHER_LINES: usize = 12;
+
+/// Prints the lines that fit over the previous ones.
+fn show(problem: &str, fetched: &Fetched) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let size = tcgetwinsize(&out).ok().filter(|size| size.ws_row > 1 && size.ws_col > 0);
+    let (rows, columns): (usize, usize) =
+        size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
+    let room = Room { columns, rows: (rows.saturating_sub(OTHER_LINES) / 2).max(3) };
+    let text = format!("{problem}{}", fetched.text(room));
+    // The last row is for the cursor.
+    let lines = text.lines().flat_map(|line| wrapped(line, columns)).take(rows - 1);
+    let lines: String = lines.map(|line| format!("{ERASE_LINE}{line}\n")).collect();
+    write!(out, "{HOME}{lines}{ERASE_BELOW}")?;
+    out.flush()
+}
+
+/// A line in pieces of at most `columns` characters.
+fn wrapped(line: &str, columns: usize) -> Vec<String> {
+    let letters: Vec<char> = line.chars().collect();
+    match letters.is_empty() {
+        true => vec![String::new()],
+        false => letters.chunks(columns).map(String::from_iter).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_wrapped() {
+        assert_eq!(wrapped("one two", 4), ["one ", "two"]);
+        assert_eq!(wrapped("日本語", 2), ["日本", "語"]);
+        assert_eq!(wrapped("", 4), [""]);
+    }
 }

@@ -54,9 +54,9 @@ fn every_command_ends_as_if_its_output_were_read() {
     let admin = ["--admin", &admin];
     let words = |name: &str| -> Vec<Vec<String>> {
         let listed: &[&[&str]] = match name {
-            // These serve, or show a screen, until they are ended.
+            // These serve until they are ended.
             "run" => &[&["--config", "missing.toml"]],
-            "top" | "demo" => &[&["--help"]],
+            "demo" => &[&["--help"]],
             "upgrade" => &[&["--admin", "127.0.0.1:1"]],
             "attach" => &[
                 &["haproxy", "--config", "haproxy.cfg", "--frontend", "www"],
@@ -72,10 +72,10 @@ fn every_command_ends_as_if_its_output_were_read() {
             "quota" => &[&["source=192.0.2.1"]],
             "table" => &[&["show table"]],
             "completions" => &[&["bash"]],
-            "simulate" | "man" | "status" | "doctor" => &[&[]],
+            "simulate" | "man" | "status" | "top" | "doctor" => &[&[]],
             other => panic!("{other}: which words would show it?"),
         };
-        let is_asking = ["status", "block", "why", "quota", "table", "doctor"].contains(&name);
+        let is_asking = ["status", "top", "block", "why", "quota", "table", "doctor"].contains(&name);
         let and_admin: &[&str] = if is_asking { &admin } else { &[] };
         let whole =
             |words: &&[&str]| [&[name], *words, and_admin].concat().into_iter().map(str::to_owned).collect();

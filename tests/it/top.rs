@@ -53,66 +53,63 @@ fn split_once<'t>(line: &'t str, before: &str) -> Option<&'t str> {
 }
 
 #[test]
-fn it_shows_sorts_finds_explains_and_leaves_the_terminal_as_it_was() {
+fn it_shows_who_is_throttled_again_and_again_and_leaves_the_terminal_as_it_was() {
     let slowlane = slowlane();
     ask(&slowlane);
-    let mut top = top(slowlane.admin, 30, 110);
-    let escaped = r"\u{1b}[2J\u{1b}]0;hacked\u{7}";
-    let all = ["shop.example", "api.example", escaped];
+    let mut top = top(slowlane.admin, 40, 110);
+    let all = ["shop.example", "api.example", r"\u{1b}[2J\u{1b}]0;hacked\u{7}"];
     top.shows("the most throttled first", |text| websites(text) == all);
     top.shows("the numbers", |text| {
-        text.contains(&format!("slowlane {} at {}", env!("CARGO_PKG_VERSION"), slowlane.admin))
+        text.contains(&format!("slowlane {} up ", env!("CARGO_PKG_VERSION")))
             && text.contains("requests/s: pass")
             && text.contains("of 1M")
-            && text.contains("throttled/s▼")
+            && text.contains("throttled/s")
     });
-    top.press("r");
-    top.shows("the least throttled first", |text| websites(text) == [escaped, "api.example", "shop.example"]);
-    top.press(">>>>>");
-    top.shows("the most denied first", |text| {
-        websites(text) == ["api.example", escaped, "shop.example"] && text.contains("denied▼")
-    });
-    top.press("/SHOP");
-    top.shows("one of them", |text| websites(text) == ["shop.example"] && text.contains("filter: SHOP"));
-    top.press("\r\r");
-    top.shows("an explanation", |text| {
-        text.contains(" why ") && text.contains("SLO 2001") && text.contains("nothing was counted")
-    });
-    // On a small screen, the selection scrolls.
-    top.resize(14, 70);
-    top.shows("its beginning", |text| text.contains("arrows scroll: 1-") && !text.contains("│verdict"));
-    top.press("\x1b[6~\x1b[F");
-    top.shows("its end", |text| text.contains("│verdict") && !text.contains("│request"));
-    top.press("\x1b[5~\x1b[5~\x1b[A");
-    top.shows("its beginning again", |text| text.contains("scroll: 1-"));
-    top.resize(30, 110);
-    top.press("q");
-    top.shows("the table again", |text| !text.contains(" why "));
-    // A pause after Escape tells it from the start of another key.
-    top.press("\x1b");
-    top.shows("all again", |text| websites(text).len() == 3);
-
+    top.shows("the SLOs", |text| text.contains("one bucket per") && text.contains("all together"));
+    top.shows("who is connected", |text| text.contains("HTTP check (nginx)") && text.contains("reloads"));
     top.resize(12, 60);
     top.shows("less", |text| {
-        text.lines().all(|line| line.chars().count() <= 60) && !websites(text).is_empty()
+        text.lines().all(|line| line.chars().count() <= 60)
+            && !websites(text).is_empty()
+            && !text.contains("reloads")
     });
     top.resize(40, 140);
-    top.press("\t");
-    top.shows("the SLOs", |text| text.contains("one bucket per") && text.contains("all together"));
-    top.press("3");
-    top.shows("who is connected", |text| text.contains("HTTP check (nginx)") && text.contains("reloads"));
+    top.shows("everything again", |text| websites(text) == all && text.contains("reloads"));
+    // Keys do nothing, and the next lines erase their echo.
+    top.press("some keys\r");
+    top.shows("no key", |text| text.contains("reloads") && !text.contains("some keys"));
 
     slowlane.replace("slo.map", "0 burst=1 rate=5x/s\n");
-    top.shows("a refused reload", |text| text.contains("REFUSED") && text.contains("rate \"5x/s\""));
-    top.press("1");
-    top.shows("it above each table", |text| {
+    top.shows("a refused reload, and its reason at the top", |text| {
         let banner: String = text.lines().skip(1).take(2).collect();
         banner.starts_with("POLICY REFUSED, the previous one stays in force (and ")
-            && banner.contains("slo.map:1: rate")
+            && banner.contains("slo.map:1: rate \"5x/s\"")
+            && text.contains("ago: REFUSED")
     });
-    top.press("q");
+    top.press("\x03");
     let (status, is_given_back) = top.ended();
     assert!(status.success() && is_given_back);
+}
+
+/// The keys of the history, at an interval of one's own.
+#[test]
+fn since_shows_only_who_was_throttled() {
+    let slowlane = slowlane();
+    ask(&slowlane);
+    let admin = slowlane.admin.to_string();
+    let words = ["top", "--since", "1h", "--interval", "100ms", "--admin", &admin];
+    let mut top = Terminal::start(BINARY, &words, 24, 100);
+    top.shows("both websites", |text| {
+        text.starts_with("throttled in the last 1h") && websites(text).len() == 3 && !text.contains("SLOs")
+    });
+    slowlane.check("", &[("X-Slowlane-Website", "shop.example")]);
+    top.shows("one more denial", |text| {
+        row(text, "website=shop.example").is_some_and(|(_, cells)| cells[1] != "0")
+    });
+    top.press("\x03");
+    assert!(top.ended().0.success());
+    let outcome = ran(&["top", "--once", "--since", "1h", "--admin", &admin]);
+    assert_eq!((outcome.code, websites(&outcome.out).len()), (0, 3), "{}", outcome.out);
 }
 
 /// The cells of the row that contains a text, and the headings.
@@ -141,15 +138,15 @@ fn no_number_is_cut_on_a_narrow_terminal() {
             let outcome =
                 |name: &str| names.iter().position(|outcome| *outcome == name).map(|place| cells[place]);
             names.len() == cells.len()
-                && names[0] == "throttled/s▼"
+                && names[0] == "throttled/s"
                 && outcome("delay") == Some(&delay)
                 && outcome("SLO") == Some("2001")
                 && text.lines().all(|line| line.chars().count() <= columns.into())
         });
     }
     top.resize(24, 30);
-    top.shows("that there is no room", |text| text.contains("too narrow"));
-    top.press("q");
+    top.shows("no more than fits", |text| text.lines().all(|line| line.chars().count() <= 30));
+    top.press("\x03");
     assert!(top.ended().0.success());
 }
 
@@ -171,7 +168,7 @@ fn a_dry_run_for_everybody_tells_who_takes_the_most() {
     }
     let outcome = ran(&["top", "--once", "--admin", &admin]);
     let marked: Vec<&str> =
-        outcome.out.lines().filter(|line| line.contains(" 3001 dry run source=")).collect();
+        outcome.out.lines().filter(|line| line.contains(" 3001 dry run  source=")).collect();
     let sources: Vec<&str> = marked.iter().map(|line| line.split("source=").nth(1).unwrap()).collect();
     assert_eq!(sources, ["203.0.113.7", "203.0.113.8", "2001:db8:7::/64"], "{}", outcome.out);
     let status: serde_json::Value =
@@ -217,7 +214,7 @@ fn a_daemon_that_goes_is_missed_and_one_that_comes_back_is_found() {
     });
     let _again = slowlane.restarted();
     top.shows("the new one", |text| !text.contains("NO ANSWER") && !text.contains("website="));
-    top.press("q");
+    top.press("\x03");
     assert!(top.ended().0.success());
 }
 
