@@ -22,8 +22,8 @@ use crate::config::{Config, Flags, Listen};
 use crate::proxy::attach::nginx::{self, Files};
 use crate::proxy::attach::{Refused, haproxy, joined};
 use crate::proxy::nginx_files::PATTERNS;
-use crate::proxy::shipped::haproxy::{APP, BIND, Delivery, Pieces};
-use crate::proxy::shipped::{File, nginx as nginx_shipped};
+use crate::proxy::shipped::haproxy::{self as haproxy_shipped, Delivery, Pieces};
+use crate::proxy::shipped::{APP, File, nginx as nginx_shipped};
 use slowlane_core::base::Network;
 
 pub(super) const EXAMPLES: &str = include_str!("help/attach.txt");
@@ -130,7 +130,8 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
     let taken = common.taken(|config| &config.spop.listen)?;
     let trusted = common.trusted.clone();
-    let mut files = haproxy_files(&way, common.asked(), [BIND, APP, &folder.0.display().to_string()])?;
+    let mut files =
+        haproxy_files(&way, common.asked(), [haproxy_shipped::LISTEN, APP, &folder.0.display().to_string()])?;
     let list = (!trusted.is_empty()).then(|| folder.0.join(TRUSTED).display().to_string());
     if !trusted.is_empty() {
         let text = trusted.iter().map(|network| format!("{network}\n")).collect();
@@ -163,7 +164,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     }
     let taken = common.taken(|config| &config.http.listen)?;
     let trusted = common.trusted.clone();
-    let printed = nginx_files(common.asked(), nginx_shipped::LISTEN, nginx_shipped::APP)?;
+    let printed = nginx_files(common.asked(), nginx_shipped::LISTEN, APP)?;
     let own = [1, 2].map(|number| folder.0.join(printed[number].name));
     let ours = own.each_ref().map(PathBuf::as_path);
     let refuse = |refused| by_hand(&config, &folder, "nginx", &nginx::to_paste(ours), &refused);

@@ -14,8 +14,8 @@ use crate::cli::{say, tell};
 use crate::config::{Config, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
-use crate::proxy::shipped::{File, NAME, Tls, envoy, nginx};
-use slowlane_core::base::{Address, HOLD_SHIPPED, SloId};
+use crate::proxy::shipped::{APP, File, NAME, Places, Tls, envoy, nginx};
+use slowlane_core::base::{Address, SloId};
 use slowlane_core::policy::{Layout, Policy};
 
 pub(super) const EXAMPLES: &str = include_str!("help/config.txt");
@@ -46,7 +46,7 @@ pub(super) struct Haproxy {
     #[arg(long, conflicts_with = "file")]
     attach: bool,
     /// Address for HAProxy to listen on
-    #[arg(long, value_name = "ADDR", default_value = haproxy::BIND)]
+    #[arg(long, value_name = "ADDR", default_value = haproxy::LISTEN)]
     bind: String,
     #[command(flatten)]
     common: Common,
@@ -82,7 +82,7 @@ pub(super) struct Envoy {
     #[arg(long, value_name = "ADDR", default_value = envoy::LISTEN)]
     listen: String,
     /// Address of your application
-    #[arg(long, value_name = "ADDR", default_value = envoy::APP)]
+    #[arg(long, value_name = "ADDR", default_value = APP)]
     app: String,
     #[command(flatten)]
     asked: Asked,
@@ -91,7 +91,7 @@ pub(super) struct Envoy {
 #[derive(Debug, Args)]
 struct Common {
     /// Address of your application
-    #[arg(long, value_name = "ADDR", default_value = haproxy::APP)]
+    #[arg(long, value_name = "ADDR", default_value = APP)]
     app: String,
     /// Name of the file to print
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
@@ -155,7 +155,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 pub(super) fn haproxy_files(
     way: &Way,
     asked: Asked,
-    [bind, app, folder]: [&str; 3],
+    [listen, app, folder]: [&str; 3],
 ) -> anyhow::Result<Vec<File>> {
     let Asked { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
@@ -167,10 +167,8 @@ pub(super) fn haproxy_files(
     let agent = first(&config.spop.listen.addresses, "spop")?;
     let ends = config.ends.addresses.first().map(|_| first(&config.ends.addresses, "ends")).transpose()?;
     let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
-    let hold_max = delay_max.max(HOLD_SHIPPED);
-    let (fields, paced, peer) = (&fields, &paced, &peer);
-    let places =
-        haproxy::Places { agent, bind, app, folder, tls, ratelimit, hold_max, fields, peer, ends, paced };
+    let places = Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields };
+    let own = haproxy::Own { folder, peer: &peer, ends, paced: &paced };
     let none_here = || anyhow!("HAProxy 2.6 or later is not installed here: give --version 2.6, 3.0 or 3.2");
     let (version, best) = match way.version {
         Some(version) => (version, Delivery::of(version)),
@@ -180,7 +178,7 @@ pub(super) fn haproxy_files(
             (version, if is_for_lua { Delivery::Lua } else { Delivery::of(version) })
         }
     };
-    Ok(haproxy::files(version, way.delivery.unwrap_or(best), &places)?)
+    Ok(haproxy::files(version, way.delivery.unwrap_or(best), &places, &own)?)
 }
 
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
@@ -195,8 +193,7 @@ pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Resu
     let Used { fields, delay_max, .. } = Used::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
-    let fields = &fields;
-    Ok(nginx::files(&nginx::Places { agent, listen, app, tls, ratelimit, delay_max, fields })?)
+    Ok(nginx::files(&Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields })?)
 }
 
 fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
@@ -214,8 +211,7 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     };
     let tls = spoken(asked, agent, tls.as_deref())?;
     let (listen, app, fields) = (&*listen, &*app, &*fields);
-    let places = envoy::Places { delivery, agent, listen, app, tls, ratelimit, delay_max, fields };
-    say(&envoy::text(&places)?)
+    say(&envoy::text(delivery, &Places { agent, listen, app, tls, ratelimit, delay_max, fields })?)
 }
 
 /// Facts about the policy that the files of a proxy depend on.

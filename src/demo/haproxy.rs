@@ -12,9 +12,9 @@ use anyhow::{anyhow, bail, ensure};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::proxy::shipped::File;
-use crate::proxy::shipped::haproxy::{Delivery, Places, Version, files};
-use slowlane_core::base::{Address, HOLD_SHIPPED};
+use crate::proxy::shipped::haproxy::{Delivery, Own, Version, files};
+use crate::proxy::shipped::{File, Places};
+use slowlane_core::base::Address;
 
 /// The longest time that HAProxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,20 +38,10 @@ impl Haproxy {
         let (errors, folder) = (folder.join("haproxy.err"), folder.join("haproxy"));
         let address = free_address().await?;
         let agent = Address::Tcp(agent.to_string());
-        let places = Places {
-            agent: &agent,
-            bind: &address.to_string(),
-            app: &app.to_string(),
-            folder: &folder.display().to_string(),
-            tls: None,
-            ratelimit: false,
-            hold_max: HOLD_SHIPPED,
-            fields: &[],
-            peer: &agent,
-            ends: None,
-            paced: &[],
-        };
-        let files = files(version, Delivery::of(version), &places)?;
+        let (listen, app) = (address.to_string(), app.to_string());
+        let places = Places { app: &app, ..Places::shipped(&agent, &listen) };
+        let own = Own { folder: &folder.display().to_string(), peer: &agent, ends: None, paced: &[] };
+        let files = files(version, Delivery::of(version), &places, &own)?;
         fs::create_dir(&folder)?;
         for File { name, text } in &files {
             fs::write(folder.join(name), text)?;

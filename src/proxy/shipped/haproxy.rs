@@ -5,13 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::proxy::shipped::peers::{counters, parts};
-use crate::proxy::shipped::sample::{rules, sample, variables};
-use crate::proxy::shipped::tls::Tls;
-use crate::proxy::shipped::words::{File, WordError, agent, fill, is_usual, word};
-use slowlane_core::base::{Address, shown, units::written};
+use crate::proxy::shipped::template::fill;
+use crate::proxy::shipped::words::{File, WordError, agent, word};
+use crate::proxy::shipped::{Places, Tls, peers, sample};
+use slowlane_core::base::{Address, HOLD_SHIPPED, units::written};
 
 pub use crate::proxy::shipped::peers::Paced;
 
@@ -22,6 +22,7 @@ const PEERS: Text = ("haproxy-3.2-peers.cfg", include_str!("../../../haproxy/hap
 const PEERS_LUA: Text = ("haproxy-2.6-peers.cfg", include_str!("../../../haproxy/haproxy-2.6-peers.cfg"));
 const SPOE: Text = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
 const ACTION: Text = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
+const TEMPLATE: &str = include_str!("haproxy.mustache");
 
 /// The example policy. slowlane reads these files, not HAProxy.
 const MAPS: [Text; 6] = [
@@ -119,25 +120,11 @@ pub enum Unprintable {
     Word(#[from] WordError),
 }
 
-/// The operator's own values in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places<'a> {
-    /// The address of slowlane's SPOP listener.
-    pub agent: &'a Address,
-    /// The address that HAProxy binds.
-    pub bind: &'a str,
-    /// The address of the application.
-    pub app: &'a str,
+/// The values that only HAProxy's files have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own<'a> {
     /// The folder of HAProxy's files.
     pub folder: &'a str,
-    /// The TLS settings for slowlane. None: no TLS.
-    pub tls: Option<Tls<'a>>,
-    /// Whether to send quotas to clients.
-    pub ratelimit: bool,
-    /// The longest hold of slowlane, `[hold] longest`.
-    pub hold_max: Duration,
-    /// The fields that the policy uses. The usual ones are always sent.
-    pub fields: &'a [String],
     /// The address of slowlane's listener for peers.
     pub peer: &'a Address,
     /// The address of slowlane's listener for log lines. None: HAProxy does not report the ends of requests.
@@ -146,22 +133,19 @@ pub struct Places<'a> {
     pub paced: &'a [Paced],
 }
 
-pub const BIND: &str = ":8080";
-pub const APP: &str = "127.0.0.1:8000";
+pub const LISTEN: &str = ":8080";
 pub const FOLDER: &str = "/etc/haproxy";
 pub const PEER: &str = "127.0.0.1:9003";
 
 /// The files for a version and a delivery: the configuration first, then the files that it names.
 ///
 /// ```
-/// use slowlane_core::base::HOLD_SHIPPED;
-/// use slowlane::proxy::shipped::haproxy::{APP, BIND, Delivery, FOLDER, PEER, Places, files};
+/// use slowlane::proxy::shipped::haproxy::{Delivery, FOLDER, LISTEN, Own, PEER, files};
+/// use slowlane::proxy::shipped::Places;
 /// let (agent, peer) = ("unix:/run/slowlane/spop.sock".parse().unwrap(), PEER.parse().unwrap());
-/// let places = Places {
-///     agent: &agent, bind: BIND, app: APP, folder: FOLDER, tls: None, ratelimit: false, hold_max: HOLD_SHIPPED, fields: &[],
-///     peer: &peer, ends: None, paced: &[],
-/// };
-/// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places).unwrap();
+/// let places = Places::shipped(&agent, LISTEN);
+/// let own = Own { folder: FOLDER, peer: &peer, ends: None, paced: &[] };
+/// let files = files("3.2".parse().unwrap(), Delivery::Pause, &places, &own).unwrap();
 /// let names: Vec<_> = files.iter().map(|file| file.name).collect();
 /// assert_eq!(names, ["haproxy-3.2-pause.cfg", "spoe-slowlane.conf"]);
 /// assert!(files[0].text.starts_with("# For HAProxy 3.2; --version names another.\n"));
@@ -170,58 +154,20 @@ pub const PEER: &str = "127.0.0.1:9003";
 ///
 /// # Errors
 /// This version does not support the delivery, or a word cannot be written into its files.
-pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
+pub fn files(
+    version: Version,
+    delivery: Delivery,
+    places: &Places<'_>,
+    own: &Own<'_>,
+) -> Result<Vec<File>, Unprintable> {
     if delivery == Delivery::Pause && version < Version::WITH_PAUSE {
         return Err(Unprintable::NoPause(version));
     }
-    let counters = counters(places.paced);
-    if delivery == Delivery::Peers && version < Version::WITH_COUNTERS && counters.is_some() {
+    if delivery == Delivery::Peers && version < Version::WITH_COUNTERS && peers::counters(own.paced).is_some()
+    {
         return Err(Unprintable::TooManyKeys(version));
     }
-    let reports = places.ratelimit;
-    let (shipped, paced) = (parts(&[Paced::source()]), parts(places.paced));
-    let counters = counters.map(|keys| format!("{COUNTERS}{keys}\n")).unwrap_or_default();
-    let peer = agent(places.peer, "unix@")?;
-    let local = format!("{LOCAL}{counters}");
-    let (arguments, [processing, idle, server]) = (arguments(places), timeouts(places.hold_max));
-    let guards = format!("{LAST_GUARD}{}", rules(places.fields));
-    let ends = places.ends.map(|ends| agent(ends, "unix@")).transpose()?.map(|ends| format!("log {ends} "));
-    let agent = agent(places.agent, "unix@")?;
-    let folder = format!("{}/", word(places.folder)?.trim_end_matches('/'));
-    let bind = format!("bind {}", in_its_words(places.bind)?);
-    let app = in_its_words(places.app)?;
-    let ssl = places.tls.map_or(Ok(String::new()), ssl)?;
-    let checked = format!("{agent}{ssl} check");
-    // A `peer` line accepts no TLS options.
-    let line = if ssl.is_empty() { "peer" } else { "server" };
-    let peer_line = format!("    {line} slowlane {peer}{ssl}\n");
-    let places = [
-        (CHECKED, checked.as_str()),
-        ("127.0.0.1:9000", agent.as_str()),
-        ("bind :8080", &bind),
-        (APP, app.as_str()),
-        ("/etc/haproxy/", &folder),
-        (LAST_GUARD, &guards),
-        (ARGUMENTS, &arguments),
-        (PROCESSING, &processing),
-        (IDLE, &idle),
-        (SERVER, &server),
-        (LOCAL, &local),
-        (PEER_LINE, &peer_line),
-        (PEER, &peer),
-    ];
-    let mut places = places.to_vec();
-    places.extend(shipped.iter().zip(&paced).map(|(shipped, paced)| (shipped.as_str(), paced.as_str())));
-    if version >= Version::WITH_SPOP_MODE {
-        places.push(("    mode tcp\n", "    mode spop\n"));
-    }
-    if reports {
-        places.push((RATELIMIT_COMMENT, RATELIMIT));
-    }
-    if let Some(ends) = &ends {
-        places.push((ENDS[0], ends.as_str()));
-        places.extend(ENDS[1..].iter().map(|&line| (line, &line["# ".len()..])));
-    }
+    let (from, to) = (shipped(), values(version, places, own)?);
     let files: &[Text] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
         Delivery::Pause => &[PAUSE, SPOE],
@@ -229,23 +175,46 @@ pub fn files(version: Version, delivery: Delivery, places: &Places<'_>) -> Resul
         Delivery::Peers if version >= Version::WITH_PAUSE => &[PEERS, SPOE],
         Delivery::Peers => &[PEERS_LUA, SPOE, ACTION],
     };
-    let filled = |&(name, text): &Text| File { name, text: fill(text, &places) };
+    let filled = |&(name, text): &Text| File { name, text: fill(text, TEMPLATE, &from, &to) };
     let mut files: Vec<File> = files.iter().map(filled).collect();
     files[0].text.insert_str(0, &format!("# For HAProxy {version}; --version names another.\n"));
     Ok(files)
 }
 
-/// The server of the agent, with its checks.
-const CHECKED: &str = "127.0.0.1:9000 check";
+/// The values of the shipped files.
+fn shipped() -> [Value; 3] {
+    let address = |text: &str| text.parse().expect("it is an address");
+    let (agent, peer) = (address("127.0.0.1:9000"), address(PEER));
+    let places = Places::shipped(&agent, LISTEN);
+    let own = Own { folder: FOLDER, peer: &peer, ends: None, paced: &[Paced::source()] };
+    values(Version::OLDEST, &places, &own).expect("they are words")
+}
 
-/// The name of HAProxy among the peers.
-const LOCAL: &str = "    localpeer lb1\n";
+/// The values for the template.
+fn values(version: Version, places: &Places<'_>, own: &Own<'_>) -> Result<[Value; 3], WordError> {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let hold_max = places.delay_max.max(HOLD_SHIPPED);
+    let ends = own.ends.map_or(Ok(ENDS.to_owned()), |ends| agent(ends, "unix@"))?;
+    let values = json!({
+        "peer": agent(own.peer, "unix@")?,
+        "ends": ends,
+        "has_ends": own.ends.is_some(),
+        "agent": agent(places.agent, "unix@")?,
+        "folder": word(own.folder)?.trim_end_matches('/'),
+        "bind": in_its_words(places.listen)?,
+        "app": in_its_words(places.app)?,
+        "ssl": places.tls.map_or(Ok(String::new()), ssl)?,
+        "mode": if version >= Version::WITH_SPOP_MODE { "spop" } else { "tcp" },
+        "processing": written(hold_max + Duration::from_secs(1)),
+        "idle": written((hold_max + MINUTE).max(2 * MINUTE)),
+        "server": written((hold_max + 2 * MINUTE).max(3 * MINUTE)),
+        "ratelimit": places.ratelimit,
+    });
+    Ok([values, sample::values(places.fields), peers::values(own.paced)])
+}
 
-/// The line with the number of counters, which follows.
-const COUNTERS: &str = "    # One for each key of a request.\n    tune.stick-counters ";
-
-/// The line of slowlane among the peers.
-const PEER_LINE: &str = "    peer slowlane 127.0.0.1:9003\n";
+/// The address for log lines in the shipped files.
+const ENDS: &str = "127.0.0.1:9004";
 
 /// The options of a server that uses TLS.
 fn ssl(tls: Tls<'_>) -> Result<String, WordError> {
@@ -267,54 +236,6 @@ fn in_its_words(address: &str) -> Result<String, WordError> {
 /// The example maps, under `maps/`.
 pub fn maps() -> Vec<File> {
     MAPS.iter().map(|&(name, text)| File { name, text: text.to_owned() }).collect()
-}
-
-/// The comments that report the ends of requests, without them.
-const ENDS: [&str; 4] = [
-    "# log 127.0.0.1:9004 ",
-    "# log-format-sd ",
-    "# http-response set-var(txn.slowlane_late)",
-    "# http-after-response set-var(txn.slowlane_late)",
-];
-
-const RATELIMIT_COMMENT: &str = "# http-after-response add-header RateLimit";
-const RATELIMIT: &str = "http-after-response add-header RateLimit";
-
-/// The last of the rules that refuse ambiguous requests.
-const LAST_GUARD: &str = "    http-request deny deny_status 400 unless slowlane_is_plain || !slowlane_has_host { url_beg / } || !slowlane_has_host { url * }\n";
-
-const ARGUMENTS: &str = " method=method\n";
-
-/// The last arguments: `method`, the fields that only this policy uses, and `ratelimit`.
-fn arguments(places: &Places<'_>) -> String {
-    let mut arguments = ARGUMENTS.trim_end().to_owned();
-    for (name, sample) in places.fields.iter().filter_map(|name| Some((name, sample(name)?))) {
-        arguments += &format!(" {name}={sample}");
-    }
-    if places.ratelimit {
-        arguments += " ratelimit=bool(true)";
-    }
-    arguments += "\n";
-    arguments += &variables(places.fields);
-    for name in places.fields.iter().filter(|name| !is_usual(name) && sample(name).is_none()) {
-        arguments +=
-            &format!("    # The policy uses the field {}: no argument can have its name.\n", shown(name));
-    }
-    arguments
-}
-
-const PROCESSING: &str = "timeout processing 21s";
-const IDLE: &str = "timeout idle       2m";
-const SERVER: &str = "timeout server  3m";
-
-/// The lines of the timeouts: for the answer, a second more than the hold; for a silent connection, even longer.
-fn timeouts(hold_max: Duration) -> [String; 3] {
-    const MINUTE: Duration = Duration::from_secs(60);
-    [
-        format!("timeout processing {}", written(hold_max + Duration::from_secs(1))),
-        format!("timeout idle       {}", written((hold_max + MINUTE).max(2 * MINUTE))),
-        format!("timeout server  {}", written((hold_max + 2 * MINUTE).max(3 * MINUTE))),
-    ]
 }
 
 /// The first words of the lines in the section `global` that slowlane needs.
@@ -389,6 +310,7 @@ fn without_comments(lines: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::shipped::template::parts;
 
     #[test]
     fn versions_are_read_as_haproxy_writes_them() {
@@ -405,30 +327,15 @@ mod tests {
     #[test]
     fn every_place_is_in_a_shipped_file() {
         let all = [HOLD.1, LUA.1, PAUSE.1, PEERS.1, SPOE.1].concat();
-        for place in [
-            CHECKED,
-            "127.0.0.1:9000",
-            "bind :8080",
-            APP,
-            "/etc/haproxy/",
-            "    mode tcp\n",
-            RATELIMIT_COMMENT,
-            LAST_GUARD,
-            ARGUMENTS,
-            PROCESSING,
-            IDLE,
-            SERVER,
-            LOCAL,
-            PEER_LINE,
-            PEER,
-        ] {
-            assert!(all.contains(place), "{place:?}");
+        for part in parts(TEMPLATE, &shipped()) {
+            assert!(all.contains(&part), "{part:?}");
         }
-        let [rules, clock, left, counts, tables] = parts(&[Paced::source()]);
-        assert_eq!(counters(&[Paced::source()]), None);
+        let [.., tables] = &parts(TEMPLATE, &shipped())[..] else { panic!() };
+        let [.., rules, clock, left, counts, _] = &parts(TEMPLATE, &shipped())[..] else { panic!() };
+        assert_eq!(peers::counters(&[Paced::source()]), None);
         for text in [PEERS.1, PEERS_LUA.1] {
-            assert!(text.ends_with(&tables), "{tables}");
-            for part in [&rules, &clock, &left, &counts] {
+            assert!(text.ends_with(tables), "{tables}");
+            for part in [rules, clock, left, counts] {
                 assert!(text.contains(part), "{part}");
             }
         }

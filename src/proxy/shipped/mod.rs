@@ -1,15 +1,17 @@
 //! The configuration files shipped for the proxies, with the operator's addresses filled in.
 //!
 //! The only source is the files under `haproxy/` and `nginx/`, and those for Envoy under `examples/`. With default values
-//! they are printed unchanged, those for HAProxy below a line with its version.
+//! they are printed unchanged, those for HAProxy below a line with its version. The templates here have the parts of them
+//! that depend on the operator.
 
 pub mod envoy;
 pub mod haproxy;
 pub mod nginx;
 mod peers;
+mod places;
 mod sample;
-mod tls;
+mod template;
 mod words;
 
-pub use tls::{NAME, Tls};
+pub use places::{APP, NAME, Places, Tls};
 pub use words::{File, WordError};

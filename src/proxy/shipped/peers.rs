@@ -1,4 +1,4 @@
-//! The rules and tables by which HAProxy enforces pushed limits itself.
+//! The keys by which HAProxy enforces pushed limits itself, with a rule for each and two tables.
 //!
 //! ```text
 //! slowlane_pace.., a table of HAProxy's own    gpt(0) the clock of a key; gpc(0) admitted, gpc(1) refused requests
@@ -9,6 +9,8 @@
 //! ```
 
 use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
 
 use crate::proxy::shipped::sample::sample;
 use slowlane_core::base::shown;
@@ -57,8 +59,13 @@ impl Paced {
             [] => format!("str({ALL})"),
             [source] if source == SOURCE => format!("src,{}", self.mask()),
             [field] => format!("var({})", variable(field)),
-            fields => format!("var({KEY}{})", suffix(&fields.join("."))),
+            _ => format!("var({})", self.joined()),
         }
+    }
+
+    /// The variable of a key of several fields, which a rule joins with `|`.
+    fn joined(&self) -> String {
+        format!("{KEY}{}", suffix(&self.fields.join(".")))
     }
 
     /// The network of a source.
@@ -93,10 +100,6 @@ const METHOD: &str = "method";
 const ALL: &str = "all";
 /// The prefix of variables with a part of a key.
 const KEY: &str = "txn.key.";
-/// The separator between the parts of a key.
-const JOINT: char = '|';
-/// The maximum size of a key in the tables, in bytes.
-const KEY_BYTES: usize = 128;
 /// The number of counters that every HAProxy has: a request can have this many keys.
 const COUNTERS: usize = 3;
 
@@ -119,16 +122,55 @@ fn expression(field: &str) -> Option<String> {
     }
 }
 
-/// The parts of the file that depend on the keys, the most specific key first:
-/// - from the keys of a request to its limit,
-/// - the rules that read the common clock, and tau,
-/// - the rule that calculates how much later a request may be,
-/// - the rule that counts an admitted request, and those that count it under keys without a limit,
-/// - the tables.
-pub(super) fn parts(keys: &[Paced]) -> [String; 5] {
+/// The values for the rules and tables of these keys, the most specific key first. A table holds keys of up to 128 bytes.
+pub(super) fn values(keys: &[Paced]) -> Value {
     let (keys, impossible): (Vec<&Paced>, Vec<&Paced>) = keys.iter().partition(|key| key.is_possible());
-    let tables = keys.iter().map(|key| tables(key)).collect();
-    [rules(&keys, &impossible), clock(&keys), left(&keys), counts(keys.len()), tables]
+    let column = |number: u8, variable: &str| match keys[..] {
+        [key] => format!("{},table_gpt({number},{})", key.key(), key.table("limits")),
+        _ => format!("var(txn.limit.{variable})"),
+    };
+    let mut prefixes = None;
+    let rules = keys.iter().enumerate().map(|(place, key)| {
+        let is_joined = key.fields.len() > 1;
+        // The source is set for each key that contains it: their prefixes may differ.
+        let is_anew = is_joined && key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes);
+        let variables: Vec<String> = key.fields.iter().map(|field| variable(field)).collect();
+        // A request without one of the fields does not have the key.
+        let needed = key.fields.iter().filter(|field| *field != SOURCE).map(|field| variable(field));
+        json!({
+            "names": if key.fields.is_empty() { ALL.to_owned() } else { key.fields.join(", ") },
+            "source": is_anew.then(|| format!("src,{}", key.mask())),
+            "joined": is_joined.then(|| key.joined()),
+            "first": variables.first(),
+            "rest": variables.get(1..),
+            "needed": needed.collect::<Vec<_>>(),
+            "key": key.key(),
+            "pace": key.table("pace"),
+            "limits": key.table("limits"),
+            "is_later": place > 0,
+            "counter": (place + 1 < keys.len()).then_some(place + 1),
+        })
+    });
+    let has_website = keys.iter().any(|key| key.has(WEBSITE));
+    let long: Vec<String> = keys.iter().filter(|key| key.is_long()).map(|key| key.key()).collect();
+    // Each field once, even if several keys contain it.
+    let split: BTreeSet<String> = keys.iter().flat_map(|key| key.splits()).collect();
+    json!({
+        "parts": parts(&keys),
+        "keys": rules.collect::<Vec<_>>(),
+        "many": keys.len() > 1,
+        "is_one": keys.len() == 1,
+        "impossible": impossible.iter().map(|key| shown(key.fields.join("+"))).collect::<Vec<_>>(),
+        "is_odd": has_website || !long.is_empty() || !split.is_empty(),
+        "has_website": has_website,
+        "long": long,
+        "split": split,
+        "tau": column(1, "tau"),
+        "max": column(2, "max"),
+        "x": column(3, "x"),
+        "counters": (1..keys.len()).collect::<Vec<_>>(),
+        "needed_counters": Some(keys.len()).filter(|keys| *keys > COUNTERS),
+    })
 }
 
 /// The number of counters that HAProxy needs for these keys, if it exceeds the default of `tune.stick-counters`.
@@ -136,162 +178,16 @@ pub(super) fn counters(keys: &[Paced]) -> Option<usize> {
     Some(keys.iter().filter(|key| key.is_possible()).count()).filter(|keys| *keys > COUNTERS)
 }
 
-fn rules(keys: &[&Paced], impossible: &[&Paced]) -> String {
-    let mut text = String::new();
-    if keys.len() > 1 {
-        text += "    acl slowlane_decided sc0_tracked\n";
-    }
-    text += &fields(keys);
-    let mut prefixes = None;
-    for (place, key) in keys.iter().enumerate() {
-        let names = if key.fields.is_empty() { ALL.to_owned() } else { key.fields.join(", ") };
-        text += &format!("\n    # {names}\n");
-        let is_joined = key.fields.len() > 1;
-        if is_joined && key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes) {
-            text += &format!("    http-request set-var({KEY}{SOURCE}) src,{}\n", key.mask());
-        }
-        text += &joined(key);
-        text += &limit(key, place, keys.len());
-    }
-    for key in impossible {
-        let names = shown(key.fields.join("+"));
-        text += &format!("    # The policy looks up {names}: no table can have its name.\n");
-    }
-    text + &odd(keys)
-}
-
-/// The rules that set the fields, each once. The source is set for each key that contains it: their prefixes may
-/// differ.
-fn fields(keys: &[&Paced]) -> String {
-    let mut text = String::new();
+/// The variables of the fields, each once.
+fn parts(keys: &[&Paced]) -> Vec<Value> {
     let mut names: Vec<&String> = Vec::new();
+    let mut parts = Vec::new();
     for name in keys.iter().flat_map(|key| &key.fields) {
         if let Some(expression) = expression(name).filter(|_| !names.contains(&name)) {
-            text += &format!("    http-request set-var({}) {expression}\n", variable(name));
-            if name == METHOD {
-                text += &format!(
-                    "    # Up to 3.0, a variable has OPTIONS for a method that HAProxy has no number for.\n    \
-                     http-request set-var({}) str(PATCH) if {{ method PATCH }}\n",
-                    variable(name)
-                );
-            }
+            let (variable, is_method) = (variable(name), name == METHOD);
+            parts.push(json!({ "variable": variable, "expression": expression, "is_method": is_method }));
             names.push(name);
         }
     }
-    text
-}
-
-/// The rule that joins several fields. A request without one of them does not have the key.
-fn joined(key: &Paced) -> String {
-    let [first, rest @ ..] = key.fields.as_slice() else { return String::new() };
-    if rest.is_empty() {
-        return String::new();
-    }
-    let name = suffix(&key.fields.join("."));
-    let rest: String = rest.iter().map(|field| format!(",concat({JOINT},{})", variable(field))).collect();
-    let all = key.fields.iter().filter(|field| *field != SOURCE);
-    let all: String = all.map(|field| format!(" {{ var({}) -m found }}", variable(field))).collect();
-    format!("    http-request set-var({KEY}{name}) var({}){rest} if{all}\n", variable(first))
-}
-
-/// The rules that read the limit of a key, and track it.
-fn limit(key: &Paced, place: usize, keys: usize) -> String {
-    let (pace, limits, key) = (key.table("pace"), key.table("limits"), key.key());
-    let is_last = place + 1 == keys;
-    let (unless, and) =
-        if place == 0 { ("", "") } else { (" unless slowlane_decided", " !slowlane_decided") };
-    let read = |name: &str, number: u8, when: &str| {
-        format!("    http-request set-var(txn.limit.{name}) {key},table_gpt({number},{limits}){when}\n")
-    };
-    let mut text = read("slot", 0, unless);
-    if keys > 1 {
-        let limited = format!(" if slowlane_limited{and}");
-        text += &(read("tau", 1, unless) + &read("max", 2, &limited) + &read("x", 3, &limited));
-    }
-    // A counter tracks only the first key that it is given.
-    if is_last {
-        text += &format!("    http-request track-sc0 {key} table {pace}\n");
-    } else {
-        text += &format!(
-            "    http-request track-sc0 {key} table {pace} if slowlane_limited || slowlane_marked\n"
-        );
-        let counter = place + 1;
-        text += &format!(
-            "    http-request track-sc{counter} {key} table {pace} if !slowlane_decided !{{ {key},in_table({limits}) }}\n"
-        );
-    }
-    text
-}
-
-/// The rules for keys that the tables cannot hold, or that have many spellings.
-fn odd(keys: &[&Paced]) -> String {
-    let mut acls = String::new();
-    if keys.iter().any(|key| key.has(WEBSITE)) {
-        acls += &format!("    acl slowlane_odd var({KEY}{WEBSITE}) -m reg [^a-z0-9._-]|^[.]|[.][.]\n");
-    }
-    for key in keys.iter().filter(|key| key.is_long()) {
-        acls += &format!("    acl slowlane_odd {} -m len ge {KEY_BYTES}\n", key.key());
-    }
-    // Each field once, even if several keys contain it.
-    let splits: BTreeSet<String> = keys.iter().flat_map(|key| key.splits()).collect();
-    for variable in splits {
-        acls += &format!("    acl slowlane_odd var({variable}) -m sub {JOINT}\n");
-    }
-    if acls.is_empty() {
-        return acls;
-    }
-    format!(
-        "\n    # Always ask slowlane about a website that is not a plain name, and about keys that the tables cannot hold.\n\
-         {acls}    http-request set-var(txn.limit.slot) int(0) if slowlane_odd\n    \
-         http-request set-var(txn.limit.tau) int(2) if slowlane_odd\n"
-    )
-}
-
-/// With a single table of limits, its columns are read where they are needed; with several, where the key is known.
-fn column(keys: &[&Paced], number: u8, variable: &str) -> String {
-    match keys {
-        [key] => format!("{},table_gpt({number},{})", key.key(), key.table("limits")),
-        _ => format!("var(txn.limit.{variable})"),
-    }
-}
-
-fn clock(keys: &[&Paced]) -> String {
-    let (tau, x) = (column(keys, 1, "tau"), column(keys, 3, "x"));
-    let mut text = format!(
-        "    http-request set-var(txn.pace.a) {tau} if {{ var(txn.pace.before) -m found }}\n    \
-         http-request set-var(txn.pace.a,ifgt) var(txn.pace.before)\n    \
-         http-request set-var(txn.pace.a,iflt) {x},sub(txn.pace.then),and(4294967295),sub(2147483648)\n"
-    );
-    if keys.len() == 1 {
-        text += &format!(
-            "    # If the clock is not ahead, the request is not late, whatever tau is.\n    \
-             http-request set-var(txn.limit.tau,ifnotexists) {tau} unless {{ var(txn.limit.slot) -m int gt 1 }} {{ var(txn.pace.a) -m int 0 }}\n"
-        );
-    }
-    text
-}
-
-fn left(keys: &[&Paced]) -> String {
-    let max = column(keys, 2, "max");
-    format!(
-        "    http-request set-var(txn.pace.left) {max},sub(txn.limit.tau),sub(txn.pace.late) if slowlane_late\n"
-    )
-}
-
-fn counts(keys: usize) -> String {
-    let mut text = "    http-request sc-inc-gpc(0,0) unless slowlane_asks !slowlane_limited\n".to_owned();
-    for counter in 1..keys {
-        text += &format!("    http-request sc-inc-gpc(0,{counter}) if !slowlane_limited !slowlane_marked\n");
-    }
-    text
-}
-
-fn tables(key: &Paced) -> String {
-    let table = |what, rest| {
-        format!(
-            "backend {} from slowlane\n    stick-table type string len {KEY_BYTES} size 100k {rest} peers slowlane\n",
-            key.table(what)
-        )
-    };
-    table("pace", "expire 60s store gpt(1),gpc(2)") + &table("limits", "expire 10s store gpt(4)")
+    parts
 }

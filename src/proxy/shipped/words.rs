@@ -1,4 +1,4 @@
-//! Inserts texts into the files of a proxy, each as one word.
+//! Texts that are one word in the files of a proxy.
 
 use thiserror::Error;
 
@@ -42,30 +42,11 @@ pub(super) fn is_usual(name: &str) -> bool {
     ["source", "website", "owner", "method"].iter().any(|usual| usual.eq_ignore_ascii_case(name))
 }
 
-/// Replaces each first text by the second, in one pass: inserted text is not replaced again.
-pub(super) fn fill(text: &str, places: &[(&str, &str)]) -> String {
-    let mut filled = String::with_capacity(text.len());
-    let mut rest = text;
-    loop {
-        let first = places.iter().filter_map(|&(what, with)| Some((rest.find(what)?, what, with)));
-        let Some((at, what, with)) = first.min_by_key(|&(at, ..)| at) else { return filled + rest };
-        filled += &rest[..at];
-        filled += with;
-        rest = &rest[at + what.len()..];
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    #[test]
-    fn what_is_filled_in_is_not_taken_for_a_place() {
-        assert_eq!(fill("a b a", &[("a", "b"), ("b", "c")]), "b c b");
-        assert_eq!(fill("", &[("a", "b")]), "");
-    }
 
     #[test]
     fn what_would_end_a_word_is_refused() {
@@ -76,11 +57,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_text_without_places_stays_as_it_is(text in "[a-y ]{0,40}") {
-            prop_assert_eq!(fill(&text, &[("z", "a")]), text);
-        }
-
         #[test]
         fn a_word_has_no_white_space_and_no_marks_of_a_proxy(text in "\\PC{0,12}") {
             if word(&text).is_ok() {
