@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use memchr::memchr;
 
-use crate::access_log::line::{Slots, Wanted, find};
+use crate::access_log::line::{Values, Wanted, find};
 use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
 /// A `--field` option, like `owner=%[var(txn.tenant)]`: a field and the item with its value, or a value for every
@@ -45,7 +45,7 @@ impl FromStr for Mapping {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Constant(String),
-    Slot { slot: usize, part: Part, escape: Escape },
+    Item { number: usize, part: Part, escape: Escape },
 }
 
 /// The part of a value that a field is.
@@ -66,8 +66,8 @@ pub(super) enum Part {
 impl Origin {
     /// None: the format does not have the item.
     pub(super) fn new(noun: &str, part: Part, wanted: &mut Wanted<'_>) -> Option<Origin> {
-        let (slot, item) = wanted.want(noun)?;
-        Some(Origin::Slot { slot, part, escape: item.escape })
+        let (number, item) = wanted.want(noun)?;
+        Some(Origin::Item { number, part, escape: item.escape })
     }
 
     /// A part of the request line. None: the format does not have it.
@@ -97,25 +97,25 @@ impl Origin {
     }
 
     /// The value as written in the line.
-    pub(super) fn written<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
+    pub(super) fn written<'l>(&'l self, values: &Values<'l>) -> Option<&'l [u8]> {
         match self {
             Origin::Constant(text) => Some(text.as_bytes()),
-            Origin::Slot { slot, part, .. } => part.of(slots[*slot]?),
+            Origin::Item { number, part, .. } => part.of(values.of(*number)?),
         }
     }
 
     /// The same. None: there is none, which proxies write as nothing or a hyphen.
-    pub(super) fn text<'l>(&'l self, slots: &Slots<'l>) -> Option<&'l [u8]> {
-        self.written(slots).filter(|&value| !value.is_empty() && value != b"-")
+    pub(super) fn text<'l>(&'l self, values: &Values<'l>) -> Option<&'l [u8]> {
+        self.written(values).filter(|&value| !value.is_empty() && value != b"-")
     }
 
     /// Appends the value, if there is one.
-    pub(super) fn append(&self, slots: &Slots<'_>, out: &mut Vec<u8>) -> bool {
-        let Some(value) = self.text(slots) else { return false };
+    pub(super) fn append(&self, values: &Values<'_>, out: &mut Vec<u8>) -> bool {
+        let Some(value) = self.text(values) else { return false };
         let value = &value[..value.len().min(4 * VALUE_BYTES_MAX)];
         match self {
             Origin::Constant(_) => out.extend_from_slice(value),
-            Origin::Slot { escape, .. } => escape.decode(value, out),
+            Origin::Item { escape, .. } => escape.decode(value, out),
         }
         true
     }

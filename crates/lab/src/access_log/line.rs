@@ -1,9 +1,9 @@
-//! Splits lines by their format, as far as their values are wanted.
+//! Splits lines by their format.
 //!
 //! ```text
-//! format   %ci : %cp  [ %tr ]␣ … %{+Q}r          wanted: %ci, %tr, %r
+//! format   %ci : %cp  [ %tr ]␣ … %{+Q}r
 //! line     192.0.2.7:4711 [06/Feb/2009:12:14:14.655] … "GET / HTTP/1.1"
-//!          ╰─slot 0─╯      ╰────────slot 1─────────╯    ╰───slot 2───╯
+//!          ╰───0───╯ ╰1─╯  ╰──────────2──────────╯     ╰─────13─────╯
 //! ```
 //! A value ends at the first occurrence of the literal after it, so nothing is copied and nothing is tried twice.
 
@@ -11,41 +11,34 @@ use memchr::{memchr, memchr_iter};
 
 use crate::access_log::format::{Format, Item, REQUEST_LINES, Shape};
 
-/// The maximum number of values that are kept.
-pub(super) const SLOTS_MAX: usize = 24;
+/// The values of a line, by the number of their item, up to the first that does not fit.
+#[derive(Debug)]
+pub(super) struct Values<'l>(pub(super) Vec<Option<&'l [u8]>>);
 
-/// The wanted values of a line. None: the item wrote nothing.
-pub(super) type Slots<'l> = [Option<&'l [u8]>; SLOTS_MAX];
+impl<'l> Values<'l> {
+    /// None: the item wrote nothing, or the line ends before it.
+    pub(super) fn of(&self, item: usize) -> Option<&'l [u8]> {
+        self.0.get(item).copied().flatten()
+    }
+}
 
 /// The wanted items of a format.
 pub(super) struct Wanted<'f> {
     pub(super) format: &'f Format,
-    /// The slot of each item, up to the last wanted one.
-    pub(super) slots: Vec<Option<usize>>,
-    pub(super) count: usize,
+    /// The number of items up to the last wanted one.
+    pub(super) reach: usize,
 }
 
 impl<'f> Wanted<'f> {
     pub(super) fn new(format: &'f Format) -> Wanted<'f> {
-        Wanted { format, slots: Vec::new(), count: 0 }
+        Wanted { format, reach: 0 }
     }
 
-    /// More items, behind those that have these slots.
-    pub(super) fn behind(format: &'f Format, slots: &[Option<usize>]) -> Wanted<'f> {
-        Wanted {
-            format,
-            slots: slots.to_vec(),
-            count: slots.iter().flatten().max().map_or(0, |last| last + 1),
-        }
-    }
-
-    /// Marks an item as wanted, and returns its slot. None: the format does not have it.
+    /// Marks an item as wanted, and returns it with its number. None: the format does not have it.
     pub(super) fn want(&mut self, noun: &str) -> Option<(usize, &'f Item)> {
         let number = self.format.items.iter().position(|item| item.noun == noun)?;
-        self.slots.resize(self.slots.len().max(number + 1), None);
-        let slot = *self.slots[number].get_or_insert(self.count);
-        self.count = self.count.max(slot + 1);
-        Some((slot, &self.format.items[number]))
+        self.reach = self.reach.max(number + 1);
+        Some((number, &self.format.items[number]))
     }
 }
 
@@ -81,28 +74,29 @@ impl LineError {
 }
 
 impl Format {
-    /// Fills the slots from a line with or without a syslog prefix. `is_prefixed` records which of the two the last
-    /// line was.
+    /// The values of a line with or without a syslog prefix. `is_prefixed` records which of the two the last line was.
     ///
-    /// `is_whole`: the line must fit to its end, which distinguishes similar formats.
+    /// `needed`: the number of items that the line must have. None: it must fit to its end, which distinguishes similar
+    /// formats.
     pub(super) fn take_apart<'l>(
         &self,
         line: &'l [u8],
-        wanted: &[Option<usize>],
-        is_whole: bool,
+        needed: Option<usize>,
         is_prefixed: &mut bool,
-        slots: &mut Slots<'l>,
-    ) -> Result<(), LineError> {
+    ) -> Result<Values<'l>, LineError> {
         let mut first = None;
         for has_prefix in [*is_prefixed, !*is_prefixed] {
-            let text = if has_prefix { behind_prefix(line) } else { Some(line) };
-            match text.map(|text| self.take_text_apart(text, wanted, is_whole, slots)) {
-                Some(Ok(())) => {
-                    *is_prefixed = has_prefix;
-                    return Ok(());
+            let Some(text) = (if has_prefix { behind_prefix(line) } else { Some(line) }) else { continue };
+            let mut values = Vec::with_capacity(self.items.len());
+            let read = self.take_text_apart(text, &mut values);
+            match read {
+                Err(error) if needed.is_none_or(|needed| values.len() < needed) => {
+                    first = first.or(Some(error));
                 }
-                Some(Err(error)) => first = first.or(Some(error)),
-                None => {}
+                _ => {
+                    *is_prefixed = has_prefix;
+                    return Ok(Values(values));
+                }
             }
         }
         Err(first.unwrap_or(LineError::Before(0)))
@@ -111,46 +105,30 @@ impl Format {
     fn take_text_apart<'l>(
         &self,
         text: &'l [u8],
-        wanted: &[Option<usize>],
-        is_whole: bool,
-        slots: &mut Slots<'l>,
+        values: &mut Vec<Option<&'l [u8]>>,
     ) -> Result<(), LineError> {
-        let items = if is_whole { &self.items[..] } else { &self.items[..wanted.len()] };
         let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(LineError::Before(0))?;
-        for (number, item) in items.iter().enumerate() {
-            let is_last = number + 1 == items.len();
-            // Most items are not wanted, and end with a single byte.
-            if let (Some(None), Shape::Text, [end], false) =
-                (wanted.get(number), item.shape, item.after.as_bytes(), is_last)
-            {
-                let end = rest.iter().position(|byte| byte == end).ok_or(LineError::After(number))?;
-                rest = &rest[end + 1..];
-                continue;
-            }
-            let (value, behind) = match item.value(rest) {
-                Some(found) => found,
+        for (number, item) in self.items.iter().enumerate() {
+            let Some((value, behind)) = item.value(rest) else {
                 // A line that is truncated within the request line is still useful. The common log format has nothing
                 // after the bytes.
-                None if is_last && !is_whole && !rest.is_empty() && item.may_be_last() => {
-                    (Some(rest.strip_prefix(b"\"").unwrap_or(rest)), &b""[..])
+                if !rest.is_empty() && item.may_be_last() {
+                    values.push(Some(rest.strip_prefix(b"\"").unwrap_or(rest)));
                 }
-                None if item.shape == Shape::Address => return Err(LineError::Address(number)),
-                None => return Err(LineError::After(number)),
+                let is_address = item.shape == Shape::Address;
+                return Err(if is_address { LineError::Address(number) } else { LineError::After(number) });
             };
-            if let Some(&Some(slot)) = wanted.get(number) {
-                slots[slot] = value;
-            }
+            values.push(value);
             let after = item.after.as_bytes();
-            rest = match after.split_first() {
-                _ if is_last && !is_whole => return Ok(()),
-                _ if is_last && behind.trim_ascii_end() == after.trim_ascii_end() => return Ok(()),
-                _ if is_last => return Err(LineError::TooLong),
-                Some((b' ', after)) if item.shape == Shape::Captures && value.is_none() => {
-                    behind.strip_prefix(after)
-                }
-                _ => behind.strip_prefix(after),
+            if number + 1 == self.items.len() {
+                let is_end = behind.trim_ascii_end() == after.trim_ascii_end();
+                return if is_end { Ok(()) } else { Err(LineError::TooLong) };
             }
-            .ok_or(LineError::Before(number + 1))?;
+            let after = match after {
+                [b' ', after @ ..] if item.shape == Shape::Captures && value.is_none() => after,
+                after => after,
+            };
+            rest = behind.strip_prefix(after).ok_or(LineError::Before(number + 1))?;
         }
         Ok(())
     }
@@ -273,11 +251,14 @@ mod tests {
     /// Every value of a line, with its item.
     fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, LineError> {
         let format = Format::parse(format).unwrap();
-        let wanted: Vec<_> = (0..format.items.len()).map(Some).collect();
-        let mut slots = [None; SLOTS_MAX];
-        format.take_apart(line.as_bytes(), &wanted, true, &mut false, &mut slots)?;
+        let values = format.take_apart(line.as_bytes(), None, &mut false)?.0;
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-        Ok(format.items.iter().zip(slots).map(|(item, value)| (item.noun.clone(), value.map(text))).collect())
+        Ok(format
+            .items
+            .iter()
+            .zip(values)
+            .map(|(item, value)| (item.noun.clone(), value.map(text)))
+            .collect())
     }
 
     fn value(format: &str, line: &str, noun: &str) -> Option<String> {
@@ -344,19 +325,20 @@ mod tests {
     fn a_truncated_request_line_is_still_read() {
         let format = Format::parse(SHORT).unwrap();
         let mut wanted = Wanted::new(&format);
-        assert_eq!(wanted.want("%r").map(|(slot, _)| slot), Some(0));
-        let mut slots = [None; SLOTS_MAX];
+        let (item, _) = wanted.want("%r").unwrap();
+        assert_eq!(wanted.reach, item + 1);
         let line = b"192.0.2.1:80 [x] 0/0 \"GET /lon";
-        format.take_apart(line, &wanted.slots, false, &mut false, &mut slots).unwrap();
-        assert_eq!(slots[0], Some(&b"GET /lon"[..]));
+        let values = format.take_apart(line, Some(wanted.reach), &mut false).unwrap();
+        assert_eq!(values.of(item), Some(&b"GET /lon"[..]));
     }
 
     proptest! {
         #[test]
         fn any_bytes_fit_or_misfit(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
-                let wanted: Vec<_> = (0..SLOTS_MAX.min(format.items.len())).map(Some).collect();
-                let _ = format.take_apart(&line, &wanted, false, &mut true, &mut [None; SLOTS_MAX]);
+                for needed in [Some(0), Some(format.items.len()), None] {
+                    let _ = format.take_apart(&line, needed, &mut true);
+                }
             }
         }
 

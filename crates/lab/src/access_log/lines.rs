@@ -1,10 +1,8 @@
 //! The lines of a log, plain or gzip, in bounded memory.
 
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
-use std::mem;
 
 use flate2::read::MultiGzDecoder;
-use memchr::memchr;
 
 /// The longest line. HAProxy's are 64 KiB at most (`log ... len`).
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -35,9 +33,7 @@ pub struct Lines<'r> {
     is_gzip: bool,
     /// The start of the log.
     head: Vec<u8>,
-    /// The bytes of the last line in the buffer of the input.
-    used: usize,
-    /// The last line, if the buffer did not hold it whole.
+    /// The last line.
     line: Vec<u8>,
     number: u64,
     broken: Option<String>,
@@ -70,26 +66,18 @@ impl<'r> Lines<'r> {
         let rest = if broken.is_some() { Box::new(io::empty()) } else { text };
         let input: Box<dyn Read + 'r> = Box::new(Cursor::new(head.clone()).chain(rest));
         let input = BufReader::with_capacity(BUFFER_BYTES, input);
-        Lines { input, is_gzip, head, used: 0, line: Vec::new(), number: 0, broken }
+        Lines { input, is_gzip, head, line: Vec::new(), number: 0, broken }
     }
 
     /// The next line and its number; None in place of a line longer than [`LINE_BYTES_MAX`].
     #[expect(clippy::should_implement_trait, reason = "a line borrows from the buffer")]
     pub fn next(&mut self) -> Option<(u64, Option<&[u8]>)> {
-        self.input.consume(mem::take(&mut self.used));
-        let whole = memchr(b'\n', self.input.buffer()).filter(|&end| end <= LINE_BYTES_MAX);
-        if let Some(end) = whole {
-            self.used = end + 1;
-            self.number += 1;
-            return Some((self.number, Some(without_return(&self.input.buffer()[..end]))));
-        }
         self.line.clear();
         let mut limited = self.input.by_ref().take(LINE_BYTES_MAX as u64 + 1);
-        let mut read = limited.read_until(b'\n', &mut self.line).map(drop);
-        let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-        let is_too_long = line.len() > LINE_BYTES_MAX;
+        let mut read = limited.read_until(b'\n', &mut self.line);
+        let is_too_long = self.line.len() > LINE_BYTES_MAX && !self.line.ends_with(b"\n");
         if is_too_long {
-            read = self.input.skip_until(b'\n').map(drop);
+            read = self.input.skip_until(b'\n');
         }
         if let Err(error) = read {
             self.broken = Some(reason(&error, self.is_gzip));
@@ -100,7 +88,9 @@ impl<'r> Lines<'r> {
         }
         self.number += 1;
         let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
-        Some((self.number, (!is_too_long).then(|| without_return(line))))
+        // Windows ends a line with CR LF.
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        Some((self.number, (!is_too_long).then_some(line)))
     }
 
     /// The start of the log. Consumes no line.
@@ -117,11 +107,6 @@ impl<'r> Lines<'r> {
     pub fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
-}
-
-/// A line without the CR of a Windows line break.
-fn without_return(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 fn reason(error: &io::Error, is_gzip: bool) -> String {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use slowlane_core::base::{Amount, Ending};
 
 use crate::access_log::field::{Mapping, Origin, Part};
-use crate::access_log::line::{Slots, Wanted};
+use crate::access_log::line::{Values, Wanted};
 use crate::access_log::{FormatError, PlanError};
 
 /// A `--measure` option, like `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that has it.
@@ -83,10 +83,10 @@ impl Measures {
         })
     }
 
-    pub(super) fn read(&self, slots: &Slots<'_>) -> Ending {
-        let read = |place: &Option<Place>| place.as_ref().and_then(|place| place.read(slots));
+    pub(super) fn read(&self, values: &Values<'_>) -> Ending {
+        let read = |place: &Option<Place>| place.as_ref().and_then(|place| place.read(values));
         Ending {
-            seconds: self.seconds.as_ref().and_then(|time| time.read(slots)),
+            seconds: self.seconds.as_ref().and_then(|time| time.read(values)),
             bytes: read(&self.bytes),
             cost: read(&self.cost),
         }
@@ -102,16 +102,16 @@ impl Time {
         })
     }
 
-    fn read(&self, slots: &Slots<'_>) -> Option<Amount> {
+    fn read(&self, values: &Values<'_>) -> Option<Amount> {
         let mut before = 0;
-        for text in self.before.iter().filter_map(|&slot| slots[slot]) {
+        for text in self.before.iter().filter_map(|&item| values.of(item)) {
             // HAProxy has not come as far as the application.
             if text == b"-1" {
                 return Some(Amount::ZERO);
             }
             before += Amount::sum(text).ok()?.micros();
         }
-        let micros = self.total.read(slots)?.micros().saturating_sub(before);
+        let micros = self.total.read(values)?.micros().saturating_sub(before);
         Some(Amount::from_micros(if self.is_in_ms { micros / 1_000 } else { micros }))
     }
 }
@@ -121,8 +121,8 @@ impl Place {
         Some(Place { origin: Origin::new(noun, Part::Whole, wanted)?, is_known: true })
     }
 
-    fn read(&self, slots: &Slots<'_>) -> Option<Amount> {
-        Amount::sum(if self.is_known { self.origin.written(slots)? } else { self.origin.text(slots)? }).ok()
+    fn read(&self, values: &Values<'_>) -> Option<Amount> {
+        Amount::sum(if self.is_known { self.origin.written(values)? } else { self.origin.text(values)? }).ok()
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::access_log::{Format, Plan, Record};
+    use crate::access_log::{Format, Plan};
 
     /// The seconds, bytes and cost of a line, in that order; `-` is none.
     fn measured(format: &str, given: &[&str], line: &str) -> String {
@@ -139,10 +139,8 @@ mod tests {
         let given: Vec<Measure> = given.iter().map(|text| text.parse().unwrap()).collect();
         let plan =
             Plan::new(known.unwrap_or_else(|| Format::parse(format).unwrap()), &[], &|_| false).unwrap();
-        let mut record = Record::default();
-        let read = plan.with_measures(&given).unwrap().read(line.as_bytes(), false, &mut record);
-        assert_eq!(read, Ok(()), "{line}");
-        let Ending { seconds, bytes, cost } = record.ending;
+        let read = plan.with_measures(&given).unwrap().read(line.as_bytes(), false);
+        let Ending { seconds, bytes, cost } = read.unwrap_or_else(|error| panic!("{line}: {error:?}")).ending;
         let text = |amount: Option<Amount>| amount.map_or("-".into(), |amount| amount.to_string());
         [seconds, bytes, cost].map(text).join(" ")
     }
@@ -255,10 +253,10 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_measure_or_none(text in prop::collection::vec(any::<u8>(), 0..60)) {
-            let slots = [Some(&text[..]); crate::access_log::line::SLOTS_MAX];
             for name in ["haproxy httplog", "nginx combined"] {
                 let format = Format::known().into_iter().find(|known| known.name == name).unwrap();
-                let ending = Measures::new(&[], &mut Wanted::new(&format)).unwrap().read(&slots);
+                let values = Values(vec![Some(&text[..]); format.items.len()]);
+                let ending = Measures::new(&[], &mut Wanted::new(&format)).unwrap().read(&values);
                 let all = [ending.seconds, ending.bytes, ending.cost];
                 prop_assert!(all.into_iter().flatten().all(|amount| amount <= Amount::MAX));
             }

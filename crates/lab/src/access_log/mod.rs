@@ -1,8 +1,8 @@
 //! Reading access logs: lines of HAProxy or nginx become requests.
 //!
 //! ```text
-//!  bytes ─lines─▶ Line ─line─▶ slots ─plan─▶ Record
-//!  gzip           by its format       by field, with its time
+//!  bytes ─lines─▶ Line ─line─▶ Values ─plan─▶ Record
+//!  gzip           by its format        by field, with its time
 //!
 //!  "%ci [%tr] …" ─format─▶ Format ─choice─▶ Plan
 //! ```
@@ -24,7 +24,6 @@ mod times;
 
 use escape::Escape;
 use format::REQUEST_LINES;
-use line::{Slots, Wanted};
 use plan::ParseError;
 
 pub use choice::Choice;
@@ -36,6 +35,4 @@ pub use log::{Faulty, LogOutcome, NUMBERS_MAX};
 pub use measures::Measure;
 pub(crate) use plan::Plan;
 pub use plan::PlanError;
-#[cfg(test)]
-pub(crate) use record::KEPT_BYTES_MAX;
 pub(crate) use record::{Record, VALUE_BYTES_MAX};

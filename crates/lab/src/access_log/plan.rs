@@ -1,13 +1,13 @@
 //! The plan for a log: the values of its lines that are fields of a request.
 
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 
 use memchr::memchr;
 use thiserror::Error;
 
 use crate::access_log::field::{Mapping, Origin, Part, field};
-use crate::access_log::line::{LineError, SLOTS_MAX, Wanted};
+use crate::access_log::line::{LineError, Values, Wanted};
 use crate::access_log::measures::{Measure, Measures};
 use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
@@ -58,8 +58,6 @@ pub(super) enum ParseError {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(super) format: Format,
-    /// The slot of each item, up to the last wanted one.
-    slots: Vec<Option<usize>>,
     pub(crate) times: Times,
     source: Option<usize>,
     /// The item that the operator has named for the source, and which address of a list counts, from the right.
@@ -71,7 +69,7 @@ pub(crate) struct Plan {
     pub(crate) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
     measures: Measures,
-    /// The number of slots that a request needs. Those behind it are of measures.
+    /// The number of items that a request needs. Those behind it are of measures.
     needed: usize,
     /// Whether the last line had a syslog prefix.
     is_prefixed: bool,
@@ -95,7 +93,7 @@ impl Plan {
         });
         let is_mapped = |name: &str| mappings.iter().any(|mapping| mapping.field == name);
         let source = ["%ci", "%[src]", "$remote_addr"].iter().find_map(|noun| items.want(noun));
-        let source = source.filter(|_| !is_mapped("source")).map(|(slot, _)| slot);
+        let source = source.filter(|_| !is_mapped("source")).map(|(item, _)| item);
         let (mut fields, mut mapped_source) = (Fields::default(), None);
         for mapping in mappings {
             let missing = || PlanError::not_in_format("--field", mapping, &format);
@@ -123,13 +121,11 @@ impl Plan {
             }
         }
         let Fields { names, origins } = fields;
-        if names.len() > FIELDS_MAX || items.count > SLOTS_MAX {
+        if names.len() > FIELDS_MAX {
             return Err(PlanError::TooManyFields);
         }
-        let (slots, measures) = (items.slots, Measures::default());
-        let needed = slots.len();
         Ok(Plan {
-            slots,
+            needed: items.reach,
             times,
             source,
             mapped_source,
@@ -137,8 +133,7 @@ impl Plan {
             method,
             names,
             origins,
-            measures,
-            needed,
+            measures: Measures::default(),
             is_prefixed: false,
             format,
         })
@@ -146,12 +141,7 @@ impl Plan {
 
     /// Reads the measures of work as well, as far as the format has them.
     pub(super) fn with_measures(mut self, given: &[Measure]) -> Result<Plan, PlanError> {
-        let mut items = Wanted::behind(&self.format, &self.slots);
-        self.measures = Measures::new(given, &mut items)?;
-        if items.count > SLOTS_MAX {
-            return Err(PlanError::TooManyFields);
-        }
-        self.slots = items.slots;
+        self.measures = Measures::new(given, &mut Wanted::new(&self.format))?;
         Ok(self)
     }
 
@@ -164,55 +154,44 @@ impl Plan {
     /// Whether it has the website only in request lines with an absolute URI.
     pub(crate) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
-        let is_host = |from: &Origin| matches!(from, Origin::Slot { part: Part::Host, .. });
+        let is_host = |from: &Origin| matches!(from, Origin::Item { part: Part::Host, .. });
         place.is_some_and(|place| self.origins[place].iter().all(is_host))
     }
 
-    /// Reads a line into a record. `is_whole`: the line must fit to its end.
-    pub(super) fn read(
-        &mut self,
-        line: &[u8],
-        is_whole: bool,
-        record: &mut Record,
-    ) -> Result<(), ParseError> {
-        let mut slots = [None; SLOTS_MAX];
-        let mut read = self.format.take_apart(line, &self.slots, is_whole, &mut self.is_prefixed, &mut slots);
-        if read.is_err() && self.needed < self.slots.len() {
-            // A line that is cut before its measures is still a request.
-            slots = [None; SLOTS_MAX];
-            let needed = &self.slots[..self.needed];
-            read = self.format.take_apart(line, needed, is_whole, &mut self.is_prefixed, &mut slots);
-        }
-        read.map_err(|error| {
+    /// Reads a line. `is_whole`: the line must fit to its end.
+    pub(super) fn read(&mut self, line: &[u8], is_whole: bool) -> Result<Record, ParseError> {
+        let needed = (!is_whole).then_some(self.needed);
+        let values = self.format.take_apart(line, needed, &mut self.is_prefixed).map_err(|error| {
             if memchr(0, line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
         })?;
-        if self.method.as_ref().is_some_and(|method| !method.text(&slots).is_some_and(is_token)) {
+        if self.method.as_ref().is_some_and(|method| !method.text(&values).is_some_and(is_token)) {
             return Err(ParseError::NoRequest);
         }
-        record.clear();
-        (record.at_ns, record.took_ns) = self.times.read(&slots).ok_or(ParseError::NoTime)?;
-        record.ending = self.measures.read(&slots);
-        if let Some(text) = self.source.and_then(|slot| slots[slot]) {
-            record.source = source(text)?;
-        }
-        if let Some((origin, forwarded)) = &self.mapped_source
-            && origin.append(&slots, &mut record.bytes)
-        {
-            record.source = Some(client(&record.bytes, *forwarded)?);
-            record.bytes.clear();
-        }
-        let has_source = self.source.is_some() || self.mapped_source.is_some();
-        if self.needs_source && has_source && record.source.is_none() {
-            return Err(ParseError::NoClient);
-        }
-        for (place, origins) in self.origins.iter().enumerate() {
+        let (at_ns, took_ns) = self.times.read(&values).ok_or(ParseError::NoTime)?;
+        let (source, ending) = (self.source(&values)?, self.measures.read(&values));
+        let mut record = Record { at_ns, took_ns, ending, source, ..Record::default() };
+        for (end, origins) in record.ends.iter_mut().zip(&self.origins) {
             let begins = record.bytes.len();
-            if origins.iter().any(|from| from.append(&slots, &mut record.bytes)) {
+            if origins.iter().any(|from| from.append(&values, &mut record.bytes)) {
                 record.bytes.truncate(begins + VALUE_BYTES_MAX);
-                record.ends[place] = record.bytes.len() as u16;
+                *end = NonZeroU16::new(record.bytes.len() as u16);
             }
         }
-        Ok(())
+        record.bytes.shrink_to_fit();
+        Ok(record)
+    }
+
+    fn source(&self, values: &Values<'_>) -> Result<Option<IpAddr>, ParseError> {
+        let mut named = Vec::new();
+        let source = match (self.source, &self.mapped_source) {
+            (Some(item), _) => values.of(item).map_or(Ok(None), address)?,
+            (_, Some((origin, forwarded))) if origin.append(values, &mut named) => {
+                Some(client(&named, *forwarded)?)
+            }
+            (_, Some(_)) => None,
+            (None, None) => return Ok(None),
+        };
+        if self.needs_source && source.is_none() { Err(ParseError::NoClient) } else { Ok(source) }
     }
 
     /// The message for a fault.
@@ -260,7 +239,7 @@ fn is_token(text: &[u8]) -> bool {
 }
 
 /// None: the request came over a Unix socket.
-fn source(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
+fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     if text == b"-" || text.starts_with(b"unix") {
         return Ok(None);
     }
@@ -296,8 +275,7 @@ mod tests {
     }
 
     fn read(plan: &mut Plan, line: &str) -> Result<Record, ParseError> {
-        let mut record = Record::default();
-        plan.read(line.as_bytes(), false, &mut record).map(|()| record)
+        plan.read(line.as_bytes(), false)
     }
 
     /// The moment in ms, and `field=value` of each field.
@@ -466,7 +444,7 @@ mod tests {
         fn any_bytes_are_a_request_or_a_fault(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
                 let mut plan = Plan::new(format, &[], &|_| true).unwrap();
-                let _ = plan.read(&line, false, &mut Record::default());
+                let _ = plan.read(&line, false);
             }
         }
 

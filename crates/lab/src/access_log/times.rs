@@ -3,7 +3,7 @@
 use memchr::memchr;
 use time::{Date, Month};
 
-use crate::access_log::{Slots, Wanted};
+use crate::access_log::line::{Values, Wanted};
 
 /// The notation of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +53,25 @@ const DURATIONS: &[(&str, u64)] =
 pub(crate) struct Times {
     /// The item with the time.
     pub(super) noun: &'static str,
-    slot: usize,
+    item: usize,
     form: Form,
     /// Whether the time is that of the answer.
     is_of_end: bool,
     /// HAProxy's `%ms`, beside a time in whole seconds.
     ms: Option<usize>,
     duration: Option<(usize, u64)>,
-    minute: Minute,
 }
 
 impl Times {
     /// None: no item of the format holds a time.
     pub(super) fn new(wanted: &mut Wanted<'_>) -> Option<Times> {
-        let (noun, slot, form) =
+        let (noun, item, form) =
             TIMES.iter().find_map(|&(noun, form)| Some((noun, wanted.want(noun)?.0, form)))?;
         let is_of_end = noun.starts_with('$') || noun.starts_with("%[date");
         let is_whole = matches!(noun, "%Ts" | "%T" | "%Tl");
-        let ms = if is_whole { wanted.want("%ms").map(|(slot, _)| slot) } else { None };
+        let ms = if is_whole { wanted.want("%ms").map(|(item, _)| item) } else { None };
         let duration = DURATIONS.iter().find_map(|&(noun, unit_ns)| Some((wanted.want(noun)?.0, unit_ns)));
-        Some(Times { noun, slot, form, is_of_end, ms, duration, minute: Minute::default() })
+        Some(Times { noun, item, form, is_of_end, ms, duration })
     }
 
     /// HAProxy's usual times have no zone.
@@ -82,19 +81,8 @@ impl Times {
 
     /// The format has no fractions of a second.
     pub(crate) fn is_in_seconds(&self) -> bool {
-        const IN_SECONDS: [&str; 10] = [
-            "%trg",
-            "%trl",
-            "%Ts",
-            "%T",
-            "%Tl",
-            "%[request_date]",
-            "%[accept_date]",
-            "%[date]",
-            "$time_iso8601",
-            "$time_local",
-        ];
-        self.ms.is_none() && IN_SECONDS.contains(&self.noun)
+        let is_fine = matches!(self.form, MILLISECONDS | MICROSECONDS);
+        self.ms.is_none() && !is_fine && !matches!(self.noun, "%tr" | "%t" | "$msec")
     }
 
     pub(crate) fn has_duration(&self) -> bool {
@@ -102,14 +90,14 @@ impl Times {
     }
 
     /// The time of the request in nanoseconds since 1970, and its duration.
-    pub(super) fn read(&mut self, slots: &Slots<'_>) -> Option<(u64, Option<u64>)> {
-        let mut at_ns = self.minute.read(self.form, slots[self.slot]?)?;
+    pub(super) fn read(&self, values: &Values<'_>) -> Option<(u64, Option<u64>)> {
+        let mut at_ns = self.form.read(values.of(self.item)?)?;
         if let Some(ms) = self.ms {
-            let ms_ns = decimal(slots[ms]?, 1_000_000).filter(|&ns| ns < SECOND_NS)?;
+            let ms_ns = decimal(values.of(ms)?, 1_000_000).filter(|&ns| ns < SECOND_NS)?;
             at_ns = at_ns.checked_add(ms_ns)?;
         }
-        let duration_ns = self.duration.and_then(|(slot, unit_ns)| {
-            let text = slots[slot]?;
+        let duration_ns = self.duration.and_then(|(item, unit_ns)| {
+            let text = values.of(item)?;
             // With `option logasap` HAProxy writes a `+` before the time so far.
             decimal(text.strip_prefix(b"+").unwrap_or(text), unit_ns)
         });
@@ -120,34 +108,19 @@ impl Times {
     }
 }
 
-/// The longest start of a time up to its minute: `06/Feb/2009:12:14`.
-const MINUTE_BYTES: usize = 17;
-
-/// The minute of the last time that was read. The next line usually has the same one.
-#[derive(Clone, Copy, Debug, Default)]
-struct Minute {
-    text: [u8; MINUTE_BYTES],
-    /// Its start since 1970, in the zone of the text.
-    start_s: i64,
-}
-
-impl Minute {
+impl Form {
     /// A time in nanoseconds since 1970.
-    fn read(&mut self, form: Form, text: &[u8]) -> Option<u64> {
-        let (minute, rest) = match form {
-            Form::Clf => text.split_at_checked(MINUTE_BYTES)?,
+    fn read(self, text: &[u8]) -> Option<u64> {
+        let (minute, rest) = match self {
+            Form::Clf => text.split_at_checked("06/Feb/2009:12:14".len())?,
             Form::Iso8601 => text.split_at_checked("2009-02-06T12:14".len())?,
             Form::Decimal(unit_ns) => return decimal(text, unit_ns),
         };
-        if !self.text.starts_with(minute) {
-            self.start_s = minute_start_s(minute)?;
-            self.text[..minute.len()].copy_from_slice(minute);
-        }
         let zone = rest.iter().position(|byte| matches!(byte, b' ' | b'+' | b'-' | b'Z'));
         let (second, zone) = rest.split_at(zone.unwrap_or(rest.len()));
         // 60 is a leap second.
         let second_ns = decimal(second.strip_prefix(b":")?, SECOND_NS).filter(|&ns| ns < 61 * SECOND_NS)?;
-        let start_s = u64::try_from(self.start_s - offset_s(zone)?).ok()?;
+        let start_s = u64::try_from(minute_start_s(minute)? - offset_s(zone)?).ok()?;
         start_s.checked_mul(SECOND_NS)?.checked_add(second_ns)
     }
 }
@@ -221,7 +194,7 @@ mod tests {
     use slowlane_core::base::{Timestamp, date::written};
 
     fn read(form: Form, text: &str) -> Option<u64> {
-        Minute::default().read(form, text.as_bytes())
+        form.read(text.as_bytes())
     }
 
     #[test]
@@ -269,16 +242,6 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_minute_that_has_read_others_reads_the_same(
-            texts in prop::collection::vec("[0-3][0-9]/(Jan|Feb|Dec)/20[0-9]{2}:[0-2][0-9]:[0-5][0-9]:[0-5][0-9].[0-9]{3}", 1..9)
-        ) {
-            let mut minute = Minute::default();
-            for text in &texts {
-                prop_assert_eq!(minute.read(Form::Clf, text.as_bytes()), read(Form::Clf, text));
-            }
-        }
-
-        #[test]
         fn a_moment_is_read_as_it_is_written(at_s in 0u64..18_000_000_000) {
             let text = written(Timestamp::from_nanos(at_s * SECOND_NS)).replace(' ', "T");
             prop_assert_eq!(read(Form::Iso8601, &text), Some(at_s * SECOND_NS));
@@ -287,7 +250,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
             for form in [Form::Clf, Form::Iso8601, SECONDS, MILLISECONDS] {
-                Minute::default().read(form, &text);
+                let _ = form.read(&text);
             }
         }
     }
