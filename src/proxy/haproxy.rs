@@ -13,7 +13,7 @@ use slowlane_core::base::{
     Amount, AmountError, Details, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ruling, Ticket, Value,
     Verdict, counted,
 };
-use spop::{Ack, Data, Error, Notify, Scope, Variable};
+use spop::{Ack, Data, Error, Names, Notify, Scope, ShortAck, Variable};
 
 /// The query in a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,16 +44,64 @@ impl Id {
     }
 }
 
+/// The arguments of the last `request` on a connection, each with a note of who takes its value. HAProxy sends the same
+/// ones each time.
+#[derive(Debug)]
+pub struct Arguments<T> {
+    names: Names<Argument<T>>,
+}
+
+impl<T: Copy> Default for Arguments<T> {
+    fn default() -> Arguments<T> {
+        Arguments { names: Names::default() }
+    }
+}
+
+impl<T: Copy> Arguments<T> {
+    /// Forgets all notes.
+    pub fn forget_notes(&mut self) {
+        self.names.forget_tags();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Argument<T> {
+    role: Role,
+    note: Option<T>,
+}
+
+impl<T> Argument<T> {
+    fn new(name: &[u8]) -> Argument<T> {
+        let role = match name {
+            b"ratelimit" => Role::Quota,
+            b"hold" => Role::Hold,
+            b"cost" => Role::Cost,
+            _ => Role::Field,
+        };
+        Argument { role, note: None }
+    }
+}
+
+/// What an argument is besides a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Field,
+    Cost,
+    Hold,
+    Quota,
+}
+
 /// Reads the query of a NOTIFY.
 ///
 /// The first of several queries counts. Messages and arguments with other names are ignored. `field` gets the fields
-/// of a request as they are read, even if an invalid part follows.
+/// of a request as they are read, even if an invalid part follows, each with what it has noted of the name.
 ///
 /// # Errors
 /// A part of the NOTIFY is unreadable.
-pub fn question<'a>(
+pub fn question<'a, T: Copy>(
     notify: &Notify<'a>,
-    mut field: impl FnMut(&'a [u8], Value<'a>),
+    arguments: &mut Arguments<T>,
+    mut field: impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
 ) -> Result<Question<'a>, Error> {
     let mut question = Question::Nothing;
     let mut messages = notify.messages();
@@ -64,16 +112,18 @@ pub fn question<'a>(
         match message.name {
             b"request" => {
                 let (mut wants_quota, mut may_hold) = (false, false);
-                message.each_argument(|name, data| {
-                    wants_quota |= name == b"ratelimit" && data == Data::Bool(true);
-                    may_hold |= name == b"hold" && data == Data::Bool(true);
-                    match value(data) {
+                message.each_named(&mut arguments.names, |known, name, data| {
+                    let Argument { role, note } = known.get_or_insert_with(|| Argument::new(name));
+                    if let Data::Bool(truth) = data {
+                        wants_quota |= truth && *role == Role::Quota;
+                        may_hold |= truth && *role == Role::Hold;
                         // A BOOL is not a valid cost. As a number, `false` would make a request free.
-                        Some(_) if name == b"cost" && matches!(data, Data::Bool(_)) => {
-                            field(name, Value::Text(b"a boolean"));
+                        if *role == Role::Cost {
+                            return field(note, name, Value::Text(b"a boolean"));
                         }
-                        Some(value) => field(name, value),
-                        None => {}
+                    }
+                    if let Some(value) = value(data) {
+                        field(note, name, value);
                     }
                 })?;
                 question = Question::Verdict { wants_quota, may_hold };
@@ -168,6 +218,21 @@ pub fn answer_verdict(
     quota: Option<Quota>,
     out: &mut Vec<u8>,
 ) {
+    if details.is_none() && quota.is_none() && ruling.verdict.is_let_through() {
+        answer_briefly(id, ruling, out);
+    } else {
+        answer_in_full(id, ruling, details, secret, quota, out);
+    }
+}
+
+fn answer_in_full(
+    id: Id,
+    ruling: &Ruling,
+    details: Option<&Details>,
+    secret: KeySecret,
+    quota: Option<Quota>,
+    out: &mut Vec<u8>,
+) {
     let mut ack = Ack::begin(out, id.stream_id, id.frame_id)
         .set(&VERDICT, Data::Str(ruling.verdict.name().as_bytes()))
         .set(&DELAY, Data::Int64(ruling.verdict.delay_ms() as i64))
@@ -197,6 +262,26 @@ pub fn answer_verdict(
     ack.finish();
 }
 
+/// The same for a request that is let through, with its constant bytes encoded beforehand.
+#[inline]
+fn answer_briefly(id: Id, ruling: &Ruling, out: &mut Vec<u8>) {
+    let ack = ShortAck::begin(id.stream_id, id.frame_id);
+    let ack = match ruling.verdict {
+        Verdict::Pass => ack
+            .bytes(b"\x01\x03\x02\x07verdict\x08\x04pass\x01\x03\x02\x05delay\x04\0\x01\x03\x02\x03slo\x04"),
+        verdict => ack
+            .bytes(b"\x01\x03\x02\x07verdict\x08\x05delay\x01\x03\x02\x05delay\x04")
+            .number(verdict.delay_ms())
+            .bytes(b"\x01\x03\x02\x03slo\x04"),
+    };
+    let ack =
+        ack.number(ruling.slo.number().into()).bytes(b"\x01\x03\x02\x03key\x04").number(ruling.key.bits());
+    match counted(ruling.remaining) {
+        Some(remaining) => ack.bytes(b"\x01\x03\x02\x09remaining\x04").number(remaining.into()).finish(out),
+        None => ack.finish(out),
+    }
+}
+
 fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYTES_MAX }> {
     let mut text = ArrayString::new();
     write!(text, "{}", ticket.sealed(secret)).expect("a ticket is no longer than its parts");
@@ -222,6 +307,8 @@ pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use slowlane_core::base::{Assurance, Decision, Ends, Judged, Request, SloId, Timestamp};
     use spop::{Action, Frame};
@@ -240,7 +327,7 @@ mod tests {
     }
 
     fn asked(bytes: &[u8]) -> Result<Question<'_>, Error> {
-        question(&read(bytes), |_, _| {})
+        question(&read(bytes), &mut Arguments::<()>::default(), |_, _, _| {})
     }
 
     fn read(bytes: &[u8]) -> Notify<'_> {
@@ -259,7 +346,8 @@ mod tests {
         ];
         let bytes = notify(&[(b"request", &arguments)]);
         let mut request = Request::new();
-        let asked = question(&read(&bytes), |name, value| request.push(name, value));
+        let mut arguments = Arguments::<()>::default();
+        let asked = question(&read(&bytes), &mut arguments, |_, name, value| request.push(name, value));
         assert_eq!(asked, Ok(VERDICT_ALONE));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"\xff.example")));
@@ -273,7 +361,8 @@ mod tests {
         let cost = |data| {
             let bytes = notify(&[(b"request", &[(b"cost", data)])]);
             let mut request = Request::new();
-            question(&read(&bytes), |name, value| request.push(name, value)).unwrap();
+            let mut arguments = Arguments::<()>::default();
+            question(&read(&bytes), &mut arguments, |_, name, value| request.push(name, value)).unwrap();
             match request.get(b"cost") {
                 Some(Value::Number(cost)) => Some(cost),
                 Some(Value::Text(b"a boolean")) => Some(-1),
@@ -368,6 +457,28 @@ mod tests {
         let policy =
             Action::SetVar { scope: Scope::Txn, name: b"policy", value: Data::Str(b"\"3001\";q=100;w=2") };
         assert!(ack.actions().any(|action| action == Ok(policy)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_brief_answer_is_the_full_one(
+            delay in prop_oneof![Just(0), 1_u64..10_000_000_000_000], bits: u64, number in 0_u16..10_000, remaining: u32,
+            stream_id: u64, frame_id: u64,
+        ) {
+            let ruling = Ruling {
+                verdict: Verdict::after(Duration::from_nanos(delay)),
+                key: Key::from_bits(bits),
+                at: Timestamp::from_millis(90_000),
+                remaining,
+                cost: 1,
+                slo: SloId::new(number).unwrap(),
+            };
+            let id = Id { stream_id, frame_id };
+            let (mut brief, mut full) = (Vec::new(), Vec::new());
+            answer_briefly(id, &ruling, &mut brief);
+            answer_in_full(id, &ruling, None, SECRET, None, &mut full);
+            prop_assert_eq!(brief, full);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -17,7 +17,7 @@ use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
 use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
 use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Verdict};
-use slowlane_core::policy::{Batch, Policy};
+use slowlane_core::policy::{Batch, FieldPlace, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
 /// The name that slowlane gives to a tool that looks for it.
@@ -119,6 +119,9 @@ pub struct Conversation {
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
+    /// The arguments of the last request, with their places under this policy, in requests of this width.
+    arguments: haproxy::Arguments<FieldPlace>,
+    placed_in: (Weak<Policy>, usize),
     /// A seeded one makes a run repeatable.
     pub rng: Rng,
     /// The connected SPOE engine, after its hello.
@@ -301,6 +304,8 @@ impl Conversation {
             unfinished_since: None,
             notified: 0,
             holds_begun: 0,
+            arguments: haproxy::Arguments::default(),
+            placed_in: (Weak::new(), 0),
             rng: Rng::new(),
             connected: None,
         }
@@ -327,6 +332,7 @@ impl Conversation {
         let (mut questions, mut frames) = (Questions::under(&policy), bytes);
         let (notified, holds) = (self.notified, self.holds_begun);
         let close = loop {
+            self.place_in(&policy, questions.batch.width());
             let end = self.read_batch(&mut frames, &mut questions, now);
             self.answer_batch(&questions, now);
             questions.clear();
@@ -345,6 +351,15 @@ impl Conversation {
         agent.metrics.frames.notify.inc_by(notified);
         agent.metrics.frames.ack.inc_by(notified - (self.holds_begun - holds));
         Used { bytes: bytes.len() - frames.len(), notified, close }
+    }
+
+    /// Forgets the places of arguments if the policy has changed, or the fields that blocks use.
+    #[inline]
+    fn place_in(&mut self, policy: &Arc<Policy>, width: usize) {
+        if (self.placed_in.0.as_ptr(), self.placed_in.1) != (Arc::as_ptr(policy), width) {
+            self.placed_in = (Arc::downgrade(policy), width);
+            self.arguments.forget_notes();
+        }
     }
 
     /// Takes frames from `frames` and decodes them into a batch. Frames that need no decision are answered at once.
@@ -386,7 +401,11 @@ impl Conversation {
     ) -> Result<(), Error> {
         let id = haproxy::Id::of(notify);
         let mut draft = questions.batch.draft();
-        match haproxy::question(notify, |name, value| draft.field(name, value))? {
+        let asked = haproxy::question(notify, &mut self.arguments, |place, name, value| {
+            let place = *place.get_or_insert_with(|| draft.place_of(name));
+            draft.field_at(place, value);
+        })?;
+        match asked {
             Question::Verdict { wants_quota, may_hold } => {
                 questions.batch.keep_draft();
                 if may_hold {

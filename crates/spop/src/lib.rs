@@ -92,9 +92,11 @@ mod error;
 mod frame;
 mod head;
 mod hello;
+mod names;
 mod notify;
 mod pair;
 pub mod peers;
+mod short_ack;
 mod status;
 pub mod string;
 #[cfg(test)]
@@ -112,8 +114,10 @@ pub use error::{Error, ReadError};
 pub use frame::{FRAME_BYTES_MIN, Frame};
 pub use head::{Head, Kind};
 pub use hello::{AgentHello, HaproxyHello};
+pub use names::Names;
 pub use notify::{Message, Messages, Notify, NotifyWriter};
 pub use pair::items;
+pub use short_ack::ShortAck;
 pub use status::Status;
 
 /// Runs the examples of the README.

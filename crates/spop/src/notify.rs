@@ -8,7 +8,7 @@
 
 use std::iter;
 
-use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, pair, string};
+use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, Names, pair, string};
 
 /// A query from HAProxy. It needs exactly one ACK with the same stream-id and frame-id.
 ///
@@ -117,6 +117,25 @@ impl<'m, 'a> Message<'m, 'a> {
         for _ in 0..std::mem::take(&mut self.messages.arguments_left) {
             let (name, value) = pair::decode(&mut rest)?;
             each(name, value);
+        }
+        self.messages.rest = rest;
+        Ok(())
+    }
+
+    /// The same with the tag of each name; fastest for messages that repeat each other's names.
+    ///
+    /// # Errors
+    /// An argument is unreadable. Calls for the arguments before it have been made.
+    #[inline(always)]
+    pub fn each_named<T: Copy>(
+        self,
+        names: &mut Names<T>,
+        mut each: impl FnMut(&mut Option<T>, &'a [u8], Data<'a>),
+    ) -> Result<(), Error> {
+        let mut rest = self.messages.rest;
+        for number in 0..usize::from(std::mem::take(&mut self.messages.arguments_left)) {
+            let (name, mut tag) = names.read(number, &mut rest)?;
+            each(tag.get(), name, Data::decode(&mut rest)?);
         }
         self.messages.rest = rest;
         Ok(())

@@ -44,17 +44,33 @@ pub fn encode(value: u64, out: &mut Vec<u8>) {
 fn encode_long(value: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; BYTES_MAX]);
-    let bytes: &mut [u8; BYTES_MAX] = out.last_chunk_mut().expect("it was just made");
+    let bytes = out.last_chunk_mut().expect("it was just made");
+    let length = write_long(value, bytes);
+    out.truncate(start + length);
+}
+
+/// Writes `value` at the start of `bytes`, and returns its length.
+#[inline(always)]
+pub(crate) fn write(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
+    if value < ONE_BYTE_END {
+        bytes[0] = value as u8;
+        return 1;
+    }
+    write_long(value, bytes)
+}
+
+fn write_long(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     bytes[0] = (value | ONE_BYTE_END) as u8;
     let mut rest = (value - ONE_BYTE_END) >> 4;
-    let mut length = 1;
-    while rest >= LAST_BYTE_END {
-        bytes[length] = (rest | LAST_BYTE_END) as u8;
+    for (index, byte) in bytes.iter_mut().enumerate().skip(1) {
+        if rest < LAST_BYTE_END {
+            *byte = rest as u8;
+            return index + 1;
+        }
+        *byte = (rest | LAST_BYTE_END) as u8;
         rest = (rest - LAST_BYTE_END) >> 7;
-        length += 1;
     }
-    bytes[length] = rest as u8;
-    out.truncate(start + length + 1);
+    BYTES_MAX
 }
 
 /// The number at the start of `bytes`, and its length in bytes, at most [`BYTES_MAX`].

@@ -23,7 +23,7 @@ use arrayvec::ArrayVec;
 use slowlane::proxy::haproxy::{self, Id, Question};
 use slowlane_core::base::{BATCH_MAX, Decisions, KeySecret, Sample, Timestamp};
 use slowlane_core::cluster::{Cluster, Settings};
-use slowlane_core::policy::Batch;
+use slowlane_core::policy::{Batch, FieldPlace};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use support::effort::{self, Effort};
@@ -76,6 +76,7 @@ fn in_cluster(effort: Effort) {
 struct Agent {
     throttle: Throttle,
     connection: Connection,
+    arguments: haproxy::Arguments<FieldPlace>,
     rng: fastrand::Rng,
     keys: u32,
     now: Timestamp,
@@ -97,7 +98,15 @@ impl Agent {
             throttle.decide_one(&request(number), now, Sample::MIDDLE);
         }
         let (rng, now) = (fastrand::Rng::with_seed(7), now + PAUSE);
-        Agent { throttle, connection, rng, keys, now, out: Vec::new() }
+        Agent {
+            throttle,
+            connection,
+            arguments: haproxy::Arguments::default(),
+            rng,
+            keys,
+            now,
+            out: Vec::new(),
+        }
     }
 
     /// Nanoseconds for each decision.
@@ -150,7 +159,10 @@ impl Agent {
         while let Some((frame, length)) = Frame::cut(bytes, 16_380).unwrap() {
             if let Step::Notify(notify) = self.connection.receive(frame, &mut self.out) {
                 let mut draft = batch.draft();
-                let asked = haproxy::question(&notify, |name, value| draft.field(name, value));
+                let asked = haproxy::question(&notify, &mut self.arguments, |place, name, value| {
+                    let place = *place.get_or_insert_with(|| draft.place_of(name));
+                    draft.field_at(place, value);
+                });
                 assert_eq!(asked, Ok(Question::Verdict { wants_quota: false, may_hold: false }));
                 batch.keep_draft();
                 ids.push(Id::of(&notify));

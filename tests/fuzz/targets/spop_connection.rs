@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slowlane::observe::clock::Clock;
-use slowlane::proxy::haproxy::{Question, question};
+use slowlane::proxy::haproxy::{Arguments, Question, question};
 use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
 use slowlane_core::base::{HoldLimits, Timestamp, Value, WhenFull, canonical};
@@ -60,11 +60,13 @@ struct Asked {
     /// Whether a ticket came back.
     ends_request: bool,
     close: Option<Close>,
+    arguments: Arguments<()>,
 }
 
 impl Asked {
     fn of(mut bytes: &[u8]) -> Asked {
-        let mut asked = Asked { ids: Vec::new(), ends_request: false, close: None };
+        let mut asked =
+            Asked { ids: Vec::new(), ends_request: false, close: None, arguments: Arguments::default() };
         let (mut protocol, mut said) = (Connection::new(FRAME_BYTES_MAX), Vec::new());
         while asked.close.is_none() {
             match Frame::cut(bytes, protocol.frame_bytes_max()) {
@@ -86,7 +88,7 @@ impl Asked {
 
     fn read(&mut self, notify: &Notify<'_>, protocol: &mut Connection) {
         let mut fields = 0;
-        let read = question(notify, |_, value| {
+        let read = question(notify, &mut self.arguments, |_, _, value| {
             fields += 1;
             assert_ne!(value, Value::Text(b""), "a field without a value");
             if let Value::Address(address) = value {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::{SipHasher13, SipHasher24};
 
@@ -126,7 +125,8 @@ impl fmt::Debug for KeySecret {
 #[derive(Clone)]
 pub struct KeyHasher {
     /// The input so far. A key that fits is hashed in one call.
-    buffer: ArrayVec<u8, BUFFER_BYTES>,
+    buffer: [u8; BUFFER_BYTES],
+    length: usize,
     /// The hash of a key that does not fit the buffer.
     stream: Option<SipHasher13>,
     secret: KeySecret,
@@ -139,12 +139,13 @@ impl KeyHasher {
     /// Starts a key of the type `kind`, 0 to 9, for entries with the state of one law.
     #[inline]
     pub fn new(secret: KeySecret, kind: u8, state_tag: u32) -> KeyHasher {
-        let mut buffer = ArrayVec::new();
-        buffer.push(b'0' + kind);
-        buffer.extend(state_tag.to_le_bytes());
-        KeyHasher { buffer, stream: None, secret }
+        let mut buffer = [0; BUFFER_BYTES];
+        buffer[0] = b'0' + kind;
+        buffer[1..5].copy_from_slice(&state_tag.to_le_bytes());
+        KeyHasher { buffer, length: 5, stream: None, secret }
     }
 
+    #[inline]
     pub fn part(&mut self, bytes: &[u8]) -> &mut KeyHasher {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.write(&length.to_le_bytes());
@@ -153,6 +154,7 @@ impl KeyHasher {
     }
 
     /// Adds the 4 or 16 bytes of an address: its spelling does not matter.
+    #[inline]
     pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
         match address {
             IpAddr::V4(v4) => self.part(&v4.octets()),
@@ -162,18 +164,28 @@ impl KeyHasher {
 
     pub fn finish(&self) -> Key {
         match &self.stream {
-            None => Key(self.secret.hasher().hash(&self.buffer)),
+            None => Key(self.secret.hasher().hash(&self.buffer[..self.length])),
             Some(stream) => Key(stream.finish()),
         }
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
-        if self.stream.is_none() && self.buffer.try_extend_from_slice(bytes).is_ok() {
-            return;
+        let room = self.buffer.get_mut(self.length..self.length + bytes.len());
+        match room.filter(|_| self.stream.is_none()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.length += bytes.len();
+            }
+            None => self.stream(bytes),
         }
+    }
+
+    #[cold]
+    fn stream(&mut self, bytes: &[u8]) {
         let stream = self.stream.get_or_insert_with(|| {
             let mut stream = self.secret.hasher();
-            stream.write(&self.buffer);
+            stream.write(&self.buffer[..self.length]);
             stream
         });
         stream.write(bytes);

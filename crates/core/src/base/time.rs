@@ -61,7 +61,8 @@ impl Add<Duration> for Timestamp {
 
     /// Saturates at the last moment that 64 bits can hold, in the year 2554.
     fn add(self, delay: Duration) -> Timestamp {
-        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = delay.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(u64::from(delay.subsec_nanos()));
         Timestamp(self.0.saturating_add(nanos))
     }
 }

@@ -52,16 +52,21 @@ impl<'p, 'a> Batch<'p, 'a> {
     /// An empty batch for the requests of one policy.
     #[inline]
     pub fn of(policy: &'p Policy) -> Batch<'p, 'a> {
-        Batch { policy, width: Batch::width(policy), values: ArrayVec::new(), len: 0, may_hold: 0 }
+        Batch { policy, width: Batch::width_of(policy), values: ArrayVec::new(), len: 0, may_hold: 0 }
     }
 
     /// Values per request: one for each field. There is at least one, the cost.
-    fn width(policy: &Policy) -> usize {
+    fn width_of(policy: &Policy) -> usize {
         policy.fields.count() + policy.fields.extra().count()
     }
 
     pub fn policy(&self) -> &'p Policy {
         self.policy
+    }
+
+    /// The number of values of each request. It grows when an operator blocks by a field that the policy does not use.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     pub fn len(&self) -> usize {
@@ -79,7 +84,7 @@ impl<'p, 'a> Batch<'p, 'a> {
 
     /// Removes all requests.
     pub fn clear(&mut self) {
-        self.width = Batch::width(self.policy);
+        self.width = Batch::width_of(self.policy);
         self.values.clear();
         (self.len, self.may_hold) = (0, 0);
     }

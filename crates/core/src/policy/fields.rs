@@ -232,6 +232,10 @@ impl Fields {
     }
 }
 
+/// Where a request has the value of a field, if it has a place for it.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldPlace(Option<Place>);
+
 /// A request that is filled field by field while its bytes are read.
 #[derive(Debug)]
 pub struct Draft<'p, 'v, 'a> {
@@ -251,34 +255,46 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
     /// Takes a field. The first of a name counts; fields after the 32nd are ignored.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: Value<'a>) {
-        let Some(left) = self.left.checked_sub(1) else { return };
-        self.left = left;
+        self.field_at(self.place_of(name), value);
+    }
+
+    /// The place of a field in the requests of this batch, and of each that has the same width and policy.
+    #[inline]
+    pub fn place_of(&self, name: &[u8]) -> FieldPlace {
         let head = Head::of(name);
         let as_written = self.fields.iter().position(|field| field.is_written(head, name));
         let place = as_written.or_else(|| {
             if head.may_be_spelled_otherwise() { self.place_of_other_spelling(name) } else { None }
         });
-        match place {
-            Some(place) => self.put(place, &self.fields[place], value),
-            None if self.values.len() > self.fields.len() => self.extra_field(name, value),
-            None => {}
-        }
+        let is_extra = place.is_none() && self.values.len() > self.fields.len();
+        FieldPlace(if is_extra { self.place_of_extra(name) } else { place })
     }
 
-    /// Takes a field that only blocks use.
-    #[cold]
-    fn extra_field(&mut self, name: &[u8], value: Value<'a>) {
-        // A batch that began before the field was added has no place for it.
-        let places = self.fields.len()..self.values.len();
-        let found = places.zip(self.extra.list()).find(|(_, field)| field.is_named(name));
-        if let Some((place, field)) = found {
-            self.put(place, field, value);
-        }
-    }
-
+    /// Takes a field whose place is known.
     #[inline]
-    fn put(&mut self, place: Place, field: &Field, value: Value<'a>) {
-        if self.values[place].is_none() {
+    pub fn field_at(&mut self, place: FieldPlace, value: Value<'a>) {
+        let Some(left) = self.left.checked_sub(1) else { return };
+        self.left = left;
+        let Some(place) = place.0 else { return };
+        if self.values[place].is_some() {
+            return;
+        }
+        match self.fields.get(place) {
+            Some(field) => field.put(value, &mut self.values[place]),
+            None => self.put_extra(place, value),
+        }
+    }
+
+    /// The place of a field that only blocks use. A batch that began before the field was added has none.
+    #[cold]
+    fn place_of_extra(&self, name: &[u8]) -> Option<Place> {
+        let places = self.fields.len()..self.values.len();
+        places.zip(self.extra.list()).find(|(_, field)| field.is_named(name)).map(|(place, _)| place)
+    }
+
+    #[cold]
+    fn put_extra(&mut self, place: Place, value: Value<'a>) {
+        if let Some(field) = self.extra.list().nth(place - self.fields.len()) {
             field.put(value, &mut self.values[place]);
         }
     }

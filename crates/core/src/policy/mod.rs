@@ -69,7 +69,7 @@ pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;
 pub use facts::Fact;
-pub use fields::Draft;
+pub use fields::{Draft, FieldPlace};
 pub use finding::{Finding, Findings};
 pub use generation::Policy;
 pub use layout::{Layout, LayoutError, Lookup, Method};

@@ -149,7 +149,8 @@ pub(super) struct Shard {
     /// The first unused row of the chain.
     unused: Option<u32>,
     entries_max: u32,
-    expire: Duration,
+    /// The lifetime of each class: `expire` first.
+    lifetimes: [Duration; CLASSES],
     /// Length of a stretch, in which rows keep their places: 2^this units.
     stretch_bits: u32,
     flood: Flood,
@@ -177,7 +178,7 @@ impl Shard {
             rows,
             unused: None,
             entries_max,
-            expire,
+            lifetimes: std::array::from_fn(|class| lifetime(expire, class)),
             stretch_bits,
             flood,
             evictions: 0,
@@ -278,7 +279,7 @@ impl Shard {
         self.touch(key);
         self.clear_expired(now);
         let class = self.class(keep);
-        let expires = Expiry::at(now + self.lifetime(class));
+        let expires = Expiry::at(now + self.lifetimes[class]);
         let known = if self.is_of(row, key) { Some(row) } else { self.find(key) };
         let number = match known {
             Some(number) => {
@@ -316,7 +317,7 @@ impl Shard {
     pub(super) fn look(&self, key: Key, now: Timestamp) -> u32 {
         let Some(number) = self.find(key) else { return 0 };
         let Row { expires, older, newer, .. } = self.rows[number as usize];
-        if !self.keeps_its_place(expires, Expiry::at(now + self.expire), now) {
+        if !self.keeps_its_place(expires, Expiry::at(now + self.lifetimes[0]), now) {
             // Without this the compiler would drop the reads, whose results are not used.
             black_box((self.rows[older as usize].newer, self.rows[newer as usize].older));
         }
@@ -390,11 +391,7 @@ impl Shard {
 
     /// The first class with a lifetime of at least `keep`.
     fn class(&self, keep: Duration) -> usize {
-        (0..CLASSES - 1).find(|&class| self.lifetime(class) >= keep).unwrap_or(CLASSES - 1)
-    }
-
-    fn lifetime(&self, class: usize) -> Duration {
-        self.expire.saturating_mul(1 << (2 * class)).min(LIFETIME_MAX)
+        self.lifetimes.iter().position(|&lifetime| lifetime >= keep).unwrap_or(CLASSES - 1)
     }
 
     fn unlink(&mut self, number: u32) {
@@ -445,6 +442,11 @@ impl Shard {
         (row.older, row.newer) = (number, self.unused.unwrap_or(number));
         self.unused = Some(number);
     }
+}
+
+/// The lifetime of a class.
+fn lifetime(expire: Duration, class: usize) -> Duration {
+    expire.saturating_mul(1 << (2 * class)).min(LIFETIME_MAX)
 }
 
 /// The stretch is at most a sixteenth of `expire`.

@@ -75,6 +75,16 @@ pub struct Cursor {
     pub(super) row: u32,
 }
 
+/// Keys grouped by shard.
+struct ByShard {
+    /// The shard of each key.
+    numbers: [u8; BATCH_MAX],
+    /// The indexes of the keys, group by group, each group in the order of the list.
+    places: [u8; BATCH_MAX],
+    /// The end of each group in `places`.
+    ends: [usize; SHARDS_MAX],
+}
+
 impl Table {
     /// Reserves address space for every entry now, so growth never makes a request wait. The system backs it
     /// with memory as the table fills.
@@ -120,8 +130,8 @@ impl Table {
             return write(0, shard.entry(key, now, keep), now);
         }
         for (batch, keys) in keys.chunks(BATCH_MAX).enumerate() {
-            let (places, ends) = self.by_shard(keys);
-            let rows = self.look(keys, &ends, now);
+            let ByShard { numbers, places, ends } = self.by_shard(keys);
+            let rows = self.look(keys, &numbers, &ends, now);
             let mut start = 0;
             for (shard, end) in self.shards.iter().zip(ends) {
                 let ours = &places[start..end];
@@ -144,33 +154,38 @@ impl Table {
     fn look(
         &self,
         keys: &[(Key, Duration)],
+        numbers: &[u8; BATCH_MAX],
         ends: &[usize; SHARDS_MAX],
         now: Timestamp,
-    ) -> ArrayVec<u32, BATCH_MAX> {
+    ) -> [u32; BATCH_MAX] {
         let is_ours = |number: usize| ends[number] > if number == 0 { 0 } else { ends[number - 1] };
         let lock = |(number, shard)| is_ours(number).then(|| Mutex::try_lock(shard).ok()).flatten();
         let shards: ArrayVec<_, SHARDS_MAX> = self.shards.iter().enumerate().map(lock).collect();
-        let look = |&(key, _)| shards[self.number(key)].as_ref().map_or(0, |shard| shard.look(key, now));
-        keys.iter().map(look).collect()
+        let mut rows = [0; BATCH_MAX];
+        for ((row, &(key, _)), &number) in rows.iter_mut().zip(keys).zip(numbers) {
+            let shard = shards.get(usize::from(number)).and_then(Option::as_ref);
+            *row = shard.map_or(0, |shard| shard.look(key, now));
+        }
+        rows
     }
 
-    /// Indexes of at most [`BATCH_MAX`] keys grouped by shard, each group in the order of the list; with the end of
-    /// each group.
-    fn by_shard(&self, keys: &[(Key, Duration)]) -> ([u8; BATCH_MAX], [usize; SHARDS_MAX]) {
-        let mut ends = [0; SHARDS_MAX];
-        for &(key, _) in keys {
-            ends[self.number(key)] += 1;
+    /// At most [`BATCH_MAX`] keys, grouped by shard.
+    fn by_shard(&self, keys: &[(Key, Duration)]) -> ByShard {
+        let (mut numbers, mut ends) = ([0; BATCH_MAX], [0; SHARDS_MAX]);
+        for (number, &(key, _)) in numbers.iter_mut().zip(keys) {
+            *number = self.number(key) as u8;
+            ends[usize::from(*number) % SHARDS_MAX] += 1;
         }
         for shard in 1..SHARDS_MAX {
             ends[shard] += ends[shard - 1];
         }
         let (mut places, mut starts) = ([0; BATCH_MAX], ends);
-        for (place, &(key, _)) in keys.iter().enumerate().rev() {
-            let start = &mut starts[self.number(key)];
+        for (place, &number) in numbers[..keys.len()].iter().enumerate().rev() {
+            let start = &mut starts[usize::from(number) % SHARDS_MAX];
             *start -= 1;
-            places[*start] = place as u8;
+            places[*start % BATCH_MAX] = place as u8;
         }
-        (places, ends)
+        ByShard { numbers, places, ends }
     }
 
     /// Passes the entries of up to [`EACH_MAX`] distinct keys and the moment to `write`, as one step. No other thread

@@ -1,0 +1,168 @@
+//! The names of the arguments of a message, remembered: HAProxy sends the same ones in the same order each time.
+
+use crate::{Cursor, Error, string};
+
+/// Later arguments are not remembered.
+const NAMES_MAX: usize = 16;
+
+/// A name with its length before it is compared in one word.
+const WORD_BYTES: usize = 16;
+
+/// The names of the last message of a connection, each with a tag: what its reader knows of it.
+///
+/// ```
+/// use spop::{Data, Error, Frame, Names, Notify};
+///
+/// let mut names = Names::<&str>::default();
+/// let mut looked_up = 0;
+/// for website in [&b"shop.example"[..], b"blog.example"] {
+///     let mut bytes = Vec::new();
+///     Notify::begin(&mut bytes, 7, 1).message(b"request", &[(b"website", Data::Str(website))]).finish();
+///     let (frame, _) = Frame::cut(&bytes, 256)?.unwrap();
+///     let mut messages = Notify::decode(frame)?.messages();
+///     messages.next_message()?.unwrap().each_named(&mut names, |tag, name, value| {
+///         let tag = tag.get_or_insert_with(|| { looked_up += 1; "a host" });
+///         assert_eq!((*tag, name, value), ("a host", &b"website"[..], Data::Str(website)));
+///     })?;
+/// }
+/// assert_eq!(looked_up, 1);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Names<T> {
+    slots: [Slot<T>; NAMES_MAX],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot<T> {
+    /// The length and the name, as on the wire.
+    word: u128,
+    /// The bits of the word that count.
+    mask: u128,
+    /// The bytes of both.
+    length: usize,
+    tag: Option<T>,
+}
+
+impl<T: Copy> Default for Names<T> {
+    fn default() -> Names<T> {
+        // Under this mask every word is 0, so none is equal to this one.
+        Names { slots: [Slot { word: 1, mask: 0, length: 0, tag: None }; NAMES_MAX] }
+    }
+}
+
+impl<T: Copy> Names<T> {
+    /// Forgets all tags, because what the reader knew has changed.
+    pub fn forget_tags(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.tag = None);
+    }
+
+    /// Reads the name of an argument, and passes it on with its tag: none for a name that is new in this place.
+    #[inline(always)]
+    pub(crate) fn read<'a>(
+        &mut self,
+        number: usize,
+        rest: &mut Cursor<'a>,
+    ) -> Result<(&'a [u8], Tag<'_, T>), Error> {
+        let Some(slot) = self.slots.get_mut(number) else {
+            return Ok((string::decode(rest)?, Tag::Unremembered(None)));
+        };
+        let bytes = rest.rest();
+        let is_known = |first: &[u8; WORD_BYTES]| u128::from_le_bytes(*first) & slot.mask == slot.word;
+        if bytes.first_chunk().is_some_and(is_known) {
+            let name = &rest.slice(slot.length as u64)?[1..];
+            return Ok((name, Tag::Remembered(&mut slot.tag)));
+        }
+        let name = string::decode(rest)?;
+        slot.remember(bytes, name.len());
+        Ok((name, Tag::Remembered(&mut slot.tag)))
+    }
+}
+
+/// The tag of a name.
+pub(crate) enum Tag<'s, T> {
+    Remembered(&'s mut Option<T>),
+    Unremembered(Option<T>),
+}
+
+impl<T> Tag<'_, T> {
+    #[inline(always)]
+    pub(crate) fn get(&mut self) -> &mut Option<T> {
+        match self {
+            Tag::Remembered(tag) => tag,
+            Tag::Unremembered(tag) => tag,
+        }
+    }
+}
+
+impl<T> Slot<T> {
+    /// Remembers a name that `bytes` begin with. A long one is not remembered.
+    #[inline(never)]
+    fn remember(&mut self, bytes: &[u8], name_length: usize) {
+        let length = name_length + 1;
+        let mut first = [0; WORD_BYTES];
+        let fits = length <= WORD_BYTES;
+        if fits {
+            first[..length].copy_from_slice(&bytes[..length]);
+        }
+        let mask = if fits { u128::MAX >> (8 * (WORD_BYTES - length)) } else { 0 };
+        let word = if fits { u128::from_le_bytes(first) } else { 1 };
+        // Near the end of a frame, a known name is read like a new one.
+        if (word, mask) != (self.word, self.mask) || !fits {
+            *self = Slot { word, mask, length, tag: None };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Data, Frame, Notify};
+
+    type Argument = (Vec<u8>, u8);
+
+    /// Names and values of one NOTIFY as they are read, with the name that their tag was made for.
+    fn read(names: &mut Names<u64>, arguments: &[Argument]) -> Vec<(Vec<u8>, i64, u64)> {
+        let pairs: Vec<(&[u8], Data<'_>)> =
+            arguments.iter().map(|(name, value)| (&name[..], Data::Int64((*value).into()))).collect();
+        let mut bytes = Vec::new();
+        Notify::begin(&mut bytes, 7, 1).message(b"request", &pairs).finish();
+        let mut messages = Notify::decode(Frame::cut(&bytes, 65_536).unwrap().unwrap().0).unwrap().messages();
+        let mut found = Vec::new();
+        let message = messages.next_message().unwrap().unwrap();
+        let each = |tag: &mut Option<u64>, name: &[u8], value: Data<'_>| {
+            let tag = *tag.get_or_insert_with(|| hash(name));
+            found.push((name.to_vec(), value.to_i64().unwrap(), tag));
+        };
+        message.each_named(names, each).unwrap();
+        found
+    }
+
+    fn hash(name: &[u8]) -> u64 {
+        name.iter().fold(name.len() as u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+    }
+
+    fn any_arguments() -> impl Strategy<Value = Vec<Argument>> {
+        let name = prop_oneof![
+            "[ab]{0,2}".prop_map(String::into_bytes),
+            "[a]{13,17}".prop_map(String::into_bytes),
+            prop::collection::vec(any::<u8>(), 0..20),
+            (238_usize..243).prop_map(|length| vec![b'n'; length]),
+        ];
+        prop::collection::vec((name, any::<u8>()), 0..20)
+    }
+
+    proptest! {
+        #[test]
+        fn a_tag_is_always_that_of_its_name(notifies in prop::collection::vec(any_arguments(), 1..5)) {
+            let mut names = Names::default();
+            for arguments in notifies.iter().chain(&notifies) {
+                let expected: Vec<_> =
+                    arguments.iter().map(|(name, value)| (name.clone(), (*value).into(), hash(name))).collect();
+                prop_assert_eq!(read(&mut names, arguments), expected);
+            }
+        }
+    }
+}
