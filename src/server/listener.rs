@@ -146,11 +146,8 @@ impl Listener {
 
     /// Whether only this machine can reach it.
     pub(crate) fn is_local(&self) -> bool {
-        match &self.socket {
-            Socket::Tcp(listener) => listener.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
-            Socket::Udp(socket) => socket.local_addr().is_ok_and(|bound| is_loopback(bound.ip())),
-            Socket::Unix(_) => true,
-        }
+        let bound = SockRef::from(self).local_addr();
+        bound.is_ok_and(|bound| bound.as_socket().is_none_or(|bound| is_loopback(bound.ip())))
     }
 }
 
@@ -166,22 +163,11 @@ impl AsFd for Listener {
 
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.socket {
-            Socket::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => address.fmt(f),
-                Err(_) => f.write_str("tcp"),
-            },
-            Socket::Udp(socket) => match socket.local_addr() {
-                Ok(address) => address.fmt(f),
-                Err(_) => f.write_str("udp"),
-            },
-            Socket::Unix(listener) => {
-                let address = listener.local_addr().ok();
-                match address.as_ref().and_then(|address| address.as_pathname()) {
-                    Some(path) => write!(f, "unix:{}", path.display()),
-                    None => f.write_str("unix"),
-                }
-            }
+        let Ok(bound) = SockRef::from(self).local_addr() else { return f.write_str("a socket") };
+        match (bound.as_socket(), bound.as_pathname()) {
+            (Some(address), _) => address.fmt(f),
+            (_, Some(path)) => write!(f, "unix:{}", path.display()),
+            _ => f.write_str("unix"),
         }
     }
 }

@@ -103,54 +103,45 @@ pub(crate) fn set_options<'s>(socket: impl Into<SockRef<'s>>) {
     let _ = socket.set_tcp_keepalive(&KEEPALIVE);
 }
 
+/// What every kind of connection is to the runtime.
+trait Io: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
+
+impl Stream {
+    fn io(self: Pin<&mut Self>) -> io::Result<Pin<&mut dyn Io>> {
+        let stream = self.get_mut();
+        stream.watch()?;
+        Ok(match stream {
+            Stream::Tcp(stream) => Pin::new(stream),
+            Stream::Tls(stream) => Pin::new(stream),
+            Stream::Unix(stream) => Pin::new(stream),
+            Stream::Fresh(_) => return Err(io::ErrorKind::NotConnected.into()),
+        })
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            // Many peers close without a close_notify. A truncated frame or request is detected anyway.
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf).map(|read| match read {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
-                read => read,
-            }),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            fresh @ Stream::Fresh(_) => {
-                fresh.watch()?;
-                Pin::new(fresh).poll_read(cx, buf)
-            }
+        match self.io()?.poll_read(cx, buf) {
+            // Many peers close TLS without a close_notify. A truncated frame or request is detected anyway.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
+            read => read,
         }
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            fresh @ Stream::Fresh(_) => {
-                fresh.watch()?;
-                Pin::new(fresh).poll_write(cx, bytes)
-            }
-        }
+        self.io()?.poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            _ => Poll::Ready(Ok(())),
-        }
+        self.io()?.poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            fresh @ Stream::Fresh(_) => {
-                fresh.watch()?;
-                Pin::new(fresh).poll_shutdown(cx)
-            }
-        }
+        self.io()?.poll_shutdown(cx)
     }
 }
 
