@@ -1,11 +1,10 @@
 //! The gRPC listener: Envoy's rate limit and authorization services, and the health check, over HTTP/2.
 
 use std::convert::Infallible;
-use std::mem::take;
-use std::pin::{Pin, pin};
+use std::future::{Ready, ready};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -13,8 +12,9 @@ use futures_util::future::BoxFuture;
 use grpc::auth::{CheckRequest, CheckResponse};
 use grpc::ratelimit::{RateLimitRequest, RateLimitResponse};
 use grpc::{BODY_BYTES_MAX, Method, Status, StatusCode as Code, decoded, framed, health, unframed};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use http_body_util::combinators::WithTrailers;
+use http_body_util::{BodyExt, Either, Empty, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -151,15 +151,15 @@ impl Calls {
     async fn answer(&self, request: Request<Incoming>) -> Response<Message> {
         self.called.store(self.agent.clock.now().as_nanos(), Relaxed);
         if !is_grpc(request.headers()) {
-            let mut response = Response::new(Message::default());
+            let mut response = Response::new(Either::Right(Empty::new()));
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return response;
         }
         match self.call(request).await {
-            Ok(message) => of_grpc(Message { data: message.into(), status: Some(Code::Ok) }),
+            Ok(message) => of_grpc(succeeded(message)),
             Err(Status { code, message }) => {
                 self.agent.metrics.plain.grpc_failed(code.name());
-                let mut response = of_grpc(Message::default());
+                let mut response = of_grpc(Either::Right(Empty::new()));
                 response.headers_mut().insert(GRPC_STATUS, number(code));
                 response.headers_mut().insert(GRPC_MESSAGE, HeaderValue::from_static(message));
                 response
@@ -240,31 +240,10 @@ fn number(code: Code) -> HeaderValue {
     HeaderValue::from(u16::from(code.number()))
 }
 
-/// The body of a response: a message, and the status in the trailers. Without both, the status is in the headers.
-#[derive(Debug, Default)]
-struct Message {
-    data: Bytes,
-    status: Option<Code>,
-}
+/// The body of a response: a message with the status in the trailers, or nothing with the status in the headers.
+type Message = Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Empty<Bytes>>;
 
-impl Body for Message {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if !self.data.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(take(&mut self.data)))));
-        }
-        Poll::Ready(self.status.take().map(|code| {
-            let trailers = HeaderMap::from_iter([(GRPC_STATUS, number(code))]);
-            Ok(Frame::trailers(trailers))
-        }))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.data.is_empty() && self.status.is_none()
-    }
+fn succeeded(message: Vec<u8>) -> Message {
+    let trailers = HeaderMap::from_iter([(GRPC_STATUS, number(Code::Ok))]);
+    Either::Left(Full::from(message).with_trailers(ready(Some(Ok(trailers)))))
 }
