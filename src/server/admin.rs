@@ -126,12 +126,7 @@ impl Admin {
             ("/api/block" | "/api/unblock" | "/api/clear" | "/api/upgrade", false) => {
                 return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
-            ("/api/runtime", false) => {
-                return plain(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "use POST, with one line of the Runtime API as the body\n",
-                );
-            }
+            ("/api/runtime", false) => return plain(StatusCode::METHOD_NOT_ALLOWED, POST_A_LINE),
             _ if !is_read => return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
             _ => {}
         }
@@ -160,15 +155,12 @@ impl Admin {
         let (ask, reported) = oneshot::channel();
         // A request that is not processed is dropped, and so is its answer.
         let _ = self.upgrades.try_send(ask);
-        match reported.await {
-            Ok(Ok(news)) => plain(StatusCode::OK, format!("{news}\n")),
-            Ok(Err(failure)) => {
-                plain(StatusCode::CONFLICT, format!("{failure}; the old process keeps serving\n"))
-            }
-            Err(_) => {
-                plain(StatusCode::CONFLICT, "an upgrade is under way, or this process cannot be upgraded\n")
-            }
-        }
+        let reason = match reported.await {
+            Ok(Ok(news)) => return plain(StatusCode::OK, format!("{news}\n")),
+            Ok(Err(failure)) => format!("{failure}; the old process keeps serving\n"),
+            Err(_) => "an upgrade is under way, or this process cannot be upgraded\n".into(),
+        };
+        plain(StatusCode::CONFLICT, reason)
     }
 
     fn is_open_to(&self, request: &Request<Incoming>) -> bool {
@@ -186,6 +178,8 @@ impl Service for Admin {
 const MISDIRECTED: &str =
     "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
+const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the body\n";
+
 const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
 fn page() -> Answer {
@@ -199,12 +193,7 @@ fn page() -> Answer {
 fn history(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let span = match request.uri().query().unwrap_or_default().strip_prefix("since=").map(units::duration) {
         Some(Ok(span)) if (Duration::from_secs(1)..=DAY).contains(&span) => span,
-        _ => {
-            return plain(
-                StatusCode::BAD_REQUEST,
-                "say since when: /api/history?since=10m; from 1s to 24h\n",
-            );
-        }
+        _ => return refused("say since when: /api/history?since=10m; from 1s to 24h\n"),
     };
     let lines = agent.status.history(agent.clock.now(), span, &agent.throttle.policy());
     with_type(JSON, json(&lines))
@@ -276,23 +265,19 @@ fn unblock(request: &Request<Incoming>, agent: &Agent) -> Answer {
 }
 
 fn changed(wants_json: bool, result: Result<blocks::Change, String>) -> Answer {
-    match result {
-        Ok(change) => shown(wants_json, &change, json, ToString::to_string),
-        Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
-    }
+    let shown = result.map(|change| shown(wants_json, &change, json, ToString::to_string));
+    shown.unwrap_or_else(refused)
 }
 
-fn reported(result: Result<String, String>) -> Answer {
-    match result {
-        Ok(reported) => plain(StatusCode::OK, reported),
-        Err(refusal) => plain(StatusCode::BAD_REQUEST, refusal),
-    }
+fn refused(reason: impl Into<Bytes>) -> Answer {
+    plain(StatusCode::BAD_REQUEST, reason)
 }
 
 /// Answers `/api/clear`: forgets the keys of a request, so that each has its full burst again.
 fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
     let query = Query::read(request.uri().query().unwrap_or_default());
-    reported(cleared(&agent.throttle, &query.request(), agent.clock.now()))
+    let cleared = cleared(&agent.throttle, &query.request(), agent.clock.now());
+    cleared.map_or_else(refused, |keys| plain(StatusCode::OK, keys))
 }
 
 /// Forgets the keys of a request, and reports each. A field that the policy does not use is refused: without it, the
@@ -343,17 +328,14 @@ async fn body(request: Request<Incoming>) -> Option<Bytes> {
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
     let Some(line) = body(request).await else {
-        return plain(StatusCode::BAD_REQUEST, "expected one line of the Runtime API, like show table\n");
+        return refused("expected one line of the Runtime API, like show table\n");
     };
     let reported = match &commands(line.trim_ascii_end())[..] {
         [words] => agent.answer(words, signal),
         _ => Reported::refusal("one command at a time\n".into()),
     };
     let status = if reported.is_refusal { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    let mut answer = Response::new(pieces(reported, agent.clone()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, PLAIN);
-    answer
+    plain(status, "").map(|_| pieces(reported, agent.clone()))
 }
 
 /// An answer of the Runtime API as a body, which produces each piece after the previous one was written.
@@ -372,7 +354,7 @@ fn pieces(reported: Reported, agent: Arc<Agent>) -> UnsyncBoxBody<Bytes, Infalli
 /// Answers `/api/table/<key>`: one entry, by its key in hex.
 fn row(key: &str, agent: &Agent) -> Answer {
     let Some(key) = Key::from_hex(key) else {
-        return plain(StatusCode::BAD_REQUEST, "a key is sixteen hex digits\n");
+        return refused("a key is sixteen hex digits\n");
     };
     match Row::of(&agent.throttle, key, agent.clock.now()) {
         Some(row) => plain(StatusCode::OK, format!("{row}\n")),
