@@ -29,7 +29,8 @@ use slowlane_core::base::Address;
 pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
     ends: Vec<Arc<Ends>>,
-    _threads: Vec<SideThread>,
+    /// The threads of the listeners that are not for proxies, until this is dropped.
+    _threads: Vec<oneshot::Sender<()>>,
     /// `None`: this slowlane is not a store for others.
     pub(super) token_server: Option<Arc<TokenServer>>,
     pub(super) certificates: Certificates,
@@ -48,8 +49,9 @@ impl Listeners {
         upgrades: UpgradeRequests,
     ) -> anyhow::Result<Listeners> {
         let files = FileState::taken(config.tls_files());
-        let mut binder = Binder { inherited, agent, acceptors: Vec::new(), secured: Vec::new() };
-        let (metrics, mut threads) = (&agent.metrics, Vec::new());
+        let (acceptors, secured, threads) = Default::default();
+        let mut binder = Binder { inherited, agent, acceptors, secured, threads };
+        let metrics = &agent.metrics;
         let Config { spop, http, admin, .. } = config;
         let spoe = Arc::new(Spoe::new(spop.frame_bytes_max, spop.timeout));
         binder.bind(&spop.listen, UNIX_MODE, &metrics.spop, spoe)?;
@@ -59,39 +61,32 @@ impl Listeners {
         binder.bind(&config.grpc.listen, UNIX_MODE, &metrics.grpc, grpc)?;
         let mut token_server = None;
         if let Some(TokenServerConfig { listen, token }) = &config.token_server {
-            let thread = SideThread::start("token server")?;
             let own = metrics.token_server.clone().unwrap_or_default();
             let server = TokenServer::new(token.clone(), agent.clock, own);
             let service = server.clone();
-            thread.enter(|| binder.bind(listen, UNIX_MODE, &metrics.nodes, service))?;
+            binder.aside("token server", |binder| binder.bind(listen, UNIX_MODE, &metrics.nodes, service))?;
             binder.unless_open(token.is_some())?;
-            threads.push(thread);
             token_server = Some(server);
         }
         if let (Some(PeersConfig { listen, .. }), Some(peers)) = (&config.peers, &agent.peers) {
-            let thread = SideThread::start("peers")?;
-            thread.enter(|| binder.bind(listen, UNIX_MODE, &metrics.peer_connections, peers.clone()))?;
-            threads.push(thread);
+            let (metrics, peers) = (&metrics.peer_connections, peers.clone());
+            binder.aside("peers", |binder| binder.bind(listen, UNIX_MODE, metrics, peers))?;
         }
         let mut ends = Vec::new();
         if !config.ends.addresses.is_empty() {
-            let thread = SideThread::start("ends")?;
-            ends = thread.enter(|| binder.bind_ends(&config.ends))?;
-            threads.push(thread);
+            ends = binder.aside("ends", |binder| binder.bind_ends(&config.ends))?;
         }
-        let thread = SideThread::start("admin")?;
         let AdminConfig { listen, token, hosts, socket, socket_mode } = admin;
         let addresses = socket.iter().cloned().map(Address::Unix).collect();
         let socket =
             Listen { name: "admin socket", section: "admin socket", addresses, tls: None, ..listen.clone() };
         let page = Admin::new(token.clone(), hosts.clone(), upgrades);
-        thread.enter(|| {
+        binder.aside("admin", |binder| {
             binder.bind(&socket, *socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
             binder.bind(listen, *socket_mode, &metrics.admin, Arc::new(page))
         })?;
         binder.unless_open(token.is_some())?;
-        threads.push(thread);
-        let Binder { acceptors, secured, .. } = binder;
+        let Binder { acceptors, secured, threads, .. } = binder;
         Ok(Listeners {
             acceptors,
             ends,
@@ -146,9 +141,27 @@ struct Binder<'a> {
     agent: &'a Arc<Agent>,
     acceptors: Vec<Arc<Acceptor>>,
     secured: Vec<Arc<Tls>>,
+    threads: Vec<oneshot::Sender<()>>,
 }
 
 impl Binder<'_> {
+    /// Calls `bind` for the runtime of a new thread: listeners that are not for proxies must not slow decisions down.
+    fn aside<T>(
+        &mut self,
+        name: &str,
+        bind: impl FnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        let serve = move || drop(runtime.block_on(ended));
+        thread::Builder::new().name(name.into()).spawn(serve).context("cannot start a thread")?;
+        self.threads.push(end);
+        let _entered = handle.enter();
+        bind(self)
+    }
+
     /// Binds the listeners of a service, for the runtime of the caller. Sockets from systemd replace the addresses in
     /// the config. After an upgrade, the sockets of the old process are used again.
     fn bind(
@@ -232,30 +245,5 @@ impl Binder<'_> {
             Some(open) => Err(open),
             None => Ok(()),
         }
-    }
-}
-
-/// A thread for a listener that is not for proxies, so that its load does not slow decisions down.
-#[derive(Debug)]
-struct SideThread {
-    handle: Handle,
-    _end: oneshot::Sender<()>,
-}
-
-impl SideThread {
-    fn start(name: &str) -> anyhow::Result<SideThread> {
-        let runtime =
-            Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-        let handle = runtime.handle().clone();
-        let (end, ended) = oneshot::channel::<()>();
-        let serve = move || drop(runtime.block_on(ended));
-        thread::Builder::new().name(name.into()).spawn(serve).context("cannot start a thread")?;
-        Ok(SideThread { handle, _end: end })
-    }
-
-    /// Calls `open`. Sockets that it binds and tasks that it spawns belong to the thread.
-    fn enter<T>(&self, open: impl FnOnce() -> T) -> T {
-        let _entered = self.handle.enter();
-        open()
     }
 }
