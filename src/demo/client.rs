@@ -20,46 +20,41 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The route of a client to the application.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target {
-    Haproxy(SocketAddr),
-    /// No proxy: the client connects to the HTTP check and to the application itself.
-    StandIn {
-        check: SocketAddr,
-        app: SocketAddr,
-    },
+pub(super) struct Target {
+    /// HAProxy, or the application itself.
+    pub(super) site: SocketAddr,
+    /// The HTTP check, which the client asks before each request if there is no proxy.
+    pub(super) check: Option<SocketAddr>,
 }
 
-/// A connection of a client.
-enum Connection {
-    Haproxy(HttpClient),
-    StandIn { check: HttpClient, app: HttpClient, source: String },
+/// The connections of a client.
+struct Connection {
+    site: HttpClient,
+    check: Option<HttpClient>,
+    source: String,
 }
 
 impl Connection {
     async fn open(target: Target, source: Ipv4Addr) -> anyhow::Result<Connection> {
-        Ok(match target {
-            Target::Haproxy(address) => Connection::Haproxy(HttpClient::connect(address, source).await?),
-            Target::StandIn { check, app } => Connection::StandIn {
-                check: HttpClient::connect(check, source).await?,
-                app: HttpClient::connect(app, source).await?,
-                source: source.to_string(),
-            },
-        })
+        let check = match target.check {
+            Some(check) => Some(HttpClient::connect(check, source).await?),
+            None => None,
+        };
+        let site = HttpClient::connect(target.site, source).await?;
+        Ok(Connection { site, check, source: source.to_string() })
     }
 
     /// Sends one request, and returns the status of its answer.
     async fn ask(&mut self) -> anyhow::Result<u16> {
-        match self {
-            Connection::Haproxy(haproxy) => haproxy.get("/", &[]).await,
-            Connection::StandIn { check, app, source } => {
-                let fields = [("x-slowlane-source", source.as_str()), ("x-slowlane-website", WEBSITE)];
-                // The check delays its answer.
-                match check.get("/check?deny=429", &fields).await? {
-                    204 => app.get("/", &[]).await,
-                    status => Ok(status),
-                }
+        if let Some(check) = &mut self.check {
+            let fields = [("x-slowlane-source", self.source.as_str()), ("x-slowlane-website", WEBSITE)];
+            // The check delays its answer.
+            let status = check.get("/check?deny=429", &fields).await?;
+            if status != 204 {
+                return Ok(status);
             }
         }
+        self.site.get("/", &[]).await
     }
 }
 

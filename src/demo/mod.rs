@@ -227,8 +227,8 @@ impl Stage {
             Err(why) => (None, format!("{why}: slowlane takes its place, and queries itself over HTTP")),
         };
         let target = match &haproxy {
-            Some(haproxy) => Target::Haproxy(haproxy.address),
-            None => Target::StandIn { check, app: app.address },
+            Some(haproxy) => Target { site: haproxy.address, check: None },
+            None => Target { site: app.address, check: Some(check) },
         };
         Ok(Stage { target, haproxy, proxy_note, slowlane, _app: app, folder })
     }
