@@ -29,14 +29,11 @@ const NEAR: f64 = 0.8;
 const PAUSE_S: f64 = 0.01;
 
 /// A node's view of the counts of one key. Times are seconds since its first request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CountView {
     exchange: Exchange,
-    /// The counts of the store as of the last reply: in this window and the previous one.
-    current: f64,
-    before: f64,
-    /// Deducted from this window, because the previous one was exceeded.
-    over: f64,
+    /// The counts of the store as of the last reply, without an age.
+    counts: CountReply,
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
     unsent: f64,
@@ -72,14 +69,7 @@ pub struct CountReply {
 
 impl CountView {
     pub fn new(now: Timestamp) -> CountView {
-        CountView {
-            exchange: Exchange::new(now),
-            current: 0.0,
-            before: 0.0,
-            over: 0.0,
-            began_s: None,
-            unsent: 0.0,
-        }
+        CountView { exchange: Exchange::new(now), ..CountView::default() }
     }
 
     /// A node's view of a key after it has admitted this many requests without reporting them.
@@ -148,15 +138,14 @@ impl CountView {
     pub fn message(&mut self, plan: &QuotaPlan, now: Timestamp) -> CountMessage {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
-        let &mut CountView { current, before, over, .. } = self;
         // Other nodes may have returned work since the last reply: these counts would charge it again.
         let began_s = self.began_s.filter(|_| !plan.is_work);
-        let restore = began_s.map(|began_s| CountReply { current, before, over, age_s: now_s - began_s });
+        let restore = began_s.map(|began_s| CountReply { age_s: now_s - began_s, ..self.counts });
         let &QuotaPlan { limit, window_s, .. } = plan;
         let kept_s = 2.0 * window_s + Plan::KEPT_S;
         let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s, sent_s: now_s };
         // Until the reply comes, it counts here.
-        self.current += self.unsent;
+        self.counts.current += self.unsent;
         self.exchange.sent(self.unsent, now_s);
         self.unsent = 0.0;
         message
@@ -165,14 +154,14 @@ impl CountView {
     /// Notes that a message did not reach the store. Its requests stay unreported.
     pub fn lost(&mut self, message: &CountMessage) {
         self.unsent += message.charge;
-        self.current = (self.current - message.charge).max(0.0);
+        self.counts.current = (self.counts.current - message.charge).max(0.0);
         self.exchange.on_its_way = None;
     }
 
     pub fn reply(&mut self, message: &CountMessage, reply: &CountReply, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let trip_s = now_s - message.sent_s;
-        (self.current, self.before, self.over) = (reply.current, reply.before, reply.over);
+        self.counts = *reply;
         self.began_s = Some(now_s - trip_s / 2.0 - reply.age_s);
         self.exchange.on_its_way = None;
     }
@@ -185,10 +174,10 @@ impl CountView {
     fn estimate(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let age_s = self.began_s.map_or(0.0, |began_s| (now_s - began_s).clamp(0.0, plan.window_s));
         let of_before = match plan.is_sliding {
-            true => self.before * (1.0 - age_s / plan.window_s),
-            false => self.over,
+            true => self.counts.before * (1.0 - age_s / plan.window_s),
+            false => self.counts.over,
         };
-        of_before + self.current + self.unsent
+        of_before + self.counts.current + self.unsent
     }
 
     /// The time until there is room for a request that would fit into an empty window: as `sliding-window` has it on one
@@ -201,9 +190,9 @@ impl CountView {
         };
         // The age at which the rest of a past window leaves `room`.
         let faded_at = |past: f64, room: f64| window_s * (1.0 - room / past.max(1.0)).clamp(0.0, 1.0);
-        let (age_s, counted) = ((now_s - began_s).clamp(0.0, window_s), self.current + self.unsent);
+        let (age_s, counted) = ((now_s - began_s).clamp(0.0, window_s), self.counts.current + self.unsent);
         match plan.limit - counted - cost {
-            room if room >= 0.0 => (faded_at(self.before, room) - age_s).max(0.0),
+            room if room >= 0.0 => (faded_at(self.counts.before, room) - age_s).max(0.0),
             _ => window_s - age_s + faded_at(counted, plan.limit - cost),
         }
     }
@@ -213,10 +202,7 @@ impl CountView {
         let Some(began_s) = self.began_s else { return };
         let windows = ((now_s - began_s) / plan.window_s).floor();
         if windows >= 1.0 {
-            let is_next = windows < 2.0;
-            self.over = if is_next { over(plan.limit, self.current, self.over) } else { 0.0 };
-            self.before = if is_next { self.current } else { 0.0 };
-            self.current = 0.0;
+            self.counts.turn(plan.limit, windows);
             self.began_s = Some(began_s + windows * plan.window_s);
         }
     }
@@ -226,6 +212,14 @@ impl CountReply {
     /// Whether the counts leave no room for requests that nodes admit unreported.
     pub(super) fn is_crowded(&self, plan: &QuotaPlan) -> bool {
         self.current.max(self.before) > (1.0 - UNREPORTED) * plan.limit
+    }
+
+    /// Advances by this many windows.
+    fn turn(&mut self, limit: f64, windows: f64) {
+        let CountReply { current, over: deducted, .. } = *self;
+        let (before, over) =
+            if windows == 1.0 { (current, over(limit, current, deducted)) } else { (0.0, 0.0) };
+        *self = CountReply { before, over, ..CountReply::default() };
     }
 }
 
@@ -238,9 +232,7 @@ fn over(limit: f64, count: f64, over: f64) -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CountRecord {
     number: f64,
-    current: f64,
-    before: f64,
-    over: f64,
+    counts: CountReply,
 }
 
 impl CountRecord {
@@ -250,25 +242,23 @@ impl CountRecord {
         let number = (now_s / window_s).floor();
         let age_s = now_s - number * window_s;
         if number != self.number {
-            let is_next = number == self.number + 1.0;
-            self.over = if is_next { over(limit, self.current, self.over) } else { 0.0 };
-            self.before = if is_next { self.current } else { 0.0 };
-            (self.current, self.number) = (0.0, number);
+            self.counts.turn(limit, number - self.number);
+            self.number = number;
         }
+        let counts = &mut self.counts;
         if let Some(restore) = restore {
             // A node that is one window behind reports the previous one.
             if restore.age_s <= age_s + window_s / 2.0 {
-                self.current = self.current.max(restore.current);
-                self.before = self.before.max(restore.before);
-                self.over = self.over.max(restore.over);
+                counts.current = counts.current.max(restore.current);
+                counts.before = counts.before.max(restore.before);
+                counts.over = counts.over.max(restore.over);
             } else {
-                self.before = self.before.max(restore.current);
-                self.over = self.over.max(over(limit, restore.current, restore.over));
+                counts.before = counts.before.max(restore.current);
+                counts.over = counts.over.max(over(limit, restore.current, restore.over));
             }
         }
-        self.current = (self.current + charge).max(0.0);
-        let &mut CountRecord { current, before, over, .. } = self;
-        CountReply { current, before, over, age_s }
+        counts.current = (counts.current + charge).max(0.0);
+        CountReply { age_s, ..*counts }
     }
 }
 

@@ -10,7 +10,7 @@ const LOST_AFTER_S: f64 = 1.0;
 const SPREAD: f64 = 0.3;
 
 /// The messages of a node about one key. Times are seconds since its first request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchange {
     origin: Timestamp,
     /// The moment of the last message.

@@ -39,6 +39,13 @@ pub(super) struct Kept {
     pub(super) is_crowded: bool,
 }
 
+impl Kept {
+    /// Whether requests are held.
+    fn holds(&self) -> bool {
+        matches!(&self.local_view, LocalView::Rate((_, view)) if view.holds())
+    }
+}
+
 impl Expiring for Kept {
     /// Everything is reported, and the law has forgotten the key.
     fn is_over(&self, now: Timestamp) -> bool {
@@ -47,7 +54,7 @@ impl Expiring for Kept {
     }
 
     fn idle(&self, now: Timestamp) -> Option<Duration> {
-        Some(now.since(self.used)).filter(|&idle| idle > IN_USE && !self.local_view.holds())
+        Some(now.since(self.used)).filter(|&idle| idle > IN_USE && !self.holds())
     }
 }
 

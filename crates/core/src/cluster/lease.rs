@@ -55,7 +55,7 @@ const LOW: f64 = 0.5;
 const FULL: f64 = 1.25;
 
 /// A node's lease of the quota of one key. Times are seconds since its first request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LeaseView {
     exchange: Exchange,
     hand: f64,
@@ -108,18 +108,7 @@ pub struct LeaseReply {
 
 impl LeaseView {
     pub fn new(now: Timestamp) -> LeaseView {
-        LeaseView {
-            exchange: Exchange::new(now),
-            hand: 0.0,
-            ends_s: None,
-            credit_ends_s: f64::INFINITY,
-            credit: 0.0,
-            is_spent: false,
-            given: 0.0,
-            demand: Decayed::default(),
-            asked: 0.0,
-            asked_s: 0.0,
-        }
+        LeaseView { exchange: Exchange::new(now), credit_ends_s: f64::INFINITY, ..LeaseView::default() }
     }
 
     /// Deducts a request of this cost from the lease.

@@ -35,21 +35,11 @@ impl LocalBudget {
         Some(LocalBudget { slot_ns, room_ns: slot_ns.max(burst_ns), burst_ns })
     }
 
-    /// Admits a request unreported. False if the budget is used up.
-    pub(super) fn take(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> bool {
-        let paid_at = self.start(entry, now).saturating_add(self.slot_ns.saturating_mul(cost.into()));
-        let has_room = paid_at <= now.as_nanos();
-        if has_room {
-            entry.state.set_wide(paid_at);
-        }
-        has_room
-    }
-
-    /// Corrects the cost of an admitted request. False if the budget has no room for more.
-    pub(super) fn settle(&self, entry: &mut Entry, more: f64, now: Timestamp) -> bool {
-        let ns = (more.abs() * self.slot_ns as f64) as u64;
+    /// Charges this many requests unreported, or returns them if negative. False, and no change, without room.
+    pub(super) fn charge(&self, entry: &mut Entry, requests: f64, now: Timestamp) -> bool {
+        let ns = (requests.abs() * self.slot_ns as f64) as u64;
         let start = self.start(entry, now);
-        let paid_at = if more < 0.0 { start.saturating_sub(ns) } else { start.saturating_add(ns) };
+        let paid_at = if requests < 0.0 { start.saturating_sub(ns) } else { start.saturating_add(ns) };
         let has_room = paid_at <= now.as_nanos();
         if has_room {
             entry.state.set_wide(paid_at);

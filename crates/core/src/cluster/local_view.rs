@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use std::sync::Arc;
-
-use crate::base::{Sample, Timestamp, Turn, Verdict};
-use crate::cluster::{Answer, Arguments, CountView, Hint, LeaseView, LocalView, Share, Situation, View};
+use crate::base::{Sample, Timestamp, Verdict};
+use crate::cluster::{Answer, Arguments, CountView, LeaseView, LocalView, Plan, Share, Situation, View};
 use crate::law::{Admission, Judgement, Used};
 
 impl LocalView {
@@ -44,57 +42,49 @@ impl LocalView {
         }
     }
 
-    /// Judges a request of cost 1 whose answer this node can hold.
-    pub(super) fn judge_held(
+    /// The view of the mode `rate`, with its plan. None in another mode.
+    pub(super) fn of_rate(&mut self, situation: &Situation<'_>) -> Option<(&mut View, Plan)> {
+        let LocalView::Rate((gcra, view)) = self else { return None };
+        Some((view, situation.plan(gcra)))
+    }
+
+    /// Judges a request of this cost. `hold`: it costs 1, and this node can hold its answer.
+    pub(super) fn judge(
         &mut self,
         situation: &Situation<'_>,
-        sample: Sample,
+        cost: u32,
+        hold: Option<Sample>,
         now: Timestamp,
     ) -> Judgement {
-        let LocalView::Rate((gcra, view)) = self else { return self.judge(situation, 1, now) };
-        let plan = situation.plan(gcra);
-        let answer = view.judge_held(&plan, sample, now);
-        let remaining = view.remaining(&plan, now);
+        let cost = f64::from(cost);
+        let at_once = |()| (Duration::ZERO, None);
+        let (answer, remaining, is_beyond) = match self {
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(gcra);
+                let answer = match hold {
+                    Some(sample) => view.judge_held(&plan, sample, now),
+                    None => view.judge(&plan, cost, now).map(|delay| (delay, None)),
+                };
+                (answer, view.remaining(&plan, now), hold.is_none() && plan.is_beyond(cost))
+            }
+            LocalView::Count((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                let answer = view.judge(&plan, cost, now).map(at_once);
+                (answer, view.remaining(&plan, now), cost > plan.limit)
+            }
+            LocalView::Lease((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                let answer = view.judge(&plan, cost, now).map(at_once);
+                (answer, view.remaining(&plan, now), cost > plan.limit)
+            }
+        };
         match answer {
             Ok((delay, turn)) => {
                 let judgement = Judgement::new(Verdict::after(delay), remaining);
                 Judgement { turn: turn.unwrap_or_default(), ..judgement }
             }
-            Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
-        }
-    }
-
-    /// Judges a request of this cost.
-    pub(super) fn judge(&mut self, situation: &Situation<'_>, cost: u32, now: Timestamp) -> Judgement {
-        let cost = f64::from(cost);
-        let (answer, remaining, is_beyond) = match self {
-            LocalView::Rate((gcra, view)) => {
-                let plan = situation.plan(gcra);
-                (view.judge(&plan, cost, now), view.remaining(&plan, now), plan.is_beyond(cost))
-            }
-            LocalView::Count((windowed, view)) => {
-                let plan = situation.quota(windowed);
-                let answer = view.judge(&plan, cost, now).map(|()| Duration::ZERO);
-                (answer, view.remaining(&plan, now), cost > plan.limit)
-            }
-            LocalView::Lease((windowed, view)) => {
-                let plan = situation.quota(windowed);
-                let answer = view.judge(&plan, cost, now).map(|()| Duration::ZERO);
-                (answer, view.remaining(&plan, now), cost > plan.limit)
-            }
-        };
-        match answer {
-            Ok(delay) => Judgement::new(Verdict::after(delay), remaining),
             Err(_) if is_beyond => Judgement::never(remaining),
             Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
-        }
-    }
-
-    /// Charges a request that was refused but passes anyway. Only the mode `rate` can go into debt.
-    pub(super) fn go_into_debt(&mut self, situation: &Situation<'_>, cost: f64, now: Timestamp) {
-        match self {
-            LocalView::Rate((gcra, view)) => view.go_into_debt(&situation.plan(gcra), cost, now),
-            LocalView::Count(..) | LocalView::Lease(..) => {}
         }
     }
 
@@ -103,17 +93,6 @@ impl LocalView {
             LocalView::Rate((gcra, view)) => view.remaining(&situation.plan(gcra), now),
             LocalView::Count((windowed, view)) => view.remaining(&situation.quota(windowed), now),
             LocalView::Lease((windowed, view)) => view.remaining(&situation.quota(windowed), now),
-        }
-    }
-
-    /// The seconds until the bucket is full again. None outside the mode `rate`.
-    pub(super) fn full_in_s(self, situation: &Situation<'_>, now: Timestamp) -> Option<f64> {
-        match self {
-            LocalView::Rate((gcra, view)) => {
-                let plan = situation.plan(&gcra);
-                Some(view.stats(&plan, now).ahead_s + plan.burst_s())
-            }
-            LocalView::Count(..) | LocalView::Lease(..) => None,
         }
     }
 
@@ -140,37 +119,6 @@ impl LocalView {
             LocalView::Rate((gcra, view)) => view.take_back(&situation.plan(gcra), cost),
             LocalView::Count((_, view)) => view.take_back(cost),
             LocalView::Lease((_, view)) => view.take_back(cost),
-        }
-    }
-
-    /// Whether requests are held.
-    pub(super) fn holds(&self) -> bool {
-        matches!(self, LocalView::Rate((_, view)) if view.holds())
-    }
-
-    /// The turn of a held request. None if it is not in the queue.
-    pub(super) fn turn(&self, number: u64) -> Option<Arc<Turn>> {
-        let LocalView::Rate((_, view)) = self else { return None };
-        view.turn(number)
-    }
-
-    /// A held request has passed.
-    pub(super) fn pass(&mut self, situation: &Situation<'_>, number: u64, now: Timestamp) {
-        if let LocalView::Rate((gcra, view)) = self {
-            view.pass(&situation.plan(gcra), number, now);
-        }
-    }
-
-    /// Takes back a held request. False if it is not in the queue.
-    pub(super) fn leave(&mut self, situation: &Situation<'_>, number: u64, now: Timestamp) -> bool {
-        let LocalView::Rate((gcra, view)) = self else { return false };
-        view.leave(&situation.plan(gcra), number, now)
-    }
-
-    /// Applies what the store has reported of the key without a message about it.
-    pub(super) fn hint(&mut self, situation: &Situation<'_>, hint: &Hint, now: Timestamp) {
-        if let LocalView::Rate((gcra, view)) = self {
-            view.hint(&situation.plan(gcra), hint, now);
         }
     }
 

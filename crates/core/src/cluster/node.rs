@@ -13,7 +13,8 @@ use crate::cluster::explain::explain;
 use crate::cluster::keys::{Kept, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::{
-    Answer, Arguments, HINTS_MAX, Hint, KeyUpdate, LocalView, Message, OnSilence, Settings, Share, Situation,
+    Answer, Arguments, HINTS_MAX, Hint, KeyUpdate, LocalView, Message, OnSilence, Plan, Settings, Share,
+    Situation, View,
 };
 use crate::law::{Admission, Arrival, Judgement, Used};
 use crate::table::{Entry, Expiring};
@@ -43,18 +44,15 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(settings: Settings) -> Cluster {
-        let nodes = AtomicU32::new(settings.nodes.max(1));
-        let keys = SharedKeys::new(settings.keys_max);
-        let (is_silent, is_used) = (AtomicBool::new(true), AtomicBool::new(false));
         Cluster {
             settings,
-            nodes,
-            place: AtomicU32::new(0),
-            run: AtomicU64::new(0),
-            round_trip_us: AtomicU32::new(0),
-            is_silent,
-            is_used,
-            keys,
+            nodes: settings.nodes.max(1).into(),
+            place: 0.into(),
+            run: 0.into(),
+            round_trip_us: 0.into(),
+            is_silent: true.into(),
+            is_used: false.into(),
+            keys: SharedKeys::new(settings.keys_max),
             hints: ArcSwap::default(),
         }
     }
@@ -103,10 +101,8 @@ impl Cluster {
     ) -> Option<Judgement> {
         let &Arrival { now, cost, sample, may_hold, .. } = arrival;
         self.judge_with(key, share, entry, arrival, |situation, begin| {
-            self.keys.with(key, share, now, begin, |local_view| match may_hold && cost == 1 {
-                true => local_view.judge_held(situation, sample, now),
-                false => local_view.judge(situation, cost, now),
-            })
+            let hold = (may_hold && cost == 1).then_some(sample);
+            self.keys.with(key, share, now, begin, |local_view| local_view.judge(situation, cost, hold, now))
         })
     }
 
@@ -121,7 +117,7 @@ impl Cluster {
     ) -> Option<Judgement> {
         self.judge_with(key, share, entry, arrival, |situation, begin| {
             let mut local_view = self.keys.copy(key, share).unwrap_or_else(begin);
-            Some(local_view.judge(situation, arrival.cost, arrival.now))
+            Some(local_view.judge(situation, arrival.cost, None, arrival.now))
         })
     }
 
@@ -144,7 +140,7 @@ impl Cluster {
             local_budget::mark(entry);
         }
         let is_within_budget = !local_budget::is_shared(entry)
-            && local_budget.is_some_and(|local_budget| local_budget.take(entry, cost, now));
+            && local_budget.is_some_and(|local_budget| local_budget.charge(entry, cost.into(), now));
         let unreported = || local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
         let judgement = if is_within_budget {
             Judgement::new(Verdict::Pass, (f64::from(share.limit()) - unreported().ceil()).max(0.0) as u32)
@@ -156,8 +152,10 @@ impl Cluster {
             let situation = self.situation();
             let judgement = judge(&situation, &mut || {
                 let mut local_view = LocalView::new(share, &situation, unreported(), now);
-                if let Some(hint) = hint.or_else(|| self.hint(key)) {
-                    local_view.hint(&situation, &hint, now);
+                if let Some(hint) = hint.or_else(|| self.hint(key))
+                    && let Some((view, plan)) = local_view.of_rate(&situation)
+                {
+                    view.hint(&plan, &hint, now);
                 }
                 local_view
             })?;
@@ -185,21 +183,20 @@ impl Cluster {
         let received = |hint| Hint { at: now, half_trip: round_trip / 2, ..hint };
         let usable = hints.iter().filter(|(_, hint)| hint.is_within_bounds()).take(HINTS_MAX);
         let hints: HashMap<Key, Hint> = usable.map(|&(key, hint)| (key, received(hint))).collect();
-        let situation = self.situation();
         for (&key, hint) in &hints {
-            self.keys.with_known(key, |local_view| local_view.hint(&situation, hint, now));
+            self.with_rate(key, |view, plan| view.hint(plan, hint, now));
         }
         self.hints.store(Arc::new(hints));
     }
 
     /// The turn of a held request. None if it is not in the queue of its key.
     pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
-        self.keys.with_known(key, |local_view| local_view.turn(number))?
+        self.with_rate(key, |view, _| view.turn(number))?
     }
 
     /// A held request has passed.
     pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
-        self.keys.with_known(key, |local_view| local_view.pass(&self.situation(), number, now));
+        self.with_rate(key, |view, plan| view.pass(plan, number, now));
     }
 
     /// Whether every request is refused, even under hardly used keys. A lease belongs to this node, and stays usable.
@@ -214,7 +211,7 @@ impl Cluster {
         }
         if let Some(local_budget) = LocalBudget::new(share, self.nodes())
             && !local_budget::is_shared(entry)
-            && local_budget.take(&mut { *entry }, arrival.cost, arrival.now)
+            && local_budget.charge(&mut { *entry }, arrival.cost.into(), arrival.now)
         {
             let unreported = local_budget.unreported(entry, arrival.now).ceil();
             return Some(format!("hardly used: {unreported} unreported requests within the local budget"));
@@ -237,8 +234,7 @@ impl Cluster {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
         if !judgement.verdict.is_let_through() {
-            let (situation, cost) = (self.situation(), arrival.cost.into());
-            self.keys.with_known(key, |local_view| local_view.go_into_debt(&situation, cost, arrival.now));
+            self.with_rate(key, |view, plan| view.go_into_debt(plan, arrival.cost.into(), arrival.now));
             entry.let_through(arrival.cost, arrival.now);
         }
         true
@@ -246,7 +242,9 @@ impl Cluster {
 
     /// The theoretical arrival time of a shared key, as this node sees it. None: it has no state for the key.
     pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
-        let ahead_s = self.keys.copy(key, share)?.full_in_s(&self.situation(), now)?;
+        let LocalView::Rate((gcra, view)) = self.keys.copy(key, share)? else { return None };
+        let plan = self.situation().plan(&gcra);
+        let ahead_s = view.stats(&plan, now).ahead_s + plan.burst_s();
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
 
@@ -254,11 +252,18 @@ impl Cluster {
     ///
     /// `turn` is its number in the queue, or 0. An unknown number has passed already, or belongs to another process.
     pub fn take_back(&self, key: Key, cost: u32, turn: u64, now: Timestamp) {
-        let situation = self.situation();
-        self.keys.with_known(key, |local_view| match turn {
-            0 => local_view.take_back(&situation, cost.into()),
-            number => drop(local_view.leave(&situation, number, now)),
-        });
+        match turn {
+            0 => drop(self.keys.with_known(key, |known| known.take_back(&self.situation(), cost.into()))),
+            number => drop(self.with_rate(key, |view, plan| view.leave(plan, number, now))),
+        }
+    }
+
+    /// Passes a key's view to `work`, with its plan. None without a view, or in another mode than `rate`.
+    fn with_rate<R>(&self, key: Key, work: impl FnOnce(&mut View, &Plan) -> R) -> Option<R> {
+        self.keys.with_known(key, |local_view| {
+            let (view, plan) = local_view.of_rate(&self.situation())?;
+            Some(work(view, &plan))
+        })?
     }
 
     /// Charges a request of a shared key for more than it was judged by, or for less. A key that is hardly used becomes
@@ -276,7 +281,7 @@ impl Cluster {
             return false;
         }
         let local_budget = LocalBudget::new(share, self.nodes()).filter(|_| !local_budget::is_shared(entry));
-        if local_budget.is_some_and(|local_budget| local_budget.settle(entry, more, now)) {
+        if local_budget.is_some_and(|local_budget| local_budget.charge(entry, more, now)) {
             return true;
         }
         let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));

@@ -25,7 +25,7 @@ const WAITING_MAX: usize = 1_024;
 const OVERDUE_S: f64 = 1.0;
 
 /// The requests of a key that a node holds. Times are seconds since `origin`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
@@ -65,23 +65,7 @@ struct Waiting {
 
 impl Queue {
     pub(super) fn new(origin: Timestamp) -> Queue {
-        Queue {
-            origin,
-            waiting: VecDeque::new(),
-            slots: VecDeque::new(),
-            own: 0,
-            asked: 0,
-            late: 0,
-            back: Vec::new(),
-            refused: VecDeque::new(),
-            refund: 0.0,
-            last: 0,
-            due_s: f64::INFINITY,
-            ahead_s: 0.0,
-            passed_s: f64::NEG_INFINITY,
-            is_alone: false,
-            repeat: None,
-        }
+        Queue { origin, due_s: f64::INFINITY, passed_s: f64::NEG_INFINITY, ..Queue::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {

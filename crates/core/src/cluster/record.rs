@@ -187,7 +187,7 @@ impl Reply {
 }
 
 /// The record of a key in the store. Times are seconds of the store's own clock.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     tat_s: f64,
     demand: Decayed,
@@ -220,19 +220,8 @@ const ROUNDING: f64 = 1e-6;
 
 impl Record {
     pub fn new(now_s: f64) -> Record {
-        let (demand, slow_demand) = (Decayed::default(), Decayed::default());
         let never = f64::NEG_INFINITY;
-        Record {
-            tat_s: never,
-            demand,
-            slow_demand,
-            born_s: now_s,
-            before_s: never,
-            since_s: 0.0,
-            returned_s: never,
-            debts_s: 0.0,
-            holes: Vec::new(),
-        }
+        Record { tat_s: never, born_s: now_s, before_s: never, returned_s: never, ..Record::default() }
     }
 
     /// Applies a message. TATs merge by their maximum: nodes restore what a store has lost. Each node knows the TAT
