@@ -5,7 +5,8 @@ use crate::cli::admin::Daemon;
 use crate::cli::doctor::{Report, State};
 use crate::cli::listening::{self, Taken};
 use crate::config::Config;
-use crate::observe::status::{ClusterUse, CrowdLine, Fault, FaultLine, REQUESTS_MIN, Snapshot};
+use crate::observe::status::{ClusterUse, Fault, FaultLine, REQUESTS_MIN, Snapshot};
+use slowlane_core::policy::Crowd;
 
 const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
 const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and send it a request";
@@ -120,7 +121,7 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
     } else if !arrive.is_empty() {
         report.ok("proxy", format!("fields that arrive: {}", arrive.join(", ")));
     }
-    if let Some(CrowdLine { network, addresses, requests, of }) = crowd {
+    if let Some(Crowd { network, addresses, requests, of }) = crowd {
         let addresses = if *addresses == 1 { "1 address" } else { &format!("{addresses} addresses") };
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"

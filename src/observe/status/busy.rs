@@ -16,7 +16,7 @@ pub(super) struct Busy(HashMap<Key, Meters>);
 
 impl Busy {
     /// Reads the entries of all noted keys. Call it once a second.
-    pub(super) fn tick(&mut self, now: Timestamp, keys: Vec<Key>, table: &Table) {
+    pub(super) fn tick(&mut self, now: Timestamp, keys: impl IntoIterator<Item = Key>, table: &Table) {
         let mut before = mem::take(&mut self.0);
         for key in keys {
             let Some((entry, _)) = table.get(key, now) else { continue };

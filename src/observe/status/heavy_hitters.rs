@@ -11,7 +11,7 @@ use crate::observe::status::Label;
 use slowlane_core::base::{Blocked, Key, SloId, Timestamp};
 
 /// The places of one sketch, few enough to scan all.
-const PLACES: usize = 64;
+pub(super) const PLACES: usize = 64;
 
 /// Facts about a throttled key.
 #[derive(Clone, Debug, Default)]
@@ -90,14 +90,9 @@ impl HeavyHitters {
         });
     }
 
-    /// Whether every key has a place: at least one place is free.
-    pub(super) fn is_complete(&self) -> bool {
-        self.0.len() < PLACES
-    }
-
-    /// All keys with a place, in no order.
-    pub(super) fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
-        self.0.iter().map(|place| place.key)
+    /// The number of keys with a place.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// All keys with their weights and facts, in no order.

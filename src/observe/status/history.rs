@@ -73,8 +73,8 @@ type Counts = [u64; 2];
 /// The minutes of an hour and the hours of a day.
 #[derive(Debug)]
 pub(super) struct History {
-    minutes: Periods,
-    hours: Periods,
+    /// Minutes, then hours.
+    periods: [Periods; 2],
     /// The counts of each key at the last reading, and the moment at which it got its place.
     last: HashMap<Noted, (Timestamp, Counts)>,
     last_totals: Counts,
@@ -113,19 +113,14 @@ struct Tally {
     why: Option<String>,
 }
 
-/// A period in a snapshot.
-#[derive(Debug, Serialize, Deserialize)]
-enum Note {
-    Minute(Period),
-    Hour(Period),
-}
+/// A period in a snapshot, and its place in [`History::periods`].
+type Note = (u8, Period);
 
 impl Default for History {
     fn default() -> History {
         let periods = |length_s, kept, keys| Periods { length_s, kept, keys, list: VecDeque::new() };
         History {
-            minutes: periods(60, 60, 50),
-            hours: periods(3_600, 24, 100),
+            periods: [periods(60, 60, 50), periods(3_600, 24, 100)],
             last: HashMap::new(),
             last_totals: [0; 2],
         }
@@ -136,7 +131,7 @@ impl History {
     /// Adds the counts since the last call. Call it once a second. `totals` are the counts of all SLOs.
     pub(super) fn tick(&mut self, now: Timestamp, totals: Counts, throttled: &Throttled) {
         let last = mem::take(&mut self.last);
-        let mut new_keys = Vec::new();
+        let mut new_tallies = Vec::new();
         for (noted, hitter) in throttled.hitters() {
             let counts = [hitter.delayed, hitter.denied];
             // A key that has lost its place and got it again counts from zero.
@@ -144,23 +139,26 @@ impl History {
             let new = difference(counts, before.map_or([0; 2], |(_, counts)| *counts));
             self.last.insert(noted, (hitter.since, counts));
             if new != [0; 2] {
-                new_keys.push((noted, new, hitter));
+                new_tallies.push((noted, Tally::of(&hitter, new)));
             }
         }
         let totals = sum(totals, throttled.elsewhere());
         let new_totals = difference(totals, mem::replace(&mut self.last_totals, totals));
-        for periods in [&mut self.minutes, &mut self.hours] {
+        for periods in &mut self.periods {
             let period = periods.open(now);
             period.totals = sum(period.totals, new_totals);
-            for (noted, new, hitter) in &new_keys {
-                period.add(*noted, *new, hitter);
+            for (noted, tally) in &new_tallies {
+                if period.keys.len() >= OPEN_KEYS_MAX && !period.keys.contains_key(noted) {
+                    period.keep(OPEN_KEYS_MAX / 2);
+                }
+                period.add(*noted, tally.clone());
             }
         }
     }
 
     /// The keys throttled in the last `span`, and in the rest of the period in which it begins.
     pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
-        let periods = if span <= HOUR { &self.minutes } else { &self.hours };
+        let periods = &self.periods[usize::from(span > HOUR)];
         let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));
         let mut all = Period::default();
         let mut totals = vec![[0; 2]; (newest - first + 1) as usize];
@@ -183,18 +181,18 @@ impl History {
 
     /// A note for each period.
     pub(super) fn notes(&self) -> Vec<Vec<u8>> {
-        let minutes = self.minutes.closed().map(Note::Minute);
-        let notes = minutes.chain(self.hours.closed().map(Note::Hour));
+        let notes = (0..)
+            .zip(&self.periods)
+            .flat_map(|(place, periods)| periods.closed().map(move |period| -> Note { (place, period) }));
         let encoded = notes.filter_map(|note| postcard::to_extend(&note, Vec::new()).ok());
         encoded.filter(|bytes| bytes.len() <= NOTE_BYTES_MAX).collect()
     }
 
     /// Restores the notes of an earlier process. Invalid notes are skipped.
     pub(super) fn put_back(&mut self, notes: &[Vec<u8>], now: Timestamp) {
-        for note in notes.iter().filter_map(|note| postcard::from_bytes(note).ok()) {
-            match note {
-                Note::Minute(period) => self.minutes.put_back(period, now),
-                Note::Hour(period) => self.hours.put_back(period, now),
+        for (place, period) in notes.iter().filter_map(|note| postcard::from_bytes::<Note>(note).ok()) {
+            if let Some(periods) = self.periods.get_mut(usize::from(place)) {
+                periods.put_back(period, now);
             }
         }
     }
@@ -245,26 +243,17 @@ impl Periods {
 }
 
 impl Period {
-    fn add(&mut self, noted: Noted, new: Counts, hitter: &Hitter) {
-        if self.keys.len() >= OPEN_KEYS_MAX && !self.keys.contains_key(&noted) {
-            self.keep(OPEN_KEYS_MAX / 2);
+    fn add(&mut self, noted: Noted, tally: Tally) {
+        match self.keys.get_mut(&noted) {
+            Some(known) => known.merge(tally),
+            None => drop(self.keys.insert(noted, tally)),
         }
-        let tally = self.keys.entry(noted).or_insert_with(|| Tally::of(hitter));
-        tally.counts = sum(tally.counts, new);
-        tally.slo = hitter.slo.unwrap_or(SloId::DEFAULT);
-        tally.delay_ms = tally.delay_ms.max(hitter.delay_ms);
-        tally.last = hitter.seen;
     }
 
     fn merge(&mut self, other: Period) {
         self.totals = sum(self.totals, other.totals);
         self.is_cut |= other.is_cut;
-        for (noted, tally) in other.keys {
-            match self.keys.get_mut(&noted) {
-                Some(known) => known.merge(tally),
-                None => drop(self.keys.insert(noted, tally)),
-            }
-        }
+        other.keys.into_iter().for_each(|(noted, tally)| self.add(noted, tally));
     }
 
     fn keep(&mut self, keys_max: usize) {
@@ -276,12 +265,11 @@ impl Period {
 }
 
 impl Tally {
-    /// A key that was not throttled yet.
-    fn of(hitter: &Hitter) -> Tally {
+    fn of(hitter: &Hitter, counts: Counts) -> Tally {
         Tally {
-            counts: [0; 2],
-            slo: SloId::DEFAULT,
-            delay_ms: 0,
+            counts,
+            slo: hitter.slo.unwrap_or(SloId::DEFAULT),
+            delay_ms: hitter.delay_ms,
             first: hitter.seen,
             last: hitter.seen,
             fields: hitter.label.in_key(),
@@ -290,7 +278,7 @@ impl Tally {
     }
 
     fn merge(&mut self, other: Tally) {
-        let newest = if other.last > self.last { &other } else { &*self };
+        let newest = if other.last >= self.last { &other } else { &*self };
         *self = Tally {
             counts: sum(self.counts, other.counts),
             delay_ms: self.delay_ms.max(other.delay_ms),
@@ -489,7 +477,7 @@ mod tests {
             world.tick(minute * 60);
             world.tick(minute * 60 + 59);
         }
-        let History { minutes, hours, .. } = &world.history;
+        let [minutes, hours] = &world.history.periods;
         assert_eq!((minutes.list.len(), hours.list.len()), (61, 25));
         assert!(minutes.list.iter().take(60).all(|minute| minute.keys.len() == 50 && minute.is_cut));
         assert!(hours.list.iter().take(24).all(|hour| hour.keys.len() == 100));
@@ -510,7 +498,7 @@ mod tests {
             world.deny(second, 7, if second > 40 { 2 } else { 0 });
             world.tick(second);
         }
-        let open = &world.history.minutes.list[0];
+        let open = &world.history.periods[0].list[0];
         assert!(open.keys.len() <= OPEN_KEYS_MAX);
         assert_eq!(told(&world.since(50, 60))[0], ("7", 0, 18));
     }
@@ -528,7 +516,7 @@ mod tests {
         // After an hour, its minutes are not put back.
         let mut late = World::default();
         late.history.put_back(&old.history.notes(), at(3_700));
-        assert_eq!(late.history.minutes.list.len(), 0);
+        assert_eq!(late.history.periods[0].list.len(), 0);
         assert_eq!(told(&late.since(3_700, 7_200)), [("1", 0, 5)]);
     }
 
@@ -544,18 +532,18 @@ mod tests {
                 let last = Timestamp::from_nanos(u64::MAX);
                 let (counts, delay_ms) = ([u64::MAX; 2], u64::MAX);
                 let noted = (Key::from_bits(key), false);
-                (noted, Tally { counts, delay_ms, last, ..Tally::of(&Hitter::default()) })
+                (noted, Tally { delay_ms, last, ..Tally::of(&Hitter::default(), counts) })
             };
             let note = |&(ahead, keys): &(u64, u64)| {
                 let keys = (0..keys).map(|key| tally(key + ahead * 1_000)).collect();
                 let period = Period { number: now - 30 + ahead, totals: [u64::MAX; 2], keys, is_cut: false };
-                postcard::to_extend(&Note::Hour(period), Vec::new()).unwrap()
+                postcard::to_extend(&(1u8, period), Vec::new()).unwrap()
             };
             world.history.put_back(&garbage, at(0));
             world.history.put_back(&hours.iter().map(note).collect::<Vec<_>>(), at(0));
             world.deny(0, 1, 1);
             world.tick(0);
-            let Periods { list, .. } = &world.history.hours;
+            let Periods { list, .. } = &world.history.periods[1];
             prop_assert!(list.iter().all(|hour| (now - 24..=now).contains(&hour.number)));
             prop_assert!(list.iter().is_sorted_by_key(|hour| hour.number));
             prop_assert!(list.iter().all(|hour| hour.keys.len() <= OPEN_KEYS_MAX));

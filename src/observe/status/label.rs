@@ -1,12 +1,10 @@
 //! The fields of a request in a few bytes, to describe a key.
 
-use std::fmt::{Display, Write};
-
-use arrayvec::{ArrayString, ArrayVec};
+use arrayvec::ArrayVec;
 
 use crate::observe::status::FieldLine;
-use slowlane_core::base::{Network, Value, in_one_form, query, shown};
-use slowlane_core::policy::Fact;
+use slowlane_core::base::{Network, query, shown};
+use slowlane_core::policy::{Fact, Text};
 
 /// The maximum number of bytes kept of a request: enough for a source, two websites and some more.
 const LABEL_BYTES_MAX: usize = 320;
@@ -43,20 +41,8 @@ pub struct Kept<'l> {
 
 impl Label {
     pub fn push(&mut self, fact: Fact<'_, '_>) {
-        let (mut written, mut lower) = (ArrayString::new(), Vec::new());
-        let value = match fact.value {
-            Value::Text(text) | Value::NoHost(text) => text,
-            Value::Name(name) => {
-                lower.extend(name.iter().map(u8::to_ascii_lowercase));
-                &lower
-            }
-            Value::Base { text, path } => {
-                lower = in_one_form(&text[..path], &text[path..]).unwrap_or_default();
-                &lower
-            }
-            Value::Address(address) => write_to(&mut written, address),
-            Value::Number(number) => write_to(&mut written, number),
-        };
+        let mut text = Text::default();
+        let value = text.of(&fact.value);
         let name = &fact.name.as_bytes()[..fact.name.len().min(NAME_BYTES_MAX)];
         let kept = &value[..value.len().min(VALUE_BYTES_MAX)];
         let is_cut = name.len() < fact.name.len() || kept.len() < value.len();
@@ -102,14 +88,6 @@ impl Label {
     }
 }
 
-/// Bytes of the longest address. Numbers are shorter.
-const ADDRESS_BYTES_MAX: usize = 45;
-
-fn write_to(written: &mut ArrayString<ADDRESS_BYTES_MAX>, value: impl Display) -> &[u8] {
-    write!(written, "{value}").expect("it is no longer than the longest address");
-    written.as_bytes()
-}
-
 impl Kept<'_> {
     /// The value in a form that is safe to display, with invisible and control characters escaped.
     ///
@@ -129,6 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use slowlane_core::base::Value;
 
     fn fact<'a>(name: &'a str, value: Value<'a>, in_key: bool) -> Fact<'a, 'a> {
         Fact { name, value, in_key, prefix: None }

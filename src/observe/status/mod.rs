@@ -49,8 +49,8 @@ pub use quota::{QuotaLine, Quotas};
 pub use reloads::{ReloadLine, Reloads};
 pub use row::{Row, TABLE, header};
 pub use snapshot::{
-    BlockedKey, ClusterUse, Connections, CrowdLine, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine,
-    Snapshot, Sources, TableUse,
+    BlockedKey, ClusterUse, Connections, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine, Snapshot,
+    Sources, TableUse,
 };
 pub use state::Status;
 pub use throttled::{KeyCount, Throttled};

@@ -2,7 +2,6 @@
 
 use std::array;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use crate::observe::delays::DelayCounts;
 use slowlane_core::base::{SloId, Timestamp};
@@ -61,18 +60,14 @@ impl Seconds {
     /// Adds the totals of this moment. Call it once a second.
     pub(super) fn tick(&mut self, totals: Totals) {
         if let Some(before) = self.totals.back() {
-            let between = Between { before, after: &totals };
-            let delays = between.delays();
-            keep(
-                &mut self.seconds,
-                SECONDS_MAX,
-                Second {
-                    verdicts: between.rates(|totals| totals.verdicts.all()),
-                    shadow: between.rates(|totals| totals.shadow.all()),
-                    p50_ms: delays.quantile_ms(0.5),
-                    p99_ms: delays.quantile_ms(0.99),
-                },
-            );
+            let delays = totals.delays.since(&before.delays);
+            let second = Second {
+                verdicts: rates(before, &totals, |totals| totals.verdicts.all()),
+                shadow: rates(before, &totals, |totals| totals.shadow.all()),
+                p50_ms: delays.quantile_ms(0.5),
+                p99_ms: delays.quantile_ms(0.99),
+            };
+            keep(&mut self.seconds, SECONDS_MAX, second);
         }
         keep(&mut self.totals, NOW_S + 1, totals);
     }
@@ -84,18 +79,17 @@ impl Seconds {
 
     /// Counts per second over the last `NOW_S` seconds: pass, delay, deny. Zeros before the second tick.
     pub(super) fn rates(&self, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
-        self.now().map(|between| between.rates(counts)).unwrap_or_default()
+        self.now().map(|(before, after)| rates(before, after, counts)).unwrap_or_default()
     }
 
     /// The delays over the last `NOW_S` seconds.
     pub(super) fn delays(&self) -> DelayCounts {
-        self.now().map(|between| between.delays()).unwrap_or_default()
+        self.now().map(|(before, after)| after.delays.since(&before.delays)).unwrap_or_default()
     }
 
-    /// The difference over the last `NOW_S` seconds; `None` before the second tick.
-    fn now(&self) -> Option<Between<'_>> {
-        let between = Between { before: self.totals.front()?, after: self.totals.back()? };
-        (self.totals.len() > 1).then_some(between)
+    /// The totals at the start and at the end of the last `NOW_S` seconds; `None` before the second tick.
+    fn now(&self) -> Option<(&Totals, &Totals)> {
+        Some((self.totals.front()?, self.totals.back()?)).filter(|_| self.totals.len() > 1)
     }
 }
 
@@ -106,35 +100,25 @@ fn keep<T>(queue: &mut VecDeque<T>, most: usize, newest: T) {
     queue.push_back(newest);
 }
 
-/// The difference between two moments.
-#[derive(Clone, Copy, Debug)]
-struct Between<'h> {
-    before: &'h Totals,
-    after: &'h Totals,
-}
-
-impl Between<'_> {
-    fn time(&self) -> Duration {
-        self.after.at.since(self.before.at)
-    }
-
-    /// Counts per second: pass, delay, deny.
-    fn rates(&self, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
-        let (before, after) = (counts(self.before), counts(self.after));
-        let seconds = self.time().as_secs_f64();
-        let rate = |new: u64| if seconds > 0.0 { new as f64 / seconds } else { 0.0 };
-        array::from_fn(|verdict| rate(after[verdict].saturating_sub(before[verdict])))
-    }
-
-    fn delays(&self) -> DelayCounts {
-        self.after.delays.since(&self.before.delays)
-    }
+/// Counts per second between two moments: pass, delay, deny.
+fn rates(before: &Totals, after: &Totals, counts: impl Fn(&Totals) -> [u64; 3]) -> [f64; 3] {
+    let seconds = after.at.since(before.at).as_secs_f64();
+    let (before, after) = (counts(before), counts(after));
+    let rate = |new: u64| if seconds > 0.0 { new as f64 / seconds } else { 0.0 };
+    array::from_fn(|verdict| rate(after[verdict].saturating_sub(before[verdict])))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::observe::delays::Delays;
+
+    fn time(history: &Seconds) -> Duration {
+        let (before, after) = history.now().unwrap();
+        after.at.since(before.at)
+    }
 
     fn totals(second: u64, count: u64, delays: &Delays) -> Totals {
         Totals {
@@ -162,7 +146,7 @@ mod tests {
             Second { verdicts: [50.0, 25.0, 0.0], shadow: [0.0; 3], p50_ms: Some(20), p99_ms: Some(20) };
         let second = Second { verdicts: [10.0, 5.0, 0.0], shadow: [0.0; 3], p50_ms: None, p99_ms: None };
         assert_eq!(seconds, [first, second]);
-        assert_eq!(history.now().unwrap().time(), Duration::from_secs(3));
+        assert_eq!(time(&history), Duration::from_secs(3));
         assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::DEFAULT)), [0.0; 3]);
         assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::new(2001).unwrap()))[0], 70.0 / 3.0);
         assert_eq!(history.rates(|totals| totals.shadow.of(SloId::DEFAULT)), [0.0; 3]);
@@ -173,7 +157,7 @@ mod tests {
         let (mut history, delays) = (Seconds::default(), Delays::default());
         (0..1_000).for_each(|second| history.tick(totals(second, second * 10, &delays)));
         assert_eq!(history.seconds().len(), 300);
-        assert_eq!(history.now().unwrap().time(), Duration::from_secs(10));
+        assert_eq!(time(&history), Duration::from_secs(10));
         assert_eq!(history.rates(|totals| totals.verdicts.all()), [10.0, 5.0, 0.0]);
     }
 }

@@ -77,24 +77,7 @@ pub struct Snapshot {
     pub field_faults: Vec<FaultLine>,
     /// The network that nearly all requests of late come from, if they come from few addresses.
     #[serde(default)]
-    pub crowd: Option<CrowdLine>,
-}
-
-/// Few addresses of one network that nearly all requests come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CrowdLine {
-    pub network: String,
-    pub addresses: usize,
-    /// The requests from there, of those that were sampled.
-    pub requests: usize,
-    pub of: usize,
-}
-
-impl CrowdLine {
-    fn of(crowd: Crowd) -> CrowdLine {
-        let Crowd { network, addresses, requests, of } = crowd;
-        CrowdLine { network: network.to_string(), addresses, requests, of }
-    }
+    pub crowd: Option<Crowd>,
 }
 
 /// Quantiles in milliseconds; `None` if no request was delayed.
@@ -325,7 +308,7 @@ impl Status {
             reloads: self.reloads.list(),
             fields_missing: self.missing.lines(&policy),
             field_faults: self.missing.faults(&policy),
-            crowd: policy.crowd().map(CrowdLine::of),
+            crowd: policy.crowd(),
         }
     }
 }

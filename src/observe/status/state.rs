@@ -45,7 +45,8 @@ impl Status {
         let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
         self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
         self.history.lock().tick(now, [delayed, denied], &self.throttled);
-        self.busy.lock().tick(now, self.throttled.keys(), table);
+        let keys = self.throttled.hitters().into_iter().map(|((key, _), _)| key);
+        self.busy.lock().tick(now, keys, table);
         *self.json.lock() = None;
     }
 

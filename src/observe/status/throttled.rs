@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observe::status::Label;
 use crate::observe::status::distinct::Distinct;
-use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, Ranked};
+use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, PLACES, Ranked};
 use slowlane_core::base::{Blocked, Decision, Judged, Key, Ruling, SloId, Timestamp, Verdict};
 
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
@@ -91,25 +91,12 @@ impl Throttled {
         self.skipped.load(Relaxed) + 1
     }
 
-    /// All known keys, including those of dry runs.
-    pub(super) fn keys(&self) -> Vec<Key> {
-        let mut keys = Vec::new();
-        for shard in self.keys.shards.iter().chain(&self.dry_runs.shards) {
-            keys.extend(shard.0.lock().keys());
-        }
-        keys
-    }
-
     /// All known keys with their facts, and whether only a dry run throttles them.
     pub(super) fn hitters(&self) -> Vec<((Key, bool), Hitter)> {
-        let mut hitters = Vec::new();
-        for (sketch, is_dry_run) in [(&self.keys, false), (&self.dry_runs, true)] {
-            for shard in &sketch.shards {
-                hitters
-                    .extend(shard.0.lock().ranked().map(|ranked| ((ranked.key, is_dry_run), ranked.hitter)));
-            }
-        }
-        hitters
+        let of = |sketch: &Sketch, is_dry_run| {
+            sketch.ranked().into_iter().map(move |ranked| ((ranked.key, is_dry_run), ranked.hitter))
+        };
+        of(&self.keys, false).chain(of(&self.dry_runs, true)).collect()
     }
 
     /// The constant rate, in requests per second, that explains the weight of a key since it got its place.
@@ -170,12 +157,9 @@ impl Sketch {
 
     /// The number of keys. It is exact if each has a place.
     pub fn counted(&self) -> KeyCount {
-        let places = self.shards.iter().map(|shard| {
-            let hitters = shard.0.lock();
-            (hitters.keys().len() as u64, hitters.is_complete())
-        });
+        let places = self.shards.each_ref().map(|shard| shard.0.lock().len());
         let (known, is_exact) =
-            places.fold((0, true), |(all, exact), (some, complete)| (all + some, exact && complete));
+            (places.iter().sum::<usize>() as u64, places.iter().all(|&keys| keys < PLACES));
         KeyCount { number: if is_exact { known } else { self.distinct.count().max(known) }, is_exact }
     }
 
@@ -210,12 +194,15 @@ impl Sketch {
 
     /// The most throttled keys, in descending order.
     pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
-        // Shards are locked one by one, so the copy blocks at most one shard at a time.
-        let mut all: Vec<Ranked> = Vec::new();
-        self.shards.iter().for_each(|shard| all.extend(shard.0.lock().ranked()));
+        let mut all = self.ranked();
         all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
         all.truncate(keys_max);
         all
+    }
+
+    /// All keys, in no order. Shards are locked one by one, so the copy blocks at most one shard at a time.
+    fn ranked(&self) -> Vec<Ranked> {
+        self.shards.iter().flat_map(|shard| shard.0.lock().ranked().collect::<Vec<_>>()).collect()
     }
 }
 

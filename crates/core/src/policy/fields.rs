@@ -354,15 +354,15 @@ impl<'v, 'a> Values<'v, 'a> {
 const STACK_BYTES: usize = 256;
 
 /// Values in the notation of a map: addresses in canonical form, numbers in decimal, hosts in lower case.
-#[derive(Default)]
-pub(super) struct Text {
+#[derive(Debug, Default)]
+pub struct Text {
     stack: ArrayVec<u8, STACK_BYTES>,
     heap: Vec<u8>,
 }
 
 impl Text {
     /// The notation of one value. Text is not copied.
-    pub(super) fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
+    pub fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
         if let Value::Text(text) = *value {
             return text;
         }

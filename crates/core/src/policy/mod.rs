@@ -51,7 +51,7 @@ use fields::{Fields, Masks, PLACES_MAX};
 use layout::TYPES;
 
 use error::quoted;
-use fields::{Place, Text, Values};
+use fields::{Place, Values};
 use index::lookup::LookupMap;
 use index::pattern::Pattern;
 use layout::is_host;
@@ -69,7 +69,7 @@ pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;
 pub use facts::Fact;
-pub use fields::{Draft, FieldPlace};
+pub use fields::{Draft, FieldPlace, Text};
 pub use finding::{Finding, Findings};
 pub use generation::Policy;
 pub use layout::{Layout, LayoutError, Lookup, Method};

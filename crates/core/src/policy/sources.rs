@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::{Network, Value};
 
 /// The number of sources in the sample.
@@ -40,7 +42,7 @@ struct Ring {
 }
 
 /// Nearly all requests come from few addresses of one network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crowd {
     /// The smallest network that has them all.
     pub network: Network,

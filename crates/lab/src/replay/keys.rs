@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::replay::Counts;
-use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, in_one_form, shown};
-use slowlane_core::policy::{Batch, Policy};
+use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, shown};
+use slowlane_core::policy::{Batch, Policy, Text};
 
 /// The maximum number of keys at a time. Beyond it, the less important half is dropped.
 pub(crate) const KEYS_MAX: usize = 1 << 17;
@@ -134,15 +134,10 @@ pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
         name += &word(fact.name.as_bytes());
         name.push('=');
         match fact.value {
-            Value::Text(text) | Value::NoHost(text) => name += &word(text),
-            Value::Name(host) => name += &word(&host.to_ascii_lowercase()),
-            Value::Base { text, path } => {
-                name += &word(&in_one_form(&text[..path], &text[path..]).unwrap_or_default());
-            }
-            Value::Number(number) => name += &number.to_string(),
             Value::Address(address) => {
                 name += &Network::of(address, fact.prefix.unwrap_or(u8::MAX)).to_string()
             }
+            value => name += &word(Text::default().of(&value)),
         }
     });
     if given < policy.key_fields(slo).count() {
@@ -158,11 +153,10 @@ pub(crate) fn text(policy: &Policy, slo: SloId, request: &Request<'_>, field: &s
     let mut found = Box::default();
     let mut batch = Batch::of(policy);
     batch.push(request);
-    batch.facts(0, slo, |fact| match fact.value {
-        Value::Text(text) | Value::NoHost(text) if fact.name == field => found = text.into(),
-        Value::Name(host) if fact.name == field => found = host.to_ascii_lowercase().into(),
-        Value::Number(number) if fact.name == field => found = number.to_string().into_bytes().into(),
-        _ => {}
+    batch.facts(0, slo, |fact| {
+        if fact.name == field {
+            found = Text::default().of(&fact.value).into();
+        }
     });
     found
 }
