@@ -8,14 +8,16 @@ use crate::import::yaml::{Node, documents};
 const UNITS: [(&str, &str); 5] =
     [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "month")];
 
-pub(super) fn read(text: &str) -> Result<Found, ImportError> {
+pub(super) fn read(all: &[Node]) -> Result<Found, ImportError> {
     let mut found = Found::default();
-    for document in documents(text, 0)? {
-        domain(&document, &mut found)?;
+    for document in all {
+        domain(document, &mut found)?;
         let is_map = |object: &&Node| object.get("kind").text() == "ConfigMap";
         let files = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
         for (_, file) in files.filter(|(_, file)| file.text().contains("descriptors:")) {
-            documents(file.text(), file.line - 1)?.iter().try_for_each(|inner| domain(inner, &mut found))?;
+            documents(file.text(), file.line.above())?
+                .iter()
+                .try_for_each(|inner| domain(inner, &mut found))?;
         }
     }
     if !found.is_empty() {

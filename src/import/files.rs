@@ -10,7 +10,7 @@ use serde::Serialize;
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
-use crate::import::rule::{Condition, Found, Limit, Lines, Match, Omissions, Rule, covers};
+use crate::import::rule::{Condition, FileLine, Found, Limit, Match, Omissions, Rule, covers};
 use crate::import::{Omission, Program};
 
 /// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
@@ -41,7 +41,7 @@ const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
 
 /// Leaves out what the policy reader refuses or warns of.
 pub(super) fn write(from: Program, found: Found) -> Written {
-    let Found { lines, mut rules, differences, mut omissions } = found;
+    let Found { files: names, mut rules, differences, mut omissions } = found;
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
     // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
@@ -52,13 +52,13 @@ pub(super) fn write(from: Program, found: Found) -> Written {
     });
     let rules = [exceptions(&rules, &mut omissions), rules].concat();
     let (mut kept, mut files) = (Vec::new(), Vec::new());
-    match Plan::checked(&rules, &lines) {
+    match Plan::checked(&rules, &names) {
         Ok(all) => (kept, files) = (rules, all),
         // Some rule is refused: each is tried on top of those before it.
         Err(_) => {
             for rule in rules {
                 kept.push(rule);
-                match Plan::checked(&kept, &lines) {
+                match Plan::checked(&kept, &names) {
                     Ok(all) => files = all,
                     Err(reason) => {
                         let rule = kept.pop().expect("it was pushed");
@@ -73,12 +73,7 @@ pub(super) fn write(from: Program, found: Found) -> Written {
         files.clear();
     }
     let differences = if files.is_empty() { Vec::new() } else { differences };
-    omissions.0.sort_by_key(|omission| omission.line);
-    for omission in &mut omissions.0 {
-        let (file, line) = lines.file(omission.line);
-        (omission.file, omission.line) = (file.map(str::to_owned), line);
-    }
-    Written { from, files, differences, omissions: omissions.0 }
+    Written { from, files, differences, omissions: omissions.named(&names) }
 }
 
 /// The networks that rules leave out, as rules without limits. A map asks for networks first. So an exception holds for
@@ -129,8 +124,8 @@ struct Plan {
 
 impl Plan {
     /// The files for these rules, if the policy reader accepts them without a warning.
-    fn checked(rules: &[Rule], lines: &Lines) -> Result<Vec<File>, String> {
-        let plan = Plan::of(rules, lines)?;
+    fn checked(rules: &[Rule], names: &[String]) -> Result<Vec<File>, String> {
+        let plan = Plan::of(rules, names)?;
         let (layout, files) = (plan.layout()?, plan.files());
         let read = |path: &Path| {
             let file = files.iter().find(|file| Path::new(&file.name) == path);
@@ -145,9 +140,9 @@ impl Plan {
         Ok(files)
     }
 
-    fn of(rules: &[Rule], lines: &Lines) -> Result<Plan, String> {
+    fn of(rules: &[Rule], names: &[String]) -> Result<Plan, String> {
         let mut plan = Plan::default();
-        let mut scopes: BTreeMap<Vec<&Condition>, usize> = BTreeMap::new();
+        let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
         let places = rules.iter().map(|rule| Place::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
         // A network wins over a website only in a map of its own.
         let is_apart = places.iter().any(|place| !place.is_for_all && !place.is_network_alone);
@@ -156,19 +151,19 @@ impl Plan {
             let mut scope: Vec<&Condition> = rule.scope.iter().collect();
             scope.sort();
             if let Some(line) = scopes.insert(scope, rule.line) {
-                return Err(format!("{} already covers the same requests", lines.place(line)));
+                return Err(format!("{} already covers the same requests", line.shown(names)));
             }
             if place.is_for_all {
                 place.name = if is_split { "source-all" } else { "source" }.to_owned();
             }
-            plan.add(rule, &place, lines)?;
+            plan.add(rule, &place, names)?;
         }
         plan.maps.sort_by_key(|map| map.rank);
         Ok(plan)
     }
 
     /// Adds a rule: an SLO for each limit, each but the last with `also=` and the map of the next.
-    fn add(&mut self, rule: &Rule, place: &Place, lines: &Lines) -> Result<(), String> {
+    fn add(&mut self, rule: &Rule, place: &Place, names: &[String]) -> Result<(), String> {
         if rule.limits.len() > CHAIN_MAX {
             return Err(format!("a request can have {CHAIN_MAX} SLOs at most"));
         }
@@ -178,7 +173,7 @@ impl Plan {
         for (position, limit) in rule.limits.iter().enumerate() {
             let is_last = position + 1 == rule.limits.len();
             let also = if is_last { String::new() } else { format!(" also={}", place.stem(position + 1)) };
-            let id = self.slo(limit, limit.options.clone() + &also, lines)?;
+            let id = self.slo(limit, limit.options.clone() + &also, names)?;
             self.map(place, position, id);
         }
         Ok(())
@@ -205,14 +200,14 @@ impl Plan {
         Ok(kind)
     }
 
-    fn slo(&mut self, limit: &Limit, options: String, lines: &Lines) -> Result<u16, String> {
+    fn slo(&mut self, limit: &Limit, options: String, names: &[String]) -> Result<u16, String> {
         let kind = self.type_of(limit)?;
         if let Some(&id) = self.ids.get(&(kind, options.clone())) {
             return Ok(id);
         }
         let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u16;
         let id = u16::from(kind) * 1_000 + count + 1;
-        self.slos += &format!("# {}: {}\n{id} {options}\n", lines.place(limit.line), limit.quoted);
+        self.slos += &format!("# {}: {}\n{id} {options}\n", limit.line.shown(names), limit.quoted);
         self.ids.insert((kind, options), id);
         Ok(id)
     }

@@ -7,18 +7,10 @@ use std::time::Duration;
 use slowlane_core::base::units;
 
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, Found, Limit, Lines, Match, Rule, at_a_time, covers, quoted, rate,
+    ADDRESSES, Condition, ENDS, FileLine, Found, Limit, Match, Rule, at_a_time, covers, quoted, rate,
 };
 use crate::import::{ImportError, Input, RULES_MAX};
-use crate::proxy::haproxy_syntax::{Config, Section};
-
-/// A line, and the section that it is in.
-struct Line {
-    number: usize,
-    section: String,
-    words: Vec<String>,
-    text: String,
-}
+use crate::proxy::haproxy_syntax::{Config, Line};
 
 /// A part of a condition: the words of its expression.
 type Term<'w> = (bool, &'w [String]);
@@ -42,7 +34,7 @@ struct Declared<'l> {
     /// Expressions by section and name. One of them must hold.
     acls: BTreeMap<(&'l str, &'l str), Vec<&'l [String]>>,
     /// What `track-sc` tracks, by section and number.
-    tracks: BTreeMap<(&'l str, &'l str), &'l Line>,
+    tracks: BTreeMap<(&'l str, &'l str), &'l Line<'l>>,
 }
 
 /// The maximum number of parts in a condition.
@@ -54,22 +46,20 @@ const SCOPES_MAX: usize = 64;
 pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
     let texts: Vec<&str> = input.texts.iter().map(|(_, text)| text.as_str()).collect();
     let config = Config::read(&texts);
-    let lines = lines(&config);
-    let declared = Declared::of(&lines);
-    let length = |file: usize| config.lines.iter().filter(|line| line.file == file).count();
-    let files = input.texts.iter().enumerate().map(|(file, (path, _))| (&**path, length(file)));
-    let found = Found { lines: Lines::of(files), ..Found::default() };
-    let (mut found, mut refusals, mut limits) = (found, Vec::new(), 0);
-    for line in &lines {
+    let lines = || config.lines.iter().filter(|line| !line.words.is_empty() && !line.is_head);
+    let declared = Declared::of(lines());
+    let (mut found, mut refusals, mut limits) = (Found::default(), Vec::new(), 0);
+    for line in lines() {
+        let (place, text) = (line.place(), line.text.trim());
         if let Some(reason) = unknown(&line.words) {
-            found.omissions.add(line.number, &line.text, reason);
+            found.omissions.add(place, text, reason);
         }
         let condition = line.condition();
         if !condition.iter().any(|word| is_counter(word) || declared.counts(&line.section, word)) {
             continue;
         }
         let Some(action) = line.action() else {
-            found.omissions.add(line.number, &line.text, "only rules for requests become limits");
+            found.omissions.add(place, text, "only rules for requests become limits");
             continue;
         };
         limits += 1;
@@ -77,14 +67,14 @@ pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
             return Err(ImportError::TooMany);
         }
         if !["deny", "tarpit", "reject", "silent-drop", "return"].contains(&action) {
-            found.omissions.add(line.number, &line.text, "only rules that refuse become limits");
+            found.omissions.add(place, text, "only rules that refuse become limits");
             continue;
         }
         let terms = declared.terms(&line.section, condition);
         let terms = terms.ok_or("`or`, `unless` and long conditions need a line for each limit".to_owned());
         match terms.and_then(|terms| declared.refusal(line, &terms, &mut found)) {
             Ok(refusal) => refusals.push(refusal),
-            Err(reason) => found.omissions.add(line.number, &line.text, reason),
+            Err(reason) => found.omissions.add(place, text, reason),
         }
         if !line.words.windows(2).any(|pair| pair == ["deny_status", "429"]) {
             found.differs("HAProxy refuses with deny_status, 403 by default, or closes the connection. slowlane refuses with 429 and Retry-After.");
@@ -135,7 +125,11 @@ fn combine(refusals: &[Refusal], found: &mut Found) -> Result<(), ImportError> {
     Ok(())
 }
 
-impl Line {
+impl Line<'_> {
+    fn place(&self) -> FileLine {
+        FileLine { file: self.file, number: self.number }
+    }
+
     /// The action of a rule.
     fn action(&self) -> Option<&str> {
         let word = match self.words.first()?.as_str() {
@@ -155,7 +149,7 @@ impl Line {
 }
 
 impl<'l> Declared<'l> {
-    fn of(lines: &'l [Line]) -> Declared<'l> {
+    fn of(lines: impl Iterator<Item = &'l Line<'l>>) -> Declared<'l> {
         let mut declared = Declared::default();
         for line in lines {
             let (section, words) =
@@ -221,7 +215,7 @@ impl<'l> Declared<'l> {
         Some(terms)
     }
 
-    fn refusal(&self, line: &'l Line, terms: &[Term<'l>], found: &mut Found) -> Result<Refusal, String> {
+    fn refusal(&self, line: &'l Line<'l>, terms: &[Term<'l>], found: &mut Found) -> Result<Refusal, String> {
         let is_limit = |(_, words): &&Term<'_>| words.first().is_some_and(|word| is_counter(word));
         let limits: Vec<&Term<'_>> = terms.iter().filter(is_limit).collect();
         let [(false, expression)] = limits[..] else {
@@ -260,10 +254,10 @@ impl<'l> Declared<'l> {
     /// The limit of an expression like `sc_http_req_rate(0) gt 20`, and the line that tracks its key.
     fn limit(
         &self,
-        line: &Line,
+        line: &Line<'_>,
         words: &[String],
         found: &mut Found,
-    ) -> Result<(Limit, u64, Option<&'l Line>), String> {
+    ) -> Result<(Limit, u64, Option<&'l Line<'l>>), String> {
         let (name, arguments) = parts(&words[0]);
         let arguments: Vec<&str> =
             arguments.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
@@ -325,7 +319,11 @@ impl<'l> Declared<'l> {
             found.differs(ADDRESSES);
         }
         let counter = format!("{table} {fetch}");
-        Ok((Limit { counter, key, options, line: line.number, quoted: quoted(&line.text) }, most, track))
+        Ok((
+            Limit { counter, key, options, line: line.place(), quoted: quoted(line.text.trim()) },
+            most,
+            track,
+        ))
     }
 }
 
@@ -458,20 +456,4 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };
     units::duration(&text).ok().and_then(|duration| u64::try_from(duration.as_millis()).ok())
-}
-
-/// The lines of all sections that may contain limits.
-fn lines(config: &Config<'_>) -> Vec<Line> {
-    let of = |section: &Section| {
-        let name = if section.name.is_empty() { &section.kind } else { &section.name }.clone();
-        (section.first + 1..section.end).map(move |line| (line, name.clone()))
-    };
-    let before = config.sections.first().map_or(config.lines.len(), |first| first.first);
-    let outside = (0..before).map(|line| (line, String::new()));
-    let all = outside.chain(config.sections.iter().flat_map(of));
-    let all = all.map(|(at, section)| {
-        let of = &config.lines[at];
-        Line { number: at + 1, section, words: of.words.clone(), text: of.text.trim().to_owned() }
-    });
-    all.filter(|line| !line.words.is_empty()).collect()
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use slowlane_core::base::units;
 
 use crate::import::haproxy::{REFUSED, milliseconds};
-use crate::import::rule::{ADDRESSES, Condition, ENDS, Found, Limit, Match, Rule, at_a_time, quoted, rate};
-use crate::import::yaml::{Node, documents};
+use crate::import::rule::{
+    ADDRESSES, Condition, ENDS, FileLine, Found, Limit, Match, Rule, at_a_time, quoted, rate,
+};
+use crate::import::yaml::Node;
 use crate::import::{ImportError, Program};
 
 /// limit-burst-multiplier, if it is not given.
@@ -67,11 +69,11 @@ impl Controller {
     }
 }
 
-pub(super) fn read(text: &str, program: Program) -> Result<Found, ImportError> {
+pub(super) fn read(documents: &[Node], program: Program) -> Result<Found, ImportError> {
     let mut found = Found::default();
     // Earlier objects, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
-    for document in documents(text, 0)? {
+    for document in documents {
         for object in document.objects().filter(|object| object.get("kind").text() == "Ingress") {
             ingress(object, program, &mut objects, &mut found)?;
         }
@@ -112,7 +114,7 @@ fn is_of_limits(key: &str, text: &str) -> bool {
 }
 
 /// The annotations of one object that are about limits, by their names without the prefix, with their lines.
-type Annotations<'n> = BTreeMap<(Controller, &'n str), (usize, &'n str)>;
+type Annotations<'n> = BTreeMap<(Controller, &'n str), (FileLine, &'n str)>;
 
 fn ingress(
     object: &Node,

@@ -19,8 +19,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use files::{File, Written};
-use rule::Lines;
 pub use rule::Omission;
+use rule::{FileLine, names};
+use yaml::Node;
 
 /// The maximum size of a file to import, in bytes.
 pub const BYTES_MAX: usize = 4 << 20;
@@ -83,6 +84,18 @@ pub enum ImportError {
     NoLimits,
 }
 
+impl ImportError {
+    /// The error of one of several files.
+    fn inside(self, path: &Path) -> ImportError {
+        match self {
+            ImportError::Syntax { line, reason } => {
+                ImportError::Syntax { line, reason: format!("{reason}, in {}", path.display()) }
+            }
+            other => other,
+        }
+    }
+}
+
 /// Files that are one configuration, and how those that they include are found.
 pub struct Input<'i> {
     /// Each file with its path, in order.
@@ -126,13 +139,11 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
     let mut found = match program {
         Program::Nginx => nginx::read(input)?,
         Program::Haproxy => haproxy::read(input)?,
-        Program::IngressNginx | Program::HaproxyIngress => ingress::read(&joined(input), program)?,
-        Program::Envoy => envoy::read(&joined(input))?,
+        Program::IngressNginx | Program::HaproxyIngress => ingress::read(&documents(input)?, program)?,
+        Program::Envoy => envoy::read(&documents(input)?)?,
     };
-    if found.lines.0.is_empty() {
-        // With the lines between two documents.
-        let files = input.texts.iter().map(|(path, text)| (&**path, text.matches('\n').count() + 2));
-        found.lines = Lines::of(files);
+    if program != Program::Nginx {
+        found.files = names(input.texts.iter().map(|(path, _)| path.as_path()));
     }
     if found.is_empty() {
         return Err(ImportError::NoLimits);
@@ -140,7 +151,12 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
     Ok(files::write(program, found))
 }
 
-/// The files as the documents of one text of YAML.
-fn joined(input: &Input<'_>) -> String {
-    input.texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n---\n")
+/// The documents of all files.
+fn documents(input: &Input<'_>) -> Result<Vec<Node>, ImportError> {
+    let mut all = Vec::new();
+    for (file, (path, text)) in input.texts.iter().enumerate() {
+        let read = yaml::documents(text, FileLine { file, number: 0 });
+        all.extend(read.map_err(|error| if input.texts.len() > 1 { error.inside(path) } else { error })?);
+    }
+    Ok(all)
 }

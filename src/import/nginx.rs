@@ -8,7 +8,7 @@ use std::time::Duration;
 use slowlane_core::base::{HOLD_SHIPPED, units};
 
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, Found, Limit, Lines, Match, Rule, at_a_time, covers, quoted,
+    ADDRESSES, Condition, ENDS, FileLine, Found, Limit, Match, Rule, at_a_time, covers, names, quoted,
 };
 use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::attach::Refused;
@@ -58,8 +58,7 @@ impl<'d> Level<'d> {
 
 struct Reader<'f> {
     files: &'f Files,
-    /// The lines before each file, where lines are numbered through all.
-    above: BTreeMap<&'f Path, usize>,
+    paths: Vec<&'f Path>,
     zones: BTreeMap<String, Zone>,
     found: Found,
 }
@@ -74,13 +73,10 @@ pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
         Some(files) => (files, BTreeSet::new()),
         None => on_disk(input)?,
     };
-    let lines = Lines::of(files.lengths().filter(|_| !is_printed));
-    let above = files
-        .lengths()
-        .scan(0, |above, (path, length)| Some((path, std::mem::replace(above, *above + length))));
-    let above = above.filter(|_| !lines.0.is_empty()).collect();
-    let found = Found { lines, ..Found::default() };
-    let mut reader = Reader { files: &files, above, zones: BTreeMap::new(), found };
+    // The output of `nginx -T` is one file.
+    let paths: Vec<&Path> = files.paths().filter(|_| !is_printed).map(PathBuf::as_path).collect();
+    let found = Found { files: names(paths.iter().copied()), ..Found::default() };
+    let mut reader = Reader { files: &files, paths, zones: BTreeMap::new(), found };
     let top = files.top();
     let http = top.iter().filter(|directive| directive.name() == "http");
     let outer = top.iter().copied().filter(|directive| directive.name() != "http");
@@ -135,11 +131,10 @@ fn on_disk(input: &Input<'_>) -> Result<(Files, BTreeSet<PathBuf>), ImportError>
 fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
     let Refused::Odd { place, .. } = refused else { return ImportError::TooMany };
     let (file, line) = place.rsplit_once(':').unwrap_or(("", &place));
-    let mut reason = "not understood as nginx configuration".to_owned();
-    if input.texts.iter().all(|(path, _)| path.as_path() != Path::new(file)) || input.texts.len() > 1 {
-        reason += &format!(", in {file}");
-    }
-    ImportError::Syntax { line: line.parse().unwrap_or(0), reason }
+    let (line, reason) = (line.parse().unwrap_or(0), "not understood as nginx configuration".to_owned());
+    let error = ImportError::Syntax { line, reason };
+    let is_only = input.texts.len() == 1 && input.texts[0].0.as_path() == Path::new(file);
+    if is_only { error } else { error.inside(Path::new(file)) }
 }
 
 /// Why a directive of a block that limits requests, or changes who is counted, is not imported.
@@ -180,8 +175,9 @@ const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from it
 const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two apart; nginx counts them together.";
 
 impl<'f> Reader<'f> {
-    fn line(&self, directive: Placed<'_>) -> usize {
-        self.above.get(directive.path).copied().unwrap_or(0) + directive.line()
+    fn line(&self, directive: Placed<'_>) -> FileLine {
+        let file = self.paths.iter().position(|path| *path == directive.path).unwrap_or(0);
+        FileLine { file, number: directive.line() }
     }
 
     fn omit(&mut self, directive: Placed<'_>, reason: impl AsRef<str>) {
@@ -288,7 +284,7 @@ impl<'f> Reader<'f> {
         let others: Vec<Vec<Condition>> =
             rules.iter().filter(|rule| rule.limits != own).map(|rule| rule.scope.clone()).collect();
         rules.retain(|rule| rule.limits != own || others.iter().any(|outer| covers(outer, &rule.scope)));
-        let line = inner.first().map_or(1, |directive| self.line(*directive));
+        let line = inner.first().map_or(FileLine { file: 0, number: 1 }, |directive| self.line(*directive));
         rules.push(Rule { line, scope: server.to_vec(), limits: own, ..Rule::default() });
         rules.into_iter().try_for_each(|rule| self.found.rule(rule))
     }

@@ -59,7 +59,7 @@ pub(super) struct Limit {
     pub(super) key: Vec<String>,
     /// Like `burst=5 rate=1/s`.
     pub(super) options: String,
-    pub(super) line: usize,
+    pub(super) line: FileLine,
     /// The line of the original.
     pub(super) quoted: String,
 }
@@ -67,7 +67,7 @@ pub(super) struct Limit {
 /// The limits of the requests that meet all conditions. Without limits, it is an exception.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rule {
-    pub(super) line: usize,
+    pub(super) line: FileLine,
     pub(super) scope: Vec<Condition>,
     pub(super) limits: Vec<Limit>,
     /// Sources that the limits do not apply to.
@@ -88,63 +88,68 @@ pub struct Omission {
 impl Omission {
     /// Where it is, like `line 5` or `a.cfg:5`.
     pub fn place(&self) -> String {
-        self.file
-            .as_ref()
-            .map_or_else(|| format!("line {}", self.line), |file| format!("{file}:{}", self.line))
+        shown_place(self.file.as_deref(), self.line)
     }
 }
 
-/// The names of several files, and the lines before each: lines are numbered through all.
-#[derive(Debug, Default)]
-pub(super) struct Lines(pub(super) Vec<(usize, String)>);
+fn shown_place(file: Option<&str>, line: usize) -> String {
+    file.map_or_else(|| format!("line {line}"), |file| format!("{file}:{line}"))
+}
 
-impl Lines {
-    /// The lines of these files, with their lengths.
-    pub(super) fn of<'p>(files: impl Iterator<Item = (&'p Path, usize)>) -> Lines {
-        let mut above = 0;
-        let mut lines = Lines::default();
-        for (path, length) in files {
-            lines.0.push((above, shown(path.display().to_string())));
-            above += length;
-        }
-        if lines.0.len() > 1 { lines } else { Lines::default() }
+/// The names of the files of an original. None: it is one.
+pub(super) fn names<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Vec<String> {
+    let is_one = paths.len() < 2;
+    paths.filter(|_| !is_one).map(|path| shown(path.display().to_string())).collect()
+}
+
+/// A line of the original: the number of its file, and its own there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FileLine {
+    pub(super) file: usize,
+    pub(super) number: usize,
+}
+
+impl FileLine {
+    /// The line above.
+    pub(super) fn above(self) -> FileLine {
+        FileLine { number: self.number - 1, ..self }
     }
 
-    /// The file of a line, and its number there.
-    pub(super) fn file(&self, line: usize) -> (Option<&str>, usize) {
-        match self.0[..self.0.partition_point(|(above, _)| *above < line)].last() {
-            Some((above, file)) => (Some(file), line - above),
-            None => (None, line),
-        }
-    }
-
-    pub(super) fn place(&self, line: usize) -> String {
-        let (file, line) = self.file(line);
-        Omission { file: file.map(str::to_owned), line, text: String::new(), reason: String::new() }.place()
+    pub(super) fn shown(self, files: &[String]) -> String {
+        shown_place(files.get(self.file).map(String::as_str), self.number)
     }
 }
 
 /// The findings of an import.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) lines: Lines,
+    /// The names of the files. None: the original is one.
+    pub(super) files: Vec<String>,
     pub(super) rules: Vec<Rule>,
     /// Where the meaning differs.
     pub(super) differences: Vec<String>,
     pub(super) omissions: Omissions,
 }
 
-/// The lines that slowlane cannot express, once for each reason.
+/// The lines that slowlane cannot express, each with the number of its file, once for each reason.
 #[derive(Debug, Default)]
-pub(super) struct Omissions(pub(super) Vec<Omission>);
+pub(super) struct Omissions(Vec<(usize, Omission)>);
 
 impl Omissions {
-    pub(super) fn add(&mut self, line: usize, text: &str, reason: impl AsRef<str>) {
-        let omission =
-            Omission { file: None, line, text: quoted(text), reason: cut(reason.as_ref(), REASON_CHARS_MAX) };
+    pub(super) fn add(&mut self, FileLine { file, number }: FileLine, text: &str, reason: impl AsRef<str>) {
+        let reason = cut(reason.as_ref(), REASON_CHARS_MAX);
+        let omission = (file, Omission { file: None, line: number, text: quoted(text), reason });
         if self.0.len() < NOTES_MAX && !self.0.contains(&omission) {
             self.0.push(omission);
         }
+    }
+
+    /// In the order of the lines, with the names of their files.
+    pub(super) fn named(mut self, files: &[String]) -> Vec<Omission> {
+        self.0.sort_by_key(|(file, omission)| (*file, omission.line));
+        let named =
+            |(file, omission): (usize, Omission)| Omission { file: files.get(file).cloned(), ..omission };
+        self.0.into_iter().map(named).collect()
     }
 }
 

@@ -3,11 +3,12 @@
 use saphyr_parser::{Event, Parser};
 
 use crate::import::ImportError;
+use crate::import::rule::FileLine;
 
 /// A value, and its line.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) line: usize,
+    pub(super) line: FileLine,
     content: Content,
 }
 
@@ -20,7 +21,7 @@ enum Content {
 }
 
 /// A missing value.
-const NONE: &Node = &Node { line: 0, content: Content::None };
+const NONE: &Node = &Node { line: FileLine { file: 0, number: 0 }, content: Content::None };
 
 impl Node {
     /// A value of a map.
@@ -58,17 +59,20 @@ const NODES_MAX: usize = 200_000;
 /// An open list or map, and the key whose value comes next.
 type Open = (Node, Option<String>);
 
-/// Reads all documents of a text that begins after `above` lines. References to anchors are refused, so no text can
+/// Reads all documents of a text that begins after the line `above`. References to anchors are refused, so no text can
 /// expand into a larger one.
-pub(super) fn documents(text: &str, above: usize) -> Result<Vec<Node>, ImportError> {
+pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<Node>, ImportError> {
     let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
     let (mut done, mut open, mut nodes): (Vec<Node>, Vec<Open>, usize) = Default::default();
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| fault(above + error.marker().line(), error.info()))?;
-        let line = above + span.start.line();
+        let (event, span) =
+            event.map_err(|error| fault(above.number + error.marker().line(), error.info()))?;
+        let line = FileLine { number: above.number + span.start.line(), ..above };
         let begin = |content| (Node { line, content }, None);
         let whole = match event {
-            Event::Alias(_) => return Err(fault(line, "a reference to an anchor: write the value itself")),
+            Event::Alias(_) => {
+                return Err(fault(line.number, "a reference to an anchor: write the value itself"));
+            }
             Event::Scalar(text, ..) => Some(Node { line, content: Content::Text(text.into_owned()) }),
             Event::SequenceStart(..) => {
                 open.push(begin(Content::List(Vec::new())));
@@ -83,7 +87,7 @@ pub(super) fn documents(text: &str, above: usize) -> Result<Vec<Node>, ImportErr
         };
         nodes += 1;
         if open.len() > DEPTH_MAX || nodes > NODES_MAX {
-            return Err(fault(line, "nested too deeply, or too long"));
+            return Err(fault(line.number, "nested too deeply, or too long"));
         }
         if let Some(node) = whole {
             add(node, &mut open, &mut done);

@@ -29,8 +29,13 @@ pub(crate) struct Section {
 
 /// A line of one of the files.
 pub(crate) struct Line<'a> {
-    /// The number of its file.
+    /// The number of its file, and its own there, from 1.
     pub(crate) file: usize,
+    pub(crate) number: usize,
+    /// The name of its section, or the kind of one without a name. Empty: it is in none.
+    pub(crate) section: String,
+    /// It begins a section.
+    pub(crate) is_head: bool,
     /// Its first byte there, and the byte after its line break.
     pub(crate) begin: usize,
     pub(crate) end: usize,
@@ -82,23 +87,22 @@ impl<'a> Config<'a> {
         let (mut lines, mut sections): (Vec<Line<'_>>, Vec<Section>) = Default::default();
         for (file, text) in files.iter().enumerate() {
             let (mut depth, mut begin, first) = (0_usize, 0, sections.len());
-            for whole in text.split_inclusive('\n') {
+            for (above, whole) in text.split_inclusive('\n').enumerate() {
                 let (text, end) = (whole.trim_end_matches(['\n', '\r']), begin + whole.len());
                 let words = words(text);
                 let word = words.first().map_or("", String::as_str);
-                depth += usize::from(word == ".if");
-                lines.push(Line { file, begin, end, text, depth, words });
-                let line = &lines[lines.len() - 1];
-                let word = line.words.first().map_or("", String::as_str);
-                depth = depth.saturating_sub(usize::from(word == ".endif"));
-                begin = end;
-                if SECTIONS.split(' ').any(|section| section == word) {
+                let is_head = SECTIONS.split(' ').any(|section| section == word);
+                if is_head {
                     if let Some(before) = sections[first..].last_mut() {
-                        before.end = lines.len() - 1;
+                        before.end = lines.len();
                     }
-                    let section = Section::of(&line.words, lines.len() - 1, &sections);
-                    sections.push(section);
+                    sections.push(Section::of(&words, lines.len(), &sections));
                 }
+                let section = sections[first..].last().map_or("", Section::shown).to_owned();
+                depth += usize::from(word == ".if");
+                let (number, closed) = (above + 1, usize::from(word == ".endif"));
+                lines.push(Line { file, number, section, is_head, begin, end, text, words, depth });
+                (begin, depth) = (end, depth.saturating_sub(closed));
             }
             if let Some(last) = sections[first..].last_mut() {
                 last.end = lines.len();
@@ -146,6 +150,10 @@ impl<'a> Config<'a> {
 }
 
 impl Section {
+    fn shown(&self) -> &str {
+        if self.name.is_empty() { &self.kind } else { &self.name }
+    }
+
     /// The section that begins with these words, below the earlier ones.
     fn of(words: &[String], first: usize, earlier: &[Section]) -> Section {
         let word = |at: usize| words.get(at).map_or("", String::as_str);

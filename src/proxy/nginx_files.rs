@@ -169,11 +169,6 @@ impl Files {
         self.files.keys()
     }
 
-    /// The files with their numbers of lines.
-    pub(crate) fn lengths(&self) -> impl Iterator<Item = (&Path, usize)> {
-        self.files.iter().map(|(path, file)| (&**path, file.lines.len()))
-    }
-
     /// The text of one of the files.
     pub fn text(&self, path: &Path) -> &str {
         &self.files[path].text

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN, chosen, with_blocks};
-use crate::proxy::haproxy_syntax::{Config, Section};
+use crate::proxy::haproxy_syntax::{Config, Line, Section};
 use crate::proxy::shipped::haproxy::Pieces;
 
 /// The rules by which HAProxy itself answers a request or ends the rules, so that no later one is reached.
@@ -46,13 +46,8 @@ pub fn attach(
     let texts: Vec<&str> = files.iter().map(|(_, text)| *text).collect();
     let config = Config::read(&texts);
     let place = |line: usize| {
-        let of = &config.lines[line];
-        let above = config.lines[..line].iter().rev().take_while(|other| other.file == of.file).count();
-        if files.len() == 1 {
-            format!("line {}", above + 1)
-        } else {
-            format!("{}:{}", files[of.file].0, above + 1)
-        }
+        let Line { file, number, .. } = config.lines[line];
+        if files.len() == 1 { format!("line {number}") } else { format!("{}:{number}", files[file].0) }
     };
     if let Some(line) = OURS.iter().find_map(|words| config.find(words)) {
         let is_marked = texts.iter().any(|text| text.contains(BEGIN));

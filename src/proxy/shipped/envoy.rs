@@ -98,3 +98,17 @@ fn scalar(text: &str) -> Result<String, WordError> {
 
 /// The fields that the shipped files send.
 const SENT: [&str; 3] = ["source", "website", "method"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::shipped::template::parts;
+
+    #[test]
+    fn every_place_is_in_a_shipped_file() {
+        let agent = GRPC.parse().unwrap();
+        for part in parts(TEMPLATE, &[values(&Places::shipped(&agent, LISTEN)).unwrap()]) {
+            assert!([HEADER, HOLD].concat().contains(&part), "{part:?}");
+        }
+    }
+}

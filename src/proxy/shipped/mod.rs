@@ -2,7 +2,7 @@
 //!
 //! The only source is the files under `haproxy/` and `nginx/`, and those for Envoy under `examples/`. With default values
 //! they are printed unchanged, those for HAProxy below a line with its version. The templates here have the parts of them
-//! that depend on the operator.
+//! that depend on the operator; a test finds each of them in a file.
 
 pub mod envoy;
 pub mod haproxy;

@@ -176,4 +176,10 @@ fn files_are_read_with_those_that_they_include_and_folders_too() {
     let printed = ran_in(folder.path(), &["import", "base.cfg", "site.cfg"]);
     assert_eq!(printed.code, 0, "{:?}", printed.problems);
     assert!(printed.out.contains("# site.cfg:3: http-request deny"), "{}", printed.out);
+
+    write("envoy.yaml", "domain: d\ndescriptors: []\n");
+    write("broken.yaml", "domain: d\ndescriptors: [\n");
+    let refused = ran_in(folder.path(), &["import", "envoy.yaml", "broken.yaml"]);
+    let reason = "line 3: while parsing a node, did not find expected node content, in broken.yaml";
+    assert_eq!(refused.problems, [format!("envoy.yaml, broken.yaml: {reason}")]);
 }
