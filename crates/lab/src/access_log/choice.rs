@@ -1,6 +1,6 @@
 //! The choice of a log's format.
 
-use crate::access_log::{Dialect, Format, ParseError, Plan};
+use crate::access_log::{Dialect, Format, ParseError, Plan, Record};
 
 /// The number of lines that are read to recognise the format.
 const LOOKED_AT: usize = 200;
@@ -33,8 +33,8 @@ fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Forma
         let mut plan = Plan::new(format, &[], &|_| false).expect("a known format has a time");
         let mut count = |is_whole| {
             let lines = head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
-            let reads = |line| plan.read(line, is_whole);
-            lines.map(reads).filter(|read| matches!(read, Ok(_) | Err(ParseError::NoRequest))).count()
+            let reads = |line| plan.read(line, is_whole, &mut Record::default());
+            lines.map(reads).filter(|read| matches!(read, Ok(()) | Err(ParseError::NoRequest))).count()
         };
         ([count(true), count(false)], plan.format)
     };

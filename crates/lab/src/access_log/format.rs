@@ -58,6 +58,9 @@ pub(super) enum Shape {
     Captures,
 }
 
+/// The maximum number of items of a format. HAProxy has about 90.
+pub(super) const ITEMS_MAX: usize = 128;
+
 /// The items with the request line.
 pub(super) const REQUEST_LINES: [&str; 2] = ["%r", "$request"];
 
@@ -66,6 +69,8 @@ pub(super) const REQUEST_LINES: [&str; 2] = ["%r", "$request"];
 pub enum FormatError {
     #[error("no items: expected some, like %ci or $remote_addr")]
     NoItems,
+    #[error("more than {ITEMS_MAX} items: expected fewer")]
+    TooManyItems,
     #[error("{0:?} is not closed")]
     Open(String),
     #[error("{0}: not an item of HAProxy")]
@@ -149,6 +154,9 @@ impl Format {
         }
         if items.is_empty() {
             return Err(FormatError::NoItems);
+        }
+        if items.len() > ITEMS_MAX {
+            return Err(FormatError::TooManyItems);
         }
         if let Some((one, other)) = items.iter().zip(&items[1..]).find(|(one, _)| one.after.is_empty()) {
             return Err(FormatError::Adjacent(one.noun.clone(), other.noun.clone()));
@@ -375,6 +383,7 @@ mod tests {
             ("%[src", "\"%[src\" is not closed"),
             ("${host", "\"${host\" is not closed"),
             ("%{+json}o %ci", "+json: cannot be replayed: use a log-format without it"),
+            (&"$a ".repeat(129), "more than 128 items: expected fewer"),
         ] {
             assert_eq!(Format::parse(text).unwrap_err().to_string(), error, "{text:?}");
         }

@@ -9,16 +9,23 @@
 
 use memchr::{memchr, memchr_iter};
 
-use crate::access_log::format::{Format, Item, REQUEST_LINES, Shape};
+use crate::access_log::format::{Format, ITEMS_MAX, Item, REQUEST_LINES, Shape};
 
-/// The values of a line, by the number of their item, up to the first that does not fit.
+/// The values of a line, by the number of their item, up to the first that does not fit. None: the item wrote nothing.
 #[derive(Debug)]
-pub(super) struct Values<'l>(pub(super) Vec<Option<&'l [u8]>>);
+pub(super) struct Values<'l> {
+    pub(super) list: [Option<&'l [u8]>; ITEMS_MAX],
+    pub(super) count: usize,
+}
 
 impl<'l> Values<'l> {
-    /// None: the item wrote nothing, or the line ends before it.
     pub(super) fn of(&self, item: usize) -> Option<&'l [u8]> {
-        self.0.get(item).copied().flatten()
+        self.list[item]
+    }
+
+    fn push(&mut self, value: Option<&'l [u8]>) {
+        self.list[self.count] = value;
+        self.count += 1;
     }
 }
 
@@ -87,26 +94,22 @@ impl Format {
         let mut first = None;
         for has_prefix in [*is_prefixed, !*is_prefixed] {
             let Some(text) = (if has_prefix { behind_prefix(line) } else { Some(line) }) else { continue };
-            let mut values = Vec::with_capacity(self.items.len());
+            let mut values = Values { list: [None; ITEMS_MAX], count: 0 };
             let read = self.take_text_apart(text, &mut values);
             match read {
-                Err(error) if needed.is_none_or(|needed| values.len() < needed) => {
+                Err(error) if needed.is_none_or(|needed| values.count < needed) => {
                     first = first.or(Some(error));
                 }
                 _ => {
                     *is_prefixed = has_prefix;
-                    return Ok(Values(values));
+                    return Ok(values);
                 }
             }
         }
         Err(first.unwrap_or(LineError::Before(0)))
     }
 
-    fn take_text_apart<'l>(
-        &self,
-        text: &'l [u8],
-        values: &mut Vec<Option<&'l [u8]>>,
-    ) -> Result<(), LineError> {
+    fn take_text_apart<'l>(&self, text: &'l [u8], values: &mut Values<'l>) -> Result<(), LineError> {
         let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(LineError::Before(0))?;
         for (number, item) in self.items.iter().enumerate() {
             let Some((value, behind)) = item.value(rest) else {
@@ -251,7 +254,7 @@ mod tests {
     /// Every value of a line, with its item.
     fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, LineError> {
         let format = Format::parse(format).unwrap();
-        let values = format.take_apart(line.as_bytes(), None, &mut false)?.0;
+        let values = format.take_apart(line.as_bytes(), None, &mut false)?.list;
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
         Ok(format
             .items

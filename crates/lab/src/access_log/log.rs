@@ -156,35 +156,35 @@ impl Log {
         }
     }
 
-    /// The next request.
-    pub(crate) fn next(&mut self) -> Option<Record> {
+    /// Reads up to the next request. False: there is none.
+    pub(crate) fn next(&mut self, record: &mut Record) -> bool {
         let Some(plan) = &mut self.plan else {
             // Its lines are counted among those that could not be read.
             while self.lines.next().is_some() {}
-            return None;
+            return false;
         };
         while let Some((number, line)) = self.lines.next() {
             let read = match line {
                 Some(b"") => continue,
-                Some(line) => plan.read(line, false),
+                Some(line) => plan.read(line, false, record),
                 None => Err(ParseError::TooLong),
             };
             match read {
-                Ok(mut record) => {
+                Ok(()) => {
                     record.log = self.number;
                     self.requests += 1;
                     if !plan.times.has_zone() {
-                        self.clock.set(&mut record, self.come_to_ns, number);
+                        self.clock.set(record, self.come_to_ns, number);
                     }
                     // A single line that is far ahead of the previous one does not move the clock.
                     self.come_to_ns = self.come_to_ns.max(record.at_ns.min(self.last_ns));
                     self.last_ns = record.at_ns;
-                    return Some(record);
+                    return true;
                 }
                 Err(error) => count(&mut self.errors, error, number),
             }
         }
-        None
+        false
     }
 
     /// The time of its last request, or the latest time so far, if that is later.
@@ -236,7 +236,7 @@ mod tests {
         let format = Format::parse("%ci \u{7f}%Ts\u{7f}").unwrap();
         let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
         let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, None, 0).unwrap();
-        assert!(log.next().is_none());
+        assert!(!log.next(&mut Record::default()));
         let LogOutcome { format, errors, .. } = log.outcome();
         assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");
         assert!(!errors[0].why.contains('\u{7f}'), "{errors:?}");

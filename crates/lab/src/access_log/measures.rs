@@ -131,7 +131,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::access_log::{Format, Plan};
+    use crate::access_log::format::ITEMS_MAX;
+    use crate::access_log::{Format, Plan, Record};
 
     /// The seconds, bytes and cost of a line, in that order; `-` is none.
     fn measured(format: &str, given: &[&str], line: &str) -> String {
@@ -139,8 +140,10 @@ mod tests {
         let given: Vec<Measure> = given.iter().map(|text| text.parse().unwrap()).collect();
         let plan =
             Plan::new(known.unwrap_or_else(|| Format::parse(format).unwrap()), &[], &|_| false).unwrap();
-        let read = plan.with_measures(&given).unwrap().read(line.as_bytes(), false);
-        let Ending { seconds, bytes, cost } = read.unwrap_or_else(|error| panic!("{line}: {error:?}")).ending;
+        let mut record = Record::default();
+        let read = plan.with_measures(&given).unwrap().read(line.as_bytes(), false, &mut record);
+        assert_eq!(read, Ok(()), "{line}");
+        let Ending { seconds, bytes, cost } = record.ending;
         let text = |amount: Option<Amount>| amount.map_or("-".into(), |amount| amount.to_string());
         [seconds, bytes, cost].map(text).join(" ")
     }
@@ -255,7 +258,7 @@ mod tests {
         fn any_bytes_are_a_measure_or_none(text in prop::collection::vec(any::<u8>(), 0..60)) {
             for name in ["haproxy httplog", "nginx combined"] {
                 let format = Format::known().into_iter().find(|known| known.name == name).unwrap();
-                let values = Values(vec![Some(&text[..]); format.items.len()]);
+                let values = Values { list: [Some(&text[..]); ITEMS_MAX], count: ITEMS_MAX };
                 let ending = Measures::new(&[], &mut Wanted::new(&format)).unwrap().read(&values);
                 let all = [ending.seconds, ending.bytes, ending.cost];
                 prop_assert!(all.into_iter().flatten().all(|amount| amount <= Amount::MAX));

@@ -35,4 +35,4 @@ pub use log::{Faulty, LogOutcome, NUMBERS_MAX};
 pub use measures::Measure;
 pub(crate) use plan::Plan;
 pub use plan::PlanError;
-pub(crate) use record::{Record, VALUE_BYTES_MAX};
+pub(crate) use record::{KEPT_BYTES_MAX, Record, VALUE_BYTES_MAX};

@@ -158,8 +158,13 @@ impl Plan {
         place.is_some_and(|place| self.origins[place].iter().all(is_host))
     }
 
-    /// Reads a line. `is_whole`: the line must fit to its end.
-    pub(super) fn read(&mut self, line: &[u8], is_whole: bool) -> Result<Record, ParseError> {
+    /// Reads a line into a record. `is_whole`: the line must fit to its end.
+    pub(super) fn read(
+        &mut self,
+        line: &[u8],
+        is_whole: bool,
+        record: &mut Record,
+    ) -> Result<(), ParseError> {
         let needed = (!is_whole).then_some(self.needed);
         let values = self.format.take_apart(line, needed, &mut self.is_prefixed).map_err(|error| {
             if memchr(0, line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
@@ -167,9 +172,11 @@ impl Plan {
         if self.method.as_ref().is_some_and(|method| !method.text(&values).is_some_and(is_token)) {
             return Err(ParseError::NoRequest);
         }
-        let (at_ns, took_ns) = self.times.read(&values).ok_or(ParseError::NoTime)?;
-        let (source, ending) = (self.source(&values)?, self.measures.read(&values));
-        let mut record = Record { at_ns, took_ns, ending, source, ..Record::default() };
+        record.clear();
+        (record.at_ns, record.took_ns) = self.times.read(&values).ok_or(ParseError::NoTime)?;
+        record.ending = self.measures.read(&values);
+        record.source = self.source(&values, &mut record.bytes)?;
+        record.bytes.clear();
         for (end, origins) in record.ends.iter_mut().zip(&self.origins) {
             let begins = record.bytes.len();
             if origins.iter().any(|from| from.append(&values, &mut record.bytes)) {
@@ -177,16 +184,15 @@ impl Plan {
                 *end = NonZeroU16::new(record.bytes.len() as u16);
             }
         }
-        record.bytes.shrink_to_fit();
-        Ok(record)
+        Ok(())
     }
 
-    fn source(&self, values: &Values<'_>) -> Result<Option<IpAddr>, ParseError> {
-        let mut named = Vec::new();
+    /// `buffer` is empty.
+    fn source(&self, values: &Values<'_>, buffer: &mut Vec<u8>) -> Result<Option<IpAddr>, ParseError> {
         let source = match (self.source, &self.mapped_source) {
             (Some(item), _) => values.of(item).map_or(Ok(None), address)?,
-            (_, Some((origin, forwarded))) if origin.append(values, &mut named) => {
-                Some(client(&named, *forwarded)?)
+            (_, Some((origin, forwarded))) if origin.append(values, buffer) => {
+                Some(client(buffer, *forwarded)?)
             }
             (_, Some(_)) => None,
             (None, None) => return Ok(None),
@@ -275,7 +281,8 @@ mod tests {
     }
 
     fn read(plan: &mut Plan, line: &str) -> Result<Record, ParseError> {
-        plan.read(line.as_bytes(), false)
+        let mut record = Record::default();
+        plan.read(line.as_bytes(), false, &mut record).map(|()| record)
     }
 
     /// The moment in ms, and `field=value` of each field.
@@ -444,7 +451,7 @@ mod tests {
         fn any_bytes_are_a_request_or_a_fault(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
                 let mut plan = Plan::new(format, &[], &|_| true).unwrap();
-                let _ = plan.read(&line, false);
+                let _ = plan.read(&line, false, &mut Record::default());
             }
         }
 

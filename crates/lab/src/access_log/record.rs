@@ -1,5 +1,6 @@
 //! A request from a log, kept until its turn.
 
+use std::mem;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
@@ -11,7 +12,10 @@ pub(crate) const FIELDS_MAX: usize = 16;
 /// Longer values are cut. No legitimate value of a key is this long.
 pub(crate) const VALUE_BYTES_MAX: usize = 1_024;
 
-/// The time and the fields of a request.
+/// Larger buffers are not kept for reuse: up to 262144 records may be held at once.
+pub(crate) const KEPT_BYTES_MAX: usize = 256;
+
+/// The time and the fields of a request. Its memory is reused for the next one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     /// The time of the request, in nanoseconds since 1970.
@@ -30,6 +34,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    pub(crate) fn clear(&mut self) {
+        let mut bytes = mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.shrink_to(KEPT_BYTES_MAX);
+        *self = Record { bytes, ..Record::default() };
+    }
+
     /// The request, with these names for its fields.
     pub(crate) fn request<'a>(&'a self, names: &'a [String]) -> Request<'a> {
         let mut request = Request::new();

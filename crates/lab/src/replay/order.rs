@@ -1,6 +1,8 @@
 //! Restores the order of arrival of requests: proxies log them when they are answered.
 
-use crate::access_log::Record;
+use std::mem;
+
+use crate::access_log::{KEPT_BYTES_MAX, Record};
 use crate::events::EventQueue;
 
 /// The maximum number of requests that are held back.
@@ -14,6 +16,7 @@ const BYTES_MAX: usize = 64 << 20;
 pub(super) struct Order {
     patience_ns: u64,
     waiting: EventQueue<Record>,
+    free: Vec<Record>,
     bytes: usize,
     was_full: bool,
 }
@@ -21,23 +24,25 @@ pub(super) struct Order {
 impl Order {
     /// `patience_ns`: a line may follow lines of requests that arrived this much later.
     pub(super) fn new(patience_ns: u64) -> Order {
-        Order { patience_ns, waiting: EventQueue::default(), bytes: 0, was_full: false }
+        Order { patience_ns, waiting: EventQueue::default(), free: Vec::new(), bytes: 0, was_full: false }
     }
 
-    pub(super) fn keep(&mut self, record: Record) {
+    /// Takes a record, and leaves an empty one in its place.
+    pub(super) fn keep(&mut self, record: &mut Record) {
+        record.bytes.shrink_to(KEPT_BYTES_MAX);
         self.bytes += record.bytes.capacity();
-        self.waiting.enter(record.at_ns, record);
+        let kept = mem::replace(record, self.free.pop().unwrap_or_default());
+        self.waiting.enter(kept.at_ns, kept);
     }
 
     /// The next in order, if no earlier one is expected from a log that has reached this time.
-    pub(super) fn due(&mut self, come_to_ns: u64) -> Option<Record> {
+    pub(super) fn due(&mut self, come_to_ns: u64, record: &mut Record) -> bool {
         let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
-        let due = self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns));
-        if due.is_some() || !is_full {
-            return due;
+        if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {
+            return true;
         }
-        self.was_full = true;
-        self.next()
+        self.was_full |= is_full;
+        is_full && self.next(record)
     }
 
     /// Whether a request was released early because there was no room.
@@ -45,15 +50,18 @@ impl Order {
         self.was_full
     }
 
-    /// The next in order.
-    pub(super) fn next(&mut self) -> Option<Record> {
-        self.next_before(u64::MAX)
+    /// The next in order. False: there is none.
+    pub(super) fn next(&mut self, record: &mut Record) -> bool {
+        self.next_before(u64::MAX, record)
     }
 
-    fn next_before(&mut self, end_ns: u64) -> Option<Record> {
-        let (_, record) = self.waiting.next_before(end_ns)?;
-        self.bytes -= record.bytes.capacity();
-        Some(record)
+    fn next_before(&mut self, end_ns: u64, record: &mut Record) -> bool {
+        let Some((_, next)) = self.waiting.next_before(end_ns) else { return false };
+        self.bytes -= next.bytes.capacity();
+        let mut free = mem::replace(record, next);
+        free.clear();
+        self.free.push(free);
+        true
     }
 }
 
@@ -68,15 +76,18 @@ mod tests {
     fn ordered(times: &[u64], patience_ns: u64) -> Vec<u64> {
         let mut order = Order::new(patience_ns);
         let mut given = Vec::new();
+        let mut record = Record::default();
         let mut come_to_ns = 0;
         for &at_ns in times {
-            order.keep(Record { at_ns, ..Record::default() });
+            record.clear();
+            record.at_ns = at_ns;
+            order.keep(&mut record);
             come_to_ns = come_to_ns.max(at_ns);
-            while let Some(record) = order.due(come_to_ns) {
+            while order.due(come_to_ns, &mut record) {
                 given.push(record.at_ns);
             }
         }
-        while let Some(record) = order.next() {
+        while order.next(&mut record) {
             given.push(record.at_ns);
         }
         given
@@ -85,30 +96,39 @@ mod tests {
     #[test]
     fn it_waits_no_longer_than_needed() {
         let mut order = Order::new(10);
+        let mut record = Record::default();
         for at_ns in [5, 3] {
-            order.keep(Record { at_ns, ..Record::default() });
+            record.at_ns = at_ns;
+            order.keep(&mut record);
         }
-        assert!(order.due(12).is_none());
-        assert!(order.due(13).is_some_and(|record| record.at_ns == 3));
-        assert!(order.due(14).is_none() && order.due(15).is_some());
+        assert!(!order.due(12, &mut record));
+        assert!(order.due(13, &mut record) && record.at_ns == 3);
+        assert!(!order.due(14, &mut record) && order.due(15, &mut record));
     }
 
     /// Memory counts, not letters: a buffer may be larger than its text.
     #[test]
     fn long_fields_take_bounded_memory() {
         let mut order = Order::new(1);
+        let mut record = Record::default();
         let mut kept = 0;
         for at_ns in 0..100_000 {
-            let mut bytes = Vec::with_capacity(2 * VALUE_BYTES_MAX);
-            bytes.extend([b'a'; VALUE_BYTES_MAX]);
-            order.keep(Record { at_ns, bytes, ..Record::default() });
-            while order.due(0).is_some() {}
+            record.clear();
+            record.at_ns = at_ns;
+            record.bytes.reserve(8 * VALUE_BYTES_MAX);
+            record.bytes.extend([b'a'; VALUE_BYTES_MAX]);
+            order.keep(&mut record);
+            while order.due(0, &mut record) {}
             kept = kept.max(order.waiting.len());
         }
-        assert!(kept > 30_000 && order.was_full(), "{kept}");
-        assert!(order.bytes <= BYTES_MAX, "{}", order.bytes);
-        while order.next().is_some() {}
+        assert!(kept > 60_000 && order.was_full(), "{kept}");
+        let spare = |order: &Order| order.free.iter().map(|record| record.bytes.capacity()).sum::<usize>();
+        let count = order.waiting.len() + order.free.len();
+        let bytes = order.bytes + spare(&order);
+        assert!(bytes <= BYTES_MAX + count * KEPT_BYTES_MAX, "{bytes}");
+        while order.next(&mut record) {}
         assert_eq!(order.bytes, 0);
+        assert!(spare(&order) <= order.free.len() * KEPT_BYTES_MAX, "{}", spare(&order));
     }
 
     proptest! {

@@ -59,6 +59,7 @@ impl Requests {
         progress: &mut impl FnMut(u64),
         mut each: impl FnMut(&Request<'_>, u64, &Record),
     ) {
+        let mut record = Record::default();
         // Only the first requests of a log show its start. Until the start of every log is known, no request is
         // decided.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
@@ -68,11 +69,13 @@ impl Requests {
             loop {
                 let log = &mut self.logs[number];
                 let (before, back) = (log.lines.number(), log.went_back());
-                let Some(record) = log.next() else { break };
+                if !log.next(&mut record) {
+                    break;
+                }
                 if let Some(back) = log.went_back().filter(|_| back.is_none()) {
                     self.logs.iter_mut().for_each(|log| log.follow(back));
                 }
-                self.take(record, number, others_ns, &mut each);
+                self.take(&mut record, number, others_ns, &mut each);
                 lines += self.logs[number].lines.number() - before;
                 if lines - reported >= REPORT_EVERY {
                     progress(lines);
@@ -85,26 +88,26 @@ impl Requests {
                 }
             }
         }
-        self.finish(&mut each);
+        self.finish(&mut record, &mut each);
     }
 
     /// Takes a record of one log, and decides all requests that no log can still precede.
-    fn take(&mut self, record: Record, log: usize, others_ns: u64, each: &mut Each<'_>) {
+    fn take(&mut self, record: &mut Record, log: usize, others_ns: u64, each: &mut Each<'_>) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
-        while let Some(record) = self.order.due(come_to_ns) {
-            self.give(&record, each);
+        while self.order.due(come_to_ns, record) {
+            self.give(record, each);
         }
     }
 
-    fn finish(&mut self, each: &mut Each<'_>) {
+    fn finish(&mut self, record: &mut Record, each: &mut Each<'_>) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
-        while let Some(record) = self.order.next() {
+        while self.order.next(record) {
             // All later lines are much earlier, so this time is wrong.
             if record.at_ns > ends_ns.saturating_add(self.reorder_ns) {
                 self.stray += 1;
             } else {
-                self.give(&record, each);
+                self.give(record, each);
             }
         }
     }
