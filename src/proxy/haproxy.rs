@@ -265,21 +265,23 @@ fn answer_in_full(
 /// The same for a request that is let through, with its constant bytes encoded beforehand.
 #[inline]
 fn answer_briefly(id: Id, ruling: &Ruling, out: &mut Vec<u8>) {
-    let ack = ShortAck::begin(id.stream_id, id.frame_id);
-    let ack = match ruling.verdict {
-        Verdict::Pass => ack
-            .bytes(b"\x01\x03\x02\x07verdict\x08\x04pass\x01\x03\x02\x05delay\x04\0\x01\x03\x02\x03slo\x04"),
-        verdict => ack
-            .bytes(b"\x01\x03\x02\x07verdict\x08\x05delay\x01\x03\x02\x05delay\x04")
-            .number(verdict.delay_ms())
-            .bytes(b"\x01\x03\x02\x03slo\x04"),
-    };
-    let ack =
-        ack.number(ruling.slo.number().into()).bytes(b"\x01\x03\x02\x03key\x04").number(ruling.key.bits());
-    match counted(ruling.remaining) {
-        Some(remaining) => ack.bytes(b"\x01\x03\x02\x09remaining\x04").number(remaining.into()).finish(out),
-        None => ack.finish(out),
+    let mut ack = ShortAck::default();
+    ack.begin(id.stream_id, id.frame_id);
+    if ruling.verdict == Verdict::Pass {
+        ack.bytes(b"\x01\x03\x02\x07verdict\x08\x04pass\x01\x03\x02\x05delay\x04\0");
+    } else {
+        ack.bytes(b"\x01\x03\x02\x07verdict\x08\x05delay\x01\x03\x02\x05delay\x04");
+        ack.number(ruling.verdict.delay_ms());
     }
+    ack.bytes(b"\x01\x03\x02\x03slo\x04");
+    ack.number(ruling.slo.number().into());
+    ack.bytes(b"\x01\x03\x02\x03key\x04");
+    ack.number(ruling.key.bits());
+    if let Some(remaining) = counted(ruling.remaining) {
+        ack.bytes(b"\x01\x03\x02\x09remaining\x04");
+        ack.number(remaining.into());
+    }
+    ack.finish(out);
 }
 
 fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYTES_MAX }> {

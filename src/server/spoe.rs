@@ -329,12 +329,15 @@ impl Conversation {
     pub fn answer(&mut self, bytes: &[u8], now: Timestamp) -> Used {
         let agent = self.agent.clone();
         let policy = agent.throttle.policy();
-        let (mut questions, mut frames) = (Questions::under(&policy), bytes);
+        // Each has its own statement, because a tuple of them would be copied.
+        let mut questions = Questions::under(&policy);
+        let mut decisions = Decisions::new();
+        let mut frames = bytes;
         let (notified, holds) = (self.notified, self.holds_begun);
         let close = loop {
             self.place_in(&policy, questions.batch.width());
             let end = self.read_batch(&mut frames, &mut questions, now);
-            self.answer_batch(&questions, now);
+            self.answer_batch(&questions, &mut decisions, now);
             questions.clear();
             match end {
                 End::Full => {}
@@ -428,15 +431,15 @@ impl Conversation {
     }
 
     /// Decides a batch, observes the decisions, and writes the answers.
-    fn answer_batch(&mut self, questions: &Questions<'_, '_>, now: Timestamp) {
+    fn answer_batch(&mut self, questions: &Questions<'_, '_>, decisions: &mut Decisions, now: Timestamp) {
         if questions.batch.is_empty() {
             return;
         }
         let Conversation { rng, out, agent, .. } = self;
-        let (batch, mut decisions) = (&questions.batch, Decisions::new());
+        let batch = &questions.batch;
 
-        agent.throttle.decide(batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
-        agent.observer.decided(batch, &decisions, agent.throttle.table(), rng, |number| batch.fields(number));
+        agent.throttle.decide(batch, now, &mut || Sample::from_bits(rng.u64(..)), decisions);
+        agent.observer.decided(batch, decisions, agent.throttle.table(), rng, |number| batch.fields(number));
         for (decided, &(id, wants_quota)) in decisions.iter().zip(&questions.asked) {
             let quota =
                 if wants_quota { batch.policy().quota(decided.0.slo, decided.0.remaining) } else { None };

@@ -64,7 +64,7 @@ impl<'a> Cursor<'a> {
         Ok(slice)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn varint(&mut self) -> Result<u64, ReadError> {
         let rest = std::mem::take(&mut self.rest);
         let (value, length) = varint::decode(rest)?;

@@ -41,7 +41,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// The frame is longer than `frame_bytes_max`, too short for its head, or its head is unreadable.
-    #[inline]
+    #[inline(always)]
     pub fn cut(bytes: &'a [u8], frame_bytes_max: u32) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let Some((&length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let first = length;

@@ -62,7 +62,7 @@ impl Head {
         varint::encode(self.frame_id, out);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn decode(cursor: &mut Cursor<'_>) -> Result<Head, Error> {
         let kind = Kind(cursor.byte()?);
         let flags = u32::from_be_bytes(cursor.array()?);

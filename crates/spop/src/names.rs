@@ -68,8 +68,7 @@ impl<T: Copy> Names<T> {
             return Ok((string::decode(rest)?, Tag::Unremembered(None)));
         };
         let bytes = rest.rest();
-        let is_known = |first: &[u8; WORD_BYTES]| u128::from_le_bytes(*first) & slot.mask == slot.word;
-        if bytes.first_chunk().is_some_and(is_known) {
+        if slot.is_at(bytes) {
             let name = &rest.slice(slot.length as u64)?[1..];
             return Ok((name, Tag::Remembered(&mut slot.tag)));
         }
@@ -96,6 +95,18 @@ impl<T> Tag<'_, T> {
 }
 
 impl<T> Slot<T> {
+    /// Whether `bytes` begin with the name. A short one needs fewer bytes behind it.
+    #[inline(always)]
+    fn is_at(&self, bytes: &[u8]) -> bool {
+        if self.length <= size_of::<u64>() {
+            let is_same = |first: &[u8; 8]| u64::from_le_bytes(*first) & self.mask as u64 == self.word as u64;
+            bytes.first_chunk().is_some_and(is_same)
+        } else {
+            let is_same = |first: &[u8; WORD_BYTES]| u128::from_le_bytes(*first) & self.mask == self.word;
+            bytes.first_chunk().is_some_and(is_same)
+        }
+    }
+
     /// Remembers a name that `bytes` begin with. A long one is not remembered.
     #[inline(never)]
     fn remember(&mut self, bytes: &[u8], name_length: usize) {

@@ -16,7 +16,11 @@ const LENGTH_BYTES: usize = 4;
 /// const DELAY: Variable = Variable::new(Scope::Txn, b"delay");
 /// let (mut out, mut short) = (Vec::new(), Vec::new());
 /// Ack::begin(&mut out, 7, 1).set(&DELAY, Data::Int64(250)).finish();
-/// ShortAck::begin(7, 1).bytes(b"\x01\x03\x02\x05delay\x04").number(250).finish(&mut short);
+/// let mut ack = ShortAck::default();
+/// ack.begin(7, 1);
+/// ack.bytes(b"\x01\x03\x02\x05delay\x04");
+/// ack.number(250);
+/// ack.finish(&mut short);
 /// assert_eq!(short, out);
 /// ```
 #[derive(Debug)]
@@ -26,35 +30,40 @@ pub struct ShortAck {
     length: usize,
 }
 
-impl ShortAck {
+impl Default for ShortAck {
     #[inline(always)]
-    pub fn begin(stream_id: u64, frame_id: u64) -> ShortAck {
-        const { assert!(Head::FIN == 1) };
+    fn default() -> ShortAck {
         ShortAck { bytes: [0; BYTES_MAX], length: LENGTH_BYTES }
-            .bytes(&[Kind::ACK.0, 0, 0, 0, 1])
-            .number(stream_id)
-            .number(frame_id)
+    }
+}
+
+impl ShortAck {
+    /// Appends the head.
+    #[inline(always)]
+    pub fn begin(&mut self, stream_id: u64, frame_id: u64) {
+        const { assert!(Head::FIN == 1) };
+        self.bytes(&[Kind::ACK.0, 0, 0, 0, 1]);
+        self.number(stream_id);
+        self.number(frame_id);
     }
 
     /// Appends encoded bytes. Panics if the ACK is no longer short.
     #[inline(always)]
-    pub fn bytes<const N: usize>(mut self, bytes: &[u8; N]) -> ShortAck {
+    pub fn bytes<const N: usize>(&mut self, bytes: &[u8; N]) {
         *self.bytes[self.length..].first_chunk_mut().expect("a short ACK has few variables") = *bytes;
         self.length += N;
-        self
     }
 
     /// Appends a variable-length integer. Panics if the ACK is no longer short.
     #[inline(always)]
-    pub fn number(mut self, number: u64) -> ShortAck {
+    pub fn number(&mut self, number: u64) {
         let room = self.bytes[self.length..].first_chunk_mut().expect("a short ACK has few variables");
         self.length += varint::write(number, room);
-        self
     }
 
     /// Appends the frame to a buffer.
     #[inline(always)]
-    pub fn finish(mut self, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
         let length = (self.length - LENGTH_BYTES) as u32;
         self.bytes[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
         out.extend_from_slice(&self.bytes[..self.length]);

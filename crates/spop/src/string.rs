@@ -9,7 +9,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Reads a string. It may contain any bytes, and may be empty.
-#[inline]
+#[inline(always)]
 pub(crate) fn decode<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], ReadError> {
     let length = cursor.varint()?;
     cursor.slice(length)

@@ -85,7 +85,7 @@ fn write_long(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
 ///
 /// # Errors
 /// The bytes end within the number, or it has more than 64 bits.
-#[inline]
+#[inline(always)]
 pub fn decode(bytes: &[u8]) -> Result<(u64, usize), ReadError> {
     match bytes {
         [] => Err(ReadError::Truncated),

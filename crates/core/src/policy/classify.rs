@@ -266,7 +266,7 @@ impl<'p> Batch<'p, '_> {
             }
         }
         for map in &policy.lookups {
-            if self.len > 1 {
+            if self.len > 1 && map.is_large() {
                 // Without this the compiler would drop the reads, whose results are not used.
                 black_box(self.rows().map(|values| map.look(values)).fold(0, u32::wrapping_add));
             }
@@ -394,7 +394,7 @@ impl Policy {
         key == self.refusal_key()
     }
 
-    #[inline]
+    #[inline(always)]
     fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
         let slo = &self.slos[place];
         let cost = if slo.ends.is_work() { self.reservation(slo, values) } else { cost };

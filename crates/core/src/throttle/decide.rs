@@ -119,7 +119,8 @@ impl Throttle {
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
         // The row's moment is the decision's: a ticket or a disconnect refers to it.
-        let mut judgements = [(Judgement::uncounted(), now); BATCH_MAX];
+        let mut judgements: ArrayVec<_, BATCH_MAX> =
+            singles.iter().map(|_| (Judgement::uncounted(), now)).collect();
         self.table.with_batch(keys, now, |place, entry, now| {
             judgements[place] = (self.judge_single(&singles[place], entry, now), now);
         });
