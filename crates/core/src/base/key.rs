@@ -145,6 +145,34 @@ impl KeyHasher {
         KeyHasher { buffer, length: 5, stream: None, secret }
     }
 
+    /// The key whose only part is an address.
+    ///
+    /// ```
+    /// use slowlane_core::base::{KeyHasher, KeySecret};
+    /// let (secret, address) = (KeySecret::KNOWN, "192.0.2.1".parse().unwrap());
+    /// let key = KeyHasher::new(secret, 3, 7).address(address).finish();
+    /// assert_eq!(KeyHasher::key_of_address(secret, 3, 7, address), key);
+    /// ```
+    #[inline]
+    pub fn key_of_address(secret: KeySecret, kind: u8, state_tag: u32, address: IpAddr) -> Key {
+        let mut input = [0; 25];
+        input[0] = b'0' + kind;
+        input[1..5].copy_from_slice(&state_tag.to_le_bytes());
+        let length = match address {
+            IpAddr::V4(v4) => {
+                input[5] = 4;
+                input[9..13].copy_from_slice(&v4.octets());
+                13
+            }
+            IpAddr::V6(v6) => {
+                input[5] = 16;
+                input[9..25].copy_from_slice(&v6.octets());
+                25
+            }
+        };
+        Key(secret.hasher().hash(&input[..length]))
+    }
+
     #[inline]
     pub fn part(&mut self, bytes: &[u8]) -> &mut KeyHasher {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);

@@ -324,7 +324,9 @@ impl Rule for Gcra {
         entry.state.set_wide(paid_at);
         entry.let_through(arrival.cost, arrival.now);
         let remaining = self.bucket.requests(now_ns.saturating_sub(paid_at));
-        Judgement::new(Verdict::after(Duration::from_nanos(delay_ns)), remaining)
+        let verdict =
+            if delay_ns == 0 { Verdict::Pass } else { Verdict::Delay(Duration::from_nanos(delay_ns)) };
+        Judgement::new(verdict, remaining)
     }
 
     fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {

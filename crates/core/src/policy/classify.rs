@@ -434,9 +434,15 @@ impl Policy {
     #[inline]
     fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
         let id = self.slos[place].id;
-        let mut hasher = KeyHasher::new(self.key_secret, id.kind(), self.refs[place].state_tag);
-        let masks = self.fields.masks_of(id.kind());
-        for &place in self.key_places(id) {
+        let (state_tag, masks) = (self.plans[place].state_tag, self.fields.masks_of(id.kind()));
+        let places = self.key_places(id);
+        if let &[place] = places
+            && let Some(address) = self.fields.customer_address(masks, place, values)
+        {
+            return KeyHasher::key_of_address(self.key_secret, id.kind(), state_tag, address);
+        }
+        let mut hasher = KeyHasher::new(self.key_secret, id.kind(), state_tag);
+        for &place in places {
             self.fields.hash(&mut hasher, masks, place, values);
         }
         hasher.finish()

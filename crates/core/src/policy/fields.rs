@@ -200,6 +200,20 @@ impl Fields {
         self.fields.iter().chain(self.extra.list()).zip(values.0).filter_map(named)
     }
 
+    /// The network of one customer that an address field adds to a key. None: it adds something else.
+    #[inline]
+    pub(super) fn customer_address(
+        &self,
+        masks: Masks,
+        place: Place,
+        values: Values<'_, '_>,
+    ) -> Option<IpAddr> {
+        values
+            .address(place)
+            .filter(|_| self.fields[place].is_address())
+            .map(|address| masks.customer(address))
+    }
+
     /// Adds a value to a key. An address field adds the network of one customer; other fields add the text
     /// that a map would hold. A missing value counts as an empty one.
     #[inline]
