@@ -172,7 +172,7 @@ const INDENT: &str = "  ";
 const GAP: &str = "  ";
 
 /// The characters of a name in the last column that must fit. The rest of it may be cut.
-const NAME_CHARS: usize = 24;
+const NAME_CHARS: usize = 40;
 
 /// The places of the columns that fit: a number is shown whole or not at all.
 fn fitting<T>(columns: &[Column<T>], lines: &[Vec<String>], room: usize) -> Vec<usize> {

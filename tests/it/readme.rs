@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::support::checker::checker;
 use crate::support::pages::pages;
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
@@ -54,7 +55,7 @@ fn commands() -> Vec<String> {
     commands
 }
 
-/// A folder that looks like the project, with `slowlane` on its PATH, beside a daemon with the shipped policy.
+/// A folder that looks like the project, with `slowlane` and `slowlane-check` on its PATH, beside a daemon with the shipped policy.
 struct Workdir {
     folder: TempDir,
     daemon: Slowlane,
@@ -73,6 +74,7 @@ impl Workdir {
         symlink(project("haproxy/maps"), folder.path().join("policy")).unwrap();
         symlink(project("doc/replay"), folder.path().join("doc/replay")).unwrap();
         symlink(BINARY, folder.path().join("bin/slowlane")).unwrap();
+        symlink(checker(), folder.path().join("bin/slowlane-check")).unwrap();
         let maps = fs::read_dir(project("haproxy/maps")).unwrap().map(|file| file.unwrap().path());
         let maps: Vec<(String, String)> = maps
             .map(|path| {

@@ -103,8 +103,8 @@ fn since_shows_only_who_was_throttled() {
         text.starts_with("throttled in the last 1h") && websites(text).len() == 3 && !text.contains("SLOs")
     });
     slowlane.check("", &[("X-Slowlane-Website", "shop.example")]);
-    top.shows("one more denial", |text| {
-        row(text, "website=shop.example").is_some_and(|(_, cells)| cells[1] != "0")
+    top.shows("one more delay", |text| {
+        row(text, "website=shop.example").is_some_and(|(_, cells)| cells[0] == "8")
     });
     top.press("\x03");
     assert!(top.ended().0.success());
