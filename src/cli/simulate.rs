@@ -3,7 +3,6 @@
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
@@ -22,9 +21,9 @@ pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// The laws to run; `all` leaves out concurrency and the models of how others share a rate
+    /// The laws to run; `all` leaves out concurrency
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
-          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL]).chain(Scenario::models())))]
+          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
     law: Vec<String>,
     /// Rate of the SLO, like 50/s, or 2s/s with --option unit=seconds
     #[arg(long, value_name = "RATE", default_value = "50/s")]
@@ -98,13 +97,6 @@ pub(super) struct Arguments {
     /// Seed of the random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print a table of the manual instead: one SLO under many loads, rates and numbers of nodes. Takes minutes
-    #[arg(long, value_name = "WHAT", conflicts_with_all = ["json", "plot", "nodes", "clients"])]
-    suite: Option<Suite>,
-    /// Number of seeds of the suite, of which it shows the worst, and the median in brackets
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "suite",
-          value_parser = clap::value_parser!(u64).range(1..=100))]
-    seeds: u64,
     /// Draw rates and delays over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -121,16 +113,6 @@ enum When {
     RetryAfter,
     /// After --think, as after any other answer
     Now,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Suite {
-    /// The accuracy of a cluster
-    Cluster,
-    /// An attack at 15 times the rate begins and ends
-    Steps,
-    /// Beside models of how others share a rate
-    Others,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -171,9 +153,6 @@ fn law_option(text: &str) -> Result<LawOption, &'static str> {
 }
 
 pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
-    if let Some(table) = typed.suite {
-        return suite(&typed, table);
-    }
     let scenarios = scenarios(&typed)?;
     if let Some(path) = &typed.plot {
         check_plot(path, scenarios.len())?;
@@ -188,24 +167,6 @@ pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
     }
     let form = if typed.json { simulate::json } else { simulate::report };
     say(&form(&outcomes))
-}
-
-/// The progress has a line of its own, because several threads report it.
-fn suite(typed: &Arguments, table: Suite) -> anyhow::Result<()> {
-    let progress = Mutex::new(Progress::begin());
-    let report = |done, all| {
-        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.report(|| format!("{done} of {all} cells "));
-    };
-    let table = match table {
-        Suite::Cluster => simulate::Suite::Cluster,
-        Suite::Steps => simulate::Suite::Steps,
-        Suite::Others => simulate::Suite::Others,
-    };
-    let round_trip = typed.rtt.unwrap_or(Duration::from_millis(1));
-    let text = simulate::suite(table, round_trip, typed.seeds, |_, _| true, report)?;
-    progress.into_inner().unwrap_or_else(PoisonError::into_inner).end();
-    say(&text)
 }
 
 fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {

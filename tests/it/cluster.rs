@@ -2,14 +2,15 @@
 //!
 //! The loads and their results are those of the model that the law comes from.
 
-use std::fs;
 use std::time::Duration;
 
 use slowlane_core::base::Rate;
 use slowlane_core::base::units::duration;
-use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, Suite, report, suite};
+use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, plot, report};
 
-use crate::cli::{Ran, ran, ran_in};
+use crate::accuracy::pictures;
+use crate::accuracy::suite::{Suite, suite};
+use crate::cli::{Ran, ran};
 use crate::support::pages::Page;
 
 const NODES: u32 = 35;
@@ -291,7 +292,7 @@ fn the_tables_of_accuracy_are_what_their_commands_make() {
     let (mut count, mut wrong) = (0, Vec::new());
     for block in page.blocks("text") {
         let typed: Vec<&str> = block.text.split_whitespace().collect();
-        let ["slowlane", "simulate", "--suite", name, "--rtt", round_trip] = typed[..] else {
+        let ["cargo", "bench", "--bench", "accuracy", "--", name, round_trip] = typed[..] else {
             panic!("{typed:?}")
         };
         let which = match name {
@@ -338,25 +339,15 @@ fn is_cell_close(shown: &str, made: &str, rate: &str) -> bool {
 #[test]
 fn the_pictures_of_accuracy_are_what_their_commands_draw() {
     let page = Page::read(ACCURACY);
-    let folder = tempfile::tempdir().unwrap();
-    let mut count = 0;
-    for block in page.blocks("sh") {
-        let Some((command, printed)) =
-            block.text.strip_prefix("$ slowlane ").and_then(|text| text.split_once('\n'))
-        else {
-            continue;
-        };
-        let args: Vec<&str> = command.split_whitespace().collect();
-        let Ran { out, problems, .. } = ran_in(folder.path(), &args);
-        assert!(problems.is_empty(), "{command}: {problems:?}");
-        assert_alike(printed, &out, command);
-        let picture = args[args.iter().position(|&arg| arg == "--plot").unwrap() + 1];
+    let blocks = page.blocks("sh");
+    for (name, outcomes) in [("skew", pictures::skew()), ("low", pictures::low())] {
+        let command = format!("$ cargo bench --bench accuracy -- {name}\n");
+        let printed = blocks.iter().find_map(|block| block.text.strip_prefix(&command));
+        assert_alike(printed.unwrap_or_else(|| panic!("no {command}")), &report(&outcomes), name);
+        let picture = format!("cluster-{name}.svg");
         assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
-        let drawn = fs::read_to_string(folder.path().join(picture)).unwrap();
-        assert_alike(&Page::read(&format!("doc/book/{picture}")).text, &drawn, picture);
-        count += 1;
+        assert_alike(&Page::read(&format!("doc/book/{picture}")).text, &plot(&outcomes), &picture);
     }
-    assert_eq!(count, 2);
 }
 
 /// Texts that differ at most in their numbers, and there only by the noise of a run.

@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod access;
+mod accuracy;
 mod advise;
 mod allocations;
 mod attach;

@@ -13,9 +13,10 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
 /// Commands that other tests run: their first words, and the place.
-const ELSEWHERE: [(&str, &str); 19] = [
+const ELSEWHERE: [(&str, &str); 20] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
+    ("cargo bench --bench accuracy", "tests/it/cluster.rs, without its files"),
     ("sudo apt install", "tests/it/package.rs, on a throwaway copy of the machine"),
     ("sudo systemctl", "tests/it/package.rs, there"),
     ("systemctl", "tests/it/package.rs, there"),

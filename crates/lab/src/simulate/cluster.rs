@@ -12,7 +12,7 @@ use crate::simulate::{Share, Span, Who};
 pub const NODES_MAX: u32 = 1_000;
 
 /// Without an answer for this long, the store counts as silent.
-pub(super) const SILENT_AFTER: Duration = Duration::from_millis(500);
+pub const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 /// How delays are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! Load ─▶ Queue: the next event ─▶ Throttle::decide ─verdict─▶ the next request of a client ─▶ Queue
-//!                    ▲                              └────────▶ Record ─▶ Outcome ─▶ report, plot, suite
+//!                    ▲                              └────────▶ Record ─▶ Outcome ─▶ report, plot
 //!                    └── Nodes: one Throttle each ─▶ message ─▶ StoreServer ─▶ answer, turns of held requests
 //! ```
 //! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
-//! several nodes has its own, and they share the store of a token server. Models of how others share a rate can take
+//! several nodes has its own, and they share the store of a token server. Other implementations of [`Sharing`] can take
 //! their place, for a comparison. There is no clock and no sleep: the moment is that of the next event, and all chance
 //! comes from the seed. A scenario of one node has the same outcome, to the bit, on any machine. Views and costs use
 //! exponentials, and their last bit depends on the machine's math library.
@@ -14,7 +14,6 @@
 mod cluster;
 mod load;
 mod nodes;
-mod others;
 mod outcome;
 mod plot;
 mod record;
@@ -22,21 +21,21 @@ mod report;
 mod run;
 mod scenario;
 mod share;
+mod sharing;
 mod span;
-mod suite;
 
-use cluster::SILENT_AFTER;
 use record::{BINS_PER_S, Bin, Record};
 
-pub use cluster::{Cluster, Delivery, NODES_MAX, Skew};
+pub use cluster::{Cluster, Delivery, NODES_MAX, SILENT_AFTER, Skew};
 pub use load::{Costs, Load, Phases, Who};
+pub use nodes::Held;
 pub use outcome::{Figures, Outcome, Phase};
 pub use plot::plot;
 pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};
 pub use share::Share;
+pub use sharing::{Sender, Sent, Sharing, Step};
 pub use span::Span;
-pub use suite::{Suite, suite};
 
 pub use crate::chart::LINES_MAX;
 
@@ -79,7 +78,7 @@ mod tests {
                 measured: vec![],
                 seed,
             };
-            let bins = scenario.record(u64::MAX, |_| ()).unwrap().bins;
+            let bins = scenario.record(None, u64::MAX, |_| ()).unwrap().bins;
             for from in 0..bins.len() {
                 let mut let_through = 0.0;
                 for (count, bin) in (1..).zip(&bins[from..]) {

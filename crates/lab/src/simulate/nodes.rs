@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::simulate::run::{ANNEX_BYTES_MAX, SIZING, at, request};
-use crate::simulate::{Cluster, Delivery, SILENT_AFTER, Scenario, ScenarioError, Who};
-use slowlane_core::base::{Decision, Decisions, Key, KeySecret, Sample, Turn};
+use crate::simulate::{
+    Cluster, Delivery, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing, Step, Who,
+};
+use slowlane_core::base::{Decision, Decisions, Key, KeySecret, Sample, Turn, Verdict};
 use slowlane_core::cluster::{self, Beat, Due, Member, OnSilence, Presence, Response, Settings, StoreServer};
 use slowlane_core::policy::Batch;
 use slowlane_core::throttle::Throttle;
 
 /// The nodes and the store. Times are nanoseconds since the start of the run.
 pub(super) struct Nodes {
-    pub(super) cluster: Cluster,
+    cluster: Cluster,
     nodes: Vec<Node>,
     store: StoreServer,
 }
@@ -32,7 +34,7 @@ struct Node {
 
 /// A held request.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub struct Held {
     decision: Decision,
     turn: Arc<Turn>,
     pub(super) who: Who,
@@ -40,23 +42,6 @@ pub(super) struct Held {
     pub(super) asked_ns: u64,
     /// The moment of its event.
     due_ns: u64,
-}
-
-/// The next step of a held request.
-pub(super) enum Step {
-    /// Its turn is at this moment.
-    At { number: u64, due_ns: u64 },
-    /// The store has no slot for it.
-    Refused(Box<Held>),
-}
-
-/// The fate of a message.
-pub(super) enum Sent {
-    Nothing,
-    /// It reaches the store then.
-    Arrives(u64),
-    /// It does not. The node gives up waiting then.
-    Lost(u64),
 }
 
 const KEYS_MAX: usize = 4_000;
@@ -92,15 +77,19 @@ impl Nodes {
         Ok(Nodes { cluster, nodes, store: StoreServer::new("simulated".into()) })
     }
 
-    /// Lets a node decide a request. It holds the request if its turn may still move.
-    pub(super) fn decide(
-        &mut self,
-        node: u32,
-        source: u32,
-        (who, connection): (Who, u32),
-        sample: Sample,
-        now_ns: u64,
-    ) -> Decision {
+    fn half_trip_ns(&self) -> u64 {
+        self.cluster.round_trip.as_nanos() as u64 / 2
+    }
+}
+
+impl Sharing for Nodes {
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The node holds the request if its turn may still move.
+    fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> (Verdict, u64) {
+        let (Sender { who, connection, source }, sample) = (sender, Sample::from_bits(bits));
         let node = &mut self.nodes[node as usize];
         let (policy, now) = (node.throttle.policy(), at(now_ns));
         let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
@@ -115,11 +104,10 @@ impl Nodes {
             let held = Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 };
             node.held.push(held);
         }
-        decision
+        (decision.verdict, decision.turn())
     }
 
-    /// The held requests of a node whose turn has moved.
-    pub(super) fn moved(&mut self, node: u32) -> Vec<Step> {
+    fn moved(&mut self, node: u32) -> Vec<Step> {
         let held = &mut self.nodes[node as usize].held;
         let mut steps = Vec::new();
         held.retain_mut(|held| match held.turn.due() {
@@ -139,8 +127,7 @@ impl Nodes {
         steps
     }
 
-    /// Releases a held request whose turn has come. None: the turn has moved, or the request is gone.
-    pub(super) fn release(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
+    fn release(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
         let node = &mut self.nodes[node as usize];
         let place = node.held.iter().position(|held| held.decision.turn() == number)?;
         if node.held[place].due_ns > now_ns {
@@ -151,8 +138,7 @@ impl Nodes {
         Some(held)
     }
 
-    /// Takes back a held request whose client has disconnected.
-    pub(super) fn leave(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
+    fn leave(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
         let node = &mut self.nodes[node as usize];
         let place = node.held.iter().position(|held| held.decision.turn() == number)?;
         let held = node.held.remove(place);
@@ -160,8 +146,8 @@ impl Nodes {
         Some(held)
     }
 
-    /// Sends what is due at a node. `is_round`: blocks are due each period, whatever else is.
-    pub(super) fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
+    /// Blocks are due each period, whatever else is.
+    fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
         let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));
         let node = &mut self.nodes[node as usize];
@@ -196,16 +182,14 @@ impl Nodes {
         }
     }
 
-    /// The store applies a message. Returns the number of its key updates, and the arrival of its answer.
-    pub(super) fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64) {
+    fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64) {
         let back_ns = now_ns + self.half_trip_ns();
         let Some((due, answer)) = &mut self.nodes[node as usize].exchange else { return (0, back_ns) };
         *answer = self.store.exchange(due, Presence::Node, at(now_ns));
         (due.updates.len(), back_ns)
     }
 
-    /// A node applies the answer to its message, or gives up waiting for it.
-    pub(super) fn take_reply(&mut self, node: u32, now_ns: u64) {
+    fn take_reply(&mut self, node: u32, now_ns: u64) {
         let node = &mut self.nodes[node as usize];
         let Some((due, response)) = node.exchange.take() else { return };
         let (now, shared) = (at(now_ns), &node.shared);
@@ -227,13 +211,8 @@ impl Nodes {
         }
     }
 
-    /// The store loses everything.
-    pub(super) fn flush(&mut self) {
+    fn flush(&mut self) {
         self.store = StoreServer::new("simulated".into());
-    }
-
-    fn half_trip_ns(&self) -> u64 {
-        self.cluster.round_trip.as_nanos() as u64 / 2
     }
 }
 
@@ -262,8 +241,9 @@ mod tests {
         Nodes::new(cluster, &scenario).unwrap()
     }
 
-    fn decide(nodes: &mut Nodes, ms: u64) -> Decision {
-        nodes.decide(0, 1, (Who::Client, 0), Sample::MIDDLE, ms * MS)
+    fn decide(nodes: &mut Nodes, ms: u64) -> (Verdict, u64) {
+        let sender = Sender { who: Who::Client, connection: 0, source: 1 };
+        nodes.decide(0, sender, u64::MAX / 2, ms * MS)
     }
 
     #[test]
@@ -291,8 +271,7 @@ mod tests {
     fn a_held_request_passes_at_the_slot_that_the_store_grants() {
         let mut nodes = nodes();
         let verdicts = [2_000, 2_000, 2_000, 2_000].map(|ms| decide(&mut nodes, ms));
-        let numbers: Vec<u64> =
-            verdicts.iter().map(|decision| decision.turn()).filter(|&turn| turn != 0).collect();
+        let numbers: Vec<u64> = verdicts.iter().map(|(_, turn)| *turn).filter(|&turn| turn != 0).collect();
         assert!(!numbers.is_empty(), "{verdicts:?}");
         let estimates = nodes.moved(0).len();
         let Sent::Arrives(there_ns) = nodes.send(0, false, 2_010 * MS) else { panic!("it is not due") };

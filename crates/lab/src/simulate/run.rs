@@ -6,10 +6,9 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
-use crate::simulate::nodes::{Held, Nodes, Sent, Step};
-use crate::simulate::others::{Model, Others};
+use crate::simulate::nodes::Nodes;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
-use crate::simulate::{Load, Outcome, Record, Who};
+use crate::simulate::{Held, Load, Outcome, Record, Sender, Sent, Sharing, Step, Who};
 use slowlane_core::base::{Amount, Ending, Request, Sample, SloId, Ticket, Timestamp, Unit, Value, Verdict};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
@@ -38,22 +37,31 @@ impl Scenario {
     /// # Errors
     /// The law refuses its options, or a limit is exceeded.
     pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
-        Ok(Outcome::new(self, self.record(REQUESTS_MAX, progress)?))
+        Ok(Outcome::new(self, self.record(None, REQUESTS_MAX, progress)?))
+    }
+
+    /// Runs the scenario on other nodes than slowlane's.
+    ///
+    /// # Errors
+    /// As [`run`](Scenario::run).
+    pub fn run_on(&self, nodes: Box<dyn Sharing>) -> Result<Outcome, ScenarioError> {
+        Ok(Outcome::new(self, self.record(Some(nodes), REQUESTS_MAX, |_| ())?))
     }
 
     pub(super) fn record(
         &self,
+        nodes: Option<Box<dyn Sharing>>,
         requests_max: u64,
         mut progress: impl FnMut(Duration),
     ) -> Result<Record, ScenarioError> {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
-        let (record, objective) = (Record::new(self, slo), slo.objective);
+        let record = Record::new(self, slo);
         let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
-        let side = match (self.cluster, Model::named(&self.law)) {
-            (None, _) => Side::One(&throttle),
-            (Some(cluster), None) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
-            (Some(cluster), Some(model)) => Side::Others(Box::new(Others::new(model, cluster, objective))),
+        let side = match (nodes, self.cluster) {
+            (Some(nodes), _) => Side::Many(nodes),
+            (None, Some(cluster)) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
+            (None, None) => Side::One(&throttle),
         };
         let mut run = Run::begin(self, side, record);
         let mut next_second_ns = SECOND_NS;
@@ -102,8 +110,7 @@ enum Event {
 /// The side that decides.
 enum Side<'s> {
     One(&'s Throttle),
-    Many(Box<Nodes>),
-    Others(Box<Others>),
+    Many(Box<dyn Sharing>),
 }
 
 struct Run<'s> {
@@ -162,11 +169,8 @@ impl<'s> Run<'s> {
 
     /// The periods of several nodes begin at random.
     fn begin_periods(&mut self) {
-        let cluster = match &self.side {
-            Side::One(_) => return,
-            Side::Many(nodes) => nodes.cluster,
-            Side::Others(others) => others.cluster,
-        };
+        let Side::Many(nodes) = &self.side else { return };
+        let cluster = *nodes.cluster();
         for node in 0..cluster.nodes {
             let at_ns = self.rng.u64(0..=nanos(cluster.period));
             self.queue.enter(at_ns, Event::Period(node));
@@ -193,7 +197,6 @@ impl<'s> Run<'s> {
                     throttle.end(&throttle.policy(), &ended.0, &ended.1, at(now_ns));
                 }
             }
-            _ if matches!(self.side, Side::Others(_)) => self.report(now_ns, event),
             _ => self.talk(now_ns, event),
         }
     }
@@ -203,7 +206,7 @@ impl<'s> Run<'s> {
         let Side::Many(nodes) = &mut self.side else { return };
         match event {
             Event::Period(node) => {
-                let period_ns = nanos(nodes.cluster.period);
+                let period_ns = nanos(nodes.period());
                 self.begin_period(node, period_ns, now_ns);
             }
             Event::Look(node) => {
@@ -238,25 +241,6 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// The nodes of a model report to their store.
-    fn report(&mut self, now_ns: u64, event: Event) {
-        let Side::Others(others) = &mut self.side else { return };
-        match event {
-            Event::Period(node) => {
-                let period_ns = nanos(others.period());
-                self.begin_period(node, period_ns, now_ns);
-            }
-            Event::AtStore(node) => {
-                others.reach_store(node, seconds(now_ns));
-                let back_ns = now_ns + nanos(others.cluster.round_trip) / 2;
-                self.record.seen(now_ns, |seen| seen.messages += 1);
-                self.queue.enter(back_ns, Event::Reply(node));
-            }
-            Event::Reply(node) => others.take_reply(node),
-            _ => others.flush(),
-        }
-    }
-
     fn begin_period(&mut self, node: u32, period_ns: u64, now_ns: u64) {
         // Never in step with the other nodes.
         let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
@@ -269,7 +253,6 @@ impl<'s> Run<'s> {
         let sent = match &mut self.side {
             Side::One(_) => Sent::Nothing,
             Side::Many(nodes) => nodes.send(node, is_round, now_ns),
-            Side::Others(others) => others.send(node, now_ns),
         };
         match sent {
             Sent::Arrives(there_ns) => self.queue.enter(there_ns, Event::AtStore(node)),
@@ -402,21 +385,12 @@ impl<'s> Run<'s> {
                 Decided { verdict: decision.verdict, ticket: decision.ticket(), held: None }
             }
             Side::Many(nodes) => {
-                let node = nodes.cluster.node(who, connection, &mut self.rng);
-                let sample = Sample::from_bits(self.rng.u64(..));
-                let decision = nodes.decide(node, source, (who, connection), sample, now_ns);
-                let verdict = decision.verdict;
+                let node = nodes.cluster().node(who, connection, &mut self.rng);
+                let sender = Sender { who, connection, source };
+                let (verdict, turn) = nodes.decide(node, sender, self.rng.u64(..), now_ns);
                 self.record.asked(now_ns, node, verdict.is_let_through());
                 self.changed(node, now_ns);
-                let held = (decision.turn() != 0).then_some((node, decision.turn()));
-                Decided { verdict, ticket: None, held }
-            }
-            Side::Others(others) => {
-                let node = others.cluster.node(who, connection, &mut self.rng);
-                let passes = others.passes(node, seconds(now_ns), self.rng.f64());
-                self.record.asked(now_ns, node, passes);
-                let verdict = if passes { Verdict::Pass } else { Verdict::Deny { retry_after_s: 1 } };
-                Decided { verdict, ticket: None, held: None }
+                Decided { verdict, ticket: None, held: (turn != 0).then_some((node, turn)) }
             }
         }
     }
@@ -451,10 +425,6 @@ pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }
 
-fn seconds(now_ns: u64) -> f64 {
-    now_ns as f64 / 1e9
-}
-
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -479,7 +449,7 @@ mod tests {
             seed: 1,
         };
         let mut seconds = 0;
-        let error = scenario.record(10_000, |_| seconds += 1).unwrap_err();
+        let error = scenario.record(None, 10_000, |_| seconds += 1).unwrap_err();
         assert!(error.to_string().starts_with("pace: more than 10000 requests"), "{error}");
         assert!((8..12).contains(&seconds), "progress comes once in a virtual second: {seconds}");
     }

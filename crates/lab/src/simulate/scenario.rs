@@ -7,7 +7,6 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN, Who};
-use crate::simulate::others::{MODELS, Model};
 use crate::simulate::{Cluster, SILENT_AFTER, Span};
 use slowlane_core::base::{Rate, Unit, units::written};
 use slowlane_core::law::Law;
@@ -31,7 +30,7 @@ use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// A law, or one of the [models](Scenario::models).
+    /// The name of a law.
     pub law: String,
     /// Names and values, as on a line of `slo.map`.
     pub options: Vec<(String, String)>,
@@ -73,8 +72,6 @@ pub enum ScenarioError {
         "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
     )]
     SharedLaw(String),
-    #[error("{0} is a model of several nodes: add --nodes, like --nodes 35")]
-    ModelOfOne(String),
     #[error("{0}: nothing to share between nodes: expected at least one request per day")]
     SharedRate(String),
     #[error("unit={0}: the cost of a request is unknown: add --cost, like --cost 0.4")]
@@ -146,14 +143,9 @@ impl Scenario {
         if let Some(cluster) = self.cluster {
             self.check_cluster(&cluster, end)?;
         }
-        let model = Model::named(&self.law);
-        if model.is_some() && self.cluster.is_none() {
-            return Err(ScenarioError::ModelOfOne(self.law.clone()));
-        }
         let options: String = self.options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         let Scenario { burst, rate, law, .. } = self;
-        let of = model.map_or(law.as_str(), |_| "token-bucket");
-        let slo_map = format!("{DEFAULT_LINE}\n{SLO} burst={burst} rate={rate} law={of}{options}\n");
+        let slo_map = format!("{DEFAULT_LINE}\n{SLO} burst={burst} rate={rate} law={law}{options}\n");
         let read = |path: &Path| match path.to_str() {
             Some("slo.map") => Ok(slo_map.clone().into_bytes()),
             Some("website.map") => Ok(format!("{WEBSITE} {SLO}\n").into_bytes()),
@@ -173,7 +165,7 @@ impl Scenario {
     }
 
     fn check_cluster(&self, cluster: &Cluster, end: Duration) -> Result<(), ScenarioError> {
-        if !SHARED_LAWS.contains(&self.law.as_str()) && Model::named(&self.law).is_none() {
+        if !SHARED_LAWS.contains(&self.law.as_str()) {
             return Err(ScenarioError::SharedLaw(self.law.clone()));
         }
         if self.rate.parse().is_ok_and(Rate::is_zero) {
@@ -187,11 +179,6 @@ impl Scenario {
         }
         let faults = cluster.dead.map(|dead| dead.from).into_iter().chain(cluster.flushed);
         faults.filter(|&at| at >= end).map(ScenarioError::Late).next().map_or(Ok(()), Err)
-    }
-
-    /// The models of how others share a rate between nodes. They have names like laws.
-    pub fn models() -> impl Iterator<Item = &'static str> {
-        MODELS.into_iter().map(|(name, _)| name)
     }
 
     /// The laws whose objective is a rate, so that they can be compared.

@@ -25,7 +25,7 @@ pub struct Span {
 const EXPECTED: &str = "expected two times since the start, the later one second, like 20s..80s";
 
 impl Span {
-    pub(super) fn contains(self, moment: Duration) -> bool {
+    pub fn contains(self, moment: Duration) -> bool {
         (self.from..self.to).contains(&moment)
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::simulate::nodes::Sent;
-use crate::simulate::{Cluster, SILENT_AFTER};
-use slowlane_core::law::Objective;
+use slowlane_core::base::{Rate, Verdict};
+use slowlane_lab::simulate::{
+    Cluster, Outcome, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing,
+};
 
 /// The models, by the names that they have beside the laws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Model {
+pub enum Model {
     /// Sliding windows over the counts of all nodes, added up five times a second. Adobe, "Rate Limiting in Pipeline",
     /// 2020: windows of one second, the one before weighted by its part of the last second.
     WindowCounts,
@@ -29,7 +30,7 @@ pub(super) enum Model {
     Divided,
 }
 
-pub(super) const MODELS: [(&str, Model); 4] = [
+pub const MODELS: [(&str, Model); 4] = [
     ("window-counts", Model::WindowCounts),
     ("reject-until", Model::RejectUntil),
     ("drop-rate", Model::DropRate),
@@ -37,7 +38,7 @@ pub(super) const MODELS: [(&str, Model); 4] = [
 ];
 
 impl Model {
-    pub(super) fn named(name: &str) -> Option<Model> {
+    pub fn named(name: &str) -> Option<Model> {
         MODELS.iter().find(|(of, _)| *of == name).map(|&(_, model)| model)
     }
 }
@@ -110,9 +111,21 @@ struct Node {
     exchange: Option<(Counts, Option<View>)>,
 }
 
+/// Runs a scenario under a law or a model. The policy of a model is a law with the same rate and burst.
+pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+    let (Some(cluster), Some(model)) = (scenario.cluster, Model::named(&scenario.law)) else {
+        return scenario.run(|_| ());
+    };
+    let (rate, burst) = (scenario.rate.parse().expect("a rate"), scenario.burst.parse().expect("a burst"));
+    let lawful = Scenario { law: "token-bucket".into(), ..scenario.clone() };
+    let mut outcome = lawful.run_on(Box::new(Others::new(model, cluster, rate, burst)))?;
+    outcome.scenario = scenario.clone();
+    Ok(outcome)
+}
+
 /// The nodes of a model and their store.
-pub(super) struct Others {
-    pub(super) cluster: Cluster,
+struct Others {
+    cluster: Cluster,
     model: Model,
     rate: f64,
     nodes: Vec<Node>,
@@ -120,8 +133,8 @@ pub(super) struct Others {
 }
 
 impl Others {
-    pub(super) fn new(model: Model, cluster: Cluster, objective: Objective) -> Others {
-        let (rate, burst) = (objective.rate.per_second(), f64::from(objective.burst));
+    fn new(model: Model, cluster: Cluster, rate: Rate, burst: u32) -> Others {
+        let (rate, burst) = (rate.per_second(), f64::from(burst));
         let parts = if model == Model::Divided { f64::from(cluster.nodes) } else { 1.0 };
         let bucket = Bucket { tokens: burst / parts, ..Bucket::new(rate / parts, burst) };
         let node = |_| Node { bucket, view: View::default(), own: Counts::new(), exchange: None };
@@ -129,13 +142,8 @@ impl Others {
         Others { cluster, model, rate, nodes, store: (Counts::new(), Bucket::new(rate, burst)) }
     }
 
-    /// How often a node reports. Adobe's do so five times a second.
-    pub(super) fn period(&self) -> Duration {
-        self.cluster.period * if self.model == Model::WindowCounts { 2 } else { 1 }
-    }
-
     /// Whether a request passes. The chance is a number from 0 to 1.
-    pub(super) fn passes(&mut self, node: u32, now_s: f64, chance: f64) -> bool {
+    fn passes(&mut self, node: u32, now_s: f64, chance: f64) -> bool {
         let node = &mut self.nodes[node as usize];
         let passes = match self.model {
             Model::WindowCounts => {
@@ -150,11 +158,28 @@ impl Others {
         }
         passes
     }
+}
+
+impl Sharing for Others {
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Adobe's nodes report five times a second.
+    fn period(&self) -> Duration {
+        self.cluster.period * if self.model == Model::WindowCounts { 2 } else { 1 }
+    }
+
+    fn decide(&mut self, node: u32, _: Sender, bits: u64, now_ns: u64) -> (Verdict, u64) {
+        let chance = (bits >> 1) as f64 / (1_u64 << 63) as f64;
+        let passes = self.passes(node, seconds(now_ns), chance);
+        (if passes { Verdict::Pass } else { Verdict::Deny { retry_after_s: 1 } }, 0)
+    }
 
     /// Sends the report of a node, unless one is in flight.
-    pub(super) fn send(&mut self, node: u32, now_ns: u64) -> Sent {
+    fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let node = &mut self.nodes[node as usize];
-        if self.model == Model::Divided || node.exchange.is_some() {
+        if !is_round || self.model == Model::Divided || node.exchange.is_some() {
             return Sent::Nothing;
         }
         add(&mut node.own, &Counts::new(), 1.0);
@@ -166,8 +191,9 @@ impl Others {
         }
     }
 
-    pub(super) fn reach_store(&mut self, node: u32, now_s: f64) {
-        let Some((report, answer)) = &mut self.nodes[node as usize].exchange else { return };
+    fn reach_store(&mut self, node: u32, now_ns: u64) -> (usize, u64) {
+        let (now_s, back_ns) = (seconds(now_ns), now_ns + self.cluster.round_trip.as_nanos() as u64 / 2);
+        let Some((report, answer)) = &mut self.nodes[node as usize].exchange else { return (0, back_ns) };
         let (counts, bucket) = &mut self.store;
         add(counts, report, 1.0);
         bucket.fill(now_s);
@@ -177,10 +203,11 @@ impl Others {
             reject_until_s: now_s + (-bucket.tokens / self.rate).max(0.0),
             drop: 1.0 - self.rate / before(counts, now_s).max(self.rate),
         });
+        (1, back_ns)
     }
 
     /// A node applies an answer. Without one, its report is lost, and its counts are part of the next one.
-    pub(super) fn take_reply(&mut self, node: u32) {
+    fn take_reply(&mut self, node: u32, _: u64) {
         let node = &mut self.nodes[node as usize];
         if let Some((report, Some(view))) = node.exchange.take() {
             add(&mut node.own, &report, -1.0);
@@ -188,18 +215,21 @@ impl Others {
         }
     }
 
-    /// The store loses everything.
-    pub(super) fn flush(&mut self) {
+    fn flush(&mut self) {
         self.store = (Counts::new(), Bucket::new(self.rate, self.store.1.burst));
     }
+}
+
+fn seconds(now_ns: u64) -> f64 {
+    now_ns as f64 / 1e9
 }
 
 #[cfg(test)]
 mod tests {
     use fastrand::Rng;
+    use slowlane_lab::simulate::Load;
 
     use super::*;
-    use crate::simulate::{Load, Scenario};
 
     fn scenario(model: &str, nodes: u32, rate: &str, burst: u32, load: Load) -> Scenario {
         Scenario {
@@ -216,8 +246,7 @@ mod tests {
     }
 
     fn others(model: &str, nodes: u32, rate: &str, burst: u32) -> Others {
-        let objective = Objective { rate: rate.parse().unwrap(), burst };
-        Others::new(Model::named(model).unwrap(), Cluster::new(nodes), objective)
+        Others::new(Model::named(model).unwrap(), Cluster::new(nodes), rate.parse().unwrap(), burst)
     }
 
     impl Others {
@@ -226,9 +255,10 @@ mod tests {
         }
 
         fn exchange(&mut self, node: u32, now_s: f64) {
-            assert!(matches!(self.send(node, (now_s * 1e9) as u64), Sent::Arrives(_)));
-            self.reach_store(node, now_s);
-            self.take_reply(node);
+            let now_ns = (now_s * 1e9) as u64;
+            assert!(matches!(self.send(node, true, now_ns), Sent::Arrives(_)));
+            self.reach_store(node, now_ns);
+            self.take_reply(node, now_ns);
         }
     }
 
@@ -292,7 +322,7 @@ mod tests {
         };
         let skewed = Cluster { skew: Some("80%".parse().unwrap()), ..Cluster::new(5) };
         let scenario = scenario("divided", 5, "1000/s", 10, load);
-        let outcome = Scenario { cluster: Some(skewed), ..scenario }.run(|_| ()).unwrap();
+        let outcome = run(&Scenario { cluster: Some(skewed), ..scenario }).unwrap();
         let phase = &outcome.phases[0];
         assert!((phase.all.rate_per_s - 400.0).abs() < 10.0, "{phase:?}");
         assert_eq!(phase.messages_per_s, 0.0);

@@ -1,0 +1,66 @@
+//! How exactly nodes share a rate in virtual time: the tables and pictures of doc/book/cluster-accuracy.md.
+//!
+//! `cargo bench --bench accuracy -- cluster|steps|others [1ms|50ms]` prints a table, at this round trip to the store. It
+//! takes minutes. `-- skew` and `-- low` print the figures of a picture, and draw it into doc/book. Without a name, only
+//! a few cells are run, and nothing is drawn.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests and benches are the world outside"
+)]
+#![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
+#![cfg_attr(
+    test,
+    allow(unused, reason = "tests/it/accuracy.rs runs the unit tests, a bench has no harness for them")
+)]
+
+mod models;
+mod pictures;
+mod suite;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::env;
+use std::fs;
+use std::time::Duration;
+
+use slowlane_core::base::units::duration;
+use slowlane_lab::simulate::{Outcome, plot, report};
+use suite::Suite;
+use support::effort::{self, Effort, Part};
+
+const PARTS: [Part; 5] = [
+    ("cluster", |_| table("cluster", Suite::Cluster)),
+    ("steps", |_| table("steps", Suite::Steps)),
+    ("others", |_| table("others", Suite::Others)),
+    ("skew", |_| picture("skew", &pictures::skew())),
+    ("low", |_| picture("low", &pictures::low())),
+];
+
+fn main() {
+    effort::run(&PARTS, Effort::from_arguments(1.0));
+}
+
+fn is_named(part: &str) -> bool {
+    env::args().any(|word| word == part)
+}
+
+fn table(name: &str, which: Suite) {
+    let typed = env::args().skip(1).find_map(|word| duration(&word).ok());
+    let round_trip = typed.unwrap_or(Duration::from_millis(1));
+    let cheap = if which == Suite::Others { 10 } else { 1 };
+    let is_wanted = |rate, _: &str| is_named(name) || rate <= cheap;
+    let progress = |over, all| eprint!("\r{over} of {all} cells ");
+    let made = suite::suite(which, round_trip, 5, is_wanted, progress).expect("each cell is a scenario");
+    eprintln!();
+    print!("{made}");
+}
+
+fn picture(name: &str, outcomes: &[Outcome]) {
+    if is_named(name) {
+        fs::write(format!("doc/book/cluster-{name}.svg"), plot(outcomes))
+            .expect("cargo starts it at the root");
+    }
+    print!("{}", report(outcomes));
+}
