@@ -114,17 +114,25 @@ pub fn question<'a, T: Copy>(
                 let (mut wants_quota, mut may_hold) = (false, false);
                 message.each_named(&mut arguments.names, |known, name, data| {
                     let Argument { role, note } = known.get_or_insert_with(|| Argument::new(name));
-                    if let Data::Bool(truth) = data {
-                        wants_quota |= truth && *role == Role::Quota;
-                        may_hold |= truth && *role == Role::Hold;
+                    let value = match data {
+                        Data::Str(bytes) | Data::Bin(bytes) if !bytes.is_empty() => Value::Text(bytes),
+                        // HAProxy sends NULL for a missing sample.
+                        Data::Str(_) | Data::Bin(_) | Data::Null => return,
+                        Data::Ipv4(address) => Value::Address(address.into()),
                         // A BOOL is not a valid cost. As a number, `false` would make a request free.
-                        if *role == Role::Cost {
-                            return field(note, name, Value::Text(b"a boolean"));
+                        Data::Bool(_) if *role == Role::Cost => Value::Text(b"a boolean"),
+                        Data::Bool(truth) => {
+                            wants_quota |= truth && *role == Role::Quota;
+                            may_hold |= truth && *role == Role::Hold;
+                            Value::Number(truth.into())
                         }
-                    }
-                    if let Some(value) = value(data) {
-                        field(note, name, value);
-                    }
+                        Data::Ipv6(address) => Value::address(address.into()),
+                        number => match number.to_i64() {
+                            Some(number) => Value::Number(number),
+                            None => return,
+                        },
+                    };
+                    field(note, name, value);
                 })?;
                 question = Question::Verdict { wants_quota, may_hold };
             }
@@ -159,20 +167,6 @@ pub fn question<'a, T: Copy>(
         }
     }
     Ok(question)
-}
-
-/// The value of an argument; `None` for empty text and for NULL, which HAProxy sends for a missing sample.
-fn value(data: Data<'_>) -> Option<Value<'_>> {
-    match data {
-        Data::Null => None,
-        Data::Bool(truth) => Some(Value::Number(truth.into())),
-        Data::Int32(_) | Data::Uint32(_) | Data::Int64(_) | Data::Uint64(_) => {
-            data.to_i64().map(Value::Number)
-        }
-        Data::Ipv4(address) => Some(Value::address(address.into())),
-        Data::Ipv6(address) => Some(Value::address(address.into())),
-        Data::Str(bytes) | Data::Bin(bytes) => (!bytes.is_empty()).then_some(Value::Text(bytes)),
-    }
 }
 
 fn text(data: Data<'_>) -> Option<&str> {

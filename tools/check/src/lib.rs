@@ -1,4 +1,4 @@
-//! Conformance suites: [one](spoa) for SPOE agents, and [one](rls) for servers of Envoy's rate limit service.
+//! Conformance suites: `spoa` for SPOE agents, and `rls` for servers of Envoy's rate limit service.
 //!
 //! ```text
 //!  cli        the command line: which server, which suite
