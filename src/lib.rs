@@ -9,21 +9,23 @@
 //!  socket ─bytes─▶ hyper ─▶ grpc::decoded ───────────────▶ proxy::envoy ────fields─▶┤
 //!                                                                          Batch     ▼
 //!     Throttle::decide(&Batch, now, sample, &mut Decisions)                slowlane_core::throttle
-//!       batch.classify                                       -> SLOs of each request with their keys; its cost
-//!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, aux, &arrival)) -> Judgement
+//!       batch.classify                                       -> the SLO of each request, its plan, its key
+//!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, aux, &arrival)) -> Judgement -> Ruling
 //!                                                                                    │
 //!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤
 //!                                                                                    │
-//!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀─────── Decision ◀──────┤
+//!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀──────── Ruling ◀───────┤
 //!  socket ◀─bytes── http::Answer ◀──headers── proxy::nginx ◀──────── Decision ◀──────┤
 //!  socket ◀─bytes── grpc::framed ◀──message── proxy::envoy ◀──────── Decision ◀──────┘
+//!                                                            a ruling with its details
 //!
 //!  a file edit ─▶ watch ─Policy─▶ Throttle, swapped whole
 //! ```
 //!
-//! To follow it through the code: [`server::spoe::Conversation`] reads, decides, observes and answers without a
-//! socket; [`slowlane_core::throttle::Throttle::decide`] is the decision; a file of [`slowlane_core::law`] is the
-//! arithmetic.
+//! To follow a NOTIFY through the code, read these files: `src/server/spoe.rs` (reads, decides, observes and answers,
+//! without a socket), `src/proxy/haproxy.rs` (the messages and variables), and in `crates/core/src`
+//! `policy/classify.rs` (the batch, the SLO and the key), `policy/plan.rs`, `throttle/decide.rs`, `table/store.rs`,
+//! `law/gcra.rs` (the arithmetic of the default law) and `base/ruling.rs` (the answer).
 //!
 //! The crates, highest first. Cargo refuses an import from a crate above:
 //!

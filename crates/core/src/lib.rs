@@ -3,6 +3,21 @@
 //! Nothing here has a socket, a clock or a log, and only `Policy::read` opens files. The moment and the sample are arguments, so every test is
 //! arithmetic.
 //!
+//! A decision, in the direction of its data:
+//!
+//! ```text
+//!  fields ─▶ policy::Batch           a value for each field that the policy uses
+//!         ─▶ policy::Classified      the SLO of each request, its plan and its key; few requests have several SLOs
+//!         ─▶ table::Table            the row of the key, locked once for all requests of a shard
+//!         ─▶ law::Law::judge         row, SLO and moment become a verdict
+//!         ─▶ base::Ruling            48 bytes, to the wire; with its details, if it has any, a base::Decision
+//!
+//!  files  ─▶ policy::Policy          SLOs and maps, for people; compiled to a policy::SloPlan for each SLO
+//!  ends   ─▶ throttle::Throttle::end the ticket of a request that has ended
+//! ```
+//!
+//! The modules, highest first:
+//!
 //! ```text
 //!  peers      the limits pushed to HAProxys           snapshot   the table as the parts of a file
 //!  throttle   the decision
