@@ -13,7 +13,7 @@ use slowlane_core::base::{
     Amount, AmountError, Details, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ruling, Ticket, Value,
     Verdict, counted,
 };
-use spop::{Ack, Data, Error, Names, Notify, Scope, ShortAck, Variable};
+use spop::{Ack, Data, Error, Message, Names, Notify, Scope, ShortAck, Variable};
 
 /// The query in a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,32 +110,7 @@ pub fn question<'a, T: Copy>(
             continue;
         }
         match message.name {
-            b"request" => {
-                let (mut wants_quota, mut may_hold) = (false, false);
-                message.each_named(&mut arguments.names, |known, name, data| {
-                    let Argument { role, note } = known.get_or_insert_with(|| Argument::new(name));
-                    let value = match data {
-                        Data::Str(bytes) | Data::Bin(bytes) if !bytes.is_empty() => Value::Text(bytes),
-                        // HAProxy sends NULL for a missing sample.
-                        Data::Str(_) | Data::Bin(_) | Data::Null => return,
-                        Data::Ipv4(address) => Value::Address(address.into()),
-                        // A BOOL is not a valid cost. As a number, `false` would make a request free.
-                        Data::Bool(_) if *role == Role::Cost => Value::Text(b"a boolean"),
-                        Data::Bool(truth) => {
-                            wants_quota |= truth && *role == Role::Quota;
-                            may_hold |= truth && *role == Role::Hold;
-                            Value::Number(truth.into())
-                        }
-                        Data::Ipv6(address) => Value::address(address.into()),
-                        number => match number.to_i64() {
-                            Some(number) => Value::Number(number),
-                            None => return,
-                        },
-                    };
-                    field(note, name, value);
-                })?;
-                question = Question::Verdict { wants_quota, may_hold };
-            }
+            b"request" => question = request(message, arguments, &mut field)?,
             name @ (b"hold" | b"abandoned") => {
                 let (mut delay, mut key, mut number) = (Duration::ZERO, None, None);
                 for argument in message.arguments() {
@@ -167,6 +142,39 @@ pub fn question<'a, T: Copy>(
         }
     }
     Ok(question)
+}
+
+/// Reads a request. A function of its own: with the other messages in it, its values would not stay in registers.
+#[inline(never)]
+fn request<'a, T: Copy>(
+    message: Message<'_, 'a>,
+    arguments: &mut Arguments<T>,
+    field: &mut impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
+) -> Result<Question<'a>, Error> {
+    let (mut wants_quota, mut may_hold) = (false, false);
+    message.each_named(&mut arguments.names, |known, name, data| {
+        let Argument { role, note } = known.get_or_insert_with(|| Argument::new(name));
+        let value = match data {
+            Data::Str(bytes) | Data::Bin(bytes) if !bytes.is_empty() => Value::Text(bytes),
+            // HAProxy sends NULL for a missing sample.
+            Data::Str(_) | Data::Bin(_) | Data::Null => return,
+            Data::Ipv4(address) => Value::Address(address.into()),
+            // A BOOL is not a valid cost. As a number, `false` would make a request free.
+            Data::Bool(_) if *role == Role::Cost => Value::Text(b"a boolean"),
+            Data::Bool(truth) => {
+                wants_quota |= truth && *role == Role::Quota;
+                may_hold |= truth && *role == Role::Hold;
+                Value::Number(truth.into())
+            }
+            Data::Ipv6(address) => Value::address(address.into()),
+            number => match number.to_i64() {
+                Some(number) => Value::Number(number),
+                None => return,
+            },
+        };
+        field(note, name, value);
+    })?;
+    Ok(Question::Verdict { wants_quota, may_hold })
 }
 
 fn text(data: Data<'_>) -> Option<&str> {

@@ -30,7 +30,8 @@ const WORD_BYTES: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct Names<T> {
-    slots: [Slot<T>; NAMES_MAX],
+    /// The last one is for names that are not remembered.
+    slots: [Slot<T>; NAMES_MAX + 1],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +48,7 @@ struct Slot<T> {
 impl<T: Copy> Default for Names<T> {
     fn default() -> Names<T> {
         // Under this mask every word is 0, so none is equal to this one.
-        Names { slots: [Slot { word: 1, mask: 0, length: 0, tag: None }; NAMES_MAX] }
+        Names { slots: [Slot { word: 1, mask: 0, length: 0, tag: None }; NAMES_MAX + 1] }
     }
 }
 
@@ -57,40 +58,20 @@ impl<T: Copy> Names<T> {
         self.slots.iter_mut().for_each(|slot| slot.tag = None);
     }
 
-    /// Reads the name of an argument, and passes it on with its tag: none for a name that is new in this place.
+    /// Reads the name of an argument. The tag is none for a name that is new in this place.
     #[inline(always)]
     pub(crate) fn read<'a>(
         &mut self,
         number: usize,
         rest: &mut Cursor<'a>,
-    ) -> Result<(&'a [u8], Tag<'_, T>), Error> {
-        let Some(slot) = self.slots.get_mut(number) else {
-            return Ok((string::decode(rest)?, Tag::Unremembered(None)));
-        };
+    ) -> Result<(&'a [u8], &mut Option<T>), Error> {
+        let slot = &mut self.slots[number.min(NAMES_MAX)];
         let bytes = rest.rest();
-        if slot.is_at(bytes) {
-            let name = &rest.slice(slot.length as u64)?[1..];
-            return Ok((name, Tag::Remembered(&mut slot.tag)));
-        }
-        let name = string::decode(rest)?;
-        slot.remember(bytes, name.len());
-        Ok((name, Tag::Remembered(&mut slot.tag)))
-    }
-}
-
-/// The tag of a name.
-pub(crate) enum Tag<'s, T> {
-    Remembered(&'s mut Option<T>),
-    Unremembered(Option<T>),
-}
-
-impl<T> Tag<'_, T> {
-    #[inline(always)]
-    pub(crate) fn get(&mut self) -> &mut Option<T> {
-        match self {
-            Tag::Remembered(tag) => tag,
-            Tag::Unremembered(tag) => tag,
-        }
+        let name = match slot.is_at(bytes) {
+            true => &rest.slice(slot.length as u64)?[1..],
+            false => slot.read(number < NAMES_MAX, rest)?,
+        };
+        Ok((name, &mut slot.tag))
     }
 }
 
@@ -107,12 +88,14 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Remembers a name that `bytes` begin with. A long one is not remembered.
+    /// Reads a name, and remembers it unless it is long.
     #[inline(never)]
-    fn remember(&mut self, bytes: &[u8], name_length: usize) {
-        let length = name_length + 1;
+    fn read<'a>(&mut self, is_remembered: bool, rest: &mut Cursor<'a>) -> Result<&'a [u8], Error> {
+        let bytes = rest.rest();
+        let name = string::decode(rest)?;
+        let length = name.len() + 1;
         let mut first = [0; WORD_BYTES];
-        let fits = length <= WORD_BYTES;
+        let fits = is_remembered && length <= WORD_BYTES;
         if fits {
             first[..length].copy_from_slice(&bytes[..length]);
         }
@@ -122,6 +105,7 @@ impl<T> Slot<T> {
         if (word, mask) != (self.word, self.mask) || !fits {
             *self = Slot { word, mask, length, tag: None };
         }
+        Ok(name)
     }
 }
 

@@ -134,8 +134,8 @@ impl<'m, 'a> Message<'m, 'a> {
     ) -> Result<(), Error> {
         let mut rest = self.messages.rest;
         for number in 0..usize::from(std::mem::take(&mut self.messages.arguments_left)) {
-            let (name, mut tag) = names.read(number, &mut rest)?;
-            each(tag.get(), name, Data::decode(&mut rest)?);
+            let (name, tag) = names.read(number, &mut rest)?;
+            each(tag, name, Data::decode(&mut rest)?);
         }
         self.messages.rest = rest;
         Ok(())
