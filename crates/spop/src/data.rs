@@ -106,14 +106,18 @@ impl<'a> Data<'a> {
         match byte & TYPE_MASK {
             STR => Ok(Data::Str(string::decode(cursor)?)),
             IPV4 => Ok(Data::Ipv4(cursor.array::<4>()?.into())),
-            _ => Data::decode_other(byte, cursor),
+            _ => {
+                let data;
+                (data, *cursor) = Data::decode_other(byte, *cursor)?;
+                Ok(data)
+            }
         }
     }
 
-    /// A value of any other type.
+    /// A value of any other type. The cursor goes in and out by value, so that it can stay in registers elsewhere.
     #[inline(never)]
-    fn decode_other(byte: u8, cursor: &mut Cursor<'a>) -> Result<Data<'a>, Error> {
-        Ok(match byte & TYPE_MASK {
+    fn decode_other(byte: u8, mut cursor: Cursor<'a>) -> Result<(Data<'a>, Cursor<'a>), Error> {
+        let data = match byte & TYPE_MASK {
             NULL => Data::Null,
             BOOL => Data::Bool(byte & FLAG_TRUE != 0),
             INT32 => Data::Int32(int32(cursor.varint()?)?),
@@ -121,9 +125,10 @@ impl<'a> Data<'a> {
             INT64 => Data::Int64(cursor.varint()? as i64),
             UINT64 => Data::Uint64(cursor.varint()?),
             IPV6 => Data::Ipv6(cursor.array::<16>()?.into()),
-            BIN => Data::Bin(string::decode(cursor)?),
+            BIN => Data::Bin(string::decode(&mut cursor)?),
             reserved => return Err(Error::ReservedType(reserved)),
-        })
+        };
+        Ok((data, cursor))
     }
 }
 

@@ -69,7 +69,11 @@ impl<T: Copy> Names<T> {
         let bytes = rest.rest();
         let name = match slot.is_at(bytes) {
             true => &rest.slice(slot.length as u64)?[1..],
-            false => slot.read(number < NAMES_MAX, rest)?,
+            false => {
+                let name;
+                (name, *rest) = slot.read(number < NAMES_MAX, *rest)?;
+                name
+            }
         };
         Ok((name, &mut slot.tag))
     }
@@ -88,11 +92,16 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Reads a name, and remembers it unless it is long.
+    /// Reads a name, and remembers it unless it is long. The cursor goes in and out by value: its place in the memory
+    /// would cost each argument a few stores.
     #[inline(never)]
-    fn read<'a>(&mut self, is_remembered: bool, rest: &mut Cursor<'a>) -> Result<&'a [u8], Error> {
+    fn read<'a>(
+        &mut self,
+        is_remembered: bool,
+        mut rest: Cursor<'a>,
+    ) -> Result<(&'a [u8], Cursor<'a>), Error> {
         let bytes = rest.rest();
-        let name = string::decode(rest)?;
+        let name = string::decode(&mut rest)?;
         let length = name.len() + 1;
         let mut first = [0; WORD_BYTES];
         let fits = is_remembered && length <= WORD_BYTES;
@@ -105,7 +114,7 @@ impl<T> Slot<T> {
         if (word, mask) != (self.word, self.mask) || !fits {
             *self = Slot { word, mask, length, tag: None };
         }
-        Ok(name)
+        Ok((name, rest))
     }
 }
 

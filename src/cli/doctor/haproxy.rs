@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::cli::attach::{files_of, lossy};
-use crate::cli::doctor::proxies::{Read, Site};
+use crate::cli::doctor::site::{Read, Site};
 use crate::proxy::attach::Refused;
 use crate::proxy::haproxy_syntax::{Config, Section};
 use crate::proxy::installed;

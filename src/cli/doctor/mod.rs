@@ -6,6 +6,7 @@ mod machine;
 mod nginx;
 mod policy;
 mod proxies;
+mod site;
 
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::attach::{files_of, list, lossy};
-use crate::cli::doctor::proxies::{Read, Site};
+use crate::cli::doctor::site::{Read, Site};
 use crate::proxy::attach::Refused;
 use crate::proxy::attach::nginx::servers;
 use crate::proxy::nginx_files::{Files, Placed};

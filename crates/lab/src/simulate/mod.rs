@@ -12,6 +12,7 @@
 //! exponentials, and their last bit depends on the machine's math library.
 
 mod cluster;
+mod inputs;
 mod load;
 mod nodes;
 mod outcome;

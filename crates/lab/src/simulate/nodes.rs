@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::simulate::run::{ANNEX_BYTES_MAX, SIZING, at, request};
+use crate::simulate::inputs::{ANNEX_BYTES_MAX, SIZING, at, request};
 use crate::simulate::{
     Cluster, Delivery, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing, Step, Who,
 };

@@ -1,29 +1,19 @@
 //! A run: one event after the other, in virtual time.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use crate::events::EventQueue;
+use crate::simulate::inputs::{ANNEX_BYTES_MAX, SIZING, at, request};
 use crate::simulate::nodes::Nodes;
-use crate::simulate::scenario::{SLO, Scenario, ScenarioError, WEBSITE};
+use crate::simulate::scenario::{SLO, Scenario, ScenarioError};
 use crate::simulate::{Held, Load, Outcome, Record, Sender, Sent, Sharing, Step, Who};
-use slowlane_core::base::{Amount, Ending, Request, Sample, SloId, Ticket, Timestamp, Unit, Value, Verdict};
-use slowlane_core::table::Sizing;
+use slowlane_core::base::{Amount, Ending, Sample, SloId, Ticket, Unit, Verdict};
 use slowlane_core::throttle::Throttle;
 
 /// The maximum number of requests of one run: a few minutes of computing.
 const REQUESTS_MAX: u64 = 100_000_000;
-
-/// One bucket needs one entry.
-pub(super) const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
-
-/// More than the largest auxiliary state of one key.
-pub(super) const ANNEX_BYTES_MAX: usize = 64 << 20;
-
-/// The start of a run: midnight, for laws whose windows are aligned to the clock.
-const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
 /// The maximum number of events in the queue, which takes half a gigabyte. Only requests that a law no longer counts
 /// as in flight reach it.
@@ -404,26 +394,11 @@ struct Decided {
     held: Option<(u32, u64)>,
 }
 
-/// A request of a source, for the website of the SLO.
-pub(super) fn request<'a>(source: u32) -> Request<'a> {
-    let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
-    let mut request = Request::new();
-    request.push(b"source", Value::Address(address));
-    request.push(b"website", Value::Text(WEBSITE.as_bytes()));
-    request
-}
-
 /// How often a node looks for messages that are due.
 const LOOK_NS: u64 = 5_000_000;
 
 /// Each change of a node leads to a message within this time, or with the next period.
 const LOOKS_NS: u64 = 100_000_000;
-
-const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-
-pub(super) fn at(now_ns: u64) -> Timestamp {
-    START + Duration::from_nanos(now_ns)
-}
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
