@@ -193,7 +193,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         (r"printf '\002\000\000\000\000\011' >&0; sleep 9", "not a slowlane that can take over"),
         // It says Hello, Built and Restored, and ends once the old one has stopped deciding.
         (
-            r"printf '\002\000\000\000\000\004\001\000\000\000\003\001\000\000\000\005' >&0; exec sleep 0.2",
+            r"printf '\002\000\000\000\000\005\001\000\000\000\003\001\000\000\000\005' >&0; exec sleep 0.2",
             "did not come up",
         ),
     ];
@@ -222,7 +222,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
     }
     replace_program(
         &slowlane,
-        "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\004\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
+        "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\005\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
     );
     let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
     assert!(outcome.problems.iter().any(|line| line.contains("did not come up")), "{:?}", outcome.problems);

@@ -53,7 +53,9 @@ impl Throttle {
                 if pending.must_settle_before(case.plan) {
                     self.settle(&mut pending, now, decisions);
                 }
-                let sample = if case.plan.draws { sample() } else { Sample::MIDDLE };
+                // A node that holds requests draws which ones may wait for a slot of others.
+                let draws = case.plan.draws || self.cluster.is_some();
+                let sample = if draws { sample() } else { Sample::MIDDLE };
                 let single = Single { case, cost, sample, may_hold };
                 self.reserve(pending.push(single, self.memory(&case)));
             }
