@@ -1,59 +1,44 @@
 //! `beg`: keys that are a prefix of the value.
 
-use std::iter::successors;
-
 use crate::policy::Pattern;
-
-#[derive(Clone, Copy, Debug)]
-struct Prefix {
-    pattern: Pattern,
-    /// The longest other key that is a prefix of this one.
-    shorter: Option<u32>,
-}
 
 /// Patterns sorted by key. The longest match wins.
 ///
-/// A matching key sorts before the value, and every key sorted between the two starts with it. So all matches
-/// lie on one chain. It leads from the last key before the value to ever shorter ones.
+/// A matching key sorts before the value, and every key sorted between the two starts with it. So it is also a prefix
+/// of the last key before the value, and of the part that this key and the value have in common.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Prefixes {
-    sorted: Vec<Prefix>,
+    sorted: Vec<Pattern>,
 }
 
 impl Prefixes {
     pub(in crate::policy) fn insert(&mut self, pattern: Pattern) {
-        self.sorted.push(Prefix { pattern, shorter: None });
+        self.sorted.push(pattern);
     }
 
     /// Sorts the keys when all are inserted. Of two equal keys the first line wins, and `repeated` gets both.
     pub(in crate::policy) fn sort(&mut self, text: &[u8], mut repeated: impl FnMut(Pattern, Pattern)) {
-        self.sorted.sort_by_key(|prefix| prefix.pattern.key(text));
+        self.sorted.sort_by_key(|pattern| pattern.key(text));
         self.sorted.dedup_by(|again, first| {
-            let is_same = again.pattern.key(text) == first.pattern.key(text);
+            let is_same = again.key(text) == first.key(text);
             if is_same {
-                repeated(first.pattern, again.pattern);
+                repeated(*first, *again);
             }
             is_same
         });
-        for place in 1..self.sorted.len() {
-            let key = self.sorted[place].pattern.key(text);
-            let fits = |&(_, shorter): &(u32, Pattern)| key.starts_with(shorter.key(text));
-            let shorter = self.chain(place - 1).find(fits);
-            self.sorted[place].shorter = shorter.map(|(shorter, _)| shorter);
-        }
     }
 
     pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
-        let not_after = self.sorted.partition_point(|prefix| prefix.pattern.key(text) <= value);
-        let last = not_after.checked_sub(1)?;
-        let common = common_length(self.sorted[last].pattern.key(text), value);
-        self.chain(last).find(|(_, shorter)| shorter.length() <= common).map(|(_, pattern)| pattern)
-    }
-
-    /// The pattern with this index, its longest prefix, the longest prefix of that, and so on, with their indexes.
-    fn chain(&self, place: usize) -> impl Iterator<Item = (u32, Pattern)> {
-        let places = successors(Some(place as u32), |&place| self.sorted[place as usize].shorter);
-        places.map(|place| (place, self.sorted[place as usize].pattern))
+        let (mut part, mut keys) = (value, &self.sorted[..]);
+        loop {
+            keys = &keys[..keys.partition_point(|pattern| pattern.key(text) <= part)];
+            let last = *keys.last()?;
+            let common = common_length(last.key(text), part);
+            if common == last.length() {
+                return Some(last);
+            }
+            part = &part[..common];
+        }
     }
 }
 
