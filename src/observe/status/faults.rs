@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::shown;
-use slowlane_core::policy::{Faults, Policy, ValueKind};
+use slowlane_core::policy::{Needed, Policy, ValueKind};
 
 /// A window ends after this many requests, or after [`TICKS`] if it has [`FEW`].
 const MANY: u64 = 5_000;
@@ -97,7 +97,7 @@ impl Recent {
         lines.flatten().collect()
     }
 
-    fn line(&self, policy: &Policy, faults: &Faults<'_>, fault: Fault) -> Option<FaultLine> {
+    fn line(&self, policy: &Policy, faults: &Needed<'_>, fault: Fault) -> Option<FaultLine> {
         let (key, begin) = ((shown(faults.field), fault), &self.begins[0]);
         let count = |mark: &Mark| mark.counts.get(&key).copied().unwrap_or(0);
         let requests = count(&self.now) - count(begin);
@@ -107,7 +107,7 @@ impl Recent {
             return None;
         }
         let example = (fault == Fault::Unreadable).then(|| example(&policy.example(faults)));
-        let needed_by = listed(&policy.faults_matter_to(faults).iter().map(shown).collect::<Vec<_>>());
+        let needed_by = listed(&policy.needed_by(faults).iter().map(shown).collect::<Vec<_>>());
         let (field, fault) = key;
         let like = example.as_deref().unwrap_or_default();
         let text = match (fault, faults.kind) {

@@ -73,7 +73,7 @@ pub use fields::{Draft, FieldPlace, Text};
 pub use finding::{Finding, Findings};
 pub use generation::Policy;
 pub use layout::{Layout, LayoutError, Lookup, Method};
-pub use needed::{Faults, Needed};
+pub use needed::Needed;
 pub use plan::SloPlan;
 pub use read::map;
 pub use read::slo::Slo;

@@ -6,20 +6,13 @@ use std::path::Path;
 use crate::base::SloId;
 use crate::policy::{Batch, Crowd, FaultCounts, LookupMap, Place, Policy, ValueKind};
 
-/// A field that the policy needs.
+/// A field that the policy needs, with its faults since the policy came into force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed<'p> {
     pub field: &'p str,
+    pub kind: ValueKind,
     /// Whether no request has carried it yet.
     pub is_missing: bool,
-    place: Place,
-}
-
-/// The faults of a field that a limit needs, or of the cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults<'p> {
-    pub field: &'p str,
-    pub kind: ValueKind,
     pub counts: FaultCounts,
     place: Place,
 }
@@ -56,33 +49,29 @@ impl Policy {
     ///
     /// A map without lines needs none, and neither does an SLO that no map names.
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {
-        self.needed_places().into_iter().map(move |place| Needed {
-            field: self.fields.name(place),
-            is_missing: self.fields.watch.is_missing(place),
-            place,
-        })
+        self.needed_places().into_iter().map(|place| self.needed(place))
     }
 
     /// The fields that a limit needs, the cost and the announced work, with the faults that requests had since the
     /// policy came into force.
-    pub fn faults(&self) -> impl Iterator<Item = Faults<'_>> {
+    pub fn faults(&self) -> impl Iterator<Item = Needed<'_>> {
+        self.fields.watch.needed().map(|place| self.needed(place))
+    }
+
+    fn needed(&self, place: Place) -> Needed<'_> {
         let watch = &self.fields.watch;
-        watch.needed().map(|place| Faults {
-            field: self.fields.name(place),
-            kind: watch.kind(place),
-            counts: watch.counts(place),
-            place,
-        })
+        let (kind, counts) = (watch.kind(place), watch.counts(place));
+        Needed { field: self.fields.name(place), kind, is_missing: watch.is_missing(place), counts, place }
     }
 
     /// The beginning of the last value that could not be used: at most 64 bytes, and one more if it was longer.
-    pub fn example(&self, faults: &Faults<'_>) -> Vec<u8> {
-        self.fields.watch.example(faults.place)
+    pub fn example(&self, needed: &Needed<'_>) -> Vec<u8> {
+        self.fields.watch.example(needed.place)
     }
 
     /// The few addresses of one network that nearly all requests of late come from.
     pub fn crowd(&self) -> Option<Crowd> {
-        self.fields.watch.crowd()
+        self.fields.watch.sources.crowd()
     }
 
     /// Examines requests no longer for faults that have not occurred since the last call, and samples the sources of
@@ -91,17 +80,9 @@ impl Policy {
         self.fields.watch.calm();
     }
 
-    /// The users of a field with faults.
-    pub fn faults_matter_to(&self, faults: &Faults<'_>) -> Vec<String> {
-        self.users(faults.place)
-    }
-
     /// The users of a field: `source+owner.map`, `type 4`, `share=owner`.
     pub fn needed_by(&self, needed: &Needed<'_>) -> Vec<String> {
-        self.users(needed.place)
-    }
-
-    fn users(&self, place: Place) -> Vec<String> {
+        let place = needed.place;
         let dir = self.slo_map.path.parent().unwrap_or(Path::new(""));
         let maps = self.lookups.iter().filter(|map| map.places.contains(&place));
         let maps = maps.map(|map| map.path.strip_prefix(dir).unwrap_or(&map.path).display().to_string());
@@ -115,30 +96,23 @@ impl Policy {
 
     /// Begins the watch over the fields. None has been carried yet.
     pub(super) fn watch_fields(&mut self) {
-        let (needed, is_limited) = (self.needed_places(), |slo: &usize| !self.is_unlimited(*slo));
+        let needed = self.needed_places();
+        let is_limited = |slo: &usize| !self.slos[*slo].objective.rate.is_unlimited();
         let limited: Vec<usize> = self.reachable().filter(is_limited).collect();
         let measures = self.fields.measures().filter(|_| !limited.is_empty());
         let matter: Vec<Place> = needed.iter().copied().chain(measures).collect();
-        let names_limit = |map: &LookupMap| limited.iter().any(|&slo| map.keys_of(slo) > 0);
-        let mut essential: BTreeSet<Place> =
-            if limited.contains(&0) { BTreeSet::new() } else { needed.clone() };
-        for map in self.lookups.iter().filter(|map| names_limit(map)) {
-            essential.retain(|place| map.places.contains(place));
-        }
-        if limited.is_empty() {
+        let mut essential = needed.clone();
+        if limited.is_empty() || limited.contains(&0) {
             essential.clear();
         }
-        let watch = self.fields.watch.clone();
-        watch.begin(needed, matter, essential.iter().copied());
-        for map in
-            self.lookups.iter_mut().filter(|map| essential.iter().any(|place| map.places.contains(place)))
-        {
-            map.watch = Some(watch.clone());
+        let names_limit = |map: &&LookupMap| limited.iter().any(|&slo| map.keys_of(slo) > 0);
+        for map in self.lookups.iter().filter(names_limit) {
+            essential.retain(|place| map.places.contains(place));
         }
-    }
-
-    fn is_unlimited(&self, slo: usize) -> bool {
-        self.slos[slo].objective.rate.is_unlimited()
+        let watch = &self.fields.watch;
+        watch.begin(needed, matter, essential.iter().copied());
+        let needs_all = |map: &&mut LookupMap| essential.iter().any(|place| map.places.contains(place));
+        self.lookups.iter_mut().filter(needs_all).for_each(|map| map.watch = Some(watch.clone()));
     }
 
     fn needed_places(&self) -> BTreeSet<Place> {

@@ -1,6 +1,6 @@
 //! A sample of the sources of late: do nearly all requests come from one network?
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -27,18 +27,12 @@ const NEARLY_ALL: usize = 95;
 /// The most addresses that are few.
 const FEW: usize = 50;
 
-/// The last sources, oldest overwritten first.
+/// The last sources, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// The number of requests still to sample in this second.
     left: AtomicU32,
-    ring: Mutex<Ring>,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    sources: Vec<IpAddr>,
-    next: usize,
+    ring: Mutex<VecDeque<IpAddr>>,
 }
 
 /// Nearly all requests come from few addresses of one network.
@@ -69,16 +63,15 @@ impl Sources {
         if self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
             return;
         }
-        let Ring { sources, next } = &mut *self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        match sources.get_mut(*next) {
-            Some(oldest) => *oldest = *address,
-            None => sources.push(*address),
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.push_back(*address);
+        if ring.len() > SOURCES_MAX {
+            ring.pop_front();
         }
-        *next = (*next + 1) % SOURCES_MAX;
     }
 
     pub(super) fn crowd(&self) -> Option<Crowd> {
-        let sources = self.ring.lock().unwrap_or_else(PoisonError::into_inner).sources.clone();
+        let sources = self.ring.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut networks = BTreeMap::<IpAddr, Vec<IpAddr>>::new();
         for &source in &sources {
             let prefix = if source.is_ipv4() { PREFIXES.0 } else { PREFIXES.1 };
@@ -143,6 +136,6 @@ mod tests {
         assert!(sample.is_complete() && sample.begin() && !sample.begin());
         (0..5_000).for_each(|_| sample.take(Some(&source)));
         [None, Some(&Value::Text(b"unix:"))].iter().for_each(|none| sample.take(*none));
-        assert_eq!(sample.ring.lock().unwrap().sources.len(), SAMPLED_EACH_SECOND as usize);
+        assert_eq!(sample.ring.lock().unwrap().len(), SAMPLED_EACH_SECOND as usize);
     }
 }

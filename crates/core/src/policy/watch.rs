@@ -1,12 +1,12 @@
 //! The fields that requests lack, or whose values cannot be used.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::base::Value;
 use crate::policy::classify::{announcement, read_cost};
 use crate::policy::sources::Sources;
-use crate::policy::{Crowd, PLACES_MAX, Place, Text, Values};
+use crate::policy::{PLACES_MAX, Place, Text, Values};
 
 /// The most bytes of a value that are kept as an example, and one more that shows that it was longer.
 pub(super) const EXAMPLE_BYTES: usize = 65;
@@ -34,10 +34,10 @@ pub(super) struct Watch {
     fields: Box<[Watched]>,
     /// The field `source`, if there is one, and a sample of its values.
     source: Option<Place>,
-    sources: Sources,
+    pub(super) sources: Sources,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Watched {
     kind: ValueKind,
     unreadable: AtomicU64,
@@ -48,9 +48,10 @@ struct Watched {
 }
 
 /// The values that a field must have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ValueKind {
     /// Any text. It is always readable.
+    #[default]
     Text,
     Address,
     /// A whole number from 0, or for work an amount.
@@ -81,13 +82,7 @@ pub struct FaultCounts {
 impl Watch {
     /// `kinds` has one for each place.
     pub(super) fn new(kinds: impl Iterator<Item = ValueKind>, source: Option<Place>) -> Watch {
-        let watched = |kind| Watched {
-            kind,
-            unreadable: AtomicU64::new(0),
-            absent: AtomicU64::new(0),
-            before: AtomicU64::new(0),
-            example: Mutex::default(),
-        };
+        let watched = |kind| Watched { kind, ..Watched::default() };
         Watch { fields: kinds.map(watched).collect(), source, ..Watch::default() }
     }
 
@@ -120,15 +115,7 @@ impl Watch {
 
     /// The beginning of the last unreadable value.
     pub(super) fn example(&self, place: Place) -> Vec<u8> {
-        match self.fields[place].example.lock() {
-            Ok(example) => example.clone(),
-            Err(poisoned) => poisoned.into_inner().clone(),
-        }
-    }
-
-    /// The network that nearly all requests come from.
-    pub(super) fn crowd(&self) -> Option<Crowd> {
-        self.sources.crowd()
+        self.fields[place].example.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The fields whose faults matter.
