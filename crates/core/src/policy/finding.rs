@@ -57,11 +57,6 @@ impl<K, const MAX: usize> Findings<K, MAX> {
             self.listed.push(Finding { path: path.to_owned(), line, kind });
         }
     }
-
-    /// Only counts it.
-    pub(super) fn add_unsaid(&mut self, count: usize) {
-        self.count += count;
-    }
 }
 
 impl<K, const MAX: usize> Default for Findings<K, MAX> {

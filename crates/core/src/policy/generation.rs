@@ -1,7 +1,7 @@
 //! One generation of a policy's files: the SLOs, and the maps that name them.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, counted};
 use crate::policy::block_index::Blocks;
 use crate::policy::read::file::read_file;
-use crate::policy::read::size::MapSize;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
     DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, SloPlan,
@@ -49,8 +48,8 @@ pub struct Policy {
     pub(super) plans: Vec<SloPlan>,
     /// The lookups with a map that has keys, in the order of the layout.
     pub(super) lookups: Vec<LookupMap>,
-    /// The sizes of all maps.
-    pub(super) sizes: Vec<MapSize>,
+    /// The file of each map, and the number of its lines that hold a key. None: there is no such file.
+    pub(super) sizes: Vec<(PathBuf, Option<usize>)>,
     pub(super) warnings: Warnings,
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
@@ -146,7 +145,7 @@ impl Policy {
             let named = (lookup, layout.name_of(lookup));
             let map = LookupMap::read(named, places, file, &slos, &mut errors, &mut warnings);
             let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
-            sizes.push(MapSize { file: lookup.file.clone(), lines });
+            sizes.push((lookup.file.clone(), lines));
             lookups.extend(map);
         }
         if !errors.is_empty() {

@@ -1,14 +1,14 @@
 //! A policy in a few words, for a log: the lines of each file, and their changes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::path::Path;
 
-use hashbrown::DefaultHashBuilder;
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 use crate::base::{cut, plural, shown};
-use crate::policy::read::size::MapSize;
-use crate::policy::{Line, Policy, map};
+use crate::policy::{Policy, map};
 
 /// The maximum number of SLOs whose changes are named.
 const SLOS_MAX: usize = 8;
@@ -22,9 +22,8 @@ const CHANGES_CHARS_MAX: usize = 1_000;
 impl Policy {
     /// `2 SLOs; source.map 5 lines, website.map 0 lines`, with the maps that exist.
     pub fn summary(&self) -> String {
-        let maps = self.sizes.iter().filter_map(|MapSize { file, lines }| {
-            Some(format!("{} {}", shown_path(file), plural((*lines)?, "line")))
-        });
+        let size = |file, lines| format!("{} {}", shown_path(file), plural(lines, "line"));
+        let maps = self.sizes.iter().filter_map(|(file, lines)| Some(size(file, (*lines)?)));
         let (slos, maps) = (plural(self.slos.len(), "SLO"), maps.collect::<Vec<_>>());
         if maps.is_empty() { format!("{slos}; no maps") } else { format!("{slos}; {}", maps.join(", ")) }
     }
@@ -36,7 +35,7 @@ impl Policy {
 
     /// The changes from another policy: `SLO 2001 rate 50/s -> 20/s; website.map 120 -> 121 lines (+2 -1)`.
     pub fn changes_since(&self, before: &Policy) -> String {
-        let maps = self.sizes.iter().filter_map(|size| self.map_change(before, size));
+        let maps = self.sizes.iter().filter_map(|(file, lines)| self.map_change(before, file, *lines));
         let changes: Vec<String> = self.slo_changes(before).into_iter().chain(maps).collect();
         let text = match changes.is_empty() {
             true => format!("no change: {}", self.summary()),
@@ -48,7 +47,7 @@ impl Policy {
     /// The files that are missing, or have less than half of the lines of the other policy: they may be half-written.
     pub fn shrunk_since(&self, before: &Policy) -> Vec<String> {
         let slo_map = (Path::new("slo.map"), Some(self.slos.len()), Some(before.slos.len()));
-        let maps = self.sizes.iter().map(|size| (&*size.file, size.lines, before.lines_of(&size.file)));
+        let maps = self.sizes.iter().map(|(file, lines)| (&**file, *lines, before.lines_of(file)));
         let shrunk = std::iter::once(slo_map).chain(maps).filter_map(|(file, now, was)| {
             let was = was.filter(|&was| was > 2 * now.unwrap_or(0))?;
             let (file, was) = (shown_path(file), plural(was, "line"));
@@ -61,7 +60,7 @@ impl Policy {
     }
 
     fn lines_of(&self, file: &Path) -> Option<usize> {
-        self.sizes.iter().find(|size| size.file == file).and_then(|size| size.lines)
+        self.sizes.iter().find(|(known, _)| known == file)?.1
     }
 
     /// The text of a map, empty if no line has a key.
@@ -74,11 +73,10 @@ impl Policy {
         if self.slo_map.text() == before.slo_map.text() {
             return Vec::new();
         }
-        let [now, was] = [self, before].map(|policy| policy.slo_map.lines().collect::<Vec<_>>());
-        let [now, was] = [&now, &was].map(|lines| lines.iter().map(slo).collect::<BTreeMap<_, _>>());
-        let changed = now.iter().filter_map(|(id, &value)| match was.get(id) {
-            Some(&was) => slo_change(was, value).map(|change| format!("SLO {id} {change}")),
-            None => Some(format!("SLO {id} added ({})", short(&String::from_utf8_lossy(value)))),
+        let (now, was) = (self.slo_texts(), before.slo_texts());
+        let changed = now.iter().filter_map(|(id, value)| match was.get(id) {
+            Some(was) => slo_change(was, value).map(|change| format!("SLO {id} {change}")),
+            None => Some(format!("SLO {id} added ({})", short(value))),
         });
         let removed = was.keys().filter(|id| !now.contains_key(*id)).map(|id| format!("SLO {id} removed"));
         let mut changes: Vec<String> = changed.chain(removed).collect();
@@ -88,73 +86,67 @@ impl Policy {
         changes
     }
 
-    fn map_change(&self, before: &Policy, MapSize { file, lines }: &MapSize) -> Option<String> {
-        let name = shown_path(file);
-        let (now, was) = match (*lines, before.lines_of(file)) {
-            (None, None) => return None,
-            (Some(now), None) => return Some(format!("{name} new, {}", plural(now, "line"))),
-            (None, Some(was)) => return Some(format!("{name} {} -> gone", plural(was, "line"))),
-            (Some(now), Some(was)) => (now, was),
+    /// The options of each SLO, by its number.
+    fn slo_texts(&self) -> BTreeMap<u32, Cow<'_, str>> {
+        let slo = |(id, options)| {
+            Some((std::str::from_utf8(id).ok()?.parse().ok()?, String::from_utf8_lossy(options)))
         };
-        let texts = [self.text_of(file), before.text_of(file)];
-        let (added, removed, is_moved) = difference(texts);
-        let count =
-            if now == was { plural(now, "line") } else { format!("{was} -> {}", plural(now, "line")) };
-        match (added, removed) {
-            (0, 0) if is_moved => Some(format!("{name} {count} in another order")),
-            (0, 0) => None,
-            _ => Some(format!("{name} {count} (+{added} -{removed})")),
+        lines(self.slo_map.text()).filter_map(slo).collect()
+    }
+
+    fn map_change(&self, before: &Policy, file: &Path, lines: Option<usize>) -> Option<String> {
+        let name = shown_path(file);
+        match (lines, before.lines_of(file)) {
+            (None, None) => None,
+            (Some(now), None) => Some(format!("{name} new, {}", plural(now, "line"))),
+            (None, Some(was)) => Some(format!("{name} {} -> gone", plural(was, "line"))),
+            (Some(now), Some(was)) => {
+                let change = text_change(self.text_of(file), before.text_of(file))?;
+                let was = if now == was { String::new() } else { format!("{was} -> ") };
+                Some(format!("{name} {was}{} {change}", plural(now, "line")))
+            }
         }
     }
 }
 
-/// The number of an SLO and its options.
-fn slo<'a>(line: &Line<'a>) -> (u32, &'a [u8]) {
-    let number = std::str::from_utf8(line.key).ok().and_then(|id| id.parse().ok());
-    (number.unwrap_or(u32::MAX), line.value)
-}
-
 /// The options that differ: `rate 50/s -> 20/s, max_delay=2s added`.
-fn slo_change(was: &[u8], now: &[u8]) -> Option<String> {
-    let [was, now] = [was, now].map(String::from_utf8_lossy);
-    let words = |text: &str| -> Vec<(String, String)> {
-        let word = |word: &str| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        text.split_ascii_whitespace().filter_map(word).collect()
-    };
-    let (was, now) = (words(&was), words(&now));
-    let value = |words: &[(String, String)], name: &str| {
-        words.iter().find(|(given, _)| given == name).map(|(_, value)| short(value))
-    };
-    let changed = now.iter().filter_map(|(name, to)| match value(&was, name) {
-        Some(from) if from == short(to) => None,
-        Some(from) => Some(format!("{} {from} -> {}", short(name), short(to))),
-        None => Some(format!("{}={} added", short(name), short(to))),
+fn slo_change(was: &str, now: &str) -> Option<String> {
+    let value = |text, name| words(text).find(|&(given, _)| given == name).map(|(_, value)| short(value));
+    let changed = words(now).filter_map(|(name, to)| {
+        let (from, name, to) = (value(was, name), short(name), short(to));
+        match from {
+            Some(from) => (from != to).then(|| format!("{name} {from} -> {to}")),
+            None => Some(format!("{name}={to} added")),
+        }
     });
-    let is_gone = |(name, _): &&(String, String)| value(&now, name).is_none();
-    let removed = was.iter().filter(is_gone);
+    let removed = words(was).filter(|&(name, _)| value(now, name).is_none());
     let removed = removed.map(|(name, value)| format!("{}={} removed", short(name), short(value)));
     let changes: Vec<String> = changed.chain(removed).collect();
     (!changes.is_empty()).then(|| changes.join(", "))
 }
 
-/// The lines that only the first text has, those that only the second has, and whether the order differs.
-fn difference(texts: [&[u8]; 2]) -> (usize, usize, bool) {
-    if texts[0] == texts[1] {
-        return (0, 0, false);
+fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split_ascii_whitespace().filter_map(|word| word.split_once('='))
+}
+
+/// The number of lines that only one of two texts has: `(+2 -1)`.
+fn text_change(now: &[u8], was: &[u8]) -> Option<String> {
+    if lines(now).eq(lines(was)) {
+        return None;
     }
-    let hasher = DefaultHashBuilder::default();
-    let hash = |line: Line<'_>| hasher.hash_one((line.key, line.value));
-    let [mut now, mut was] = texts.map(|text| map::lines(text).flatten().map(hash).collect::<Vec<_>>());
-    let is_moved = now != was;
-    now.sort_unstable();
-    was.sort_unstable();
-    let (mut left, mut right, mut both) = (0, 0, 0);
-    while let (Some(one), Some(other)) = (now.get(left), was.get(right)) {
-        left += usize::from(one <= other);
-        right += usize::from(other <= one);
-        both += usize::from(one == other);
+    let (hasher, mut counts) = (DefaultHashBuilder::default(), HashMap::<u64, isize>::new());
+    lines(now).for_each(|line| *counts.entry(hasher.hash_one(line)).or_default() += 1);
+    lines(was).for_each(|line| *counts.entry(hasher.hash_one(line)).or_default() -= 1);
+    let sum = |sign: isize| counts.values().map(|count| (sign * count).max(0)).sum::<isize>();
+    match (sum(1), sum(-1)) {
+        (0, 0) => Some("in another order".into()),
+        (added, removed) => Some(format!("(+{added} -{removed})")),
     }
-    (now.len() - both, was.len() - both, is_moved)
+}
+
+/// The keys and values of a map.
+fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    map::lines(text).flatten().map(|line| (line.key, line.value))
 }
 
 /// Text of a file, safe to display and not too long.

@@ -6,31 +6,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::policy::{Layout, WARNINGS_MAX, WarningKind, Warnings};
+use crate::policy::{Layout, WarningKind, Warnings};
 
-/// The first unused files, sorted by name, and the number of all of them.
+/// The unused files, sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Strays {
-    first: BTreeSet<PathBuf>,
-    count: usize,
-}
+pub struct Strays(BTreeSet<PathBuf>);
 
 impl Strays {
     /// Finds `*.map` in the directory itself. Hidden files are skipped, because editors make them.
     pub fn look(dir: &Path, layout: &Layout) -> Strays {
-        let read: BTreeSet<PathBuf> = layout.files(dir).into_iter().collect();
-        let mut strays = Strays::default();
+        let read = layout.files(dir);
         // An unreadable directory has no readable slo.map either, and that is reported already.
-        for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if is_map(&path) && !read.contains(&path) {
-                strays.count += 1;
-                strays.first.insert(path);
-                if strays.first.len() > WARNINGS_MAX {
-                    strays.first.pop_last();
-                }
-            }
-        }
-        strays
+        let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        Strays(paths.filter(|path| is_map(path) && !read.contains(path)).collect())
     }
 
     pub(in crate::policy) fn warn(self, layout: &Layout, warnings: &mut Warnings) {
@@ -38,8 +26,7 @@ impl Strays {
             let files = layout.files(Path::new(""));
             files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
         };
-        warnings.add_unsaid(self.count - self.first.len());
-        for path in self.first {
+        for path in self.0 {
             warnings.add_with(&path, || (None, WarningKind::Unread(names())));
         }
     }
