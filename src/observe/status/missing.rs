@@ -62,11 +62,11 @@ impl Missing {
         if !look.is_at(policy) {
             // The first policy was there before the first request.
             let before = if look.policy.ptr_eq(&Weak::new()) { 0 } else { total };
-            let earlier = look.totals(counts(policy));
-            let logged = mem::take(&mut look.logged);
-            let ticks = look.ticks;
-            *look =
-                Look { policy: Arc::downgrade(policy), before, earlier, logged, ticks, ..Look::default() };
+            let earlier = counts(policy).into_keys().map(|key| (key.clone(), look.earlier(policy, &key)));
+            let earlier = earlier.collect();
+            let (logged, ticks) = (mem::take(&mut look.logged), look.ticks);
+            let policy = Arc::downgrade(policy);
+            *look = Look { policy, before, earlier, logged, ticks, ..Look::default() };
         }
         look.requests = total - look.before;
         look.ticks += 1;
@@ -86,11 +86,8 @@ impl Missing {
     /// All faults since the start, of the fields of this policy.
     pub fn fault_totals(&self, policy: &Arc<Policy>) -> BTreeMap<(String, Fault), u64> {
         let look = self.0.lock();
-        let (is_at, now) = (look.is_at(policy), counts(policy));
-        let before = if is_at { look.earlier.clone() } else { look.totals(now.clone()) };
-        now.into_iter()
-            .map(|(key, count)| (key.clone(), count + before.get(&key).copied().unwrap_or(0)))
-            .collect()
+        let total = |key: &_, count| count + look.earlier(policy, key);
+        counts(policy).into_iter().map(|(key, count)| (key.clone(), total(&key, count))).collect()
     }
 
     /// The fields that are missing now.
@@ -111,11 +108,10 @@ impl Look {
         std::ptr::eq(self.policy.as_ptr(), Arc::as_ptr(policy))
     }
 
-    /// The faults under this policy and earlier ones, of the fields in `of`.
-    fn totals(&self, of: Counts) -> Counts {
-        let count = |counts: &Counts, key: &(String, Fault)| counts.get(key).copied().unwrap_or(0);
-        let total = |key: &(String, Fault)| count(&self.earlier, key) + count(self.recent.counts(), key);
-        of.into_keys().map(|key| (key.clone(), total(&key))).collect()
+    /// The faults of a field under the policies before this one.
+    fn earlier(&self, policy: &Arc<Policy>, key: &(String, Fault)) -> u64 {
+        let recent = if self.is_at(policy) { None } else { self.recent.counts().get(key) };
+        recent.unwrap_or(&0) + self.earlier.get(key).unwrap_or(&0)
     }
 
     /// The faults of late. A field that no request carries is missing, which says more.

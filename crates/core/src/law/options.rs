@@ -124,6 +124,17 @@ impl Options {
         }
     }
 
+    /// An option that is neither a number nor one of a few words.
+    pub(crate) fn fit<T>(
+        &mut self,
+        name: &'static str,
+        expected: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Given<T> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        read(&value).ok_or_else(|| OptionError::unfit(name, &value, expected)).map(Some)
+    }
+
     fn unit<T>(&mut self, name: &'static str, read: fn(&str) -> Result<T, UnitError>) -> Given<T> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let error = |reason| OptionError::Unit { name, value: quoted(&value), reason };

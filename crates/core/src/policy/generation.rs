@@ -152,8 +152,7 @@ impl Policy {
             return Err(errors);
         }
         let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
-        let lines = slos.lines();
-        let slos = slos.into_sorted();
+        let Slos { sorted: slos, lines, .. } = slos;
         let refs = |slo: &Slo| SloRefs {
             line: lines[&slo.id],
             state_tag: slo.state_tag(),

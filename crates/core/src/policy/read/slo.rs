@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::{Ends, Quota, Rate, Sharing, SloId, Timestamp, UNCOUNTED, Unit, Verdict, units};
 use crate::law::{Arrival, Assured, Judgement, Law, Objective, OptionError, Options, Scale};
-use crate::policy::read::work::{Work, WorkLine};
+use crate::policy::read::work::Work;
 use crate::policy::{
     Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, SKETCHES_BYTES_MAX, map,
     quoted,
@@ -127,7 +127,7 @@ impl Slo {
         let is_unlimited = options.get("rate") == Some(units::UNLIMITED);
         let dry_run = keep(options.choice("dry_run", ["yes", "no"]), &mut kinds).flatten() == Some("yes");
         let also = options.take("also");
-        let work = if is_unlimited { Ok(None) } else { WorkLine::take(&mut options) };
+        let work = if is_unlimited { Ok(None) } else { Work::take(&mut options) };
         // In an unknown unit, the other options have no meaning.
         let Some(work) = keep(work, &mut kinds) else { return Err(kinds) };
         let (burst, rate) = if work.is_some() {
@@ -164,7 +164,7 @@ impl Slo {
         let objective = Objective { burst: burst.unwrap_or(0), rate: rate.unwrap_or(Rate::ZERO) };
         let law = law.as_deref().unwrap_or(Law::DEFAULT_NAME);
         let made = match work {
-            Some(line) => line.law(law, &options).map(|(work, objective, law)| (Some(work), objective, law)),
+            Some(work) => work.law(law, &options).map(|(work, objective, law)| (Some(work), objective, law)),
             None => Law::new(law, objective, options).map(|law| (None, objective, law)),
         };
         let Some((work, objective, law)) = keep(made, &mut kinds) else { return Err(kinds) };
@@ -275,9 +275,9 @@ fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Opt
 /// The SLOs of a policy, ordered by id.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Slos {
-    sorted: Vec<Slo>,
+    pub(in crate::policy) sorted: Vec<Slo>,
     /// The line of each id, valid or not.
-    lines: BTreeMap<SloId, usize>,
+    pub(in crate::policy) lines: BTreeMap<SloId, usize>,
     /// The file could not be read. Then any id is accepted: one problem is enough.
     is_unread: bool,
 }
@@ -369,15 +369,6 @@ impl Slos {
     /// The number of SLOs without a fault.
     pub(in crate::policy) fn count(&self) -> usize {
         self.sorted.len()
-    }
-
-    /// The line number of each SLO.
-    pub(in crate::policy) fn lines(&self) -> BTreeMap<SloId, usize> {
-        self.lines.clone()
-    }
-
-    pub(in crate::policy) fn into_sorted(self) -> Vec<Slo> {
-        self.sorted
     }
 }
 

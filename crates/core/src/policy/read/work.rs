@@ -41,11 +41,12 @@ pub struct Work {
     /// How long after the request its end may be reported.
     pub lease: Duration,
     reserve: Reserve,
-    /// The millionths of a unit in one grain.
-    grain: u64,
     burst: Amount,
+    rate: (Amount, Period),
     /// The rate as the line gives it, such as `2s/s`.
-    rate: String,
+    rate_text: String,
+    /// The millionths of a unit in one grain. The law decides it.
+    grain: u64,
     /// The largest reservation: a full bucket or an empty window always admits it.
     reserve_max: u32,
     costs: Costs,
@@ -79,38 +80,24 @@ impl PartialEq for Costs {
     }
 }
 
-/// An SLO's line in a unit of work.
-pub(super) struct WorkLine {
-    unit: Unit,
-    burst: Amount,
-    rate: (Amount, Period),
-    rate_text: String,
-    reserve: Reserve,
-    lease: Duration,
-}
-
-impl WorkLine {
+impl Work {
     /// Takes the options that work gives another meaning. None: the SLO counts requests.
-    pub(super) fn take(options: &mut Options) -> Result<Option<WorkLine>, PolicyErrorKind> {
-        let unit = match options.take("unit") {
-            None => return Ok(None),
-            Some(name) if name == "requests" => return Ok(None),
-            Some(name) => {
-                let expected = "requests, seconds, bytes, or a name of your own, like tokens";
-                let unfit = || OptionError::unfit("unit", &name, expected);
-                Unit::named(&name).ok_or_else(unfit)?
-            }
-        };
-        let burst = read("burst", &options.take("burst").ok_or(PolicyErrorKind::NoBurst)?, &unit)?;
-        let rate_text = options.take("rate").ok_or(PolicyErrorKind::NoRate)?;
-        let rate = read_rate(&rate_text, &unit)?;
-        let reserve = options.take("reserve").map(|text| Reserve::read(&text, &unit)).transpose()?;
+    pub(super) fn take(options: &mut Options) -> Result<Option<Work>, PolicyErrorKind> {
+        let unit = |name: &str| Some((name != "requests").then_some(Unit::named(name)?));
+        let Some(unit) = options.fit("unit", UNITS_EXPECTED, unit)?.flatten() else { return Ok(None) };
+        let burst = options.fit("burst", unit.expected(), |text| unit.read(text))?;
+        let burst = burst.ok_or(PolicyErrorKind::NoBurst)?;
+        let rate_text = options.get("rate").unwrap_or_default().to_owned();
+        let rate = options.fit("rate", rate_expected(&unit), |text| read_rate(text, &unit))?;
+        let rate = rate.ok_or(PolicyErrorKind::NoRate)?;
+        let reserve = options.fit("reserve", RESERVES_EXPECTED, |text| Reserve::read(text, &unit))?;
+        let reserve = reserve.unwrap_or(Reserve::Learned(QUANTILE_DEFAULT));
         let lease = options.duration_of("lease", LEASE_MIN)?.unwrap_or(LEASE_DEFAULT);
         if lease > LEASE_MAX {
             return Err(OptionError::unfit("lease", &written(lease), "at most 1d").into());
         }
-        let reserve = reserve.unwrap_or(Reserve::Learned(QUANTILE_DEFAULT));
-        Ok(Some(WorkLine { unit, burst, rate, rate_text, reserve, lease }))
+        let (grain, reserve_max, costs) = (1, 1, Costs::default());
+        Ok(Some(Work { unit, lease, reserve, burst, rate, rate_text, grain, reserve_max, costs }))
     }
 
     /// The law and its objective in grains: the finest that the law can count.
@@ -132,7 +119,7 @@ impl WorkLine {
                 Ok(mut law) if law.settles() || law.is_closed() => {
                     law.owe_work();
                     let reserve_max = law.window().map_or(objective.burst, |window| window.limit).max(1);
-                    return Ok((self.work(grain, burst, reserve_max), objective, law));
+                    return Ok((Work { grain, reserve_max, ..self }, objective, law));
                 }
                 Ok(_) => return Err(OptionError::unfit("unit", self.unit.name(), LAWS_EXPECTED)),
                 Err(error) if error.is_of_rate() => failed = failed.or(Some(error)),
@@ -141,15 +128,14 @@ impl WorkLine {
         }
         Err(failed.expect("each round fails"))
     }
-
-    fn work(self, grain: u64, burst: Amount, reserve_max: u32) -> Work {
-        let WorkLine { unit, rate_text: rate, reserve, lease, .. } = self;
-        Work { unit, lease, reserve, grain, burst, rate, reserve_max, costs: Costs::default() }
-    }
 }
 
 /// How many coarser grains are tried.
 const ROUNDS_MAX: usize = 30;
+
+const UNITS_EXPECTED: &str = "requests, seconds, bytes, or a name of your own, like tokens";
+
+const RESERVES_EXPECTED: &str = "an amount of the unit, p50 to p99, or announced";
 
 const LAWS_EXPECTED: &str = "a law that can charge afterwards: pace, token-bucket, leaky-bucket, warm-up, fixed-window or sliding-window";
 
@@ -158,33 +144,29 @@ fn round_numbers() -> impl Iterator<Item = u64> {
     (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)))
 }
 
-fn read(name: &'static str, text: &str, unit: &Unit) -> Result<Amount, OptionError> {
-    unit.read(text).ok_or_else(|| OptionError::unfit(name, text, unit.expected()))
+/// Reads an amount and a period, such as `10MB/s`.
+fn read_rate(text: &str, unit: &Unit) -> Option<(Amount, Period)> {
+    let (amount, period) = text.rsplit_once('/')?;
+    Some((unit.read(amount)?, Period::named(period)?))
 }
 
-/// Reads an amount and a period, such as `10MB/s`.
-fn read_rate(text: &str, unit: &Unit) -> Result<(Amount, Period), OptionError> {
-    let parts = text.rsplit_once('/');
-    let rate = parts.and_then(|(amount, period)| Some((unit.read(amount)?, Period::named(period)?)));
-    let expected = match unit {
+fn rate_expected(unit: &Unit) -> &'static str {
+    match unit {
         Unit::Seconds => "a duration and a period s, m, h, d or month, like 2s/s",
         Unit::Bytes => "a size and a period s, m, h, d or month, like 10MB/s",
         Unit::Named(_) => "a number and a period s, m, h, d or month, like 1000/m",
-    };
-    rate.ok_or_else(|| OptionError::unfit("rate", text, expected))
+    }
 }
 
 impl Reserve {
-    fn read(text: &str, unit: &Unit) -> Result<Reserve, OptionError> {
+    fn read(text: &str, unit: &Unit) -> Option<Reserve> {
         if text == "announced" {
-            return Ok(Reserve::Announced);
+            return Some(Reserve::Announced);
         }
         let percent = text.strip_prefix('p').and_then(|percent| percent.parse().ok());
         match percent.filter(|percent| (50..=99).contains(percent)) {
-            Some(percent) => Ok(Reserve::Learned(percent)),
-            None => unit.read(text).map(Reserve::Fixed).ok_or_else(|| {
-                OptionError::unfit("reserve", text, "an amount of the unit, p50 to p99, or announced")
-            }),
+            Some(percent) => Some(Reserve::Learned(percent)),
+            None => unit.read(text).map(Reserve::Fixed),
         }
     }
 }
@@ -269,12 +251,12 @@ impl Work {
 
     /// The rate as the line gives it.
     pub fn rate(&self) -> &str {
-        &self.rate
+        &self.rate_text
     }
 
     /// How explanations write numbers of grains.
     pub(crate) fn scale(&self) -> Scale {
-        Scale { rate: self.rate.clone(), grain: self.grain() }
+        Scale { rate: self.rate_text.clone(), grain: self.grain() }
     }
 
     /// `2s/s, burst 20s`
@@ -282,7 +264,7 @@ impl Work {
         match (law.window(), law.is_closed()) {
             (_, true) => "nothing".into(),
             (Some(window), _) => window.describe_as(&self.unit.text(self.amount(window.limit))),
-            (None, _) => format!("{}, burst {}", self.rate, self.unit.text(self.burst)),
+            (None, _) => format!("{}, burst {}", self.rate_text, self.unit.text(self.burst)),
         }
     }
 
