@@ -229,7 +229,8 @@ impl Used {
     fn of(config: &Config) -> Used {
         let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
         let Some(source) = &config.policy else { return used };
-        let mut names: BTreeSet<String> = source.layout.all_fields().map(str::to_owned).collect();
+        let mut names: BTreeSet<String> =
+            source.layout.field_names().into_iter().map(str::to_owned).collect();
         match source.read() {
             Ok(policy) => {
                 names.extend(policy.used_fields().map(str::to_owned));

@@ -72,15 +72,13 @@ impl Policy {
         // A request that is refused is not looked up further.
         let (in_vain, rest) = trace.split_at(own.unwrap_or(trace.len()));
         let mut origins = rest.iter().map(|&(map, found)| Some(origin(map, found?)));
-        let mut of: Vec<Explained<'_>> = Vec::new();
-        for case in &cases.list {
-            let named_by = of.last().map(|before| before.case.slo.id);
-            let is_named = named_by.is_some() || own.is_some();
-            let origin = is_named.then(|| origins.next()).flatten().flatten();
+        let mut before = None;
+        let of = cases.list.iter().copied().map(|case| {
+            let named_by = before.replace(case.slo.id);
             let asked = if named_by.is_none() { in_vain } else { &[] };
-            of.push(self.explained(*case, batch.values(0), asked, origin, named_by));
-        }
-        Explanation { of, cases }
+            self.explained(case, batch.values(0), asked, origins.next().flatten(), named_by)
+        });
+        Explanation { of: of.collect(), cases }
     }
 
     fn explained<'p>(
@@ -93,15 +91,12 @@ impl Policy {
     ) -> Explained<'p> {
         let refs = &self.refs[self.place(case.slo.id).expect("an SLO of this policy")];
         let line = self.slo_map.lines().find(|line| line.number == refs.line);
-        let written = match std::ptr::eq(case.slo, &self.refusing) {
-            true => REFUSED,
-            false => line.map_or(&b""[..], |line| line.value),
-        };
+        let written = line.filter(|_| !std::ptr::eq(case.slo, &self.refusing));
         let masks = self.fields.masks_of(case.slo.id.kind());
         let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(masks, place, values));
         Explained {
             case,
-            written,
+            written: written.map_or(REFUSED, |line| line.value),
             line: refs.line,
             origin,
             named_by,

@@ -1,7 +1,7 @@
 //! The fields of a request that identify a key to an operator.
 
 use crate::base::{SloId, Value};
-use crate::policy::{Batch, Fields, Masks, Place, Policy, Values};
+use crate::policy::{Batch, Policy};
 
 /// A field that the policy uses, with its value in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +31,14 @@ impl Batch<'_, '_> {
     /// ```
     pub fn facts(&self, number: usize, slo: SloId, mut each: impl FnMut(Fact<'_, '_>)) {
         let (policy, values) = (self.policy(), self.values(number));
-        let in_key = policy.key_places(slo);
-        let masks = policy.fields.masks_of(slo.kind());
-        for &place in in_key {
-            policy.fields.fact(Some(masks), place, values).map(&mut each);
-        }
-        for place in (0..policy.fields.count()).filter(|place| !in_key.contains(place)) {
-            policy.fields.fact(None, place, values).map(&mut each);
+        let (in_key, masks) = (policy.key_places(slo), policy.fields.masks_of(slo.kind()));
+        let others = (0..policy.fields.count()).filter(|place| !in_key.contains(place));
+        let places =
+            in_key.iter().map(|&place| (place, Some(masks))).chain(others.map(|place| (place, None)));
+        for (place, masks) in places {
+            let Some(value) = values.0[place] else { continue };
+            let prefix = masks.and_then(|masks| policy.fields.prefix(masks, place, value));
+            each(Fact { name: policy.fields.name(place), value, in_key: masks.is_some(), prefix });
         }
     }
 }
@@ -46,19 +47,5 @@ impl Policy {
     /// The names of the fields that make up the key of an SLO.
     pub fn key_fields(&self, slo: SloId) -> impl Iterator<Item = &str> {
         self.key_places(slo).iter().map(|&place| self.fields.name(place))
-    }
-}
-
-impl Fields {
-    /// The fact of a field. `masks` are the prefixes of the key that contains it.
-    fn fact<'p, 'a>(
-        &'p self,
-        masks: Option<Masks>,
-        place: Place,
-        values: Values<'_, 'a>,
-    ) -> Option<Fact<'p, 'a>> {
-        let value = values.0[place]?;
-        let prefix = masks.and_then(|masks| self.prefix(masks, place, value));
-        Some(Fact { name: self.name(place), value, in_key: masks.is_some(), prefix })
     }
 }

@@ -172,7 +172,7 @@ impl Policy {
             warnings,
             types,
             key_secret: KeySecret::KNOWN,
-            hosts: fields.hosts().collect(),
+            hosts: Vec::new(),
             refusing_plan: SloPlan::of(&refusing, false),
             refusing,
             shared_hash: String::new(),
@@ -180,7 +180,7 @@ impl Policy {
             fields,
         };
         policy.shared_hash = policy.hash_of_shared(layout);
-        policy.hosts = policy.hosts.iter().copied().filter(|&host| policy.uses(host)).collect();
+        policy.hosts = policy.fields.hosts().filter(|&host| policy.uses(host)).collect();
         policy.watch_fields();
         policy.check_also(&mut errors);
         policy.let_parents_owe(&mut errors);
@@ -225,12 +225,6 @@ impl Policy {
         Policy { key_secret, ..self }
     }
 
-    /// Whether a map, a key or a `share` option uses the field.
-    fn uses(&self, field: Place) -> bool {
-        let name = self.fields.name(field);
-        self.used_fields().any(|used| used == name)
-    }
-
     /// Adds warnings for SLOs whose delays may exceed the longest hold.
     pub fn warn_of_delays_over(&mut self, longest: Duration) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
@@ -272,10 +266,19 @@ impl Policy {
 
     /// The names of all fields that a map, a key or a `share` option uses.
     pub fn used_fields(&self) -> impl Iterator<Item = &str> {
-        let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
-        let counted = self.slos.iter().flat_map(|slo| self.key_places(slo.id).iter().copied());
-        let shared = self.refs.iter().filter_map(|refs| refs.share);
-        looked_up.chain(counted).chain(shared).map(|place| self.fields.name(place))
+        self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
+    }
+
+    fn uses(&self, field: Place) -> bool {
+        self.used_places(0..self.slos.len()).any(|used| used == field)
+    }
+
+    /// The fields of maps, and those of the keys and `share` options of these SLOs.
+    pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
+        let looked_up = self.lookups.iter().flat_map(|map| &map.places);
+        let counted =
+            slos.flat_map(|slo| self.key_places(self.slos[slo].id).iter().chain(&self.refs[slo].share));
+        looked_up.chain(counted).copied()
     }
 
     /// The fields of each lookup whose map has a key, in the order of the lookups.

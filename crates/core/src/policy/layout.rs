@@ -340,13 +340,8 @@ impl Layout {
         self.types.keys().map(u8::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every field of a lookup or a type, in alphabetical order.
-    pub fn all_fields(&self) -> impl Iterator<Item = &str> {
-        self.field_names().into_iter()
-    }
-
-    /// Every field of a lookup or a type, each once.
-    pub(super) fn field_names(&self) -> BTreeSet<&str> {
+    /// Every field of a lookup or a type.
+    pub fn field_names(&self) -> BTreeSet<&str> {
         let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
         looked_up.chain(self.types.values().flatten()).map(String::as_str).collect()
     }

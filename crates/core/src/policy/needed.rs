@@ -116,10 +116,7 @@ impl Policy {
     }
 
     fn needed_places(&self) -> BTreeSet<Place> {
-        let looked_up = self.lookups.iter().flat_map(|map| map.places.iter().copied());
-        let counted = self.reachable().flat_map(|slo| self.key_places(self.slos[slo].id).iter().copied());
-        let shared = self.reachable().filter_map(|slo| self.refs[slo].share);
-        looked_up.chain(counted).chain(shared).collect()
+        self.used_places(self.reachable()).collect()
     }
 
     /// The indexes of the SLOs that a request can have: SLO 0, and those that a map names.

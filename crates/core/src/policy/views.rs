@@ -59,13 +59,10 @@ impl<'p> MapView<'p> {
 
     /// The line that the lookup would find for a value. The values of several fields are joined by `+`.
     pub fn find(&self, value: &[u8]) -> Option<Line<'p>> {
-        match self.map {
-            None => self.lines_from(0).map(|(line, _)| line).find(|line| line.key == value),
-            Some(map) => {
-                let at = map.find_text(value)?.at();
-                let begin = self.text[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-                self.lines_from(begin).map(|(line, _)| line).next()
-            }
-        }
+        let lines = |begin| self.lines_from(begin).map(|(line, _)| line);
+        let Some(map) = self.map else { return lines(0).find(|line| line.key == value) };
+        let at = map.find_text(value)?.at();
+        let begin = self.text[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        lines(begin).next()
     }
 }

@@ -7,7 +7,7 @@
 //! possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`, `\h` and `\Q…\E`. One thing
 //! differs: `$` does not match before a final LF.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::error::Error;
 
 use regex_automata::MatchKind;
@@ -115,7 +115,7 @@ impl Joint {
         let start =
             dfa.start_state(&start::Config::new()).expect("no look-around needs what is before a value");
         let mut joint = Joint { dfa, start, matches: Vec::new(), begin };
-        let (mut unseen, mut seen) = (vec![start], HashMap::from([(start, ())]));
+        let (mut unseen, mut seen) = (vec![start], HashSet::from([start]));
         while let Some(state) = unseen.pop() {
             let place = joint.place(state);
             if joint.matches.len() <= place {
@@ -129,7 +129,7 @@ impl Joint {
             let bytes = joint.dfa.byte_classes().representatives(0..=255).filter_map(|unit| unit.as_u8());
             let nexts = bytes.map(|byte| joint.dfa.next_state(state, byte));
             for next in nexts.chain([joint.dfa.next_eoi_state(state)]).collect::<Vec<_>>() {
-                if seen.insert(next, ()).is_none() {
+                if seen.insert(next) {
                     unseen.push(next);
                 }
             }

@@ -78,7 +78,7 @@ impl Slo {
 
     /// The rate as its line gives it.
     pub fn rate(&self) -> String {
-        self.work.as_ref().map_or_else(|| self.objective.rate.to_string(), |work| work.rate().to_owned())
+        self.scale().rate
     }
 
     /// How explanations write its numbers.

@@ -249,11 +249,6 @@ impl Work {
         self.grain as f64 / Amount::UNIT as f64
     }
 
-    /// The rate as the line gives it.
-    pub fn rate(&self) -> &str {
-        &self.rate_text
-    }
-
     /// How explanations write numbers of grains.
     pub(crate) fn scale(&self) -> Scale {
         Scale { rate: self.rate_text.clone(), grain: self.grain() }
