@@ -49,12 +49,12 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             50,
             "tokens 0.5 of burst 5 < cost 1; wait = 0.5 / 10/s = 50 ms",
         ),
-        ("burst=5 rate=10/s law=leaky-bucket", 3, 50, "water 2.5 + cost 1 = 3.5 <= burst 5"),
+        ("burst=5 rate=10/s law=leaky-bucket", 3, 50, "tokens 2.5 of burst 5 >= cost 1"),
         (
             "burst=5 rate=10/s law=leaky-bucket",
             5,
             50,
-            "water 4.5 + cost 1 = 5.5 > burst 5; wait = 0.5 / 10/s = 50 ms",
+            "tokens 0.5 of burst 5 < cost 1; wait = 0.5 / 10/s = 50 ms",
         ),
         (
             "burst=0 rate=2/s law=fixed-window",

@@ -17,8 +17,8 @@
 //! `token-bucket` is the usual form, and denies a request without a token: `tokens = (now - start) / slot`. A burst of
 //! 0 counts as 1, and `max_delay` is 0.
 //!
-//! `leaky-bucket` is its mirror, the meter: a request pours water into a leaking bucket, and is denied if it would
-//! overflow: `water = burst - tokens`. It gives the same verdicts. Let N be the burst and T the time in which a full
+//! `leaky-bucket` is another name of it. As a meter, a leaking bucket holds `burst - tokens` of water, and a request
+//! that would overflow it is denied: these are the same verdicts. Let N be the burst and T the time in which a full
 //! bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New directions in
 //! communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
 //!
@@ -71,7 +71,6 @@ enum Debt {
 enum Form {
     Pace,
     Tokens,
-    Water,
 }
 
 impl Gcra {
@@ -96,7 +95,7 @@ impl Gcra {
         Ok(Gcra::new(objective, max_delay, Form::Pace))
     }
 
-    /// The law `token-bucket`.
+    /// The law `token-bucket`, also called `leaky-bucket`.
     ///
     /// ```
     /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
@@ -112,24 +111,6 @@ impl Gcra {
     /// ```
     pub(super) fn tokens(objective: Objective, _: &mut Options) -> Result<Gcra, OptionError> {
         Ok(Gcra::refusing(objective, Form::Tokens))
-    }
-
-    /// The law `leaky-bucket`.
-    ///
-    /// ```
-    /// use slowlane_core::{law::{Arrival, Law, Objective, Options}, table::Entry, base::{Timestamp, Verdict}};
-    ///
-    /// // 10/s with room for 2: the third overflows until a tenth of a second has drained one.
-    /// let objective = Objective { burst: 2, rate: "10/s".parse().unwrap() };
-    /// let law = Law::new("leaky-bucket", objective, Options::default()).unwrap();
-    /// let mut entry = Entry::default();
-    /// let mut ask = |ms| law.judge(&mut entry, None, &Arrival::at(Timestamp::from_millis(ms))).verdict;
-    /// assert_eq!([ask(9_000), ask(9_000)], [Verdict::Pass; 2]);
-    /// assert_eq!(ask(9_099), Verdict::Deny { retry_after_s: 1 });
-    /// assert_eq!(ask(9_100), Verdict::Pass);
-    /// ```
-    pub(super) fn water(objective: Objective, _: &mut Options) -> Result<Gcra, OptionError> {
-        Ok(Gcra::refusing(objective, Form::Water))
     }
 
     /// The bucket of an assured rate: it denies, and owes at most its burst.
@@ -298,7 +279,7 @@ impl Gcra {
     fn gpt0(&self, delay_ns: u64, cost: u32) -> u32 {
         match self.form {
             Form::Pace => self.bucket.milli_clients(delay_ns, self.one_ns(cost)),
-            Form::Tokens | Form::Water => 1_000,
+            Form::Tokens => 1_000,
         }
     }
 }
@@ -336,8 +317,7 @@ impl Rule for Gcra {
         let is_too_much = cost > self.burst_requests();
         let lacking = self.lacking(entry, now_ns);
         let (used, burst, rate) = (scale.count(lacking), scale.count(self.burst_requests()), &scale.rate);
-        let (over, delay, level) =
-            (scale.count(bucket.parts(over_ns)), time(over_ns), scale.count(lacking + f64::from(cost)));
+        let (over, delay) = (scale.count(bucket.parts(over_ns)), time(over_ns));
         let cost = scale.count(cost);
         match self.form {
             Form::Pace if over_ns == 0 => format!("used {used} + cost {cost} <= burst {burst}"),
@@ -359,13 +339,6 @@ impl Rule for Gcra {
                     ),
                 }
             }
-            Form::Water => match over_ns {
-                0 => format!("water {used} + cost {cost} = {level} <= burst {burst}"),
-                _ if is_too_much => format!("cost {cost} > burst {burst}"),
-                _ => format!(
-                    "water {used} + cost {cost} = {level} > burst {burst}; wait = {over} / {rate} = {delay}"
-                ),
-            },
         }
     }
 

@@ -68,7 +68,8 @@ registry! { $
     "pace" => Pace(Gcra::pace),
     "fair" => Fair(Fair::from_options),
     "token-bucket" => TokenBucket(Gcra::tokens),
-    "leaky-bucket" => LeakyBucket(Gcra::water),
+    // An alias. A variant of its own keeps the state tag, and so the keys of older snapshots and of other nodes.
+    "leaky-bucket" => LeakyBucket(Gcra::tokens),
     "fixed-window" => FixedWindow(FixedWindow::from_options),
     "sliding-window" => SlidingWindow(SlidingWindow::from_options),
     "sliding-buckets" => SlidingBuckets(SlidingBuckets::from_options),

@@ -1,4 +1,4 @@
-//! `token-bucket` against governor, and `leaky-bucket` as its mirror.
+//! `token-bucket` against governor, and `leaky-bucket`, its other name.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn leaky_bucket_is_token_bucket_mirrored(
+    fn leaky_bucket_is_token_bucket(
         burst in 0..30u32, count in 1..2_000u64, steps in schedule(200, 35),
     ) {
         let line = format!("burst={burst} rate={count}/s");

@@ -64,12 +64,12 @@ fn fair_shows_its_tokens_and_the_slot() {
 }
 
 #[test]
-fn leaky_bucket_shows_the_level_with_the_request_in_it() {
+fn leaky_bucket_explains_itself_as_token_bucket() {
     let mut subject = Subject::new("burst=10 rate=10/s law=leaky-bucket");
     subject.ask_for(3, at_ms(0));
-    assert_eq!(explained(&subject, 2, 0, 0), "water 3 + cost 2 = 5 <= burst 10");
+    assert_eq!(explained(&subject, 2, 0, 0), "tokens 7 of burst 10 >= cost 2");
     subject.ask_for(7, at_ms(0));
-    assert_eq!(explained(&subject, 1, 0, 0), "water 10 + cost 1 = 11 > burst 10; wait = 1 / 10/s = 100 ms");
+    assert_eq!(explained(&subject, 1, 0, 0), "tokens 0 of burst 10 < cost 1; wait = 1 / 10/s = 100 ms");
 }
 
 /// Ten in the first half of a second have left both halves of the window when the next second begins.
