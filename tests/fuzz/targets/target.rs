@@ -26,7 +26,7 @@ pub fn run(bytes: &[u8]) {
 fn blocked(fields: &Fields) {
     let policy = Policy::builtin();
     let blocked = Blocked { by: BlockedBy::Operator(1), until: Timestamp::from_millis(1) };
-    BlockIndex::default().add(&policy, fields, blocked).expect("eight new fields have room");
+    policy.add_block(&mut BlockIndex::default(), fields, blocked).expect("eight new fields have room");
     if let Ok(known) = policy.block_fields(fields.iter()) {
         assert_eq!(policy.block_fields(known.iter()), Ok(known));
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::base::network::{canonical, read, untranslated};
-use crate::base::{Network, Value, shown, target};
+use crate::base::{Blocked, Network, Value, shown, target};
 use crate::policy::{BlockIndex, BlockTargetError, Field, Policy, Text};
 
 impl Policy {
@@ -34,10 +34,12 @@ impl Policy {
     fn block_value(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BlockTargetError> {
         let unknown = Field::extra(name);
         let field = self.fields.find(name).map_or(&unknown, |(_, field)| field);
+        let kind = || (name.to_owned(), shown(value));
         let given = field.value(Value::Text(value));
         if field.has_host() {
             if let Value::NoHost(_) = given {
-                return Err(BlockTargetError::Host { name: name.to_owned(), value: shown(value) });
+                let (name, value) = kind();
+                return Err(BlockTargetError::Host { name, value });
             }
             // In canonical form, no value is longer.
             return Ok(Text::default().of(&given).to_vec());
@@ -48,9 +50,23 @@ impl Policy {
             _ => return Ok(value.to_vec()),
         };
         let Some((address, prefix)) = network else {
-            return Err(BlockTargetError::Address { name: name.to_owned(), value: shown(value) });
+            let (name, value) = kind();
+            return Err(BlockTargetError::Address { name, value });
         };
         Ok(network_text(address, prefix).into_bytes())
+    }
+
+    /// Adds a block to an index for the requests of this policy.
+    ///
+    /// # Errors
+    /// There are too many shapes, or too many fields that the policy does not use.
+    pub fn add_block(
+        &self,
+        index: &mut BlockIndex,
+        fields: &target::Fields,
+        blocked: Blocked,
+    ) -> Result<(), BlockTargetError> {
+        index.add(&self.fields, fields, blocked)
     }
 
     /// Whether the policy itself uses the field of a block.

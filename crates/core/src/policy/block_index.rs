@@ -1,6 +1,7 @@
 //! The blocks that operators have set, indexed for the requests of a policy.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -10,11 +11,8 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use thiserror::Error;
 
 use crate::base::network::{canonical, read, untranslated};
-use crate::base::{
-    Blocked, Key, KeyHasher, KeySecret, Network, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX, Value,
-    target,
-};
-use crate::policy::{EXTRA_MAX, Place, Policy, Text, Values};
+use crate::base::{Blocked, Network, TARGET_FIELDS_MAX, TargetError, VALUE_BYTES_MAX, Value, target};
+use crate::policy::{EXTRA_MAX, Fields, Place, Text, Values};
 
 /// The maximum number of distinct sets of fields. Each costs a request one lookup. Each prefix length is a separate
 /// set.
@@ -75,11 +73,11 @@ pub struct BlockIndex {
     shapes: Vec<Shape>,
 }
 
-/// The blocks with one set of fields, by the hash of their values.
+/// The blocks with one set of fields.
 #[derive(Debug)]
 struct Shape {
     parts: ArrayVec<Part, TARGET_FIELDS_MAX>,
-    blocks: HashMap<Key, Blocked, DefaultHashBuilder>,
+    blocks: HashMap<Box<[u8]>, Blocked, DefaultHashBuilder>,
 }
 
 /// A field of a block, and the kind of comparison.
@@ -91,28 +89,31 @@ enum Part {
     Network { place: Place, prefix: u8, is_ipv4: bool },
 }
 
+/// The values of a request for one shape, each preceded by its length.
+type Joined = ArrayVec<u8, { TARGET_FIELDS_MAX * (VALUE_BYTES_MAX + 2) }>;
+
 impl BlockIndex {
-    /// Adds a block for the requests of a policy. A field that the policy does not use is added to it.
+    /// Adds a block. A field that the policy does not use is added to the known ones.
     ///
     /// # Errors
     /// There are too many shapes, or too many fields that the policy does not use.
-    pub fn add(
+    pub(super) fn add(
         &mut self,
-        policy: &Policy,
+        known: &Fields,
         fields: &target::Fields,
         blocked: Blocked,
     ) -> Result<(), BlockTargetError> {
-        let (mut parts, mut hasher) = (ArrayVec::new(), hasher());
+        let (mut parts, mut joined) = (ArrayVec::new(), Joined::new());
         for (name, value) in fields.iter() {
-            let (place, field) = policy.fields.for_block(name).ok_or(BlockTargetError::TooManyFields)?;
+            let (place, field) = known.for_block(name).ok_or(BlockTargetError::TooManyFields)?;
             let network = field.is_address().then(|| read(value)).flatten();
             match network.and_then(untranslated).map(canonical) {
                 Some((address, prefix)) => {
-                    hasher.address(Network::of(address, prefix).address());
+                    push_address(&mut joined, Network::of(address, prefix).address());
                     parts.push(Part::Network { place, prefix, is_ipv4: address.is_ipv4() });
                 }
                 None => {
-                    hasher.part(value);
+                    push(&mut joined, value);
                     parts.push(Part::Text(place));
                 }
             }
@@ -125,7 +126,7 @@ impl BlockIndex {
                 self.shapes.len() - 1
             }
         };
-        self.shapes[shape].blocks.insert(hasher.finish(), blocked);
+        self.shapes[shape].blocks.insert(joined.as_slice().into(), blocked);
         Ok(())
     }
 
@@ -141,26 +142,42 @@ impl BlockIndex {
 
 impl Shape {
     fn find(&self, values: Values<'_, '_>) -> Option<Blocked> {
-        let mut hasher = hasher();
+        let mut joined = Joined::new();
         for part in &self.parts {
             match *part {
-                Part::Text(place) => {
-                    let mut text = Text::default();
-                    let text = Some(text.of(values.get(place)?));
-                    hasher.part(text.filter(|text| text.len() <= VALUE_BYTES_MAX)?);
-                }
+                Part::Text(place) => push_text(&mut joined, values.get(place)?)?,
                 Part::Network { place, prefix, is_ipv4 } => match values.get(place)? {
                     &Value::Address(address) if address.is_ipv4() == is_ipv4 => {
-                        hasher.address(Network::of(address, prefix).address());
+                        push_address(&mut joined, Network::of(address, prefix).address());
                     }
                     _ => return None,
                 },
             }
         }
-        self.blocks.get(&hasher.finish()).copied()
+        self.blocks.get(joined.as_slice()).copied()
     }
 }
 
-fn hasher() -> KeyHasher {
-    KeyHasher::new(KeySecret::KNOWN, 0, 0)
+/// Adds a value in the notation of a map. None if it is longer than any value in a block.
+fn push_text(joined: &mut Joined, value: &Value<'_>) -> Option<()> {
+    let is_long = match value {
+        Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {
+            text.len() > VALUE_BYTES_MAX
+        }
+        Value::Address(_) | Value::Number(_) => false,
+    };
+    (!is_long).then(|| push(joined, Text::default().of(value)))
+}
+
+fn push_address(joined: &mut Joined, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => push(joined, &v4.octets()),
+        IpAddr::V6(v6) => push(joined, &v6.octets()),
+    }
+}
+
+fn push(joined: &mut Joined, bytes: &[u8]) {
+    let length = u16::try_from(bytes.len()).expect("values are short");
+    joined.extend(length.to_le_bytes());
+    joined.try_extend_from_slice(bytes).expect("there is room for each part");
 }

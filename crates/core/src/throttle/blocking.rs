@@ -57,7 +57,9 @@ impl Throttle {
     ) -> Result<Option<Receipt>, BlockError> {
         let mut operators = self.blocks.operators();
         let (policy, mut index) = self.index(&operators);
-        operators.set(fields.clone(), until, now, |fields, blocked| index.add(&policy, fields, blocked))?;
+        operators.set(fields.clone(), until, now, |fields, blocked| {
+            policy.add_block(&mut index, fields, blocked)
+        })?;
         let change = || Change { target: Target::Fields(fields), until: Some(until) };
         let receipt = self.blocks.feed.note_fields(change);
         self.put_in_force(&operators);
@@ -166,7 +168,7 @@ impl Throttle {
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
                 (Target::Fields(fields), Some(until)) => {
-                    let add = |fields: &_, blocked| index.add(&policy, fields, blocked);
+                    let add = |fields: &_, blocked| policy.add_block(&mut index, fields, blocked);
                     operators.set(fields, until, now, add).is_ok()
                 }
                 (Target::Fields(fields), None) => {

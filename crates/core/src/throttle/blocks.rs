@@ -79,7 +79,7 @@ impl Operators {
     pub(super) fn index(&self, policy: &Policy) -> BlockIndex {
         let mut index = BlockIndex::default();
         for (fields, blocked) in &self.blocks {
-            let _ = index.add(policy, fields, *blocked);
+            let _ = policy.add_block(&mut index, fields, *blocked);
         }
         index
     }
