@@ -1,11 +1,10 @@
 //! The requests of late that lack a field, or whose value cannot be used.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::shown;
+use slowlane_core::base::{cut, shown};
 use slowlane_core::policy::{Needed, Policy, ValueKind};
 
 /// A window ends after this many requests, or after [`TICKS`] if it has [`FEW`].
@@ -18,7 +17,7 @@ const TICKS: u64 = 60;
 /// The shortest time between two log lines about one field, in seconds.
 const LOG_EVERY: u64 = 600;
 
-/// The most characters of an example.
+/// The most characters of an example, which a client may have chosen.
 const EXAMPLE_CHARS: usize = 64;
 
 /// More faults than this share of the requests are an error of the configuration.
@@ -106,7 +105,7 @@ impl Recent {
         if requests == 0 {
             return None;
         }
-        let example = (fault == Fault::Unreadable).then(|| example(&policy.example(faults)));
+        let example = (fault == Fault::Unreadable).then(|| cut(shown(policy.example(faults)), EXAMPLE_CHARS));
         let needed_by = listed(&policy.needed_by(faults).iter().map(shown).collect::<Vec<_>>());
         let (field, fault) = key;
         let like = example.as_deref().unwrap_or_default();
@@ -141,13 +140,7 @@ impl Logged {
     /// The lines to log now: each fault once in [`LOG_EVERY`].
     pub(super) fn news(&mut self, mut lines: Vec<FaultLine>, tick: u64) -> Vec<FaultLine> {
         self.0.retain(|_, at| tick - *at < LOG_EVERY);
-        lines.retain(|line| match self.0.entry((line.field.clone(), line.fault)) {
-            Entry::Vacant(entry) => {
-                entry.insert(tick);
-                true
-            }
-            Entry::Occupied(_) => false,
-        });
+        lines.retain(|line| *self.0.entry((line.field.clone(), line.fault)).or_insert(tick) == tick);
         lines
     }
 }
@@ -159,15 +152,6 @@ pub(super) fn counts(policy: &Policy) -> Counts {
             .map(|(fault, count)| ((field.clone(), fault), count))
     });
     counted.collect()
-}
-
-/// The beginning of a value, which a client may have chosen: short, and without anything that controls a terminal.
-fn example(value: &[u8]) -> String {
-    let text = shown(value);
-    match text.char_indices().nth(EXAMPLE_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
 }
 
 /// `a, b and c`.

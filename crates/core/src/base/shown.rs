@@ -28,7 +28,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// Cuts a long text after this many characters. `…` stands for the rest.
-pub(crate) fn cut(mut text: String, chars_max: usize) -> String {
+pub fn cut(mut text: String, chars_max: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(chars_max) {
         text.truncate(end);
         text.push('…');

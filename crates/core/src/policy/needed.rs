@@ -60,7 +60,7 @@ impl Policy {
 
     fn needed(&self, place: Place) -> Needed<'_> {
         let watch = &self.fields.watch;
-        let (kind, counts) = (watch.kind(place), watch.counts(place));
+        let (kind, counts) = (watch.fields[place].kind, watch.counts(place));
         Needed { field: self.fields.name(place), kind, is_missing: watch.is_missing(place), counts, place }
     }
 

@@ -31,15 +31,15 @@ pub(super) struct Watch {
     needed: AtomicU64,
     /// The fields that every limit needs: a request without one is under no limit.
     essential: AtomicU64,
-    fields: Box<[Watched]>,
+    pub(super) fields: Box<[Watched]>,
     /// The field `source`, if there is one, and a sample of its values.
     source: Option<Place>,
     pub(super) sources: Sources,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
-    kind: ValueKind,
+pub(super) struct Watched {
+    pub(super) kind: ValueKind,
     unreadable: AtomicU64,
     absent: AtomicU64,
     /// The sum of both at the last call of `calm`.
@@ -107,10 +107,6 @@ impl Watch {
     pub(super) fn counts(&self, place: Place) -> FaultCounts {
         let Watched { unreadable, absent, .. } = &self.fields[place];
         FaultCounts { unreadable: unreadable.load(Relaxed), absent: absent.load(Relaxed) }
-    }
-
-    pub(super) fn kind(&self, place: Place) -> ValueKind {
-        self.fields[place].kind
     }
 
     /// The beginning of the last unreadable value.

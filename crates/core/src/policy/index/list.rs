@@ -4,7 +4,7 @@ use crate::policy::{LIST_LINES_MAX, Pattern, PolicyErrorKind};
 
 /// The ends of values in the order of their lines. The first match wins.
 #[derive(Debug, Default)]
-pub(in crate::policy) struct List(Vec<Pattern>);
+pub(in crate::policy) struct List(pub(in crate::policy) Vec<Pattern>);
 
 impl List {
     /// Returns the earlier pattern of the same key, if there is one.

@@ -16,7 +16,8 @@ use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::{start, syntax};
 
-use crate::policy::{AUTOMATA_MAX, LIST_LINES_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
+use crate::policy::index::list::List;
+use crate::policy::{AUTOMATA_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
 /// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
 const DFA_BYTES_MAX: usize = 256 << 10;
@@ -30,7 +31,8 @@ const JOINT_BYTES_MAX: usize = 2 << 20;
 /// byte and automaton, whatever the expressions and the value are.
 #[derive(Debug)]
 pub(in crate::policy) struct Regexes {
-    regexes: Vec<(String, Pattern)>,
+    regexes: Vec<String>,
+    lines: List,
     automata: Vec<Joint>,
     ignores_case: bool,
 }
@@ -51,7 +53,7 @@ const NONE: u16 = u16::MAX;
 
 impl Regexes {
     pub(in crate::policy) fn new(ignores_case: bool) -> Regexes {
-        Regexes { regexes: Vec::new(), automata: Vec::new(), ignores_case }
+        Regexes { regexes: Vec::new(), lines: List::default(), automata: Vec::new(), ignores_case }
     }
 
     /// Returns the earlier pattern of the same key, if there is one.
@@ -65,12 +67,8 @@ impl Regexes {
         let regex = std::str::from_utf8(key)
             .map_err(|_| kind("bytes that are not UTF-8 are written as \\xNN".into()))?;
         compile(&[regex], self.ignores_case, DFA_BYTES_MAX).map_err(|error| kind(reason(&error)))?;
-        if self.regexes.len() == LIST_LINES_MAX {
-            return Err(PolicyErrorKind::TooManyLines(LIST_LINES_MAX));
-        }
-        let is_same = |(_, known): &&(String, Pattern)| known.key(text) == key;
-        let first = self.regexes.iter().find(is_same).map(|&(_, first)| first);
-        self.regexes.push((regex.to_owned(), pattern));
+        let first = self.lines.insert(pattern, text)?;
+        self.regexes.push(regex.to_owned());
         Ok(first)
     }
 
@@ -84,12 +82,10 @@ impl Regexes {
             // A size that fitted before is likely to fit again.
             size = size.min(self.regexes.len() - begin);
             let joint = loop {
-                let group: Vec<&str> =
-                    self.regexes[begin..begin + size].iter().map(|(regex, _)| regex.as_str()).collect();
-                match compile(&group, self.ignores_case, JOINT_BYTES_MAX) {
+                match compile(&self.regexes[begin..begin + size], self.ignores_case, JOINT_BYTES_MAX) {
                     Ok(dfa) => break Joint::new(dfa, begin),
                     Err(error) if size == 1 => {
-                        let key = quoted(self.regexes[begin].0.as_bytes());
+                        let key = quoted(self.regexes[begin].as_bytes());
                         return Err(PolicyErrorKind::Regex { key, reason: reason(&error) });
                     }
                     Err(_) => size = size.div_ceil(2),
@@ -106,7 +102,7 @@ impl Regexes {
             return Some(Pattern::REFUSED);
         }
         let line = self.automata.iter().find_map(|joint| joint.first_line(value))?;
-        Some(self.regexes[line].1)
+        Some(self.lines.0[line])
     }
 }
 
@@ -161,8 +157,8 @@ impl Joint {
     }
 }
 
-fn compile(
-    regexes: &[&str],
+fn compile<R: AsRef<str>>(
+    regexes: &[R],
     ignores_case: bool,
     bytes_max: usize,
 ) -> Result<dense::DFA<Vec<u32>>, Box<dense::BuildError>> {
@@ -196,6 +192,7 @@ mod tests {
 
     use super::*;
     use crate::policy::Answer;
+    use crate::policy::LIST_LINES_MAX;
 
     /// Inserts the expressions, each with the number of its line as its answer.
     fn regexes(keys: &[&[u8]]) -> Result<Regexes, String> {
