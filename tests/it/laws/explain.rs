@@ -154,7 +154,7 @@ fn delay_us(formula: &str) -> Option<f64> {
 fn is_refusal(formula: &str, law: Law) -> bool {
     match law {
         Law::Closed(_) => true,
-        Law::TokenBucket(_) => formula.contains(" < "),
+        Law::TokenBucket(_) | Law::LeakyBucket(_) => formula.contains(" < "),
         // That it is throttled is no refusal.
         Law::Adaptive(_) => formula.replacen(" > 0;", "", 1).contains(" > "),
         _ => formula.contains(" > "),
