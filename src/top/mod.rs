@@ -104,6 +104,9 @@ const ERASE_BELOW: &str = "\x1b[J";
 /// Lines beside the rows of two tables: rates, headings, connections.
 const OTHER_LINES: usize = 12;
 
+/// A long warning leaves room for the clients.
+const ROWS_OF_LINE_MAX: usize = 2;
+
 /// Prints the lines that fit over the previous ones.
 fn show(problem: &str, fetched: &Fetched) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -113,7 +116,8 @@ fn show(problem: &str, fetched: &Fetched) -> io::Result<()> {
     let room = Room { columns, rows: (rows.saturating_sub(OTHER_LINES) / 2).max(3) };
     let text = format!("{problem}{}", fetched.text(room));
     // The last row is for the cursor.
-    let lines = text.lines().flat_map(|line| wrapped(line, columns)).take(rows - 1);
+    let of_line = |line| wrapped(line, columns).into_iter().take(ROWS_OF_LINE_MAX);
+    let lines = text.lines().flat_map(of_line).take(rows - 1);
     let lines: String = lines.map(|line| format!("{ERASE_LINE}{line}\n")).collect();
     write!(out, "{HOME}{lines}{ERASE_BELOW}")?;
     out.flush()
