@@ -21,7 +21,7 @@ use slowlane_lab::replay;
 pub(super) const EXAMPLES: &str = include_str!("help/advise.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct AdviseArguments {
     /// Access logs
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
@@ -60,7 +60,7 @@ fn percent(text: &str) -> Result<f64, &'static str> {
     percent.ok_or("expected a percentage of 0 to 100, like 99.9")
 }
 
-pub(super) fn advise(typed: Arguments) -> anyhow::Result<()> {
+pub(super) fn advise(typed: AdviseArguments) -> anyhow::Result<()> {
     let bytes = size(&typed.logs);
     if bytes.is_none() {
         bail!("a log is not a file: logs are read several times, so standard input cannot be used");

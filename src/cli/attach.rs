@@ -14,7 +14,7 @@ use glob::{GlobResult, Pattern};
 
 use crate::cli::arguments::RunArguments;
 pub(super) use crate::cli::attach::written::lossy;
-use crate::cli::attach::written::{Change, Folder, read};
+use crate::cli::attach::written::{FileChange, Folder, read};
 use crate::cli::config::{Answers, Asked, Way, haproxy_files, nginx_files};
 use crate::cli::listening::{self, Taken};
 use crate::cli::{say, tell};
@@ -146,8 +146,8 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let warnings = tried::haproxy(&config, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
     let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
     let changes = paths.into_iter().zip(before).zip(attached.after);
-    let changes = changes.map(|((path, before), after)| Change { path, before, after });
-    let changes: Vec<Change> = changes.filter(|change| change.before != change.after).collect();
+    let changes = changes.map(|((path, before), after)| FileChange { path, before, after });
+    let changes: Vec<FileChange> = changes.filter(|change| change.before != change.after).collect();
     finish(is_to_write, &folder, &files[1..], &changes, &notes, &attached.names)
 }
 
@@ -172,13 +172,13 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let attached = nginx::attach(&files, &server, ours, &trusted).map_err(&refuse)?;
     let change = |(path, after): (PathBuf, String)| {
         let before = files.text(&path).to_owned();
-        Change { path, before, after }
+        FileChange { path, before, after }
     };
-    let changes: Vec<Change> = attached.after.into_iter().map(change).collect();
+    let changes: Vec<FileChange> = attached.after.into_iter().map(change).collect();
     // The tree as it will be, with slowlane's own files and the copies of the changed ones.
     let mut written: BTreeMap<PathBuf, &str> = BTreeMap::new();
     written.extend(own.iter().cloned().zip(printed[1..].iter().map(|file| file.text.as_str())));
-    for Change { path, before, after } in &changes {
+    for FileChange { path, before, after } in &changes {
         written.extend([(path.clone(), after.as_str()), (folder.backup(path), before.as_str())]);
     }
     let read = |path: &Path| written.get(path).map_or_else(|| read(path), |text| Ok((*text).to_owned()));
@@ -243,7 +243,7 @@ fn finish(
     is_to_write: bool,
     folder: &Folder,
     files: &[File],
-    changes: &[Change],
+    changes: &[FileChange],
     notes: &[String],
     names: &[String],
 ) -> anyhow::Result<()> {

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::admin_client::Question;
 use crate::cli::fields::{Field, path};
-use crate::cli::views::{self, View};
+use crate::cli::views::{self, DaemonView};
 use slowlane_core::base::units;
 
 pub(super) const EXAMPLES: &str = include_str!("help/block.txt");
@@ -21,7 +21,7 @@ pub(super) enum Action {
     Rm(Removal),
     /// List the blocks in force.
     #[command(after_help = include_str!("help/block-list.txt"))]
-    List(View),
+    List(DaemonView),
 }
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct Addition {
     #[arg(long = "for", value_name = "DURATION", value_parser = some_time)]
     time: Duration,
     #[command(flatten)]
-    view: View,
+    view: DaemonView,
 }
 
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(super) struct Removal {
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
     #[command(flatten)]
-    view: View,
+    view: DaemonView,
 }
 
 fn some_time(text: &str) -> Result<Duration, String> {

@@ -18,7 +18,7 @@ use slowlane_core::policy::{self, Policy, PolicyErrors};
 pub(super) const EXAMPLES: &str = include_str!("help/check.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct CheckArguments {
     #[command(flatten)]
     files: Files,
     /// Also exit with 1 if there are only warnings
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
 
 /// The files checked and the findings. Its fields are those of `--json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct CheckReport {
     ok: bool,
     config: Option<PathBuf>,
     /// None: the built-in policy.
@@ -40,21 +40,21 @@ struct Report {
     summary: Option<String>,
     /// Every rate is unlimited: nothing is throttled.
     unlimited: bool,
-    errors: Vec<Finding>,
+    errors: Vec<CheckFinding>,
     errors_total: usize,
-    warnings: Vec<Finding>,
+    warnings: Vec<CheckFinding>,
     warnings_total: usize,
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckFinding {
     file: Option<PathBuf>,
     line: Option<usize>,
     text: String,
 }
 
-pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { files, strict, json } = typed;
+pub(super) fn check(typed: CheckArguments) -> anyhow::Result<()> {
+    let CheckArguments { files, strict, json } = typed;
     let is_bare = files.config.is_none() && files.policy.is_none();
     let Files { config, policy } = files.or_of_service();
     let flags = Flags { policy, ..Flags::default() };
@@ -65,7 +65,7 @@ pub(super) fn check(typed: Arguments) -> anyhow::Result<()> {
     let config_warnings = [read.warnings(), expired].concat();
     let policy = read.policy.as_ref().map_or_else(|| Ok(Policy::builtin()), |source| source.read());
     let dir = read.policy.as_ref().map(|source| source.dir.clone());
-    let report = Report::new((config, dir), &errors, config_warnings.clone(), policy.as_ref(), strict);
+    let report = CheckReport::new((config, dir), &errors, config_warnings.clone(), policy.as_ref(), strict);
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         say(&text)?;
@@ -101,28 +101,32 @@ fn cluster_line(store: &StoreUrl, policy: &Policy) -> String {
     format!("cluster {store}: {}", modes.collect::<Vec<_>>().join("; "))
 }
 
-impl Report {
+impl CheckReport {
     fn new(
         (config, dir): (Option<PathBuf>, Option<PathBuf>),
         errors: &[ConfigError],
         limits: Vec<String>,
         policy: Result<&Policy, &PolicyErrors>,
         strict: bool,
-    ) -> Report {
+    ) -> CheckReport {
         let (problems, problems_total) = policy.err().map_or((&[][..], 0), |all| (all.listed(), all.count()));
         let warnings = policy.ok().map(Policy::warnings);
         let warnings_total = limits.len() + warnings.map_or(0, |all| all.count());
-        let limit = |text| Finding { file: config.clone(), line: None, text };
-        let limits: Vec<Finding> = limits.into_iter().map(limit).collect();
-        let warnings = warnings.into_iter().flat_map(|all| all.listed()).map(Finding::from);
+        let limit = |text| CheckFinding { file: config.clone(), line: None, text };
+        let limits: Vec<CheckFinding> = limits.into_iter().map(limit).collect();
+        let warnings = warnings.into_iter().flat_map(|all| all.listed()).map(CheckFinding::from);
         let errors_total = errors.len() + problems_total;
-        Report {
+        CheckReport {
             ok: errors_total == 0 && !(strict && warnings_total > 0),
             config,
             policy: dir,
             summary: policy.ok().map(Policy::summary),
             unlimited: policy.is_ok_and(|policy| !policy.has_limits()),
-            errors: errors.iter().map(Finding::from).chain(problems.iter().map(Finding::from)).collect(),
+            errors: errors
+                .iter()
+                .map(CheckFinding::from)
+                .chain(problems.iter().map(CheckFinding::from))
+                .collect(),
             errors_total,
             warnings: limits.into_iter().chain(warnings).collect(),
             warnings_total,
@@ -144,15 +148,15 @@ impl Report {
     }
 }
 
-impl From<&ConfigError> for Finding {
-    fn from(error: &ConfigError) -> Finding {
+impl From<&ConfigError> for CheckFinding {
+    fn from(error: &ConfigError) -> CheckFinding {
         let (file, line, text) = error.place();
-        Finding { file: file.map(Path::to_owned), line, text }
+        CheckFinding { file: file.map(Path::to_owned), line, text }
     }
 }
 
-impl<K: Display> From<&policy::Finding<K>> for Finding {
-    fn from(policy::Finding { path, line, kind }: &policy::Finding<K>) -> Finding {
-        Finding { file: Some(path.clone()), line: *line, text: kind.to_string() }
+impl<K: Display> From<&policy::Finding<K>> for CheckFinding {
+    fn from(policy::Finding { path, line, kind }: &policy::Finding<K>) -> CheckFinding {
+        CheckFinding { file: Some(path.clone()), line: *line, text: kind.to_string() }
     }
 }

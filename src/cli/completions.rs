@@ -8,12 +8,12 @@ use clap_complete::{Shell, generate};
 pub(super) const EXAMPLES: &str = include_str!("help/completions.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct CompletionsArguments {
     /// The shell to complete for
     shell: Shell,
 }
 
-pub(super) fn completions(mut command: Command, typed: &Arguments) -> anyhow::Result<()> {
+pub(super) fn completions(mut command: Command, typed: &CompletionsArguments) -> anyhow::Result<()> {
     // The generator panics if it cannot write, so it writes into memory first.
     let mut script = Vec::new();
     generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);

@@ -159,7 +159,7 @@ pub(super) fn haproxy_files(
 ) -> anyhow::Result<Vec<File>> {
     let Asked { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
-    let Used { fields, delay_max, paced } = Used::of(&config);
+    let PolicyFacts { fields, delay_max, paced } = PolicyFacts::of(&config);
     let peer = match &config.peers {
         Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
         _ => haproxy::PEER.parse()?,
@@ -190,7 +190,7 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
 pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
     let Asked { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
-    let Used { fields, delay_max, .. } = Used::of(&config);
+    let PolicyFacts { fields, delay_max, .. } = PolicyFacts::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
     Ok(nginx::files(&Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields })?)
@@ -199,7 +199,7 @@ pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Resu
 fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let Envoy { delivery, listen, app, asked: Asked { answers: Answers { ratelimit, tls }, run } } = typed;
     let config = run.or_of_service().load()?;
-    let Used { fields, delay_max, .. } = Used::of(&config);
+    let PolicyFacts { fields, delay_max, .. } = PolicyFacts::of(&config);
     let usual = envoy::GRPC.parse()?;
     let (asked, agent) = match delivery {
         envoy::Delivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
@@ -215,7 +215,7 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
 }
 
 /// Facts about the policy that the files of a proxy depend on.
-struct Used {
+struct PolicyFacts {
     /// The names of its fields, each once.
     fields: Vec<String>,
     /// Its longest delay.
@@ -224,10 +224,11 @@ struct Used {
     paced: Vec<Paced>,
 }
 
-impl Used {
+impl PolicyFacts {
     /// If a policy has an error, only the fields of the config are known.
-    fn of(config: &Config) -> Used {
-        let mut used = Used { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
+    fn of(config: &Config) -> PolicyFacts {
+        let mut used =
+            PolicyFacts { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
         let Some(source) = &config.policy else { return used };
         let mut names: BTreeSet<String> =
             source.layout.field_names().into_iter().map(str::to_owned).collect();

@@ -14,7 +14,7 @@ use slowlane_core::base::Rate;
 pub(super) const EXAMPLES: &str = include_str!("help/demo.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct DemoArguments {
     /// Connections of the crawler; each sends its next request after each answer
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clients: u32,
@@ -29,8 +29,8 @@ pub(super) struct Arguments {
     haproxy: Option<PathBuf>,
 }
 
-pub(super) fn demo(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { clients, rate, seconds, haproxy } = typed;
+pub(super) fn demo(typed: DemoArguments) -> anyhow::Result<()> {
+    let DemoArguments { clients, rate, seconds, haproxy } = typed;
     let (haproxy, stays) = (program(haproxy)?, seconds.is_none());
     let demo = Demo { clients, rate, seconds: seconds.unwrap_or(SECONDS_DEFAULT), stays, haproxy };
     demo.run(&mut stdout(), stdout().is_terminal())

@@ -15,7 +15,7 @@ use slowlane_core::base::shown;
 pub(super) const EXAMPLES: &str = include_str!("help/import.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ImportArguments {
     /// The configuration: files in their order, or a folder; - is standard input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn import(typed: Arguments) -> anyhow::Result<()> {
+pub(super) fn import(typed: ImportArguments) -> anyhow::Result<()> {
     let name = typed.files.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let (name, mut texts) = (shown(name), Vec::new());
     for path in named(&typed.files) {

@@ -64,9 +64,9 @@ async fn foreign(address: &Address, belongs: Protocol) -> Option<String> {
     for protocol in [belongs].into_iter().chain(others.into_iter().filter(|other| *other != belongs)) {
         let answer = answer(address, protocol).await;
         match protocol.program(&answer) {
-            Some(Program::Slowlane) if protocol == belongs => return None,
-            Some(Program::Slowlane) => return Some(format!("slowlane's own {protocol}")),
-            Some(Program::Other(what)) => return Some(what),
+            Some(Speaker::Slowlane) if protocol == belongs => return None,
+            Some(Speaker::Slowlane) => return Some(format!("slowlane's own {protocol}")),
+            Some(Speaker::Other(what)) => return Some(what),
             None if said.is_empty() => said = answer,
             None => {}
         }
@@ -90,7 +90,7 @@ enum Protocol {
 }
 
 /// A program that speaks a protocol.
-enum Program {
+enum Speaker {
     Slowlane,
     Other(String),
 }
@@ -122,7 +122,7 @@ impl Protocol {
     }
 
     /// The program that gives this answer. None: it does not speak this protocol, or has not said enough.
-    fn program(self, answer: &[u8]) -> Option<Program> {
+    fn program(self, answer: &[u8]) -> Option<Speaker> {
         match self {
             Protocol::Spop => agent(answer),
             Protocol::Http => {
@@ -132,28 +132,28 @@ impl Protocol {
                 }
                 let server = header(answer, "server").map_or(String::new(), |server| format!(" ({server})"));
                 let other = format!("an HTTP server that is not slowlane{server}");
-                Some(header(answer, VERSION).map_or(Program::Other(other), |_| Program::Slowlane))
+                Some(header(answer, VERSION).map_or(Speaker::Other(other), |_| Speaker::Slowlane))
             }
             Protocol::FastCgi => answer
                 .starts_with(FASTCGI_RESULT)
-                .then(|| Program::Other("which speaks FastCGI, like php-fpm".to_owned())),
+                .then(|| Speaker::Other("which speaks FastCGI, like php-fpm".to_owned())),
         }
     }
 }
 
 /// The agent that has answered a hello.
-fn agent(answer: &[u8]) -> Option<Program> {
+fn agent(answer: &[u8]) -> Option<Speaker> {
     let (frame, _) = Frame::cut(answer, FRAME_BYTES_MAX).ok()??;
     match frame.head.kind {
         Kind::AGENT_HELLO => {
             let hello = AgentHello::decode(frame).ok()?;
             let is_named = hello.capabilities.split(|byte| *byte == b',').any(|name| name == NAME.as_bytes());
-            let other = || Program::Other("an SPOE agent that is not slowlane".to_owned());
-            Some(if is_named { Program::Slowlane } else { other() })
+            let other = || Speaker::Other("an SPOE agent that is not slowlane".to_owned());
+            Some(if is_named { Speaker::Slowlane } else { other() })
         }
         Kind::AGENT_DISCONNECT => {
             let reason = cut(Disconnect::decode(frame).ok()?.message);
-            Some(Program::Other(format!("an SPOE agent that refuses the handshake: \"{reason}\"")))
+            Some(Speaker::Other(format!("an SPOE agent that refuses the handshake: \"{reason}\"")))
         }
         _ => None,
     }

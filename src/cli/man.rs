@@ -12,7 +12,7 @@ use clap_mangen::Man;
 pub(super) const EXAMPLES: &str = include_str!("help/man.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ManArguments {
     /// Write slowlane.1 and a page for each command into this directory, instead of printing one
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
@@ -24,7 +24,7 @@ struct Page {
     text: Vec<u8>,
 }
 
-pub(super) fn man(command: Command, typed: &Arguments) -> anyhow::Result<()> {
+pub(super) fn man(command: Command, typed: &ManArguments) -> anyhow::Result<()> {
     let pages = pages(command)?;
     match &typed.dir {
         Some(dir) => write(dir, &pages),

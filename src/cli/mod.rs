@@ -76,13 +76,13 @@ enum Command {
     /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
     /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
     #[command(after_help = check::EXAMPLES)]
-    Check(check::Arguments),
+    Check(check::CheckArguments),
     /// Print a policy with the limits of a configuration of nginx, HAProxy, ingress-nginx or Envoy.
     ///
     /// It reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, and descriptors of
     /// Envoy's rate limit service. Comments say what differs and what is not imported.
     #[command(after_help = import::EXAMPLES)]
-    Import(import::Arguments),
+    Import(import::ImportArguments),
     /// Print the configuration in force, or one for HAProxy or nginx.
     #[command(subcommand, after_help = config::EXAMPLES)]
     Config(config::What),
@@ -94,34 +94,34 @@ enum Command {
     /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
     #[cfg(feature = "lab")]
     #[command(after_help = demo::EXAMPLES)]
-    Demo(demo::Arguments),
+    Demo(demo::DemoArguments),
     /// Run clients against a law in virtual time, and print their rates and delays.
     #[cfg(feature = "lab")]
     #[command(after_help = simulate::EXAMPLES)]
-    Simulate(simulate::Arguments),
+    Simulate(simulate::SimulateArguments),
     /// Print the status of a daemon once: rates, SLOs, throttled clients, cluster, peers.
     #[command(after_help = views::STATUS)]
     Status(views::StatusArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[command(after_help = top::EXAMPLES)]
-    Top(top::Arguments),
+    Top(top::TopArguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
     ///
     /// It queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
     #[command(after_help = why::EXAMPLES)]
-    Why(why::Arguments),
+    Why(why::WhyArguments),
     /// Show how much of its quotas a client has used, how much is left, and when they reset.
     #[command(after_help = views::QUOTA)]
     Quota(views::QuotaArguments),
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
     #[command(after_help = table::EXAMPLES)]
-    Table(table::Arguments),
+    Table(table::TableArguments),
     /// Find faults in listeners, proxies, fields, limits, clock and files, and name the remedy of each.
     ///
     /// It changes nothing. Run as root, it can check more.
     /// Exit code 0: all is well. 1: something is wrong, or could not be checked.
     #[command(after_help = doctor::EXAMPLES)]
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Refuse requests by their fields for a time; list and end these blocks.
     #[command(subcommand, after_help = block::EXAMPLES)]
     Block(block::Action),
@@ -129,30 +129,30 @@ enum Command {
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
     #[command(after_help = upgrade::EXAMPLES)]
-    Upgrade(upgrade::Arguments),
+    Upgrade(upgrade::UpgradeArguments),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[cfg(feature = "lab")]
     #[command(after_help = replay::EXAMPLES)]
-    Replay(replay::Arguments),
+    Replay(replay::ReplayArguments),
     /// Propose limits from access logs: a burst and a rate with which most clients never wait.
     ///
     /// It prints the rates of clients, marks bots, and prints lines for your maps. A replay of the logs shows which
     /// clients would have waited.
     #[cfg(feature = "lab")]
     #[command(after_help = advise::EXAMPLES)]
-    Advise(advise::Arguments),
+    Advise(advise::AdviseArguments),
     /// Run policy tests in virtual time, and print unexpected verdicts.
     ///
     /// Exit code 0: every case passes. 1: a case fails, or a file has an error or cannot be read.
     #[cfg(feature = "lab")]
     #[command(after_help = test::EXAMPLES)]
-    Test(test::Arguments),
+    Test(test::TestArguments),
     /// Print completions for a shell.
     #[command(after_help = completions::EXAMPLES)]
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArguments),
     /// Print the manual page, or write the pages of all commands.
     #[command(after_help = man::EXAMPLES)]
-    Man(man::Arguments),
+    Man(man::ManArguments),
 }
 
 /// The commands of `slowlane --help`, by purpose.

@@ -23,7 +23,7 @@ use slowlane_lab::replay::{self, Input, Settings, Subject};
 pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ReplayArguments {
     /// Access logs; - is standard input
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
@@ -77,7 +77,7 @@ pub(super) fn format(text: &str) -> Result<Choice, FormatError> {
     })
 }
 
-pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
+pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
     if let Some(path) = &typed.plot {
         check_writable(path)?;
     }
@@ -119,7 +119,7 @@ pub(super) fn replay(typed: Arguments) -> anyhow::Result<()> {
 }
 
 /// Reads a policy as the daemon would.
-fn subject(typed: &Arguments, policy: Option<PathBuf>) -> anyhow::Result<Subject> {
+fn subject(typed: &ReplayArguments, policy: Option<PathBuf>) -> anyhow::Result<Subject> {
     let config = Config::load(typed.config.as_deref(), Flags { policy: policy.clone(), ..Flags::default() })?;
     let name = match &policy {
         Some(dir) => dir.display().to_string(),
@@ -136,7 +136,7 @@ pub(super) fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input>
     if path == Path::new(STDIN) {
         return Ok(Input {
             name: "standard input".to_owned(),
-            bytes: Box::new(Counted(io::stdin(), read.clone())),
+            bytes: Box::new(CountedReader(io::stdin(), read.clone())),
         });
     }
     let name = shown(path.display().to_string());
@@ -145,13 +145,13 @@ pub(super) fn input(path: &Path, read: &Arc<AtomicU64>) -> anyhow::Result<Input>
     if file.metadata().map_err(unreadable)?.is_dir() {
         bail!("{name}: is a directory: name the logs in it");
     }
-    Ok(Input { name, bytes: Box::new(Counted(file, read.clone())) })
+    Ok(Input { name, bytes: Box::new(CountedReader(file, read.clone())) })
 }
 
 /// A reader that counts its bytes.
-struct Counted<R>(R, Arc<AtomicU64>);
+struct CountedReader<R>(R, Arc<AtomicU64>);
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(buffer)?;
         self.1.fetch_add(count as u64, Relaxed);

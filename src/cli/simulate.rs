@@ -20,7 +20,7 @@ use slowlane_lab::simulate::{
 pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct SimulateArguments {
     /// The laws to run; `all` leaves out concurrency
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
           value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
@@ -152,7 +152,7 @@ fn law_option(text: &str) -> Result<LawOption, &'static str> {
     Ok(LawOption { law: law.map(str::to_owned), name: name.to_owned(), value: value.to_owned() })
 }
 
-pub(super) fn simulate(typed: Arguments) -> anyhow::Result<()> {
+pub(super) fn simulate(typed: SimulateArguments) -> anyhow::Result<()> {
     let scenarios = scenarios(&typed)?;
     if let Some(path) = &typed.plot {
         check_plot(path, scenarios.len())?;
@@ -175,7 +175,7 @@ fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> Stri
 }
 
 /// Builds a scenario for each law and number of clients, and checks all of them.
-fn scenarios(typed: &Arguments) -> anyhow::Result<Vec<Scenario>> {
+fn scenarios(typed: &SimulateArguments) -> anyhow::Result<Vec<Scenario>> {
     let laws: Vec<String> = match typed.law.iter().any(|law| law == ALL) {
         true => Scenario::laws_of_rates().map(str::to_owned).collect(),
         false => typed.law.clone(),
@@ -202,7 +202,7 @@ fn scenarios(typed: &Arguments) -> anyhow::Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
+fn scenario(typed: &SimulateArguments, law: &str, clients: &Phases) -> Scenario {
     let is_for_it = |option: &&LawOption| option.law.as_ref().is_none_or(|of| of == law);
     let options = typed.option.iter().filter(is_for_it);
     Scenario {
@@ -229,7 +229,7 @@ fn scenario(typed: &Arguments, law: &str, clients: &Phases) -> Scenario {
 }
 
 /// The nodes, if there is more than one.
-fn cluster(typed: &Arguments) -> anyhow::Result<Option<Cluster>> {
+fn cluster(typed: &SimulateArguments) -> anyhow::Result<Option<Cluster>> {
     if typed.nodes == 1 {
         let flags = [
             ("--rtt", typed.rtt.is_some()),

@@ -12,15 +12,15 @@ use slowlane_core::base::Key;
 pub(super) const EXAMPLES: &str = include_str!("help/table.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct TableArguments {
     #[command(subcommand)]
-    action: Action,
+    action: TableAction,
     #[command(flatten)]
     daemon: Daemon,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum TableAction {
     /// Print all rows, or those that meet the conditions
     Show {
         /// Conditions, like data.gpc0_rate gt 10
@@ -54,16 +54,16 @@ fn key(text: &str) -> Result<Key, &'static str> {
     Key::from_hex(text).ok_or("expected a key of sixteen hex digits, like 26C7827D889F6DA3")
 }
 
-pub(super) fn table(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { action, daemon } = typed;
+pub(super) fn table(typed: TableArguments) -> anyhow::Result<()> {
+    let TableArguments { action, daemon } = typed;
     let question = match &action {
-        Action::Clear { which } if which.iter().any(|word| word.contains('=')) => of_fields(which)?,
+        TableAction::Clear { which } if which.iter().any(|word| word.contains('=')) => of_fields(which)?,
         action => Question { body: command(action), ..Question::post("/api/runtime") },
     };
     let reported = admin::print(&daemon.client()?, question)?;
     match action {
-        Action::Get { key } => ensure!(reported, "the table has no entry for key {key}"),
-        Action::Show { .. } | Action::Set { .. } | Action::Clear { .. } => {}
+        TableAction::Get { key } => ensure!(reported, "the table has no entry for key {key}"),
+        TableAction::Show { .. } | TableAction::Set { .. } | TableAction::Clear { .. } => {}
     }
     Ok(())
 }
@@ -76,12 +76,12 @@ fn of_fields(words: &[String]) -> anyhow::Result<Question> {
 }
 
 /// The command of the Runtime API for this action.
-fn command(action: &Action) -> String {
+fn command(action: &TableAction) -> String {
     let (verb, words) = match action {
-        Action::Show { filter } => ("show", escaped(filter)),
-        Action::Get { key } => ("show", format!(" key {key}")),
-        Action::Set { key, values } => ("set", format!(" key {key}{}", escaped(values))),
-        Action::Clear { which } => match which.as_slice() {
+        TableAction::Show { filter } => ("show", escaped(filter)),
+        TableAction::Get { key } => ("show", format!(" key {key}")),
+        TableAction::Set { key, values } => ("set", format!(" key {key}{}", escaped(values))),
+        TableAction::Clear { which } => match which.as_slice() {
             [one] if Key::from_hex(one).is_some() => ("clear", format!(" key {one}")),
             filter => ("clear", escaped(filter)),
         },

@@ -15,7 +15,7 @@ use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, S
 pub(super) const EXAMPLES: &str = include_str!("help/test.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct TestArguments {
     /// Files with test cases
     #[arg(value_name = "FILE", required = true)]
     cases: Vec<PathBuf>,
@@ -29,8 +29,8 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn test(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { cases, files, verbose, json } = typed;
+pub(super) fn test(typed: TestArguments) -> anyhow::Result<()> {
+    let TestArguments { cases, files, verbose, json } = typed;
     let Files { config, policy } = files.or_of_service();
     let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
     let mut policy = config.read_policy()?;

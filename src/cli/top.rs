@@ -12,7 +12,7 @@ use slowlane_core::base::units;
 pub(super) const EXAMPLES: &str = include_str!("help/top.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct TopArguments {
     #[command(flatten)]
     daemon: Daemon,
     /// Print the status once and exit; the default if standard output is not a terminal
@@ -34,7 +34,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     if interval >= INTERVAL_MIN { Ok(interval) } else { Err("expected a time from 100ms".into()) }
 }
 
-pub(super) fn top(typed: Arguments) -> anyhow::Result<()> {
+pub(super) fn top(typed: TopArguments) -> anyhow::Result<()> {
     let daemon = typed.daemon.client()?;
     match typed.once || !top::has_screen() {
         true => top::once(&daemon, typed.since),

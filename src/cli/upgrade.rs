@@ -13,11 +13,11 @@ pub(super) const EXAMPLES: &str = include_str!("help/upgrade.txt");
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct UpgradeArguments {
     #[command(flatten)]
     daemon: Daemon,
 }
 
-pub(super) fn upgrade(typed: Arguments) -> anyhow::Result<()> {
+pub(super) fn upgrade(typed: UpgradeArguments) -> anyhow::Result<()> {
     typed.daemon.print(Question { patience: PATIENCE, ..Question::post("/api/upgrade") })
 }

@@ -18,7 +18,7 @@ pub(super) const QUOTA: &str = include_str!("help/quota.txt");
 
 /// The daemon to query, and the format of its answer.
 #[derive(Debug, Args)]
-pub(super) struct View {
+pub(super) struct DaemonView {
     #[command(flatten)]
     daemon: Daemon,
     /// Print JSON
@@ -26,7 +26,7 @@ pub(super) struct View {
     json: bool,
 }
 
-impl View {
+impl DaemonView {
     pub(super) fn print(self, question: Question) -> anyhow::Result<()> {
         self.daemon.print(question.with_json(self.json))
     }
@@ -40,7 +40,7 @@ pub(super) struct StatusArguments {
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
     #[command(flatten)]
-    view: View,
+    view: DaemonView,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -59,11 +59,11 @@ pub(super) struct QuotaArguments {
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
     #[command(flatten)]
-    view: View,
+    view: DaemonView,
 }
 
 /// Prints the view at a path.
-pub(super) fn print(view: View, path: impl Into<String>) -> anyhow::Result<()> {
+pub(super) fn print(view: DaemonView, path: impl Into<String>) -> anyhow::Result<()> {
     view.print(Question::get(path))
 }
 

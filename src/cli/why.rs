@@ -19,7 +19,7 @@ use slowlane_core::throttle::Throttle;
 pub(super) const EXAMPLES: &str = include_str!("help/why.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct WhyArguments {
     /// The fields of the request
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<Field>,
@@ -33,8 +33,8 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-pub(super) fn why(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { fields, policy, daemon, json } = typed;
+pub(super) fn why(typed: WhyArguments) -> anyhow::Result<()> {
+    let WhyArguments { fields, policy, daemon, json } = typed;
     match policy {
         Some(policy) => of_files(&fields, policy, daemon.config, json),
         None => daemon.print(Question::get(path("why", &fields)).with_json(json)),

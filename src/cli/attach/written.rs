@@ -15,13 +15,13 @@ use crate::proxy::attach::{Refused, detached};
 use crate::proxy::shipped::File;
 
 /// A file of the operator's, by its real path: a link stays a link.
-pub(super) struct Change {
+pub(super) struct FileChange {
     pub(super) path: PathBuf,
     pub(super) before: String,
     pub(super) after: String,
 }
 
-impl Change {
+impl FileChange {
     /// Prints the difference.
     pub(super) fn show(&self, what: &str) -> anyhow::Result<()> {
         let old = self.path.display().to_string();
@@ -59,7 +59,7 @@ impl Folder {
     }
 
     /// Writes slowlane's own files, copies of the operator's, and then the operator's: all of them or none.
-    pub(super) fn write(&self, files: &[File], changes: &[Change]) -> anyhow::Result<()> {
+    pub(super) fn write(&self, files: &[File], changes: &[FileChange]) -> anyhow::Result<()> {
         for File { name, text } in files {
             let path = self.0.join(name);
             // What the operator has edited in it is kept, too.
@@ -93,7 +93,7 @@ impl Folder {
             }
             let before = read(&path)?;
             let after = detached(&before).with_context(|| path.display().to_string())?;
-            changes.extend(after.map(|after| Change { path, before, after }));
+            changes.extend(after.map(|after| FileChange { path, before, after }));
         }
         ensure!(!changes.is_empty(), "{}: slowlane is not attached", main.display());
         changes.iter().try_for_each(|change| change.show("without slowlane"))?;
@@ -115,7 +115,7 @@ impl Folder {
 }
 
 /// Writes all of the files or none.
-fn write_all(changes: &[Change]) -> anyhow::Result<()> {
+fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
     for (number, change) in changes.iter().enumerate() {
         let Err(error) = change.write() else { continue };
         let stays =
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn of_several_files_all_are_written_or_none() {
         let folder = tempfile::tempdir().unwrap();
-        let change = |name: &str| Change {
+        let change = |name: &str| FileChange {
             path: folder.path().join(name),
             before: "before".to_owned(),
             after: "after".to_owned(),

@@ -2,7 +2,7 @@
 
 use crate::admin_client::AskError;
 use crate::cli::admin::Daemon;
-use crate::cli::doctor::{Report, State};
+use crate::cli::doctor::{DoctorReport, Health};
 use crate::cli::listening::{self, Taken};
 use crate::config::Config;
 use crate::observe::status::{ClusterUse, Fault, FaultLine, REQUESTS_MIN, Snapshot};
@@ -13,12 +13,12 @@ const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and 
 const SEND: &str = "send a request; if it does not arrive, a rule above slowlane's lines answers it";
 
 /// The status and the metrics of a running daemon.
-pub(super) struct Seen {
+pub(super) struct AgentSeen {
     pub(super) status: Snapshot,
     metrics: String,
 }
 
-impl Seen {
+impl AgentSeen {
     /// The sum of a metric over all labels, or the value of one series; 0 without it.
     pub(super) fn metric(&self, name: &str) -> f64 {
         let series = self.metrics.lines().filter_map(|line| line.rsplit_once(' '));
@@ -28,7 +28,7 @@ impl Seen {
 }
 
 /// Whether slowlane listens at the addresses of the config.
-pub(super) fn of_listeners(config: &Config, report: &mut Report) {
+pub(super) fn of_listeners(config: &Config, report: &mut DoctorReport) {
     for listen in [&config.spop.listen, &config.http.listen] {
         for address in &listen.addresses {
             let text = format!("{} at {address}", listen.name);
@@ -45,16 +45,16 @@ pub(super) fn of_listeners(config: &Config, report: &mut Report) {
 }
 
 /// Asks the daemon for its status and its metrics.
-pub(super) fn ask(daemon: Daemon, report: &mut Report) -> Option<Seen> {
+pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen> {
     let asked = daemon.client().and_then(|client| {
         let metrics = String::from_utf8_lossy(&client.get("/metrics")?).into_owned();
-        Ok(Seen { status: client.snapshot()?, metrics })
+        Ok(AgentSeen { status: client.snapshot()?, metrics })
     });
     match &asked {
         Ok(seen) => report.ok("agent", format!("admin answers: slowlane {}", seen.status.version)),
         Err(error) if matches!(error.downcast_ref(), Some(AskError::Closed { .. })) => {
             report.add(
-                State::Unknown,
+                Health::Unknown,
                 "agent",
                 error.to_string(),
                 "run as root, or name the token's file with --token-file".into(),
@@ -68,7 +68,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut Report) -> Option<Seen> {
 /// Whether proxies query slowlane, and with which fields. Returns whether there is a proxy at all.
 ///
 /// `attached`: whether a proxy of this machine is; none if there is no proxy.
-pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Report) -> bool {
+pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut DoctorReport) -> bool {
     let Snapshot { connections, peers, rates, fields_missing, field_faults, crowd, .. } = &seen.status;
     let decided = ["slowlane_verdicts_total", "slowlane_peers_admitted_total", "slowlane_peers_denied_total"];
     let requests = decided.iter().map(|name| seen.metric(name)).sum::<f64>() as u64;
@@ -106,7 +106,7 @@ pub(super) fn of_requests(seen: &Seen, attached: Option<bool>, report: &mut Repo
         report.wrong("proxy", line.to_string(), fix);
     }
     for line in field_faults {
-        let add = if line.is_much() { Report::wrong } else { Report::note };
+        let add = if line.is_much() { DoctorReport::wrong } else { DoctorReport::note };
         add(report, "proxy", line.text.clone(), fix(line));
     }
     let needed = seen.metrics.lines().filter_map(|line| line.strip_prefix("slowlane_field_missing{field=\""));
@@ -153,7 +153,7 @@ fn fix(line: &FaultLine) -> &'static str {
 }
 
 /// Whether the nodes of a cluster share their SLOs.
-pub(super) fn of_cluster(status: &Snapshot, report: &mut Report) {
+pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
     let Some(ClusterUse { silent, since_s, nodes, other_slos, .. }) = &status.cluster else { return };
     match silent {
         Some(reason) => report.wrong(
@@ -182,8 +182,8 @@ mod tests {
                  {hellos}\nslowlane_spop_frames_total{{type=\"disconnect\"}} 7\n"
             );
             let status = Snapshot { rates: [rate, 0.0, 0.0], ..Snapshot::default() };
-            let mut report = Report { ok: true, findings: Vec::new() };
-            let may_be_asked = of_requests(&Seen { status, metrics }, attached, &mut report);
+            let mut report = DoctorReport { ok: true, findings: Vec::new() };
+            let may_be_asked = of_requests(&AgentSeen { status, metrics }, attached, &mut report);
             let first = report.findings.swap_remove(0);
             (may_be_asked, first.text, first.fix.unwrap_or_default())
         };

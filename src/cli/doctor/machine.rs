@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::cli::doctor::Report;
-use crate::cli::doctor::agent::Seen;
+use crate::cli::doctor::DoctorReport;
+use crate::cli::doctor::agent::AgentSeen;
 use crate::cli::service_user;
 use crate::config::{Config, ConfigError};
 use crate::observe::Clock;
@@ -19,7 +19,7 @@ const OTHER_FILES: usize = 2_000;
 const PERIODS_MAX: u32 = 3;
 
 /// The config: its errors, and the files that the user of the service cannot read.
-pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Report) {
+pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut DoctorReport) {
     let (tls_errors, expired) = config.check_tls();
     for error in errors.iter().chain(&tls_errors).chain(&service_user::unreadable(config)) {
         report.wrong("config", error.to_string(), "correct it; `slowlane check` lists all errors");
@@ -30,7 +30,7 @@ pub(super) fn of_config(config: &Config, errors: &[ConfigError], report: &mut Re
 }
 
 /// Whether the clock is set by a time service, and whether it has jumped since the start of the daemon.
-pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
+pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
@@ -42,7 +42,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
         b"yes" => report.ok("clock", "synchronised"),
         b"no" => {
             // Without a cluster, only calendar quotas follow it.
-            let add = if status.cluster.is_some() { Report::wrong } else { Report::note };
+            let add = if status.cluster.is_some() { DoctorReport::wrong } else { DoctorReport::note };
             add(
                 report,
                 "clock",
@@ -59,7 +59,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut Report) {
 }
 
 /// Whether the limit of open files has room for all connections.
-pub(super) fn of_open_files(config: &Config, seen: &Seen, report: &mut Report) {
+pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let needed = config.spop.listen.connections_max + config.http.listen.connections_max + OTHER_FILES;
     let max = seen.metric("process_max_fds");
     let text = format!("the daemon may open {max} files; its connections_max need {needed}");
@@ -75,7 +75,7 @@ pub(super) fn of_open_files(config: &Config, seen: &Seen, report: &mut Report) {
 }
 
 /// Whether a restart will find its state.
-pub(super) fn of_state(config: &Config, seen: &Seen, report: &mut Report) {
+pub(super) fn of_state(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
     let Some(state) = &config.state else {
         return report.note(
             "state",

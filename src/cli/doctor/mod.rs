@@ -24,7 +24,7 @@ use slowlane_core::base::shown;
 pub(super) const EXAMPLES: &str = include_str!("../help/doctor.txt");
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct DoctorArguments {
     /// HAProxy's configuration; may be repeated, or a folder [default: /etc/haproxy/haproxy.cfg, if it exists]
     #[arg(long, value_name = "FILE")]
     haproxy: Vec<PathBuf>,
@@ -40,14 +40,14 @@ pub(super) struct Arguments {
 
 /// All findings. Its fields are those of `--json`.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     ok: bool,
-    findings: Vec<Finding>,
+    findings: Vec<DoctorFinding>,
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
-    state: State,
+struct DoctorFinding {
+    state: Health,
     about: &'static str,
     text: String,
     /// The remedy.
@@ -56,7 +56,7 @@ struct Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum Health {
     Ok,
     /// Worth knowing, and perhaps intended.
     Note,
@@ -68,48 +68,48 @@ enum State {
 /// The system's error for a user without the rights.
 const DENIED: &str = "Permission denied";
 
-impl Report {
+impl DoctorReport {
     fn ok(&mut self, about: &'static str, text: impl Into<String>) {
-        self.findings.push(Finding { state: State::Ok, about, text: text.into(), fix: None });
+        self.findings.push(DoctorFinding { state: Health::Ok, about, text: text.into(), fix: None });
     }
 
     fn note(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
-        self.add(State::Note, about, text.into(), fix.into());
+        self.add(Health::Note, about, text.into(), fix.into());
     }
 
     /// Adds a fault, or an unknown if this user lacks the rights.
     fn wrong(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
         let text = text.into();
         match text.contains(DENIED) {
-            true => self.add(State::Unknown, about, text, "run as root".into()),
-            false => self.add(State::Wrong, about, text, fix.into()),
+            true => self.add(Health::Unknown, about, text, "run as root".into()),
+            false => self.add(Health::Wrong, about, text, fix.into()),
         }
     }
 
-    fn add(&mut self, state: State, about: &'static str, text: String, fix: String) {
-        self.ok &= state == State::Note;
-        self.findings.push(Finding { state, about, text, fix: Some(fix) });
+    fn add(&mut self, state: Health, about: &'static str, text: String, fix: String) {
+        self.ok &= state == Health::Note;
+        self.findings.push(DoctorFinding { state, about, text, fix: Some(fix) });
     }
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for Finding { state, about, text: finding, fix } in &self.findings {
+        for DoctorFinding { state, about, text: finding, fix } in &self.findings {
             text += &format!("{:7}  {about:7}  {}\n", format!("{state:?}"), shown(finding));
             text.extend(fix.iter().map(|fix| format!("{:18}fix: {}\n", "", shown(fix))));
         }
         let count = |state| self.findings.iter().filter(|finding| finding.state == state).count();
-        match (count(State::Wrong), count(State::Unknown)) {
+        match (count(Health::Wrong), count(Health::Unknown)) {
             (0, 0) => text + "all is well\n",
             (wrong, unknown) => text + &format!("{wrong} wrong, {unknown} unknown\n"),
         }
     }
 }
 
-pub(super) fn doctor(typed: Arguments) -> anyhow::Result<()> {
-    let Arguments { haproxy, nginx, mut daemon, json } = typed;
+pub(super) fn doctor(typed: DoctorArguments) -> anyhow::Result<()> {
+    let DoctorArguments { haproxy, nginx, mut daemon, json } = typed;
     daemon.config = Files { config: daemon.config.take(), policy: None }.or_of_service().config;
     let (config, errors) = Config::examine(daemon.config.as_deref(), Flags::default());
-    let mut report = Report { ok: true, findings: Vec::new() };
+    let mut report = DoctorReport { ok: true, findings: Vec::new() };
     machine::of_config(&config, &errors, &mut report);
     if errors.is_empty() {
         agent::of_listeners(&config, &mut report);

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cli::doctor::agent::Seen;
+use crate::cli::doctor::agent::AgentSeen;
 use crate::cli::doctor::proxies::Proxies;
-use crate::cli::doctor::{Report, State};
+use crate::cli::doctor::{DoctorReport, Health};
 use crate::observe::status::{SloLine, Snapshot};
 use crate::watch::Source;
 use slowlane_core::policy::WarningKind;
@@ -17,13 +17,18 @@ const RELOAD_MAX: Duration = Duration::from_secs(30);
 const CORRECT: &str = "correct the line; `slowlane check` lists all errors";
 
 /// The files of the policy: errors, warnings, and edits that are not in force.
-pub(super) fn of_files(source: &Source, seen: Option<&Seen>, proxies: &Proxies, report: &mut Report) {
+pub(super) fn of_files(
+    source: &Source,
+    seen: Option<&AgentSeen>,
+    proxies: &Proxies,
+    report: &mut DoctorReport,
+) {
     match source.read() {
         Ok(policy) => {
             report.ok("policy", format!("{}: {}", source.dir.display(), policy.summary()));
             for finding in policy.warnings().listed() {
                 let is_wrong = matches!(finding.kind, WarningKind::Ipv4Alone(_)) && proxies.have_ipv6();
-                let add = if is_wrong { Report::wrong } else { Report::note };
+                let add = if is_wrong { DoctorReport::wrong } else { DoctorReport::note };
                 add(report, "policy", finding.to_string(), "`slowlane check` lists all warnings");
             }
         }
@@ -35,7 +40,7 @@ pub(super) fn of_files(source: &Source, seen: Option<&Seen>, proxies: &Proxies, 
 }
 
 /// Whether the files were edited after the last reload, or after the start.
-fn of_edits(source: &Source, status: &Snapshot, report: &mut Report) {
+fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     let read_ms_ago = match status.reloads.first() {
         Some(reload) => status.at_ms.saturating_sub(reload.at_ms),
         None => 1_000 * status.uptime_s,
@@ -52,11 +57,16 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut Report) {
 }
 
 /// The limits that the daemon has in force.
-pub(super) fn of_limits(status: &Snapshot, report: &mut Report) {
+pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
         // The daemon's rights count, not those of this user: if the daemon lacks them, that is a fault, too.
-        report.add(State::Wrong, "policy", format!("the last edit is not in force: {first}"), CORRECT.into());
+        report.add(
+            Health::Wrong,
+            "policy",
+            format!("the last edit is not in force: {first}"),
+            CORRECT.into(),
+        );
     }
     let listed = |is_listed: fn(&SloLine) -> bool| {
         let ids = status.slos.iter().filter(|slo| slo.rate != "unlimited" && is_listed(slo));
@@ -114,7 +124,7 @@ mod tests {
             let reload =
                 |ago_s: u64| ReloadLine { at_ms: at_ms - 1_000 * ago_s, ok: true, ..ReloadLine::default() };
             let reloads = reloaded_s_ago.map(reload).into_iter().collect();
-            let mut report = Report { ok: true, findings: Vec::new() };
+            let mut report = DoctorReport { ok: true, findings: Vec::new() };
             of_edits(&source, &Snapshot { at_ms, uptime_s, reloads, ..Snapshot::default() }, &mut report);
             !report.ok
         };

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use crate::cli::doctor::site::{Read, Site};
-use crate::cli::doctor::{Report, haproxy, nginx};
+use crate::cli::doctor::{DoctorReport, haproxy, nginx};
 use crate::config::{Config, Listen};
 use crate::proxy::attach::Refused;
 use slowlane_core::base::Address;
 
 /// The configuration of one proxy.
-struct Proxy {
+struct ProxyConfig {
     kind: &'static str,
     /// Its files, as they are shown.
     path: String,
@@ -19,7 +19,7 @@ struct Proxy {
 }
 
 /// The proxies of this machine that have a configuration.
-pub(super) struct Proxies(Vec<Proxy>);
+pub(super) struct Proxies(Vec<ProxyConfig>);
 
 /// The remedy for HAProxy's `option abortonclose`.
 const KEEP_QUERIES: &str = "from HAProxy 3.3 on, `no option abortonclose` in the frontend; before, move the option from defaults to the backends";
@@ -37,7 +37,7 @@ impl Proxies {
             // Without the rights to look, assume that there is one.
             let is_there = is_named || paths[0].try_exists().unwrap_or(true);
             let path = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-            is_there.then(|| Proxy { kind, read: read(&paths), path, is_named })
+            is_there.then(|| ProxyConfig { kind, read: read(&paths), path, is_named })
         };
         let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read);
         let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read);
@@ -61,7 +61,7 @@ impl Proxies {
     }
 
     /// A proxy that does not query slowlane is a fault if the operator names it, or if no other does.
-    pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut Report) {
+    pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut DoctorReport) {
         let may_be_asked = may_be_asked || self.are_attached() == Some(true);
         for proxy in &self.0 {
             let listen = if proxy.kind == "nginx" { &config.http.listen } else { &config.spop.listen };
@@ -75,8 +75,8 @@ impl Proxies {
     }
 }
 
-impl Proxy {
-    fn report(&self, read: &Read, listen: &Listen, may_be_unattached: bool, report: &mut Report) {
+impl ProxyConfig {
+    fn report(&self, read: &Read, listen: &Listen, may_be_unattached: bool, report: &mut DoctorReport) {
         let (kind, path) = (self.kind, &self.path);
         let fix = format!("run `slowlane attach {kind}`");
         let asks = read.sites.iter().any(|site| site.lacks.is_none());
