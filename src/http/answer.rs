@@ -33,12 +33,12 @@ impl Date {
 
 /// An answer that is being written. Header names are in lower case, as in HTTP/2.
 #[derive(Debug)]
-pub struct Answer<'o> {
+pub struct HttpAnswer<'o> {
     out: &'o mut Vec<u8>,
     status: StatusCode,
 }
 
-impl<'o> Answer<'o> {
+impl<'o> HttpAnswer<'o> {
     /// Begins an answer to a request of a version. `keeps_alive`: whether the connection stays open afterwards.
     ///
     /// ```
@@ -57,7 +57,7 @@ impl<'o> Answer<'o> {
         status: StatusCode,
         date: &Date,
         keeps_alive: bool,
-    ) -> Answer<'o> {
+    ) -> HttpAnswer<'o> {
         let (version, connection) = match (version, keeps_alive) {
             (Version::HTTP_11, true) => ("HTTP/1.1", ""),
             (Version::HTTP_11, false) => ("HTTP/1.1", "connection: close\r\n"),
@@ -70,11 +70,11 @@ impl<'o> Answer<'o> {
         }
         out.extend_from_slice(date.text.as_bytes());
         out.extend_from_slice(connection.as_bytes());
-        Answer { out, status }
+        HttpAnswer { out, status }
     }
 
     /// Adds a header. The value must not contain line breaks.
-    pub fn header(self, name: &str, value: impl Display) -> Answer<'o> {
+    pub fn header(self, name: &str, value: impl Display) -> HttpAnswer<'o> {
         for part in [name, ": "] {
             self.out.extend_from_slice(part.as_bytes());
         }
@@ -83,7 +83,7 @@ impl<'o> Answer<'o> {
     }
 
     /// Adds a header whose text contains no line breaks.
-    pub fn text(self, name: &str, value: &str) -> Answer<'o> {
+    pub fn text(self, name: &str, value: &str) -> HttpAnswer<'o> {
         for part in [name, ": ", value, "\r\n"] {
             self.out.extend_from_slice(part.as_bytes());
         }
@@ -91,7 +91,7 @@ impl<'o> Answer<'o> {
     }
 
     /// Adds a header with a number.
-    pub fn number(self, name: &str, value: u64) -> Answer<'o> {
+    pub fn number(self, name: &str, value: u64) -> HttpAnswer<'o> {
         self.text(name, itoa::Buffer::new().format(value))
     }
 
@@ -118,9 +118,9 @@ impl<'o> Answer<'o> {
 mod tests {
     use super::*;
 
-    fn written(version: Version, keeps_alive: bool, end: impl Fn(Answer<'_>)) -> String {
+    fn written(version: Version, keeps_alive: bool, end: impl Fn(HttpAnswer<'_>)) -> String {
         let (mut out, date) = (Vec::new(), Date::at(Timestamp::default()));
-        end(Answer::begin(&mut out, version, StatusCode::BAD_REQUEST, &date, keeps_alive));
+        end(HttpAnswer::begin(&mut out, version, StatusCode::BAD_REQUEST, &date, keeps_alive));
         String::from_utf8(out).unwrap()
     }
 

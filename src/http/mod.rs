@@ -14,7 +14,7 @@ mod answer;
 mod framing;
 mod head;
 
-pub use answer::{Answer, Date};
+pub use answer::{Date, HttpAnswer};
 pub use framing::Framing;
 pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, HeaderSlots, Refusal};
 pub use hyper::{StatusCode, Version};

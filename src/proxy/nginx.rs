@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::http::{Answer, Head, StatusCode};
+use crate::http::{Head, HttpAnswer, StatusCode};
 use slowlane_core::base::{
     Amount, AmountError, Ending, FIELDS_MAX, Field, KeySecret, Network, Quota, Reply, Value, Verdict,
     counted, is_same_name, peer, units,
@@ -269,7 +269,7 @@ pub fn answer<'o>(
     options: CheckOptions,
     secret: KeySecret,
     quota: Option<Quota>,
-    begin: impl FnOnce(StatusCode) -> Answer<'o>,
+    begin: impl FnOnce(StatusCode) -> HttpAnswer<'o>,
 ) {
     let slo = reply.slo.number();
     let mut answer = begin(match reply.verdict {
@@ -328,7 +328,7 @@ mod tests {
         let (mut out, date, mut status) = (Vec::new(), Date::at(Timestamp::default()), 0);
         answer(&Reply::to(decision), options, KeySecret::KNOWN, quota, |reported| {
             status = reported.as_u16();
-            Answer::begin(&mut out, Version::HTTP_11, reported, &date, true)
+            HttpAnswer::begin(&mut out, Version::HTTP_11, reported, &date, true)
         });
         let text = String::from_utf8(out).unwrap();
         let (_, headers) = text.split_once("\r\n").unwrap();

@@ -66,7 +66,7 @@ impl Acceptor {
     /// failed handover, it is opened again.
     pub(crate) fn open(self: &Arc<Self>, shutdown: &Shutdown, earlier: impl Iterator<Item = Transfer>) {
         for Transfer { stream, state } in earlier {
-            let (open, place) = (Open::new(&self.metrics), self.places.clone().try_acquire_owned());
+            let (open, place) = (OpenConnection::new(&self.metrics), self.places.clone().try_acquire_owned());
             let (earlier, agent, shutdown) = (Some(state), self.agent.clone(), shutdown.clone());
             let accepted = Accepted { stream, earlier, guest: None, agent, shutdown };
             let served = self.service.clone().call(accepted);
@@ -95,7 +95,7 @@ impl Acceptor {
             let Some(lobby) = self.service.lobby() else {
                 // The next process accepts no connection that this one has accepted.
                 let place = shutdown.signal.unless_begun(self.place(listener)).await;
-                let (open, served) = (Open::new(&self.metrics), self.serve(stream, None, shutdown));
+                let (open, served) = (OpenConnection::new(&self.metrics), self.serve(stream, None, shutdown));
                 tokio::spawn(async move {
                     served.await;
                     drop((open, place));
@@ -104,7 +104,8 @@ impl Acceptor {
             };
             let (place, go) = lobby.enter();
             let guest = Guest::new(place, self.places.clone());
-            let (open, served) = (Open::new(&self.metrics), self.serve(stream, Some(guest), shutdown));
+            let (open, served) =
+                (OpenConnection::new(&self.metrics), self.serve(stream, Some(guest), shutdown));
             tokio::spawn(async move {
                 tokio::select! {
                     () = served => {}
@@ -174,16 +175,16 @@ impl Acceptor {
 }
 
 /// Counts a connection as open until it is dropped.
-struct Open(Gauge);
+struct OpenConnection(Gauge);
 
-impl Open {
-    fn new(metrics: &ConnectionMetrics) -> Open {
+impl OpenConnection {
+    fn new(metrics: &ConnectionMetrics) -> OpenConnection {
         metrics.open.inc();
-        Open(metrics.open.clone())
+        OpenConnection(metrics.open.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -50,7 +50,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPENMETRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+type AdminAnswer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The service of the admin listener, shared by all its connections.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Admin {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> AdminAnswer {
         let (method, path) = (request.method(), request.uri().path());
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         // The page holds no data. Its requests to `/api/` need the token.
@@ -151,7 +151,7 @@ impl Admin {
     }
 
     /// Answers `/api/upgrade`, once a new process has taken over or failed to do so.
-    async fn upgrade(&self) -> Answer {
+    async fn upgrade(&self) -> AdminAnswer {
         let (ask, reported) = oneshot::channel();
         // A request that is not processed is dropped, and so is its answer.
         let _ = self.upgrades.try_send(ask);
@@ -182,7 +182,7 @@ const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the bod
 
 const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
-fn page() -> Answer {
+fn page() -> AdminAnswer {
     let (html, policy) = page::page();
     let mut answer = with_type(HTML, html);
     answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
@@ -190,7 +190,7 @@ fn page() -> Answer {
 }
 
 /// Answers `/api/history`: the keys throttled since a while ago.
-fn history(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn history(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let span = match request.uri().query().unwrap_or_default().strip_prefix("since=").map(units::duration) {
         Some(Ok(span)) if (Duration::from_secs(1)..=DAY).contains(&span) => span,
         _ => return refused("say since when: /api/history?since=10m; from 1s to 24h\n"),
@@ -200,7 +200,7 @@ fn history(request: &Request<Incoming>, agent: &Agent) -> Answer {
 }
 
 /// Answers `/api/why`: the verdict that a request would get, and its reasons.
-fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn why(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let now = agent.clock.now();
     let mut why = Why::of(&agent.throttle, &query.request(), now);
@@ -211,14 +211,14 @@ fn why(request: &Request<Incoming>, agent: &Agent) -> Answer {
 }
 
 /// Answers `/api/quota`: the part of its quotas that a client has used.
-fn quota(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn quota(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now(), WALL);
     shown(wants_json(request), &quotas, Quotas::json, ToString::to_string)
 }
 
 /// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
-fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let Some(line) = agent.status.cluster.lock().clone() else {
         return plain(StatusCode::CONFLICT, "this slowlane is alone: it has no [cluster] store\n");
     };
@@ -227,7 +227,7 @@ fn cluster(request: &Request<Incoming>, agent: &Agent) -> Answer {
 }
 
 /// Answers `/api/peers`: the proxies that enforce limits locally; as JSON, or as text.
-fn peers(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn peers(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let Some(peers) = &agent.peers else {
         return plain(StatusCode::CONFLICT, "this slowlane has no peers: add [peers] listen to its config\n");
     };
@@ -236,7 +236,7 @@ fn peers(request: &Request<Incoming>, agent: &Agent) -> Answer {
 }
 
 /// As JSON, or as text.
-fn shown<T>(wants_json: bool, what: &T, json: fn(&T) -> String, text: fn(&T) -> String) -> Answer {
+fn shown<T>(wants_json: bool, what: &T, json: fn(&T) -> String, text: fn(&T) -> String) -> AdminAnswer {
     match wants_json {
         true => with_type(JSON, json(what)),
         false => plain(StatusCode::OK, text(what)),
@@ -253,28 +253,28 @@ fn wants_json(request: &Request<Incoming>) -> bool {
 }
 
 /// Answers `/api/block`. The time is in the body.
-async fn block(request: Request<Incoming>, agent: &Agent) -> Answer {
+async fn block(request: Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let (wants_json, query) = (wants_json(&request), request.uri().query().unwrap_or_default().to_owned());
     let body = body(request).await.unwrap_or_default();
     changed(wants_json, blocks::block(agent, &query, &body).await)
 }
 
 /// Answers `/api/unblock`.
-fn unblock(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn unblock(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     changed(wants_json(request), blocks::unblock(agent, request.uri().query().unwrap_or_default()))
 }
 
-fn changed(wants_json: bool, result: Result<blocks::Change, String>) -> Answer {
+fn changed(wants_json: bool, result: Result<blocks::Change, String>) -> AdminAnswer {
     let shown = result.map(|change| shown(wants_json, &change, json, ToString::to_string));
     shown.unwrap_or_else(refused)
 }
 
-fn refused(reason: impl Into<Bytes>) -> Answer {
+fn refused(reason: impl Into<Bytes>) -> AdminAnswer {
     plain(StatusCode::BAD_REQUEST, reason)
 }
 
 /// Answers `/api/clear`: forgets the keys of a request, so that each has its full burst again.
-fn clear(request: &Request<Incoming>, agent: &Agent) -> Answer {
+fn clear(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let query = Query::read(request.uri().query().unwrap_or_default());
     let cleared = cleared(&agent.throttle, &query.request(), agent.clock.now());
     cleared.map_or_else(refused, |keys| plain(StatusCode::OK, keys))
@@ -326,7 +326,7 @@ async fn body(request: Request<Incoming>) -> Option<Bytes> {
 }
 
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
-async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> Answer {
+async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> AdminAnswer {
     let Some(line) = body(request).await else {
         return refused("expected one line of the Runtime API, like show table\n");
     };
@@ -352,7 +352,7 @@ fn pieces(reported: Reported, agent: Arc<Agent>) -> UnsyncBoxBody<Bytes, Infalli
 }
 
 /// Answers `/api/table/<key>`: one entry, by its key in hex.
-fn row(key: &str, agent: &Agent) -> Answer {
+fn row(key: &str, agent: &Agent) -> AdminAnswer {
     let Some(key) = Key::from_hex(key) else {
         return refused("a key is sixteen hex digits\n");
     };
@@ -364,7 +364,7 @@ fn row(key: &str, agent: &Agent) -> Answer {
 
 /// Adds headers that protect browsers. Answers contain names that clients chose, so a browser must not guess their
 /// type, cache them, or show them in a frame.
-fn guarded(mut answer: Answer) -> Answer {
+fn guarded(mut answer: AdminAnswer) -> AdminAnswer {
     let headers = [
         (CONTENT_SECURITY_POLICY, "default-src 'none'"),
         (CACHE_CONTROL, "no-store"),
@@ -379,19 +379,19 @@ fn guarded(mut answer: Answer) -> Answer {
     answer
 }
 
-fn unauthorized() -> Answer {
+fn unauthorized() -> AdminAnswer {
     let mut answer = plain(StatusCode::UNAUTHORIZED, "send the token: Authorization: Bearer <token>\n");
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer
 }
 
-fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> AdminAnswer {
     let mut answer = with_type(PLAIN, text);
     *answer.status_mut() = status;
     answer
 }
 
-fn with_type(kind: HeaderValue, text: impl Into<Bytes>) -> Answer {
+fn with_type(kind: HeaderValue, text: impl Into<Bytes>) -> AdminAnswer {
     let mut answer = Response::new(Full::new(text.into()).boxed_unsync());
     answer.headers_mut().insert(CONTENT_TYPE, kind);
     answer

@@ -62,7 +62,7 @@ impl Alarm {
         if self.waiting.fetch_add(1, SeqCst) == 0 {
             self.thread.get().into_iter().for_each(Thread::unpark);
         }
-        let _waiting = Waiting(self);
+        let _waiting = Waiter(self);
         loop {
             // A ring from this grain on ends the wait. It may be late for another grain, and too early for this one.
             let ring = self.bells[grain as usize % BELLS].notified();
@@ -101,9 +101,9 @@ impl Alarm {
 }
 
 /// A task that waits for a bell.
-struct Waiting<'a>(&'a Alarm);
+struct Waiter<'a>(&'a Alarm);
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, SeqCst);
     }

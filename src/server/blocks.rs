@@ -166,7 +166,7 @@ fn line(error: impl std::fmt::Display) -> String {
 
 /// A block as JSON.
 #[derive(Debug, Serialize)]
-struct Line {
+struct BlockJson {
     block: String,
     /// `operator`, `slo` or `dry_run`.
     by: &'static str,
@@ -178,14 +178,14 @@ struct Line {
     until_ms: u64,
 }
 
-impl Line {
-    fn of(block: &Block, now: Timestamp) -> Line {
+impl BlockJson {
+    fn of(block: &Block, now: Timestamp) -> BlockJson {
         let (by, slo) = match block.origin {
             BlockOrigin::Operator => ("operator", None),
             BlockOrigin::Slo(slo) => ("slo", slo),
             BlockOrigin::DryRun(slo) => ("dry_run", slo),
         };
-        Line {
+        BlockJson {
             block: block.target.to_string(),
             by,
             slo: slo.map(|slo| slo.number()),
@@ -203,7 +203,7 @@ fn left_s(block: &Block, now: Timestamp) -> u64 {
 pub(super) fn json(agent: &Agent) -> String {
     let now = agent.clock.now();
     let blocks = agent.throttle.blocks(KEYS_LISTED_MAX, now);
-    let lines: Vec<Line> = blocks.iter().map(|block| Line::of(block, now)).collect();
+    let lines: Vec<BlockJson> = blocks.iter().map(|block| BlockJson::of(block, now)).collect();
     serde_json::to_string_pretty(&lines).expect("plain values are JSON") + "\n"
 }
 

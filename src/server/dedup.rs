@@ -27,15 +27,15 @@ pub(crate) type Fingerprint = Key;
 
 /// A reply, and the end of its delay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct DueReply {
     reply: Reply,
     due: Timestamp,
     dedup: u8,
 }
 
-const _: () = assert!(size_of::<(Fingerprint, Answer)>() <= 56, "each question writes one");
+const _: () = assert!(size_of::<(Fingerprint, DueReply)>() <= 56, "each question writes one");
 
-impl Expiring for Answer {
+impl Expiring for DueReply {
     fn is_over(&self, now: Timestamp) -> bool {
         self.due + MEMORY <= now
     }
@@ -45,7 +45,7 @@ impl Expiring for Answer {
 #[derive(Debug)]
 pub(crate) struct DedupCache {
     hasher: SipHasher13,
-    answers: BoundedMap<Answer>,
+    answers: BoundedMap<DueReply>,
 }
 
 impl DedupCache {
@@ -88,7 +88,7 @@ impl DedupCache {
         due: Timestamp,
         now: Timestamp,
     ) -> bool {
-        self.answers.at(fingerprint).put(Answer { reply: reply.clone(), due, dedup: 0 }, now)
+        self.answers.at(fingerprint).put(DueReply { reply: reply.clone(), due, dedup: 0 }, now)
     }
 
     /// Drops the answers that no longer count.
@@ -97,13 +97,13 @@ impl DedupCache {
     }
 
     /// All answers that still count, a shard at a time.
-    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Fingerprint, Answer)>> {
+    pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Fingerprint, DueReply)>> {
         self.answers
             .pick(move |fingerprint, answer| (!answer.is_over(now)).then(|| (fingerprint, answer.clone())))
     }
 
     /// Takes over the answers of an earlier process, as far as there is room.
-    pub(crate) fn put_back(&self, answers: Vec<(Fingerprint, Answer)>, now: Timestamp) {
+    pub(crate) fn put_back(&self, answers: Vec<(Fingerprint, DueReply)>, now: Timestamp) {
         for (fingerprint, answer) in answers {
             self.answers.at(fingerprint).put(answer, now);
         }

@@ -148,7 +148,7 @@ impl Calls {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Message> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<MessageBody> {
         self.called.store(self.agent.clock.now().as_nanos(), Relaxed);
         if !is_grpc(request.headers()) {
             let mut response = Response::new(Either::Right(Empty::new()));
@@ -230,7 +230,7 @@ async fn body(body: Incoming) -> Result<Bytes, Status> {
     }
 }
 
-fn of_grpc(message: Message) -> Response<Message> {
+fn of_grpc(message: MessageBody) -> Response<MessageBody> {
     let mut response = Response::new(message);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
@@ -241,9 +241,10 @@ fn number(code: Code) -> HeaderValue {
 }
 
 /// The body of a response: a message with the status in the trailers, or nothing with the status in the headers.
-type Message = Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Empty<Bytes>>;
+type MessageBody =
+    Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Empty<Bytes>>;
 
-fn succeeded(message: Vec<u8>) -> Message {
+fn succeeded(message: Vec<u8>) -> MessageBody {
     let trailers = HeaderMap::from_iter([(GRPC_STATUS, number(Code::Ok))]);
     Either::Left(Full::from(message).with_trailers(ready(Some(Ok(trailers)))))
 }

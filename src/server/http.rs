@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 
-use crate::http::{Answer, Date, HEAD_BYTES_MAX, Head, HeaderSlots, Refusal, StatusCode, Version};
+use crate::http::{Date, HEAD_BYTES_MAX, Head, HeaderSlots, HttpAnswer, Refusal, StatusCode, Version};
 use crate::observe::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
 use crate::server::bell::Bell;
@@ -87,7 +87,7 @@ struct Conversation {
     question: Vec<u8>,
     out: Vec<u8>,
     /// In a box: most connections never hold one, and each is moved when it begins.
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldDecision>>,
     /// The moment of the last request, or of the answer to a held one.
     quiet_since: Timestamp,
     date: Date,
@@ -104,9 +104,9 @@ struct Conversation {
 
 /// A decision whose answer waits for the end of its delay.
 #[derive(Debug)]
-struct Held {
+struct HeldDecision {
     decision: Decision,
-    asked: Asked,
+    asked: AnswerForm,
     quota: Option<Quota>,
     fingerprint: Option<Fingerprint>,
     /// With a turn, it is due then, but not later than this.
@@ -116,7 +116,7 @@ struct Held {
     _place: Place,
 }
 
-impl Held {
+impl HeldDecision {
     /// None: it is refused.
     fn due(&self) -> Option<Timestamp> {
         self.turn.as_ref().map_or(Some(self.due), |(turn, _)| Some(turn.due()?.min(self.due)))
@@ -125,7 +125,7 @@ impl Held {
 
 /// The facts that determine the form of an answer.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct AnswerForm {
     options: CheckOptions,
     version: Version,
     keeps_alive: bool,
@@ -200,7 +200,7 @@ impl Protocol for Conversation {
         self.quiet_since = now;
         let Some(held) = self.held.take() else { return };
         let due = held.due();
-        let Held { mut decision, asked, quota, fingerprint, .. } = *held;
+        let HeldDecision { mut decision, asked, quota, fingerprint, .. } = *held;
         match due {
             Some(_) => self.agent.passes(&decision, now),
             None => decision.verdict = self.agent.has_no_slot(),
@@ -276,7 +276,7 @@ impl Conversation {
     }
 
     fn respond(&mut self, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
-        let asked = |options| Asked { options, version: head.version, keeps_alive };
+        let asked = |options| AnswerForm { options, version: head.version, keeps_alive };
         match head.path {
             CHECK => match self.query.options(head.query) {
                 Ok(options) => self.check(head, asked(options), now),
@@ -302,7 +302,7 @@ impl Conversation {
     /// Answers `/check`, after the delay if the proxy wants it held.
     ///
     /// An answer is remembered when it is final: a hold may be refused, or its client may disconnect.
-    fn check(&mut self, head: &Head<'_>, asked: Asked, now: Timestamp) {
+    fn check(&mut self, head: &Head<'_>, asked: AnswerForm, now: Timestamp) {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
@@ -321,7 +321,7 @@ impl Conversation {
                     let wait = if turn.is_some() { asked.options.max_delay } else { wait };
                     let due = now + self.agent.holds.bounded(wait);
                     turn.iter().for_each(|(turn, bell)| bell.listen_to(turn));
-                    let held = Held { decision, asked, quota, fingerprint, due, turn, _place: place };
+                    let held = HeldDecision { decision, asked, quota, fingerprint, due, turn, _place: place };
                     self.held = Some(Box::new(held));
                     return;
                 }
@@ -366,8 +366,8 @@ impl Conversation {
         }
     }
 
-    fn report(&mut self, reply: &Reply, asked: Asked, quota: Option<Quota>) {
-        let (secret, Asked { options, version, keeps_alive }) = (self.agent.secret, asked);
+    fn report(&mut self, reply: &Reply, asked: AnswerForm, quota: Option<Quota>) {
+        let (secret, AnswerForm { options, version, keeps_alive }) = (self.agent.secret, asked);
         nginx::answer(reply, options, secret, quota, |status| self.begin(status, version, keeps_alive));
     }
 
@@ -401,9 +401,9 @@ impl Conversation {
     }
 
     /// Begins an answer. One that does not keep the connection alive is the last.
-    fn begin(&mut self, status: StatusCode, version: Version, keeps_alive: bool) -> Answer<'_> {
+    fn begin(&mut self, status: StatusCode, version: Version, keeps_alive: bool) -> HttpAnswer<'_> {
         self.is_over |= !keeps_alive;
-        Answer::begin(&mut self.out, version, status, &self.date, keeps_alive)
+        HttpAnswer::begin(&mut self.out, version, status, &self.date, keeps_alive)
     }
 }
 

@@ -14,21 +14,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 #[derive(Debug)]
 pub(crate) struct Lobby {
     most: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Guests>,
     /// Guests that were closed to make room.
     gone: Counter,
 }
 
 /// The guests in order of arrival. Dropping a sender closes its guest.
 #[derive(Debug, Default)]
-struct Waiting {
+struct Guests {
     next: u64,
     guests: BTreeMap<u64, Sender<()>>,
 }
 
 /// A place in the lobby, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct LobbyPlace {
     lobby: Arc<Lobby>,
     number: u64,
 }
@@ -39,7 +39,7 @@ impl Lobby {
     }
 
     /// Adds a connection. Returns its place, and a receiver that ends when the connection must make room.
-    pub(super) fn enter(self: &Arc<Self>) -> (Place, Receiver<()>) {
+    pub(super) fn enter(self: &Arc<Self>) -> (LobbyPlace, Receiver<()>) {
         let (stay, go) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         if waiting.guests.len() >= self.most && waiting.guests.pop_first().is_some() {
@@ -49,18 +49,18 @@ impl Lobby {
         waiting.next += 1;
         waiting.guests.insert(number, stay);
         drop(waiting);
-        (Place { lobby: self.clone(), number }, go)
+        (LobbyPlace { lobby: self.clone(), number }, go)
     }
 }
 
-impl Place {
+impl LobbyPlace {
     /// Leaves the lobby. While the returned sender is held, the connection may stay. None: it must close.
     fn leave(&self) -> Option<Sender<()>> {
         self.lobby.waiting.lock().guests.remove(&self.number)
     }
 }
 
-impl Drop for Place {
+impl Drop for LobbyPlace {
     fn drop(&mut self) {
         self.leave();
     }
@@ -69,14 +69,14 @@ impl Drop for Place {
 /// A connection in the lobby, or past it.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    place: Place,
+    place: LobbyPlace,
     /// The places of the authenticated clients.
     known: Arc<Semaphore>,
     past: Option<(Sender<()>, OwnedSemaphorePermit)>,
 }
 
 impl Guest {
-    pub(super) fn new(place: Place, known: Arc<Semaphore>) -> Guest {
+    pub(super) fn new(place: LobbyPlace, known: Arc<Semaphore>) -> Guest {
         Guest { place, known, past: None }
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::server::State;
-use crate::server::dedup::{Answer, Fingerprint};
+use crate::server::dedup::{DueReply, Fingerprint};
 use slowlane_core::base::{Address, Decision, Timestamp};
 
 /// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]
-/// or of a type in it needs a new number: [`State`], [`Answer`] and [`Decision`] too. Snapshots have a version of
+/// or of a type in it needs a new number: [`State`], [`DueReply`] and [`Decision`] too. Snapshots have a version of
 /// their own.
 pub(super) const VERSION: u32 = 5;
 
@@ -33,7 +33,7 @@ pub(super) enum Message {
     /// Old, with the socket: a connection.
     Connection(State),
     /// Old: answers that nginx may request again.
-    Answers(Vec<(Fingerprint, Answer)>),
+    Answers(Vec<(Fingerprint, DueReply)>),
     /// Old: everything is sent, and this process has stopped deciding.
     Yours,
     /// New: it has everything, and serves from now on.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slowlane::http::{Answer, Date, Head, HeaderSlots, StatusCode, Version};
+use slowlane::http::{Date, Head, HeaderSlots, HttpAnswer, StatusCode, Version};
 use slowlane::proxy::nginx::{self, CheckOptions};
 use slowlane_core::base::{
     Assurance, Decision, Ends, FIELDS_MAX, Field, Judged, Key, KeySecret, Reply, SloId, Ticket, Timestamp,
@@ -105,7 +105,7 @@ fn expect_answers(options: CheckOptions) {
         let (mut out, date, mut reported) = (Vec::new(), Date::at(Timestamp::default()), None);
         nginx::answer(&Reply::to(&decision), options, KeySecret::KNOWN, None, |status| {
             reported = Some(status);
-            Answer::begin(&mut out, Version::HTTP_11, status, &date, true)
+            HttpAnswer::begin(&mut out, Version::HTTP_11, status, &date, true)
         });
         let expected = if verdict.is_let_through() { StatusCode::NO_CONTENT } else { options.deny };
         assert_eq!(reported, Some(expected));
