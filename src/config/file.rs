@@ -15,7 +15,7 @@ use crate::config::values::{
     allow, duration, duration_within, expire, hosts, is_secret, node, prefix, sample, socket_mode, store,
     verdicts, within, written, written_mode, written_store,
 };
-use crate::observe::decision_log::{self, Place, Sample};
+use crate::observe::decision_log::{self, LogPlace, Sample};
 use crate::observe::log;
 use crate::sync::{Files, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
@@ -284,7 +284,7 @@ impl DecisionLog {
     /// `None` without a path: no decisions are logged.
     pub(super) fn settings(self) -> Option<decision_log::Settings> {
         let path = self.path?;
-        let place = if path.as_os_str() == STDOUT { Place::Stdout } else { Place::File(path) };
+        let place = if path.as_os_str() == STDOUT { LogPlace::Stdout } else { LogPlace::File(path) };
         let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
         Some(decision_log::Settings { place, sample, per_second: self.per_second, kinds: self.verdicts })
     }

@@ -214,15 +214,15 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 /// The arrays are indexed by SLO id, so counting takes one atomic operation and needs no policy.
 #[derive(Debug)]
 pub struct Verdicts {
-    given: Counts,
-    shadow: Counts,
+    given: VerdictCounts,
+    shadow: VerdictCounts,
     pub delays: Arc<Delays>,
     /// The sum of the delays of each SLO. With the number of its delays it gives their mean. A histogram for each SLO
     /// would be 23 series instead of one.
     delays_us: Box<[AtomicU64]>,
 }
 
-type Counts = Box<[[AtomicU64; 3]]>;
+type VerdictCounts = Box<[[AtomicU64; 3]]>;
 
 impl Default for Verdicts {
     fn default() -> Verdicts {
@@ -261,12 +261,12 @@ impl Verdicts {
         self.given.iter().flatten().map(|count| count.load(Relaxed)).sum()
     }
 
-    fn add(counts: &Counts, slo: SloId, verdict: Verdict) {
+    fn add(counts: &VerdictCounts, slo: SloId, verdict: Verdict) {
         counts[slo.index()][verdict.kind().index()].fetch_add(1, Relaxed);
     }
 }
 
-fn some(counts: &Counts) -> impl Iterator<Item = (SloId, [u64; 3])> {
+fn some(counts: &VerdictCounts) -> impl Iterator<Item = (SloId, [u64; 3])> {
     let counts = counts.iter().map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
     let numbered = (0..).zip(counts).filter(|(_, counts)| *counts != [0; 3]);
     numbered.map(|(number, counts)| (SloId::new(number).expect("there is a place for each id"), counts))

@@ -21,7 +21,7 @@ use crate::observe::metrics::DecisionLogMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use file::RotatedFile;
 use line::write_line;
-pub(crate) use settings::{Place, Sample, Settings};
+pub(crate) use settings::{LogPlace, Sample, Settings};
 use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
 
 /// The maximum number of queued lines, about 300 bytes each.
@@ -48,8 +48,8 @@ impl DecisionLog {
         clock: Clock,
     ) -> io::Result<DecisionLog> {
         let queue = match &settings.place {
-            Place::Stdout => queue(io::stdout(), &metrics, clock),
-            Place::File(path) => queue(RotatedFile::open(path, clock)?, &metrics, clock),
+            LogPlace::Stdout => queue(io::stdout(), &metrics, clock),
+            LogPlace::File(path) => queue(RotatedFile::open(path, clock)?, &metrics, clock),
         }?;
         let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
         let quota = PerSecond::new(settings.per_second);
@@ -156,7 +156,7 @@ mod tests {
 
     fn log(sample: f64, per_second: u32, kinds: &[Kind]) -> (DecisionLog, tempfile::NamedTempFile) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let place = Place::File(file.path().to_owned());
+        let place = LogPlace::File(file.path().to_owned());
         let sample = Sample::new(sample).unwrap();
         let settings = Settings { place, sample, per_second, kinds: kinds.to_vec() };
         (DecisionLog::start(&settings, Metrics::new().decision_log, Clock::start()).unwrap(), file)

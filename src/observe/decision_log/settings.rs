@@ -7,7 +7,7 @@ use slowlane_core::base::Kind;
 /// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    pub place: Place,
+    pub place: LogPlace,
     pub sample: Sample,
     /// The maximum number of lines per second.
     pub per_second: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Settings {
 
 /// The destination of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum LogPlace {
     Stdout,
     File(PathBuf),
 }

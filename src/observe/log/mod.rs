@@ -112,8 +112,10 @@ type Filtered = Layered<reload::Layer<LevelFilter, Registry>, Registry>;
 
 /// The lines in a format. For the journal they have a priority, and no time.
 fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Filtered> + Send + Sync> {
-    let lines =
-        fmt::layer().with_target(false).log_internal_errors(false).with_writer(move || Lines(queue.clone()));
+    let lines = fmt::layer()
+        .with_target(false)
+        .log_internal_errors(false)
+        .with_writer(move || LineSender(queue.clone()));
     let is_journal = is_journal(&stderr(), env::var("JOURNAL_STREAM").ok().as_deref());
     match (format, is_journal) {
         (Format::Human, false) => lines.with_ansi(stderr().is_terminal()).boxed(),
@@ -159,9 +161,9 @@ fn line_about(dropped: u64) -> Vec<u8> {
 }
 
 /// Writes one line per call.
-struct Lines(LineQueue);
+struct LineSender(LineQueue);
 
-impl Write for Lines {
+impl Write for LineSender {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match OWN.with_borrow_mut(|own| own.as_mut().map(|own| own.extend_from_slice(line))) {
             Some(()) => {}

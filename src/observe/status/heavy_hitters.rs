@@ -43,10 +43,10 @@ pub struct Ranked {
 
 /// The sketch: its places, allocated at the start.
 #[derive(Debug)]
-pub(super) struct HeavyHitters(Vec<Place>);
+pub(super) struct HeavyHitters(Vec<RankedKey>);
 
 #[derive(Debug)]
-struct Place {
+struct RankedKey {
     key: Key,
     weight: f32,
     error: f32,
@@ -71,13 +71,13 @@ impl HeavyHitters {
 
     fn place_for(&mut self, key: Key) -> usize {
         if self.0.len() < PLACES {
-            self.0.push(Place { key, weight: 0.0, error: 0.0, hitter: Hitter::default() });
+            self.0.push(RankedKey { key, weight: 0.0, error: 0.0, hitter: Hitter::default() });
             return self.0.len() - 1;
         }
         let lightest =
             self.0.iter().enumerate().min_by(|(_, one), (_, other)| one.weight.total_cmp(&other.weight));
-        let (place, &Place { weight, .. }) = lightest.expect("all places are taken");
-        self.0[place] = Place { key, weight, error: weight, hitter: Hitter::default() };
+        let (place, &RankedKey { weight, .. }) = lightest.expect("all places are taken");
+        self.0[place] = RankedKey { key, weight, error: weight, hitter: Hitter::default() };
         place
     }
 
@@ -97,7 +97,7 @@ impl HeavyHitters {
 
     /// All keys with their weights and facts, in no order.
     pub(super) fn ranked(&self) -> impl Iterator<Item = Ranked> {
-        self.0.iter().map(|Place { key, weight, error, hitter }| Ranked {
+        self.0.iter().map(|RankedKey { key, weight, error, hitter }| Ranked {
             key: *key,
             weight: weight - error,
             hitter: hitter.clone(),

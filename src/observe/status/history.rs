@@ -68,7 +68,7 @@ pub struct PastKey {
 type Noted = (Key, bool);
 
 /// Counts of delayed and denied requests.
-type Counts = [u64; 2];
+type Throttlings = [u64; 2];
 
 /// The minutes of an hour and the hours of a day.
 #[derive(Debug)]
@@ -76,8 +76,8 @@ pub(super) struct History {
     /// Minutes, then hours.
     periods: [Periods; 2],
     /// The counts of each key at the last reading, and the moment at which it got its place.
-    last: HashMap<Noted, (Timestamp, Counts)>,
-    last_totals: Counts,
+    last: HashMap<Noted, (Timestamp, Throttlings)>,
+    last_totals: Throttlings,
 }
 
 /// The last periods of one length, oldest first. The newest is open.
@@ -95,16 +95,16 @@ struct Periods {
 struct Period {
     /// Periods since 1970.
     number: u64,
-    totals: Counts,
-    keys: HashMap<Noted, Tally>,
+    totals: Throttlings,
+    keys: HashMap<Noted, KeyTally>,
     /// Keys were left out.
     is_cut: bool,
 }
 
 /// The counts and facts of a key in one period.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Tally {
-    counts: Counts,
+struct KeyTally {
+    counts: Throttlings,
     slo: SloId,
     delay_ms: u64,
     first: Timestamp,
@@ -129,7 +129,7 @@ impl Default for History {
 
 impl History {
     /// Adds the counts since the last call. Call it once a second. `totals` are the counts of all SLOs.
-    pub(super) fn tick(&mut self, now: Timestamp, totals: Counts, throttled: &Throttled) {
+    pub(super) fn tick(&mut self, now: Timestamp, totals: Throttlings, throttled: &Throttled) {
         let last = mem::take(&mut self.last);
         let mut new_tallies = Vec::new();
         for (noted, hitter) in throttled.hitters() {
@@ -139,7 +139,7 @@ impl History {
             let new = difference(counts, before.map_or([0; 2], |(_, counts)| *counts));
             self.last.insert(noted, (hitter.since, counts));
             if new != [0; 2] {
-                new_tallies.push((noted, Tally::of(&hitter, new)));
+                new_tallies.push((noted, KeyTally::of(&hitter, new)));
             }
         }
         let totals = sum(totals, throttled.elsewhere());
@@ -243,7 +243,7 @@ impl Periods {
 }
 
 impl Period {
-    fn add(&mut self, noted: Noted, tally: Tally) {
+    fn add(&mut self, noted: Noted, tally: KeyTally) {
         match self.keys.get_mut(&noted) {
             Some(known) => known.merge(tally),
             None => drop(self.keys.insert(noted, tally)),
@@ -264,9 +264,9 @@ impl Period {
     }
 }
 
-impl Tally {
-    fn of(hitter: &Hitter, counts: Counts) -> Tally {
-        Tally {
+impl KeyTally {
+    fn of(hitter: &Hitter, counts: Throttlings) -> KeyTally {
+        KeyTally {
             counts,
             slo: hitter.slo.unwrap_or(SloId::DEFAULT),
             delay_ms: hitter.delay_ms,
@@ -277,9 +277,9 @@ impl Tally {
         }
     }
 
-    fn merge(&mut self, other: Tally) {
+    fn merge(&mut self, other: KeyTally) {
         let newest = if other.last >= self.last { &other } else { &*self };
-        *self = Tally {
+        *self = KeyTally {
             counts: sum(self.counts, other.counts),
             delay_ms: self.delay_ms.max(other.delay_ms),
             first: self.first.min(other.first),
@@ -310,7 +310,7 @@ impl Tally {
 }
 
 /// The most throttled keys, in descending order.
-fn heaviest(keys: HashMap<Noted, Tally>, keys_max: usize) -> Vec<(Noted, Tally)> {
+fn heaviest(keys: HashMap<Noted, KeyTally>, keys_max: usize) -> Vec<(Noted, KeyTally)> {
     let mut keys: Vec<_> = keys.into_iter().collect();
     keys.sort_by_key(|(noted, tally)| (Reverse(tally.weight()), *noted));
     keys.truncate(keys_max);
@@ -321,11 +321,11 @@ fn before(now: Timestamp, span: Duration) -> Timestamp {
     Timestamp::default() + now.since_epoch().saturating_sub(span)
 }
 
-fn sum(one: Counts, other: Counts) -> Counts {
+fn sum(one: Throttlings, other: Throttlings) -> Throttlings {
     [0, 1].map(|place| one[place].saturating_add(other[place]))
 }
 
-fn difference(now: Counts, before: Counts) -> Counts {
+fn difference(now: Throttlings, before: Throttlings) -> Throttlings {
     [0, 1].map(|place| now[place].saturating_sub(before[place]))
 }
 
@@ -365,7 +365,7 @@ mod tests {
     struct World {
         history: History,
         throttled: Throttled,
-        totals: Counts,
+        totals: Throttlings,
     }
 
     impl World {
@@ -532,7 +532,7 @@ mod tests {
                 let last = Timestamp::from_nanos(u64::MAX);
                 let (counts, delay_ms) = ([u64::MAX; 2], u64::MAX);
                 let noted = (Key::from_bits(key), false);
-                (noted, Tally { delay_ms, last, ..Tally::of(&Hitter::default(), counts) })
+                (noted, KeyTally { delay_ms, last, ..KeyTally::of(&Hitter::default(), counts) })
             };
             let note = |&(ahead, keys): &(u64, u64)| {
                 let keys = (0..keys).map(|key| tally(key + ahead * 1_000)).collect();

@@ -138,14 +138,14 @@ struct Note {
 /// Heavy hitters in shards, for concurrent writers.
 #[derive(Debug, Default)]
 pub struct Sketch {
-    shards: [Shard; SHARDS],
+    shards: [SketchShard; SHARDS],
     distinct: Distinct,
 }
 
 /// One shard of a sketch. The alignment gives each its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<HeavyHitters>);
+struct SketchShard(Mutex<HeavyHitters>);
 
 impl Sketch {
     /// Counts a throttled key, whether it is noted or not.
