@@ -19,7 +19,7 @@ use std::time::Duration;
 use notify::Event;
 
 use crate::observe::{Clock, Metrics, Status, revived, systemd};
-use debounce::{Debounce, SECOND_LOOK, Step};
+use debounce::{Debounce, SECOND_LOOK, WatchStep};
 use directories::{LOOK, Watch, follow};
 pub(crate) use files::FileState;
 pub(crate) use fingerprint::Fingerprint;
@@ -184,12 +184,12 @@ impl Reloader {
             let found = self.source.fingerprint();
             let is_open = self.writers.have_open(&found);
             let wait = match self.debounce.look(self.clock.now(), &found, is_open) {
-                Step::Rest => {
+                WatchStep::Rest => {
                     tracing::debug!("policy files unchanged");
                     LOOK
                 }
-                Step::Wait(wait) => wait.min(LOOK),
-                Step::Read { force } => {
+                WatchStep::Wait(wait) => wait.min(LOOK),
+                WatchStep::Read { force } => {
                     self.read(found, force);
                     Duration::ZERO
                 }

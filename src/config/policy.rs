@@ -27,9 +27,9 @@ pub(super) struct WrittenPolicy {
     ipv4_prefix: u8,
     #[serde(deserialize_with = "within::<0, 128, _, _>")]
     ipv6_prefix: u8,
-    types: BTreeMap<Kind, Names>,
-    ipv4_prefixes: BTreeMap<Kind, Bits<32>>,
-    ipv6_prefixes: BTreeMap<Kind, Bits<128>>,
+    types: BTreeMap<KindDigit, Names>,
+    ipv4_prefixes: BTreeMap<KindDigit, Bits<32>>,
+    ipv6_prefixes: BTreeMap<KindDigit, Bits<128>>,
     lookups: Vec<WrittenLookup>,
 }
 
@@ -48,7 +48,7 @@ impl TryFrom<WrittenPolicy> for Policy {
     fn try_from(written: WrittenPolicy) -> Result<Policy, LayoutError> {
         let WrittenPolicy { types, ipv4_prefixes, ipv6_prefixes, lookups, .. } = &written;
         let mut layout = Layout::default().with_prefixes(written.ipv4_prefix, written.ipv6_prefix)?;
-        for (Kind(kind), Names(fields)) in types {
+        for (KindDigit(kind), Names(fields)) in types {
             layout = layout.with_type(*kind, fields.clone())?;
         }
         let lookup = |lookup: &WrittenLookup| Lookup {
@@ -69,21 +69,21 @@ impl TryFrom<WrittenPolicy> for Policy {
 /// The digit of a type. TOML keys are text; checking them here gives the error a line number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-struct Kind(u8);
+struct KindDigit(u8);
 
-impl From<Kind> for String {
-    fn from(Kind(kind): Kind) -> String {
+impl From<KindDigit> for String {
+    fn from(KindDigit(kind): KindDigit) -> String {
         kind.to_string()
     }
 }
 
-impl TryFrom<String> for Kind {
+impl TryFrom<String> for KindDigit {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Kind, String> {
+    fn try_from(text: String) -> Result<KindDigit, String> {
         let expected = "expected a type, 1 to 9; type 0 is one bucket for all and has no fields";
         match text.parse() {
-            Ok(kind @ 1..=9) => Ok(Kind(kind)),
+            Ok(kind @ 1..=9) => Ok(KindDigit(kind)),
             _ => Err(format!("{text:?}: {expected}")),
         }
     }

@@ -27,7 +27,7 @@ pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String
 
 /// A duration over zero: all of them are limits.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = deserializer.deserialize_str(Text("a duration, like \"60s\""))?;
+    let text = deserializer.deserialize_str(TextVisitor("a duration, like \"60s\""))?;
     match units::duration(&text) {
         Ok(Duration::ZERO) => Err(D::Error::custom(format!("{text:?}: expected more than 0, like 5s"))),
         Ok(duration) => Ok(duration),
@@ -133,9 +133,9 @@ pub(super) fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec
 }
 
 /// A text. The error for anything else says what it is.
-struct Text(&'static str);
+struct TextVisitor(&'static str);
 
-impl Visitor<'_> for Text {
+impl Visitor<'_> for TextVisitor {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

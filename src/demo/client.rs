@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::demo::http::{HttpClient, WEBSITE};
-use crate::demo::tally::{Tally, Who};
+use crate::demo::tally::{AnswerTally, Who};
 
 /// All of 127.0.0.0/8 is loopback, so two sources need no network.
 const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -28,20 +28,20 @@ pub(super) struct Target {
 }
 
 /// The connections of a client.
-struct Connection {
+struct ClientConnection {
     site: HttpClient,
     check: Option<HttpClient>,
     source: String,
 }
 
-impl Connection {
-    async fn open(target: Target, source: Ipv4Addr) -> anyhow::Result<Connection> {
+impl ClientConnection {
+    async fn open(target: Target, source: Ipv4Addr) -> anyhow::Result<ClientConnection> {
         let check = match target.check {
             Some(check) => Some(HttpClient::connect(check, source).await?),
             None => None,
         };
         let site = HttpClient::connect(target.site, source).await?;
-        Ok(Connection { site, check, source: source.to_string() })
+        Ok(ClientConnection { site, check, source: source.to_string() })
     }
 
     /// Sends one request, and returns the status of its answer.
@@ -59,7 +59,7 @@ impl Connection {
 }
 
 /// One connection of the crawler: it sends the next request after each answer.
-pub(super) async fn crawl(target: Target, tally: Arc<Tally>) {
+pub(super) async fn crawl(target: Target, tally: Arc<AnswerTally>) {
     let mut client = Client { target, source: CRAWLER, who: Who::Crawler, connection: None, tally };
     loop {
         if client.ask().await != Some(200) {
@@ -69,7 +69,7 @@ pub(super) async fn crawl(target: Target, tally: Arc<Tally>) {
 }
 
 /// The customer: it sends a request from time to time.
-pub(super) async fn visit(target: Target, tally: Arc<Tally>) {
+pub(super) async fn visit(target: Target, tally: Arc<AnswerTally>) {
     let mut client = Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally };
     let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -83,8 +83,8 @@ struct Client {
     target: Target,
     source: Ipv4Addr,
     who: Who,
-    connection: Option<Connection>,
-    tally: Arc<Tally>,
+    connection: Option<ClientConnection>,
+    tally: Arc<AnswerTally>,
 }
 
 impl Client {
@@ -102,7 +102,7 @@ impl Client {
     async fn try_ask(&mut self) -> anyhow::Result<u16> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(Connection::open(self.target, self.source).await?),
+            none => none.insert(ClientConnection::open(self.target, self.source).await?),
         };
         connection.ask().await
     }

@@ -20,13 +20,13 @@ use slowlane_core::base::Address;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// It runs until it is dropped.
-pub(super) struct Haproxy {
+pub(super) struct HaproxyChild {
     pub(super) address: SocketAddr,
     child: Child,
     errors: PathBuf,
 }
 
-impl Haproxy {
+impl HaproxyChild {
     /// Starts it with the files shipped for its version.
     pub(super) async fn start(
         binary: &Path,
@@ -34,7 +34,7 @@ impl Haproxy {
         agent: SocketAddr,
         app: SocketAddr,
         folder: &Path,
-    ) -> anyhow::Result<Haproxy> {
+    ) -> anyhow::Result<HaproxyChild> {
         let (errors, folder) = (folder.join("haproxy.err"), folder.join("haproxy"));
         let address = free_address().await?;
         let agent = Address::Tcp(agent.to_string());
@@ -52,7 +52,7 @@ impl Haproxy {
         // Ctrl-C goes to slowlane, which then ends its child.
         let child = command.process_group(0).spawn();
         let child = child.map_err(|error| anyhow!("cannot start {}: {error}", binary.display()))?;
-        let mut haproxy = Haproxy { address, child, errors };
+        let mut haproxy = HaproxyChild { address, child, errors };
         haproxy.wait_until_it_listens().await?;
         Ok(haproxy)
     }
@@ -93,7 +93,7 @@ async fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }
 
-impl Drop for Haproxy {
+impl Drop for HaproxyChild {
     fn drop(&mut self) {
         // HAProxy may have ended by itself, so errors are ignored.
         let _ = self.child.kill();

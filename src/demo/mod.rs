@@ -31,9 +31,9 @@ use crate::config::{Config, Flags};
 use crate::daemon::{self, Serving, asked_to_end};
 use crate::demo::app::App;
 use crate::demo::client::Target;
-use crate::demo::haproxy::Haproxy;
-use crate::demo::table::Table;
-use crate::demo::tally::{Second, Tally};
+use crate::demo::haproxy::HaproxyChild;
+use crate::demo::table::DelayTable;
+use crate::demo::tally::{AnswerTally, Second};
 use crate::proxy::shipped::haproxy::Version;
 use crate::watch::Reload;
 use slowlane_core::base::{Address, Rate};
@@ -109,10 +109,10 @@ impl Demo {
     async fn play(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
         let mut stage = Stage::set(self).await?;
         self.introduce(&stage, out)?;
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(AnswerTally::default());
         stage.let_in(self.clients, &tally);
 
-        let table = Table::new(is_terminal, CAPACITY * self.rate.per_second());
+        let table = DelayTable::new(is_terminal, CAPACITY * self.rate.per_second());
         table.head(out)?;
         let mut seconds = Vec::new();
         let mut tick = interval_at(Instant::now() + Duration::from_secs(1), Duration::from_secs(1));
@@ -195,7 +195,7 @@ impl Demo {
 /// Everything that runs, dropped in this order: the clients first, the folder last.
 struct Stage {
     target: Target,
-    haproxy: Option<Haproxy>,
+    haproxy: Option<HaproxyChild>,
     proxy_note: String,
     slowlane: Serving,
     _app: App,
@@ -220,7 +220,7 @@ impl Stage {
         let app = App::start(demo.rate.per_second() * CAPACITY).await?;
         let (haproxy, proxy_note) = match &demo.haproxy {
             Ok((binary, version)) => {
-                let haproxy = Haproxy::start(binary, *version, spop, app.address, folder.path()).await?;
+                let haproxy = HaproxyChild::start(binary, *version, spop, app.address, folder.path()).await?;
                 let note = haproxy.note(*version, spop);
                 (Some(haproxy), note)
             }
@@ -234,7 +234,7 @@ impl Stage {
     }
 
     /// Starts the clients. They end with the runtime.
-    fn let_in(&self, clients: u32, tally: &Arc<Tally>) {
+    fn let_in(&self, clients: u32, tally: &Arc<AnswerTally>) {
         for _ in 0..clients {
             tokio::spawn(client::crawl(self.target, tally.clone()));
         }
@@ -256,7 +256,7 @@ impl Stage {
 
     /// An error if HAProxy has ended.
     fn check(&mut self) -> anyhow::Result<()> {
-        self.haproxy.as_mut().map_or(Ok(()), Haproxy::check)
+        self.haproxy.as_mut().map_or(Ok(()), HaproxyChild::check)
     }
 }
 

@@ -8,14 +8,14 @@ use crate::demo::tally::Second;
 const BAR_COLUMNS: f64 = 40.0;
 
 /// The lines, with a bar for the rate of the crawler.
-pub(super) struct Table {
+pub(super) struct DelayTable {
     is_terminal: bool,
     most_per_s: f64,
 }
 
-impl Table {
-    pub(super) fn new(is_terminal: bool, most_per_s: f64) -> Table {
-        Table { is_terminal, most_per_s }
+impl DelayTable {
+    pub(super) fn new(is_terminal: bool, most_per_s: f64) -> DelayTable {
+        DelayTable { is_terminal, most_per_s }
     }
 
     pub(super) fn head(&self, out: &mut impl Write) -> io::Result<()> {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_line_stands_under_its_head() {
-        let table = Table::new(false, 300.0);
+        let table = DelayTable::new(false, 300.0);
         let mut out = Vec::new();
         table.head(&mut out).unwrap();
         let second = Second {

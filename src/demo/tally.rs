@@ -12,17 +12,17 @@ pub(super) enum Who {
 
 /// Counts since the last call of `take`.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<Counts>);
+pub(super) struct AnswerTally(Mutex<DemoCounts>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct DemoCounts {
     crawler: Vec<Duration>,
     customer: Vec<Duration>,
     refused: u32,
     lost: u32,
 }
 
-impl Tally {
+impl AnswerTally {
     /// Counts an answer, or its absence, after this time.
     pub(super) fn count(&self, who: Who, status: Option<u16>, took: Duration) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_second_has_what_came_in_it_and_the_next_begins_at_nothing() {
-        let tally = Tally::default();
+        let tally = AnswerTally::default();
         for (status, ms) in [(Some(200), 10), (Some(200), 30), (Some(200), 20), (Some(429), 1), (None, 1)] {
             tally.count(Who::Crawler, status, Duration::from_millis(ms));
         }

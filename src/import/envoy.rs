@@ -1,15 +1,15 @@
 //! Envoy's rate limit service: descriptors of a domain.
 
 use crate::import::ImportError;
-use crate::import::rule::{ADDRESSES, Condition, Found, Limit, Match, Rule, quoted};
+use crate::import::rule::{ADDRESSES, Condition, ImportFindings, Limit, Match, Rule, quoted};
 use crate::import::yaml::{Node, documents};
 
 /// Periods that the service names, and their names in a rate.
 const UNITS: [(&str, &str); 5] =
     [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "month")];
 
-pub(super) fn read(all: &[Node]) -> Result<Found, ImportError> {
-    let mut found = Found::default();
+pub(super) fn read(all: &[Node]) -> Result<ImportFindings, ImportError> {
+    let mut found = ImportFindings::default();
     for document in all {
         domain(document, &mut found)?;
         let is_map = |object: &&Node| object.get("kind").text() == "ConfigMap";
@@ -37,12 +37,17 @@ pub(super) fn read(all: &[Node]) -> Result<Found, ImportError> {
     Ok(found)
 }
 
-fn domain(node: &Node, found: &mut Found) -> Result<(), ImportError> {
+fn domain(node: &Node, found: &mut ImportFindings) -> Result<(), ImportError> {
     descriptors(node, node.get("domain").text(), &[], found)
 }
 
 /// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
-fn descriptors(node: &Node, domain: &str, above: &[Condition], found: &mut Found) -> Result<(), ImportError> {
+fn descriptors(
+    node: &Node,
+    domain: &str,
+    above: &[Condition],
+    found: &mut ImportFindings,
+) -> Result<(), ImportError> {
     for descriptor in node.get("descriptors").items() {
         let field = match descriptor.get("key").text() {
             "remote_address" | "masked_remote_address" => "source",
@@ -63,7 +68,12 @@ fn descriptors(node: &Node, domain: &str, above: &[Condition], found: &mut Found
     Ok(())
 }
 
-fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found) -> Result<(), ImportError> {
+fn rule(
+    descriptor: &Node,
+    domain: &str,
+    scope: &[Condition],
+    found: &mut ImportFindings,
+) -> Result<(), ImportError> {
     let line = descriptor.line;
     let path = scope.iter().map(|(field, is)| match is {
         Match::Any => field.clone(),
@@ -71,7 +81,7 @@ fn rule(descriptor: &Node, domain: &str, scope: &[Condition], found: &mut Found)
         Match::Prefix(value) => format!("{field}={value}*"),
     });
     let path = path.collect::<Vec<_>>().join(", ");
-    let add = |found: &mut Found, limits| {
+    let add = |found: &mut ImportFindings, limits| {
         found.rule(Rule { line, scope: scope.to_vec(), limits, ..Rule::default() })
     };
     let limit = descriptor.get("rate_limit");

@@ -10,7 +10,7 @@ use serde::Serialize;
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
-use crate::import::rule::{Condition, FileLine, Found, Limit, Match, Omissions, Rule, covers};
+use crate::import::rule::{Condition, FileLine, ImportFindings, Limit, Match, Omissions, Rule, covers};
 use crate::import::{Omission, Program};
 
 /// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
@@ -40,8 +40,8 @@ const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's
 const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
 
 /// Leaves out what the policy reader refuses or warns of.
-pub(super) fn write(from: Program, found: Found) -> Written {
-    let Found { files: names, mut rules, differences, mut omissions } = found;
+pub(super) fn write(from: Program, found: ImportFindings) -> Written {
+    let ImportFindings { files: names, mut rules, differences, mut omissions } = found;
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
     // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
@@ -52,13 +52,13 @@ pub(super) fn write(from: Program, found: Found) -> Written {
     });
     let rules = [exceptions(&rules, &mut omissions), rules].concat();
     let (mut kept, mut files) = (Vec::new(), Vec::new());
-    match Plan::checked(&rules, &names) {
+    match PolicyDraft::checked(&rules, &names) {
         Ok(all) => (kept, files) = (rules, all),
         // Some rule is refused: each is tried on top of those before it.
         Err(_) => {
             for rule in rules {
                 kept.push(rule);
-                match Plan::checked(&kept, &names) {
+                match PolicyDraft::checked(&kept, &names) {
                     Ok(all) => files = all,
                     Err(reason) => {
                         let rule = kept.pop().expect("it was pushed");
@@ -91,7 +91,7 @@ fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
             }
             let inner =
                 rules.iter().filter(|other| covers(&rule.scope, &other.scope) && !other.limits.is_empty());
-            if inner.clone().all(|other| other.networks.contains(network)) && Place::of(&scope).is_ok() {
+            if inner.clone().all(|other| other.networks.contains(network)) && ScopeKeys::of(&scope).is_ok() {
                 exceptions.push(Rule { line: rule.line, scope, ..Rule::default() });
             } else {
                 omissions.add(rule.line, network, "an exception from only some limits, or below a path");
@@ -113,7 +113,7 @@ type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
 /// A policy in the making.
 #[derive(Default)]
-struct Plan {
+struct PolicyDraft {
     /// The counter of each type, and the fields of its key.
     types: BTreeMap<u8, (String, Vec<String>)>,
     /// The ids of SLOs, by their type and options.
@@ -122,10 +122,10 @@ struct Plan {
     maps: Vec<Map>,
 }
 
-impl Plan {
+impl PolicyDraft {
     /// The files for these rules, if the policy reader accepts them without a warning.
     fn checked(rules: &[Rule], names: &[String]) -> Result<Vec<File>, String> {
-        let plan = Plan::of(rules, names)?;
+        let plan = PolicyDraft::of(rules, names)?;
         let (layout, files) = (plan.layout()?, plan.files());
         let read = |path: &Path| {
             let file = files.iter().find(|file| Path::new(&file.name) == path);
@@ -140,10 +140,10 @@ impl Plan {
         Ok(files)
     }
 
-    fn of(rules: &[Rule], names: &[String]) -> Result<Plan, String> {
-        let mut plan = Plan::default();
+    fn of(rules: &[Rule], names: &[String]) -> Result<PolicyDraft, String> {
+        let mut plan = PolicyDraft::default();
         let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
-        let places = rules.iter().map(|rule| Place::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
+        let places = rules.iter().map(|rule| ScopeKeys::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
         // A network wins over a website only in a map of its own.
         let is_apart = places.iter().any(|place| !place.is_for_all && !place.is_network_alone);
         let is_split = is_apart && places.iter().any(|place| place.is_network_alone);
@@ -163,7 +163,7 @@ impl Plan {
     }
 
     /// Adds a rule: an SLO for each limit, each but the last with `also=` and the map of the next.
-    fn add(&mut self, rule: &Rule, place: &Place, names: &[String]) -> Result<(), String> {
+    fn add(&mut self, rule: &Rule, place: &ScopeKeys, names: &[String]) -> Result<(), String> {
         if rule.limits.len() > CHAIN_MAX {
             return Err(format!("a request can have {CHAIN_MAX} SLOs at most"));
         }
@@ -212,7 +212,7 @@ impl Plan {
         Ok(id)
     }
 
-    fn map(&mut self, place: &Place, position: usize, id: u16) {
+    fn map(&mut self, place: &ScopeKeys, position: usize, id: u16) {
         let (file, rank) = (PathBuf::from(place.stem(position) + ".map"), place.rank(position));
         let lines = place.keys.iter().map(|key| (key.clone(), id));
         match self.maps.iter_mut().find(|map| map.lookup.file == file) {
@@ -277,7 +277,7 @@ impl Plan {
 }
 
 /// The lookup of a scope, and its keys there.
-struct Place {
+struct ScopeKeys {
     fields: Vec<String>,
     method: Method,
     keys: Vec<String>,
@@ -288,8 +288,8 @@ struct Place {
     is_network_alone: bool,
 }
 
-impl Place {
-    fn of(scope: &[Condition]) -> Result<Place, String> {
+impl ScopeKeys {
+    fn of(scope: &[Condition]) -> Result<ScopeKeys, String> {
         // Every request has a source and a website.
         let is_given =
             |(field, is): &&Condition| *is != Match::Any || !["source", "website"].contains(&field.as_str());
@@ -324,7 +324,7 @@ impl Place {
         let is_network_alone = networks > 0 && exacts == 0;
         let name = fields.join("+") + ending;
         let fields = if is_for_all { vec!["source".to_owned()] } else { fields };
-        Ok(Place { fields, method, keys, name, exacts, is_for_all, is_network_alone })
+        Ok(ScopeKeys { fields, method, keys, name, exacts, is_for_all, is_network_alone })
     }
 
     /// The name of its map for the first SLO of a request, the second, or the third.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use slowlane_core::base::units;
 
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, FileLine, Found, Limit, Match, Rule, at_a_time, covers, quoted, rate,
+    ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, covers, quoted, rate,
 };
 use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::haproxy_syntax::{Config, Line};
@@ -16,7 +16,7 @@ use crate::proxy::haproxy_syntax::{Config, Line};
 type Term<'w> = (bool, &'w [String]);
 
 /// A rule that refuses above a limit.
-struct Refusal {
+struct LimitRule {
     section: String,
     scopes: Vec<Vec<Condition>>,
     /// Networks that it does not apply to.
@@ -43,12 +43,12 @@ const TERMS_MAX: usize = 16;
 /// The maximum number of combinations of values in one condition.
 const SCOPES_MAX: usize = 64;
 
-pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
+pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
     let texts: Vec<&str> = input.texts.iter().map(|(_, text)| text.as_str()).collect();
     let config = Config::read(&texts);
     let lines = || config.lines.iter().filter(|line| !line.words.is_empty() && !line.is_head);
     let declared = Declared::of(lines());
-    let (mut found, mut refusals, mut limits) = (Found::default(), Vec::new(), 0);
+    let (mut found, mut refusals, mut limits) = (ImportFindings::default(), Vec::new(), 0);
     for line in lines() {
         let (place, text) = (line.place(), line.text.trim());
         if let Some(reason) = unknown(&line.words) {
@@ -85,7 +85,7 @@ pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
 }
 
 /// Adds a rule for each scope, with the limits of all scopes around it.
-fn combine(refusals: &[Refusal], found: &mut Found) -> Result<(), ImportError> {
+fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), ImportError> {
     let mut seen: Vec<(&str, &Vec<Condition>)> = Vec::new();
     for refusal in refusals {
         for scope in &refusal.scopes {
@@ -99,12 +99,12 @@ fn combine(refusals: &[Refusal], found: &mut Found) -> Result<(), ImportError> {
                 continue;
             }
             seen.push((&refusal.section, scope));
-            let mut around: Vec<&Refusal> =
+            let mut around: Vec<&LimitRule> =
                 refusals.iter().filter(|other| other.section == refusal.section).collect();
             around.retain(|other| other.scopes.iter().any(|outer| covers(outer, scope)));
             // Of two limits on one counter, the lower one decides.
             around.sort_by_key(|other| other.most);
-            let mut chain: Vec<&Refusal> = Vec::new();
+            let mut chain: Vec<&LimitRule> = Vec::new();
             for other in around {
                 if chain.iter().all(|own| own.limit.counter != other.limit.counter) {
                     chain.push(other);
@@ -215,7 +215,12 @@ impl<'l> Declared<'l> {
         Some(terms)
     }
 
-    fn refusal(&self, line: &'l Line<'l>, terms: &[Term<'l>], found: &mut Found) -> Result<Refusal, String> {
+    fn refusal(
+        &self,
+        line: &'l Line<'l>,
+        terms: &[Term<'l>],
+        found: &mut ImportFindings,
+    ) -> Result<LimitRule, String> {
         let is_limit = |(_, words): &&Term<'_>| words.first().is_some_and(|word| is_counter(word));
         let limits: Vec<&Term<'_>> = terms.iter().filter(is_limit).collect();
         let [(false, expression)] = limits[..] else {
@@ -248,7 +253,7 @@ impl<'l> Declared<'l> {
         if scopes != [Vec::new()] {
             found.differs("HAProxy counts every request that track-sc tracks. slowlane counts those that meet all conditions.");
         }
-        Ok(Refusal { section: line.section.clone(), scopes, networks, limit, most })
+        Ok(LimitRule { section: line.section.clone(), scopes, networks, limit, most })
     }
 
     /// The limit of an expression like `sc_http_req_rate(0) gt 20`, and the line that tracks its key.
@@ -256,7 +261,7 @@ impl<'l> Declared<'l> {
         &self,
         line: &Line<'_>,
         words: &[String],
-        found: &mut Found,
+        found: &mut ImportFindings,
     ) -> Result<(Limit, u64, Option<&'l Line<'l>>), String> {
         let (name, arguments) = parts(&words[0]);
         let arguments: Vec<&str> =

@@ -7,7 +7,7 @@ use slowlane_core::base::units;
 
 use crate::import::haproxy::{REFUSED, milliseconds};
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, FileLine, Found, Limit, Match, Rule, at_a_time, quoted, rate,
+    ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, quoted, rate,
 };
 use crate::import::yaml::Node;
 use crate::import::{ImportError, Program};
@@ -69,8 +69,8 @@ impl Controller {
     }
 }
 
-pub(super) fn read(documents: &[Node], program: Program) -> Result<Found, ImportError> {
-    let mut found = Found::default();
+pub(super) fn read(documents: &[Node], program: Program) -> Result<ImportFindings, ImportError> {
+    let mut found = ImportFindings::default();
     // Earlier objects, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
     for document in documents {
@@ -85,7 +85,7 @@ pub(super) fn read(documents: &[Node], program: Program) -> Result<Found, Import
 }
 
 /// Names limits that are set in other objects: for the whole controller, or for a service.
-fn elsewhere(object: &Node, found: &mut Found) {
+fn elsewhere(object: &Node, found: &mut ImportFindings) {
     let (entries, object, reason) = match object.get("kind").text() {
         "ConfigMap" => (object.get("data"), None, "a setting of the whole controller is not imported"),
         "Service" => {
@@ -120,7 +120,7 @@ fn ingress(
     object: &Node,
     program: Program,
     objects: &mut BTreeMap<String, usize>,
-    found: &mut Found,
+    found: &mut ImportFindings,
 ) -> Result<(), ImportError> {
     let metadata = object.get("metadata");
     let name = name(object);
@@ -175,7 +175,7 @@ fn host(scope: &[Condition]) -> &str {
 }
 
 /// The hosts and paths of an object. One without rules is for every request.
-fn scopes(object: &Node, found: &mut Found, given: &Annotations<'_>) -> Vec<Vec<Condition>> {
+fn scopes(object: &Node, found: &mut ImportFindings, given: &Annotations<'_>) -> Vec<Vec<Condition>> {
     let rules = object.get("spec").get("rules").items();
     let mut scopes = Vec::new();
     for rule in rules {
@@ -223,7 +223,7 @@ fn limits(
     name: &str,
     is_for_all: bool,
     object_of_host: usize,
-    found: &mut Found,
+    found: &mut ImportFindings,
 ) -> Vec<Limit> {
     let text = |of: Controller, name: &str| given.get(&(of, name)).map(|(_, text)| *text);
     let count = |text: &str| text.parse::<u64>().ok().filter(|&count| count > 0);

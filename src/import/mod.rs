@@ -1,7 +1,7 @@
 //! The rate limits of other programs, expressed as a slowlane policy.
 //!
 //! ```text
-//! text ─▶ nginx, haproxy, ingress, envoy ─▶ Found: rules, and what is omitted ─▶ files ─▶ Written
+//! text ─▶ nginx, haproxy, ingress, envoy ─▶ ImportFindings: rules, and what is omitted ─▶ files ─▶ Written
 //! ```
 
 mod envoy;

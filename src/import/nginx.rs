@@ -8,7 +8,8 @@ use std::time::Duration;
 use slowlane_core::base::{HOLD_SHIPPED, units};
 
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, FileLine, Found, Limit, Match, Rule, at_a_time, covers, names, quoted,
+    ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, covers, names,
+    quoted,
 };
 use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::attach::Refused;
@@ -23,7 +24,7 @@ struct Zone {
 
 /// The directives in force at a place of the configuration.
 #[derive(Clone, Default)]
-struct Level<'d> {
+struct InheritedLimits<'d> {
     req: Vec<Placed<'d>>,
     conn: Vec<Placed<'d>>,
     dry_req: bool,
@@ -33,9 +34,9 @@ struct Level<'d> {
 /// One more than a request can have: the rest is not read.
 const LIMITS_MAX: usize = 4;
 
-impl<'d> Level<'d> {
+impl<'d> InheritedLimits<'d> {
     /// The directives inside. A block with directives of its own does not inherit those above.
-    fn inside(&self, directives: &[Placed<'d>]) -> Level<'d> {
+    fn inside(&self, directives: &[Placed<'d>]) -> InheritedLimits<'d> {
         let named = |name: &str| {
             let named = directives.iter().copied().filter(|directive| directive.name() == name);
             named.take(LIMITS_MAX).collect::<Vec<_>>()
@@ -47,7 +48,7 @@ impl<'d> Level<'d> {
             let own = directives.iter().rfind(|directive| directive.name() == name);
             own.map_or(above, |own| own.words().get(1) == Some(&"on"))
         };
-        Level {
+        InheritedLimits {
             req: or(named("limit_req"), &self.req),
             conn: or(named("limit_conn"), &self.conn),
             dry_req: is_on("limit_req_dry_run", self.dry_req),
@@ -60,10 +61,10 @@ struct Reader<'f> {
     files: &'f Files,
     paths: Vec<&'f Path>,
     zones: BTreeMap<String, Zone>,
-    found: Found,
+    found: ImportFindings,
 }
 
-pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
+pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
     let printed = match &input.texts[..] {
         [(_, text)] => Files::printed(text).map_err(|refused| fault(refused, input))?,
         _ => None,
@@ -75,7 +76,7 @@ pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
     };
     // The output of `nginx -T` is one file.
     let paths: Vec<&Path> = files.paths().filter(|_| !is_printed).map(PathBuf::as_path).collect();
-    let found = Found { files: names(paths.iter().copied()), ..Found::default() };
+    let found = ImportFindings { files: names(paths.iter().copied()), ..ImportFindings::default() };
     let mut reader = Reader { files: &files, paths, zones: BTreeMap::new(), found };
     let top = files.top();
     let http = top.iter().filter(|directive| directive.name() == "http");
@@ -90,7 +91,7 @@ pub(super) fn read(input: &Input<'_>) -> Result<Found, ImportError> {
     if !is_printed && input.included.is_none() && root.iter().any(|directive| directive.name() == "include") {
         reader.found.differs("Included files are not read. `nginx -T | slowlane import -` reads all.");
     }
-    let level = Level::default().inside(&root);
+    let level = InheritedLimits::default().inside(&root);
     let servers: Vec<Placed<'_>> =
         root.iter().copied().filter(|directive| directive.name() == "server").collect();
     for &server in &servers {
@@ -220,7 +221,7 @@ impl<'f> Reader<'f> {
         }
     }
 
-    fn server(&mut self, server: Placed<'f>, above: &Level<'_>) -> Result<(), ImportError> {
+    fn server(&mut self, server: Placed<'f>, above: &InheritedLimits<'_>) -> Result<(), ImportError> {
         let inner = self.files.inside(server);
         let names = inner.iter().filter(|directive| directive.name() == "server_name");
         let names = names.flat_map(|of| of.words().into_iter().skip(1).map(|name| (*of, name)));
@@ -247,12 +248,12 @@ impl<'f> Reader<'f> {
     fn locations(
         &mut self,
         inner: &[Placed<'f>],
-        level: &Level<'_>,
+        level: &InheritedLimits<'_>,
         server: &[Condition],
     ) -> Result<(), ImportError> {
         let own = self.limits(level);
         let mut rules: Vec<Rule> = Vec::new();
-        let mut open: Vec<(Placed<'_>, Level<'_>)> =
+        let mut open: Vec<(Placed<'_>, InheritedLimits<'_>)> =
             inner.iter().rev().map(|directive| (*directive, level.clone())).collect();
         while let Some((directive, above)) = open.pop() {
             if directive.name() != "location" {
@@ -289,7 +290,7 @@ impl<'f> Reader<'f> {
         rules.into_iter().try_for_each(|rule| self.found.rule(rule))
     }
 
-    fn limits(&mut self, level: &Level<'_>) -> Vec<Limit> {
+    fn limits(&mut self, level: &InheritedLimits<'_>) -> Vec<Limit> {
         let req =
             level.req.iter().filter_map(|&directive| self.req(directive, level.dry_req)).collect::<Vec<_>>();
         let conn = level.conn.iter().filter_map(|&directive| self.conn(directive, level.dry_conn));

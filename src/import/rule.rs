@@ -122,7 +122,7 @@ impl FileLine {
 
 /// The findings of an import.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ImportFindings {
     /// The names of the files. None: the original is one.
     pub(super) files: Vec<String>,
     pub(super) rules: Vec<Rule>,
@@ -153,7 +153,7 @@ impl Omissions {
     }
 }
 
-impl Found {
+impl ImportFindings {
     pub(super) fn is_empty(&self) -> bool {
         self.rules.iter().all(|rule| rule.limits.is_empty()) && self.omissions.0.is_empty()
     }

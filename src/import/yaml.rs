@@ -57,13 +57,13 @@ const DEPTH_MAX: usize = 64;
 const NODES_MAX: usize = 200_000;
 
 /// An open list or map, and the key whose value comes next.
-type Open = (Node, Option<String>);
+type OpenNode = (Node, Option<String>);
 
 /// Reads all documents of a text that begins after the line `above`. References to anchors are refused, so no text can
 /// expand into a larger one.
 pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<Node>, ImportError> {
     let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
-    let (mut done, mut open, mut nodes): (Vec<Node>, Vec<Open>, usize) = Default::default();
+    let (mut done, mut open, mut nodes): (Vec<Node>, Vec<OpenNode>, usize) = Default::default();
     for event in Parser::new_from_str(text) {
         let (event, span) =
             event.map_err(|error| fault(above.number + error.marker().line(), error.info()))?;
@@ -97,7 +97,7 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<Node>, Import
 }
 
 /// Adds a whole node to the list or map that is open.
-fn add(node: Node, open: &mut [Open], done: &mut Vec<Node>) {
+fn add(node: Node, open: &mut [OpenNode], done: &mut Vec<Node>) {
     match open.last_mut() {
         None => done.push(node),
         Some((Node { content: Content::List(items), .. }, _)) => items.push(node),

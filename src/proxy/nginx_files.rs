@@ -28,11 +28,11 @@ const STARS_MAX: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     main: Vec<PathBuf>,
-    files: BTreeMap<PathBuf, File>,
+    files: BTreeMap<PathBuf, NginxFile>,
 }
 
 #[derive(Clone, Debug)]
-struct File {
+struct NginxFile {
     text: String,
     directives: Vec<Directive>,
     /// The first byte of each line.
@@ -41,15 +41,15 @@ struct File {
     above: usize,
 }
 
-impl File {
+impl NginxFile {
     fn read(
         path: &Path,
         text: String,
         folder: &Path,
         list: &impl Fn(&Path) -> Vec<PathBuf>,
-    ) -> Result<File, Refused> {
+    ) -> Result<NginxFile, Refused> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let mut file = File { text, directives: Vec::new(), lines, above: 0 };
+        let mut file = NginxFile { text, directives: Vec::new(), lines, above: 0 };
         file.directives = parse(&file.text).map_err(|at| {
             let place = format!("{}:{}", path.display(), file.line(at));
             Refused::Odd { place, reason: "this is not understood" }
@@ -68,7 +68,7 @@ impl File {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed<'f> {
     pub(crate) path: &'f Path,
-    file: &'f File,
+    file: &'f NginxFile,
     pub(crate) directive: &'f Directive,
 }
 
@@ -122,7 +122,7 @@ impl Files {
         let (mut files, mut count, mut bytes) = (Files { main, files: BTreeMap::new() }, 0, 0);
         while let Some((path, depth)) = left.pop() {
             if !files.files.contains_key(&path) {
-                files.files.insert(path.clone(), File::read(&path, read(&path)?, folder, &list)?);
+                files.files.insert(path.clone(), NginxFile::read(&path, read(&path)?, folder, &list)?);
             }
             let own = &files.files[&path];
             (count, bytes) = (count + 1, bytes + own.text.len());
@@ -176,7 +176,7 @@ impl Files {
 
     /// Copies of the files for another folder. They include each other.
     pub fn copies(&self, place: impl Fn(&Path) -> PathBuf) -> Vec<(PathBuf, String)> {
-        let copy = |(path, file): (&PathBuf, &File)| {
+        let copy = |(path, file): (&PathBuf, &NginxFile)| {
             let (mut text, mut from) = (String::new(), 0);
             includes(&mut file.directives.clone(), &mut |include, _| {
                 text += &file.text[from..include.place.start];
@@ -204,7 +204,7 @@ impl Files {
         found.map_or(Vec::new(), |(path, file)| self.expanded(path, file, &file.directives))
     }
 
-    fn expanded<'f>(&'f self, path: &'f Path, file: &'f File, own: &'f [Directive]) -> Vec<Placed<'f>> {
+    fn expanded<'f>(&'f self, path: &'f Path, file: &'f NginxFile, own: &'f [Directive]) -> Vec<Placed<'f>> {
         let mut placed = Vec::new();
         for directive in own {
             placed.push(Placed { path, file, directive });

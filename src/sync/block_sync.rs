@@ -22,8 +22,8 @@ pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
     /// Changes of this node that the store has not applied yet, and blocks that it may have forgotten.
-    waiting: VecDeque<Waiting>,
-    teaching: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingChange>,
+    teaching: VecDeque<WaitingChange>,
     /// The number of both that are in flight.
     sent: (usize, usize),
     /// Blocks for which the store has no room, with their ends. They are in force on this node only. At most all of
@@ -34,15 +34,15 @@ pub(super) struct BlockSync {
 
 /// A change that waits for the store.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingChange {
     change: Change,
     is_restored: bool,
     receipt: Option<Receipt>,
 }
 
-impl Waiting {
-    fn restore(target: Target, until: Timestamp) -> Waiting {
-        Waiting { change: Change { target, until: Some(until) }, is_restored: true, receipt: None }
+impl WaitingChange {
+    fn restore(target: Target, until: Timestamp) -> WaitingChange {
+        WaitingChange { change: Change { target, until: Some(until) }, is_restored: true, receipt: None }
     }
 
     fn word(&self, now: Timestamp) -> BlockChange {
@@ -56,7 +56,7 @@ impl BlockSync {
     /// Collects the changes of this node. True if there are any to report.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
-        let new = |change, receipt| Waiting { change, is_restored: false, receipt };
+        let new = |change, receipt| WaitingChange { change, is_restored: false, receipt };
         self.waiting.extend(ordered.into_iter().map(|Ordered { change, receipt }| new(change, receipt)));
         self.waiting.extend(keys.into_iter().map(|change| new(change, None)));
         if lost > 0 || self.waiting.len() > WAITING_MAX {
@@ -65,7 +65,8 @@ impl BlockSync {
         if self.teaching.is_empty() && !self.alone.is_empty() && now.since(self.offered) >= OFFER {
             self.offered = now;
             let some = self.alone.iter().filter(|(_, until)| **until > now).take(CHANGES_MAX);
-            self.teaching = some.map(|(target, until)| Waiting::restore(target.clone(), *until)).collect();
+            self.teaching =
+                some.map(|(target, until)| WaitingChange::restore(target.clone(), *until)).collect();
         }
         !self.waiting.is_empty() || !self.teaching.is_empty()
     }
@@ -80,7 +81,7 @@ impl BlockSync {
 
     /// Applies the answer of the store. Returns the number of its blocks for which this node has no room.
     pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
-        let mut own: Vec<Waiting> = self.waiting.drain(..self.sent.0).collect();
+        let mut own: Vec<WaitingChange> = self.waiting.drain(..self.sent.0).collect();
         own.extend(self.teaching.drain(..self.sent.1));
         self.sent = (0, 0);
         self.settle(&own, &news, now);
@@ -115,11 +116,11 @@ impl BlockSync {
     }
 
     /// Records which of its own changes the store has applied.
-    fn settle(&mut self, own: &[Waiting], news: &BlockNews, now: Timestamp) {
+    fn settle(&mut self, own: &[WaitingChange], news: &BlockNews, now: Timestamp) {
         for (target, _) in &news.list {
             self.alone.remove(target);
         }
-        for (place, Waiting { change, receipt, .. }) in own.iter().enumerate() {
+        for (place, WaitingChange { change, receipt, .. }) in own.iter().enumerate() {
             let is_refused = news.refused.contains(&place);
             match change.until.filter(|_| is_refused) {
                 Some(until) => self.alone.insert(change.target.clone(), until),
@@ -139,7 +140,8 @@ impl BlockSync {
 
     /// Restores these blocks in the store.
     fn restores(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        self.teaching = blocks.into_iter().map(|block| Waiting::restore(block.target, block.until)).collect();
+        self.teaching =
+            blocks.into_iter().map(|block| WaitingChange::restore(block.target, block.until)).collect();
     }
 
     /// Restores every block of this node in the store, instead of the pending changes. A block that an operator has

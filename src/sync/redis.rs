@@ -184,9 +184,9 @@ impl Redis {
             let is_restored = u8::from(*is_restored).to_string();
             arguments.extend([target.to_string(), rest_ms(*rest), is_restored]);
         }
-        type Answer = (String, u64, String, Vec<Vec<u8>>, Vec<usize>);
+        type BlocksReply = (String, u64, String, Vec<Vec<u8>>, Vec<usize>);
         let keys = self.common(&["state", "blocks", "keys", "changes"]);
-        let (epoch, seq, kind, list, refused): Answer = self.call(Call::Blocks, keys, arguments).await?;
+        let (epoch, seq, kind, list, refused): BlocksReply = self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
             // A text from another program is not a block.
             Some((Target::parse(&pair[0]).ok()?, rest(&pair[1])?))
@@ -220,10 +220,10 @@ impl Redis {
         let mut arguments = vec![member.run.clone(), member.arguments(), secret.clone()];
         arguments.extend([PRESENT.as_micros().to_string(), SECRET_KEPT.as_millis().to_string()]);
         arguments.extend(crowded.iter().map(ToString::to_string));
-        type Answer = (u64, String, Vec<Vec<u8>>, Vec<String>);
+        type BeatReply = (u64, String, Vec<Vec<u8>>, Vec<String>);
         let keys = self.common(&["nodes", "secret", "crowded"]);
         let known = self.crowded.lock().clone();
-        let answer = self.call::<Answer>(Call::Beat, keys, arguments);
+        let answer = self.call::<BeatReply>(Call::Beat, keys, arguments);
         let ((now_us, secret, members, crowded), records) = try_join(answer, self.records(&known)).await?;
         let crowded: Vec<Key> = crowded.iter().filter_map(|key| Key::from_hex(key)).collect();
         self.crowded.lock().clone_from(&crowded);

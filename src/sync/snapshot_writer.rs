@@ -38,7 +38,7 @@ pub(crate) struct StateFile {
 
 /// A complete snapshot from an earlier process.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct EarlierSnapshot {
     path: PathBuf,
     pub(crate) head: Head,
     pub clock: Clock,
@@ -47,7 +47,7 @@ pub(crate) struct Found {
 impl StateFile {
     /// Finds the snapshot of an earlier process. One that cannot be used is renamed, and never stops the start.
     /// `entries_max` and `annex_bytes_max` bound its size.
-    pub(crate) fn find(&self, entries_max: u32, annex_bytes_max: usize) -> Option<Found> {
+    pub(crate) fn find(&self, entries_max: u32, annex_bytes_max: usize) -> Option<EarlierSnapshot> {
         self.sweep();
         let bytes_max =
             u64::from(entries_max) * ROW_BYTES_MAX + annex_bytes_max as u64 * AUX_GROWTH_MAX + REST_BYTES_MAX;
@@ -68,7 +68,7 @@ impl StateFile {
         None
     }
 
-    fn look(&self, bytes_max: u64) -> Result<Option<Found>, SnapshotError> {
+    fn look(&self, bytes_max: u64) -> Result<Option<EarlierSnapshot>, SnapshotError> {
         // Not opened before it is known to be a regular file: a pipe would block the start.
         let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -93,7 +93,7 @@ impl StateFile {
         // The time of the check counts, too.
         let clock = Clock::going_on_at(moment);
         parts.check()?;
-        Ok(Some(Found { path: self.path.clone(), head, clock }))
+        Ok(Some(EarlierSnapshot { path: self.path.clone(), head, clock }))
     }
 
     /// Removes the remains of a process that died while writing.
@@ -140,10 +140,10 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-impl Found {
+impl EarlierSnapshot {
     /// Restores the state. Logs how much was restored, and how many SLOs have changed since then.
     pub(crate) fn restore(self, throttle: &Throttle, status: &Status) {
-        let Found { path, head, clock } = self;
+        let EarlierSnapshot { path, head, clock } = self;
         let keys = head.key_secret() == Some(throttle.policy().key_secret());
         let read = File::open(&path).map_err(SnapshotError::from);
         let path = path.display();

@@ -4,7 +4,7 @@ use crate::observe::status::{BlockedKey, FieldLine, KeyLine, PastKey, SloLine};
 use slowlane_core::base::{shown, units::left};
 
 /// A column of a table whose rows are `T`.
-pub(super) struct Column<T> {
+pub(super) struct ScreenColumn<T> {
     /// On a narrow terminal, the column with the highest rank is dropped first. Columns of rank 0 stay.
     pub(super) rank: u8,
     pub(super) name: &'static str,
@@ -13,16 +13,16 @@ pub(super) struct Column<T> {
     pub(super) is_number: bool,
 }
 
-const fn number<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> Column<T> {
-    Column { rank, name, cell, is_number: true }
+const fn number<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> ScreenColumn<T> {
+    ScreenColumn { rank, name, cell, is_number: true }
 }
 
-const fn words<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> Column<T> {
-    Column { rank, name, cell, is_number: false }
+const fn words<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> ScreenColumn<T> {
+    ScreenColumn { rank, name, cell, is_number: false }
 }
 
 /// The throttled keys. The results of a dry run are in brackets.
-pub(super) const KEYS: [Column<KeyLine>; 11] = [
+pub(super) const KEYS: [ScreenColumn<KeyLine>; 11] = [
     number(0, "throttled/s", |key| bracketed(key.dry_run, short(key.throttled_per_s))),
     number(3, "through/s", through),
     number(0, "delay", |key| bracketed(key.dry_run, longest(key.delay_ms))),
@@ -37,7 +37,7 @@ pub(super) const KEYS: [Column<KeyLine>; 11] = [
 ];
 
 /// The keys of the history.
-pub(super) const PAST_KEYS: [Column<PastKey>; 7] = [
+pub(super) const PAST_KEYS: [ScreenColumn<PastKey>; 7] = [
     number(0, "delayed", |key| bracketed(key.dry_run, short(key.delayed as f64))),
     number(0, "denied", |key| bracketed(key.dry_run, short(key.denied as f64))),
     number(2, "longest", |key| bracketed(key.dry_run, longest(key.delay_ms))),
@@ -48,7 +48,7 @@ pub(super) const PAST_KEYS: [Column<PastKey>; 7] = [
 ];
 
 /// The SLOs.
-pub(super) const SLOS: [Column<SloLine>; 9] = [
+pub(super) const SLOS: [ScreenColumn<SloLine>; 9] = [
     number(0, "SLO", |slo| slo.id.to_string()),
     number(0, "busiest", busiest),
     number(0, "objective", |slo| shown(&slo.objective)),

@@ -1,7 +1,7 @@
 //! The status, and the history of throttled keys, as text.
 
 use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse, Snapshot};
-use crate::top::columns::{Column, KEYS, PAST_KEYS, SLOS, delay, short};
+use crate::top::columns::{KEYS, PAST_KEYS, SLOS, ScreenColumn, delay, short};
 use slowlane_core::base::{aligned, shown, units::left};
 
 /// The room for a text, in characters and in rows of each table.
@@ -151,7 +151,7 @@ fn connections(snapshot: &Snapshot) -> String {
     text
 }
 
-fn table<T>(columns: &[Column<T>], rows: &[T], room: Room) -> String {
+fn table<T>(columns: &[ScreenColumn<T>], rows: &[T], room: Room) -> String {
     let cells = |row| columns.iter().map(|column| (column.cell)(row)).collect();
     let head = columns.iter().map(|column| column.name.to_owned()).collect();
     let lines: Vec<Vec<String>> = [head].into_iter().chain(rows.iter().take(room.rows).map(cells)).collect();
@@ -175,7 +175,7 @@ const GAP: &str = "  ";
 const NAME_CHARS: usize = 40;
 
 /// The places of the columns that fit: a number is shown whole or not at all.
-fn fitting<T>(columns: &[Column<T>], lines: &[Vec<String>], room: usize) -> Vec<usize> {
+fn fitting<T>(columns: &[ScreenColumn<T>], lines: &[Vec<String>], room: usize) -> Vec<usize> {
     let last = columns.len() - 1;
     let width = |place: usize| {
         let longest = lines.iter().map(|line| line[place].chars().count()).max().unwrap_or(0);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     /// Every cell shows the whole text of its value. The last name may lack its end.
-    fn assert_whole<T>(text: &str, title: &str, columns: &[Column<T>], rows: &[T], kept: &[&str]) {
+    fn assert_whole<T>(text: &str, title: &str, columns: &[ScreenColumn<T>], rows: &[T], kept: &[&str]) {
         let reported = table(text, title);
         assert_eq!(reported.len(), rows.len(), "{text}");
         for (cells, row) in reported.iter().zip(rows) {

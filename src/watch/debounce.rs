@@ -33,7 +33,7 @@ pub(super) const SECOND_LOOK: Duration = Duration::from_secs(3);
 
 /// The next step of the thread that reads policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum WatchStep {
     /// Nothing has changed.
     Rest,
     /// Check again after this time, or at the next event.
@@ -71,19 +71,19 @@ impl Debounce {
     }
 
     /// Checks the files. `is_open`: a writer has one of the files open.
-    pub(super) fn look(&mut self, now: Timestamp, found: &Fingerprint, is_open: bool) -> Step {
+    pub(super) fn look(&mut self, now: Timestamp, found: &Fingerprint, is_open: bool) -> WatchStep {
         if *found != self.last {
             let is_in_place = found.is_written_in_place_since(&self.last);
             self.last = found.clone();
             self.changed(now, is_in_place);
         }
         if self.is_asked {
-            return Step::Read { force: true };
+            return WatchStep::Read { force: true };
         }
         if self.last == self.taken {
             self.edit = None;
         }
-        self.edit.map_or(Step::Rest, |edit| edit.next(now, is_open))
+        self.edit.map_or(WatchStep::Rest, |edit| edit.next(now, is_open))
     }
 
     fn changed(&mut self, now: Timestamp, is_in_place: bool) {
@@ -114,12 +114,16 @@ impl Debounce {
 }
 
 impl Edit {
-    fn next(self, now: Timestamp, is_open: bool) -> Step {
+    fn next(self, now: Timestamp, is_open: bool) -> WatchStep {
         let (waited, quiet) = (now.since(self.since), now.since(self.changed));
         let has_waited_long = waited >= WAIT_FOR_WRITER_MAX;
         if let Some(second_look) = self.second_look {
             let is_time = now >= second_look || has_waited_long;
-            return if is_time { Step::Read { force: true } } else { Step::Wait(second_look.since(now)) };
+            return if is_time {
+                WatchStep::Read { force: true }
+            } else {
+                WatchStep::Wait(second_look.since(now))
+            };
         }
         let (settle, wait_max) = match (is_open, self.is_in_place) {
             (true, _) => (SETTLE_OPEN, WAIT_FOR_WRITER_MAX),
@@ -127,9 +131,9 @@ impl Edit {
             (false, false) => (SETTLE, WAIT_MAX),
         };
         if quiet >= settle || waited >= wait_max {
-            return Step::Read { force: has_waited_long };
+            return WatchStep::Read { force: has_waited_long };
         }
-        Step::Wait((settle - quiet).min(wait_max - waited))
+        WatchStep::Wait((settle - quiet).min(wait_max - waited))
     }
 }
 
@@ -139,8 +143,8 @@ mod tests {
     use crate::watch::fingerprint::Seen;
 
     const START: Timestamp = Timestamp::from_millis(1_000_000);
-    const READ: Step = Step::Read { force: false };
-    const FORCED: Step = Step::Read { force: true };
+    const READ: WatchStep = WatchStep::Read { force: false };
+    const FORCED: WatchStep = WatchStep::Read { force: true };
 
     fn at(ms: u64) -> Timestamp {
         START + Duration::from_millis(ms)
@@ -156,8 +160,8 @@ mod tests {
         Fingerprint { files: vec![None], ..Fingerprint::default() }
     }
 
-    fn waits(step: Step, ms: u64) {
-        assert_eq!(step, Step::Wait(Duration::from_millis(ms)));
+    fn waits(step: WatchStep, ms: u64) {
+        assert_eq!(step, WatchStep::Wait(Duration::from_millis(ms)));
     }
 
     fn debounce() -> Debounce {
@@ -167,13 +171,13 @@ mod tests {
     #[test]
     fn a_file_that_is_renamed_into_place_is_read_after_the_shortest_wait() {
         let mut debounce = debounce();
-        assert_eq!(debounce.look(at(0), &file(1, 100, 0), false), Step::Rest);
+        assert_eq!(debounce.look(at(0), &file(1, 100, 0), false), WatchStep::Rest);
         let new = file(2, 50, 1);
         waits(debounce.look(at(10), &new, false), 100);
         waits(debounce.look(at(50), &new, false), 60);
         assert_eq!(debounce.look(at(110), &new, false), READ);
         debounce.taken(new.clone());
-        assert_eq!(debounce.look(at(120), &new, false), Step::Rest);
+        assert_eq!(debounce.look(at(120), &new, false), WatchStep::Rest);
     }
 
     #[test]
@@ -248,8 +252,8 @@ mod tests {
             let (now, found) = (at(1_000 * step), file(step + 2, 10, step + 1));
             debounce.look(now, &found, false);
             match debounce.look(now + SETTLE, &found, false) {
-                Step::Read { force: true } => forced = forced.or(Some(step)),
-                Step::Read { force: false } => debounce.shrunk(now + SETTLE),
+                WatchStep::Read { force: true } => forced = forced.or(Some(step)),
+                WatchStep::Read { force: false } => debounce.shrunk(now + SETTLE),
                 other => panic!("{other:?}"),
             }
         }
@@ -269,7 +273,7 @@ mod tests {
         assert_eq!(debounce.look(at(11), &gone(), true), FORCED);
         debounce.taken(gone());
         assert!(!debounce.is_asked);
-        assert_eq!(debounce.look(at(12), &gone(), true), Step::Rest);
+        assert_eq!(debounce.look(at(12), &gone(), true), WatchStep::Rest);
     }
 
     #[test]
@@ -289,7 +293,7 @@ mod tests {
     fn an_edit_that_is_undone_is_none() {
         let mut debounce = debounce();
         debounce.look(at(0), &gone(), false);
-        assert_eq!(debounce.look(at(50), &file(1, 100, 0), false), Step::Rest);
-        assert_eq!(debounce.look(at(5_000), &file(1, 100, 0), false), Step::Rest);
+        assert_eq!(debounce.look(at(50), &file(1, 100, 0), false), WatchStep::Rest);
+        assert_eq!(debounce.look(at(5_000), &file(1, 100, 0), false), WatchStep::Rest);
     }
 }

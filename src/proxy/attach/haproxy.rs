@@ -26,7 +26,7 @@ const HOPS: usize = 3;
 
 /// A place for lines: before a line, or after it.
 #[derive(Clone, Copy)]
-enum Place {
+enum Insertion {
     Before(usize),
     After(usize),
 }
@@ -79,7 +79,7 @@ pub fn attach(
     }
     let lines = [trusted.map(trusting).unwrap_or_default(), pieces.frontend()].concat();
     // The order matters if two of them have the same place.
-    let mut blocks: Vec<(Place, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
+    let mut blocks: Vec<(Insertion, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
     blocks.extend(chosen.iter().map(|site| (config.rule_place(site.of), lines.clone())));
     blocks.push((config.end_place(), pieces.end()));
     let found: BTreeSet<(usize, String)> = chosen.iter().flat_map(|site| config.notes(site.of)).collect();
@@ -117,10 +117,10 @@ fn takes_client(words: &[&str]) -> bool {
 
 impl Config<'_> {
     /// Lines at a place, and the number of its file.
-    fn block(&self, place: Place, lines: Vec<String>) -> (usize, Block) {
+    fn block(&self, place: Insertion, lines: Vec<String>) -> (usize, Block) {
         let place = match place {
-            Place::Before(line) => self.lines.get(line).map(|line| (line.file, line.begin)),
-            Place::After(line) => self.lines.get(line).map(|line| (line.file, line.end)),
+            Insertion::Before(line) => self.lines.get(line).map(|line| (line.file, line.begin)),
+            Insertion::After(line) => self.lines.get(line).map(|line| (line.file, line.end)),
         };
         let (file, at) = place.unwrap_or_default();
         (file, Block { at, lines })
@@ -128,13 +128,13 @@ impl Config<'_> {
 
     /// The place where the rules of slowlane belong: after the others, before the choice of a backend, and outside of
     /// each `.if`.
-    fn rule_place(&self, section: &Section) -> Place {
+    fn rule_place(&self, section: &Section) -> Insertion {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);
         let mut after = self.body(section).filter(|(line, _)| *line > last_rule);
         let choice = after.find(|(_, words)| AFTER_RULES.contains(&words[0]));
         match choice {
-            Some((line, _)) => Place::Before(self.outside(line)),
+            Some((line, _)) => Insertion::Before(self.outside(line)),
             None => self.end_of(section),
         }
     }
@@ -146,33 +146,33 @@ impl Config<'_> {
     }
 
     /// The place after the last line of a section that is neither empty nor a comment, and outside of each `.if`.
-    fn end_of(&self, section: &Section) -> Place {
+    fn end_of(&self, section: &Section) -> Insertion {
         let is_outside =
             |(line, words): &(usize, Vec<&str>)| self.lines[*line].depth == usize::from(words[0] == ".endif");
-        Place::After(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
+        Insertion::After(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
     }
 
     /// The lines for the section `global`: inside it, or before everything if there is none.
-    fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Place, Vec<String>)> {
+    fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Insertion, Vec<String>)> {
         let mut lines = pieces.global();
         if global.is_none() {
             lines.insert(0, "global".to_owned());
         }
-        let place = global.map_or(Place::Before(0), |global| self.end_of(global));
+        let place = global.map_or(Insertion::Before(0), |global| self.end_of(global));
         (!pieces.global().is_empty()).then_some((place, lines))
     }
 
     /// The place where slowlane's sections belong: before the first defaults and the comment above them. The defaults
     /// then still apply to everything that follows, in further files too.
-    fn end_place(&self) -> Place {
+    fn end_place(&self) -> Insertion {
         let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
-            return Place::After(self.lines.len().saturating_sub(1));
+            return Insertion::After(self.lines.len().saturating_sub(1));
         };
         let line = self.outside(first.first);
         let file = self.lines[line].file;
         let above = self.lines[..line].iter().rev();
         let above = above.take_while(|line| line.file == file && line.text.starts_with('#'));
-        Place::Before(line - above.count())
+        Insertion::Before(line - above.count())
     }
 
     /// The line by which a section takes the client's address.

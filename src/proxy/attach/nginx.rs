@@ -147,7 +147,7 @@ fn end(block: &Placed<'_>) -> usize {
 
 /// Where a directive is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Level {
+enum Nesting {
     Http,
     Server,
     Inside,
@@ -163,10 +163,10 @@ fn notes(files: &Files, http: &[Placed<'_>], chosen: &[Site<&Server<'_>>]) -> Re
     };
     let has_pages = chosen.iter().all(|site| has(&site.of.inner, "error_page"));
     for &placed in http {
-        add(placed, effect(&placed.words(), Level::Http, has_pages, &BTreeSet::new()))?;
+        add(placed, effect(&placed.words(), Nesting::Http, has_pages, &BTreeSet::new()))?;
     }
     for site in chosen {
-        let all = deep(files, &site.of.inner, Level::Server);
+        let all = deep(files, &site.of.inner, Nesting::Server);
         let returned = all.iter().filter(|(placed, ..)| placed.name() == "return");
         let returned = returned.filter_map(|(placed, ..)| placed.directive.words.get(1).cloned()).collect();
         for (placed, level, is_exempt) in all {
@@ -181,9 +181,9 @@ fn has(inner: &[Placed<'_>], name: &str) -> bool {
 }
 
 /// The directives at any depth, each with whether its block has an `auth_request`.
-fn deep<'f>(files: &'f Files, inner: &[Placed<'f>], level: Level) -> Vec<(Placed<'f>, Level, bool)> {
+fn deep<'f>(files: &'f Files, inner: &[Placed<'f>], level: Nesting) -> Vec<(Placed<'f>, Nesting, bool)> {
     let is_exempt = has(inner, "auth_request");
-    let below = |placed: Placed<'f>| deep(files, &files.inside(placed), Level::Inside);
+    let below = |placed: Placed<'f>| deep(files, &files.inside(placed), Nesting::Inside);
     inner.iter().flat_map(|&placed| [vec![(placed, level, is_exempt)], below(placed)].concat()).collect()
 }
 
@@ -191,25 +191,25 @@ fn deep<'f>(files: &'f Files, inner: &[Placed<'f>], level: Level) -> Vec<(Placed
 /// or get an answer other than 429. `returned` are the statuses that the server returns.
 fn effect(
     words: &[&str],
-    level: Level,
+    level: Nesting,
     is_exempt: bool,
     returned: &BTreeSet<String>,
 ) -> Result<Option<&'static str>, &'static str> {
     let is_returned = |codes: &[&str]| codes.iter().any(|code| returned.contains(*code));
     Ok(Some(match (level, words) {
-        (Level::Http, ["auth_request", to]) if *to != "off" => {
+        (Nesting::Http, ["auth_request", to]) if *to != "off" => {
             return Err("slowlane's auth_request would replace this one in the server");
         }
-        (Level::Server, ["auth_request", ..]) => {
+        (Nesting::Server, ["auth_request", ..]) => {
             return Err("this server has an auth_request of its own: nginx allows one");
         }
-        (_, ["satisfy", "any"]) if level == Level::Http || !is_exempt => {
+        (_, ["satisfy", "any"]) if level == Nesting::Http || !is_exempt => {
             return Err(
                 "with `satisfy any`, a pass of slowlane would let clients in without their password: \
                         add `auth_request off;` to that location, or use `satisfy all`",
             );
         }
-        (Level::Http | Level::Server, [name, ..]) if name.starts_with("rewrite_by_lua") => {
+        (Nesting::Http | Nesting::Server, [name, ..]) if name.starts_with("rewrite_by_lua") => {
             return Err(
                 "nginx would run this for slowlane's query, too: move it into the locations that need it",
             );
@@ -217,17 +217,17 @@ fn effect(
         (_, [name, "on"]) if name.ends_with("_intercept_errors") => {
             "nginx's own page replaces the application's page for 403"
         }
-        (Level::Http, ["error_page", ..]) if !is_exempt => {
+        (Nesting::Http, ["error_page", ..]) if !is_exempt => {
             "a server that asks slowlane no longer inherits this: repeat it there"
         }
-        (Level::Http, _) => return Ok(None),
+        (Nesting::Http, _) => return Ok(None),
         (_, ["return", ..]) => "nginx answers `return` before it asks slowlane: not counted",
         (_, ["rewrite", .., "redirect" | "permanent"]) => {
             "nginx redirects before it asks slowlane: not counted"
         }
         (_, ["auth_request", "off"]) => "with `auth_request off`, this location does not ask slowlane",
         (_, ["auth_request", ..]) => "this location asks another service, and not slowlane",
-        (Level::Inside, ["error_page", ..]) => {
+        (Nesting::Inside, ["error_page", ..]) => {
             "add `error_page 403 = @slowlane_denied;` here: without it, this location refuses with 403, not 429"
         }
         (_, ["error_page", codes @ .., _]) if codes.contains(&"403") => {

@@ -15,17 +15,18 @@ use slowlane_core::base::{Address, HOLD_SHIPPED, units::written};
 
 pub use crate::proxy::shipped::peers::Paced;
 
-const HOLD: Text = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
-const LUA: Text = ("haproxy-2.6-lua.cfg", include_str!("../../../haproxy/haproxy-2.6-lua.cfg"));
-const PAUSE: Text = ("haproxy-3.2-pause.cfg", include_str!("../../../haproxy/haproxy-3.2-pause.cfg"));
-const PEERS: Text = ("haproxy-3.2-peers.cfg", include_str!("../../../haproxy/haproxy-3.2-peers.cfg"));
-const PEERS_LUA: Text = ("haproxy-2.6-peers.cfg", include_str!("../../../haproxy/haproxy-2.6-peers.cfg"));
-const SPOE: Text = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
-const ACTION: Text = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
+const HOLD: NamedText = ("haproxy-2.6-hold.cfg", include_str!("../../../haproxy/haproxy-2.6-hold.cfg"));
+const LUA: NamedText = ("haproxy-2.6-lua.cfg", include_str!("../../../haproxy/haproxy-2.6-lua.cfg"));
+const PAUSE: NamedText = ("haproxy-3.2-pause.cfg", include_str!("../../../haproxy/haproxy-3.2-pause.cfg"));
+const PEERS: NamedText = ("haproxy-3.2-peers.cfg", include_str!("../../../haproxy/haproxy-3.2-peers.cfg"));
+const PEERS_LUA: NamedText =
+    ("haproxy-2.6-peers.cfg", include_str!("../../../haproxy/haproxy-2.6-peers.cfg"));
+const SPOE: NamedText = ("spoe-slowlane.conf", include_str!("../../../haproxy/spoe-slowlane.conf"));
+const ACTION: NamedText = ("slowlane.lua", include_str!("../../../haproxy/slowlane.lua"));
 const TEMPLATE: &str = include_str!("haproxy.mustache");
 
 /// The example policy. slowlane reads these files, not HAProxy.
-const MAPS: [Text; 6] = [
+const MAPS: [NamedText; 6] = [
     ("maps/slo.map", include_str!("../../../haproxy/maps/slo.map")),
     ("maps/source+website.map", include_str!("../../../haproxy/maps/source+website.map")),
     ("maps/source+owner.map", include_str!("../../../haproxy/maps/source+owner.map")),
@@ -35,7 +36,7 @@ const MAPS: [Text; 6] = [
 ];
 
 /// Name and text of a file.
-type Text = (&'static str, &'static str);
+type NamedText = (&'static str, &'static str);
 
 /// A version of HAProxy, by its first two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,14 +169,14 @@ pub fn files(
         return Err(Unprintable::TooManyKeys(version));
     }
     let (from, to) = (shipped(), values(version, places, own)?);
-    let files: &[Text] = match delivery {
+    let files: &[NamedText] = match delivery {
         Delivery::Hold => &[HOLD, SPOE],
         Delivery::Pause => &[PAUSE, SPOE],
         Delivery::Lua => &[LUA, SPOE, ACTION],
         Delivery::Peers if version >= Version::WITH_PAUSE => &[PEERS, SPOE],
         Delivery::Peers => &[PEERS_LUA, SPOE, ACTION],
     };
-    let filled = |&(name, text): &Text| File { name, text: fill(text, TEMPLATE, &from, &to) };
+    let filled = |&(name, text): &NamedText| File { name, text: fill(text, TEMPLATE, &from, &to) };
     let mut files: Vec<File> = files.iter().map(filled).collect();
     files[0].text.insert_str(0, &format!("# For HAProxy {version}; --version names another.\n"));
     Ok(files)
