@@ -7,15 +7,11 @@ use std::time::Duration;
 
 use loom::model::Builder;
 use loom::thread;
-use slowlane_model::base::Decision;
-use slowlane_model::base::Key;
-use slowlane_model::base::Sample;
-use slowlane_model::base::Timestamp;
-use slowlane_model::base::{Request, Value};
+use slowlane_model::base::{Decision, Decisions, Key, Request, Sample, Timestamp, Value};
 use slowlane_model::law::{Arrival, Law, Objective, Options};
 use slowlane_model::policy::{Batch, Layout, Policy};
 use slowlane_model::table::{Entry, Sizing, Table};
-use slowlane_model::throttle::{Decisions, Throttle};
+use slowlane_model::throttle::Throttle;
 
 /// In words of eight bytes. A batch does not fit the 32 KiB that loom gives to a thread.
 const STACK_WORDS: usize = 1 << 16;
