@@ -11,7 +11,7 @@ pub struct Judged {
     /// The key that counted the request.
     pub key: Key,
     pub verdict: Verdict,
-    /// The number of further requests that would pass at once, or whole units of work, or [`UNCOUNTED`].
+    /// The number of further requests that would pass at once, or whole units of work, or [`UNCOUNTED`](crate::base::UNCOUNTED).
     pub remaining: u32,
     /// What the SLO charges: a number of requests, or grains of work.
     pub cost: u32,
