@@ -43,9 +43,9 @@ impl<'o> HttpAnswer<'o> {
     ///
     /// ```
     /// use slowlane_core::base::Timestamp;
-    /// use slowlane::http::{Answer, Date, StatusCode, Version};
+    /// use slowlane::http::{Date, HttpAnswer, StatusCode, Version};
     /// let (mut out, date) = (Vec::new(), Date::at(Timestamp::from_millis(784_111_777_000)));
-    /// Answer::begin(&mut out, Version::HTTP_11, StatusCode::FORBIDDEN, &date, true).number("retry-after", 3).end();
+    /// HttpAnswer::begin(&mut out, Version::HTTP_11, StatusCode::FORBIDDEN, &date, true).number("retry-after", 3).end();
     /// assert_eq!(
     ///     String::from_utf8(out).unwrap(),
     ///     "HTTP/1.1 403 Forbidden\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"
