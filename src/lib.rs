@@ -15,7 +15,7 @@
 //!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤
 //!                                                                                    │
 //!  socket ◀─bytes── spop::Ack ◀──variables── proxy::haproxy ◀──────── Ruling ◀───────┤
-//!  socket ◀─bytes── http::HttpAnswer ◀headers─ proxy::nginx ◀──────── Decision ◀──────┤
+//!  socket ◀─bytes── http::HttpAnswer ◀headers─ proxy::nginx ◀─────── Decision ◀──────┤
 //!  socket ◀─bytes── grpc::framed ◀──message── proxy::envoy ◀──────── Decision ◀──────┘
 //!                                                            a ruling with its details
 //!
