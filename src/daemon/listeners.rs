@@ -64,24 +64,26 @@ impl Listeners {
             let own = metrics.token_server.clone().unwrap_or_default();
             let server = TokenServer::new(token.clone(), agent.clock, own);
             let service = server.clone();
-            binder.aside("token server", |binder| binder.bind(listen, UNIX_MODE, &metrics.nodes, service))?;
+            binder.on_own_thread("token server", |binder| {
+                binder.bind(listen, UNIX_MODE, &metrics.nodes, service)
+            })?;
             binder.unless_open(token.is_some())?;
             token_server = Some(server);
         }
         if let (Some(PeersConfig { listen, .. }), Some(peers)) = (&config.peers, &agent.peers) {
             let (metrics, peers) = (&metrics.peer_connections, peers.clone());
-            binder.aside("peers", |binder| binder.bind(listen, UNIX_MODE, metrics, peers))?;
+            binder.on_own_thread("peers", |binder| binder.bind(listen, UNIX_MODE, metrics, peers))?;
         }
         let mut ends = Vec::new();
         if !config.ends.addresses.is_empty() {
-            ends = binder.aside("ends", |binder| binder.bind_ends(&config.ends))?;
+            ends = binder.on_own_thread("ends", |binder| binder.bind_ends(&config.ends))?;
         }
         let AdminConfig { listen, token, hosts, socket, socket_mode } = admin;
         let addresses = socket.iter().cloned().map(Address::Unix).collect();
         let socket =
             Listen { name: "admin socket", section: "admin socket", addresses, tls: None, ..listen.clone() };
         let page = Admin::new(token.clone(), hosts.clone(), upgrades);
-        binder.aside("admin", |binder| {
+        binder.on_own_thread("admin", |binder| {
             binder.bind(&socket, *socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
             binder.bind(listen, *socket_mode, &metrics.admin, Arc::new(page))
         })?;
@@ -146,7 +148,7 @@ struct Binder<'a> {
 
 impl Binder<'_> {
     /// Calls `bind` for the runtime of a new thread: listeners that are not for proxies must not slow decisions down.
-    fn aside<T>(
+    fn on_own_thread<T>(
         &mut self,
         name: &str,
         bind: impl FnOnce(&mut Self) -> anyhow::Result<T>,

@@ -18,7 +18,7 @@ use slowlane_core::law::Law;
 use slowlane_core::policy::{Batch, Layout, Policy};
 use slowlane_core::table::{Cursor, Entry, Page, Sizing};
 use slowlane_core::throttle::{AuxUsage, Throttle};
-use spop::{Ack, Action, Frame};
+use spop::{Ack, Action, Data, Frame};
 
 use crate::support::spop::{hello, message};
 
@@ -153,7 +153,7 @@ fn in_batches(throttle: &Throttle, asks: &[Ask]) -> (Vec<Decision>, Timestamp) {
         if gap.is_some() || batch.is_full() {
             throttle.sweep(now);
             throttle.decide(&batch, now, &mut || drawn.next().unwrap(), &mut decisions);
-            all.extend(decisions.decisions());
+            all.extend(decisions.copies());
             batch.clear();
         }
         now = now + Duration::from_millis(gap.unwrap_or(0));
@@ -210,6 +210,54 @@ fn what_spoe_takes_and_ends_stands_in_the_row() {
     let ended = message(4, b"response", &[(b"ticket", ticket.expect("the first is let through"))]);
     conversation.answer(&ended, later);
     assert_eq!(in_flight(later), 1, "one has ended");
+}
+
+/// A connection remembers where the fields of its requests stand. A new policy, and a block by a field that no policy
+/// uses, have them elsewhere.
+#[test]
+fn a_connection_that_knows_its_arguments_follows_the_policy_and_the_blocks() {
+    let policy = |map: &'static str, line: &'static str| {
+        let read = move |path: &Path| match path.to_str().unwrap() {
+            "slo.map" => Ok(b"0 rate=unlimited\n1001 burst=9 rate=9/s\n2001 burst=9 rate=9/s\n".to_vec()),
+            name if name == map => Ok(line.into()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        let layout = Layout::default();
+        let layout =
+            if map == "owner.map" { layout.with_type(9, vec!["agent".into()]).unwrap() } else { layout };
+        Policy::parse(Path::new(""), &layout, read).unwrap()
+    };
+    let sizing = Sizing { entries_max: 100, expire: Duration::from_secs(30) };
+    let throttle = Arc::new(Throttle::new(policy("website.map", "shop.example 2001\n"), sizing, 0));
+    let hold = HoldLimits { holds_max: 1, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
+    let agent = Agent::new(throttle.clone(), Clock::start(), hold, Arc::new(Metrics::new()), Arc::default());
+    let mut conversation = Conversation::new(Arc::new(agent), 16_380, "unix".into());
+    conversation.answer(&hello(), START);
+    let mut ask = |name: &[u8]| {
+        let arguments: [(&[u8], Data<'_>); 4] = [
+            (name, Data::Str(b"/admin")),
+            (b"website", Data::Str(b"shop.example")),
+            (b"owner", Data::Str(b"acme")),
+            (b"source", Data::Ipv4([192, 0, 2, 1].into())),
+        ];
+        conversation.out.clear();
+        conversation.answer(&message(1, b"request", &arguments), START);
+        let ack = Ack::decode(Frame::cut(&conversation.out, 16_380).unwrap().unwrap().0).unwrap();
+        let value = |wanted: &[u8]| {
+            ack.actions().find_map(|action| match action.unwrap() {
+                Action::SetVar { name, value, .. } if name == wanted => Some(value),
+                _ => None,
+            })
+        };
+        (value(b"slo").unwrap().to_i64().unwrap(), value(b"verdict") == Some(Data::Str(b"deny")))
+    };
+    assert_eq!([ask(b"path"), ask(b"path")], [(2001, false); 2]);
+    throttle.replace(policy("owner.map", "acme 1001\n"));
+    assert_eq!([ask(b"path"), ask(b"path")], [(1001, false); 2], "a new policy");
+    let fields = throttle.policy().block_fields([("path", "/admin")]).unwrap();
+    throttle.block(fields, START + Duration::from_secs(60), START).unwrap();
+    assert_eq!([ask(b"path"), ask(b"path")], [(1001, true); 2], "a block by a field that no policy uses");
+    assert_eq!([ask(b"pith"), ask(b"path")], [(1001, false), (1001, true)], "another name in its place");
 }
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);

@@ -14,7 +14,7 @@ use crate::{Cursor, Error, Head};
 pub const FRAME_BYTES_MIN: u32 = 256;
 
 /// The size of the length field, which the length does not include.
-const LENGTH_BYTES: usize = 4;
+pub(super) const LENGTH_BYTES: usize = 4;
 
 /// One frame, borrowed from the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

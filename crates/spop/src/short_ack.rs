@@ -1,11 +1,10 @@
 //! A short ACK, whose constant parts are encoded beforehand: the answer to most queries.
 
+use crate::frame::LENGTH_BYTES;
 use crate::{Head, Kind, varint};
 
 /// It fits the 256 bytes that every HAProxy accepts.
 const BYTES_MAX: usize = 192;
-
-const LENGTH_BYTES: usize = 4;
 
 /// An ACK that is built from constant bytes and numbers. It is faster than an [`Ack`](crate::Ack), which encodes each
 /// variable.
@@ -41,8 +40,7 @@ impl ShortAck {
     /// Appends the head.
     #[inline(always)]
     pub fn begin(&mut self, stream_id: u64, frame_id: u64) {
-        const { assert!(Head::FIN == 1) };
-        self.bytes(&[Kind::ACK.0, 0, 0, 0, 1]);
+        self.bytes(&[Kind::ACK.0, 0, 0, 0, Head::FIN as u8]);
         self.number(stream_id);
         self.number(frame_id);
     }

@@ -320,12 +320,12 @@ impl Decisions {
     }
 
     /// Copies of the decisions.
-    pub fn decisions(&self) -> impl Iterator<Item = Decision> {
+    pub fn copies(&self) -> impl Iterator<Item = Decision> {
         self.iter().map(|(ruling, details)| Decision::with(ruling, details))
     }
 
     /// The decision on the only request of a batch; panics if there is none.
     pub fn only(&self) -> Decision {
-        self.decisions().next().expect("a batch of one has one decision")
+        self.copies().next().expect("a batch of one has one decision")
     }
 }

@@ -280,12 +280,16 @@ impl<'p> Batch<'p, '_> {
         for (row, (values, answer)) in self.rows().zip(answers).enumerate() {
             let may_hold = self.may_hold & 1 << row != 0;
             let place = answer.place().unwrap_or(0);
-            if blocks.is_none() && answer != Answer::REFUSED && policy.plans[place].is_single {
+            let blocked = blocks.and_then(|blocks| blocks.find(values));
+            if blocked.is_none() && (answer == Answer::REFUSED || policy.plans[place].is_single) {
                 let cost = policy.cost(values);
-                each(Classified::One { case: policy.case(place, values, cost), cost, may_hold });
+                let case = match answer {
+                    Answer::REFUSED => policy.refusal(cost),
+                    _ => policy.case(place, values, cost),
+                };
+                each(Classified::One { case, cost, may_hold });
                 continue;
             }
-            let blocked = blocks.and_then(|blocks| blocks.find(values));
             let mut cases = policy.cases_from(answer, values, blocked, &mut trace);
             cases.may_hold = may_hold;
             each(Classified::Several(&cases));

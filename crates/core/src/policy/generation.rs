@@ -75,8 +75,6 @@ pub(super) struct SloRefs {
     pub(super) share: Option<Place>,
     /// The SLO's line in `slo.map`.
     pub(super) line: usize,
-    /// The [`Law::state_tag`](crate::law::Law::state_tag) in its keys.
-    pub(super) state_tag: u32,
     /// The counts of all keys under the law `sketch`, while the policy is in force.
     pub(super) sketch: Option<Arc<Sketch>>,
 }
@@ -155,7 +153,6 @@ impl Policy {
         let Slos { sorted: slos, lines, .. } = slos;
         let refs = |slo: &Slo| SloRefs {
             line: lines[&slo.id],
-            state_tag: slo.state_tag(),
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
             sketch: None,

@@ -14,10 +14,11 @@ impl Policy {
             let known = before.and_then(|before| before.slo(work.0)?.work.as_ref());
             known.inspect(|known| work.1.continue_from(known));
         }
-        for (slo, refs) in self.slos.iter().zip(&mut self.refs) {
+        for ((slo, plan), refs) in self.slos.iter().zip(&self.plans).zip(&mut self.refs) {
             let known = before.and_then(|before| {
-                let known = &before.refs[before.place(slo.id)?];
-                known.sketch.clone().filter(|_| known.state_tag == refs.state_tag)
+                let place = before.place(slo.id)?;
+                let sketch = before.refs[place].sketch.clone();
+                sketch.filter(|_| before.plans[place].state_tag == plan.state_tag)
             });
             let fresh = || slo.law.sketched().map(|law| Arc::new(Sketch::new(law.shape, law.period())));
             refs.sketch = known.or_else(fresh);

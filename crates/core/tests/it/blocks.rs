@@ -155,7 +155,7 @@ fn a_field_that_no_policy_uses_is_compared_from_the_next_batch_on() {
     early.push(&request(&[("owner", "ann"), ("path", "/x")]));
     early.push(&request(&[("path", "/y")]));
     throttle.decide(&early, START, &mut || Sample::MIDDLE, &mut decisions);
-    let verdicts: Vec<_> = decisions.decisions().map(|decision| decision.verdict).collect();
+    let verdicts: Vec<_> = decisions.copies().map(|decision| decision.verdict).collect();
     assert_eq!(verdicts, [DENY(10), Verdict::Pass]);
     assert_eq!(early.fields(0).count(), 2, "the field can be logged");
 }
@@ -221,7 +221,7 @@ fn a_block_begins_within_a_batch() {
     (0..4).for_each(|_| batch.push(&request(&[("website", "shop.example")])));
     let mut decisions = Decisions::new();
     throttle.decide(&batch, START, &mut || Sample::MIDDLE, &mut decisions);
-    let verdicts: Vec<_> = decisions.decisions().map(|decision| decision.verdict).collect();
+    let verdicts: Vec<_> = decisions.copies().map(|decision| decision.verdict).collect();
     assert_eq!(verdicts, [Verdict::Pass, DENY(1), DENY(60), DENY(60)]);
 }
 
