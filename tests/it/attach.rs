@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::backend::Backend;
 use crate::support::client::get;
-use crate::support::process::Process;
+use crate::support::process::{Process, install};
 use crate::support::redis::Redis;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{eventually, own_address, skipped};
@@ -687,7 +687,7 @@ fn without_the_right_to_write_there_it_asks_for_root() {
     }
     let (own, address) = (Own::new(None), own_address());
     own.write("haproxy.cfg", &haproxy_config(address, address, address));
-    fs::copy(BINARY, own.path("program")).unwrap();
+    install(BINARY, own.path("program"));
     let mut other = Command::new("setpriv");
     other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own.path("program"));
     other

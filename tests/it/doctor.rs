@@ -17,6 +17,7 @@ use crate::support::client::Client;
 use crate::support::haproxy::Version::{self, V2_6, V3_2, V3_4};
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, replace, showing_verdicts_patiently};
 use crate::support::nginx::Nginx;
+use crate::support::process::install;
 use crate::support::redis::Redis;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::spop::{Line, message};
@@ -542,7 +543,7 @@ fn who_may_not_look_is_told_so_and_who_finds_nobody_too() {
     fs::set_permissions(slowlane.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     let (haproxy, program) = (file(&slowlane, "haproxy.cfg", ""), slowlane.folder().join("program"));
     fs::set_permissions(&haproxy, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::copy(BINARY, &program).unwrap();
+    install(BINARY, &program);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     if !command.arg("true").output().unwrap().status.success() {

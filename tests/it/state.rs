@@ -149,10 +149,7 @@ fn a_disk_that_is_full_costs_one_line_and_no_verdict() {
     assert_eq!(ask(&slowlane, "192.0.2.1".into()), 204);
     written(&slowlane);
     slowlane.kill();
-    let script = format!("#!/bin/sh\ntrap '' XFSZ\nulimit -f 8\nexec {BINARY} \"$@\"\n");
-    fs::write(slowlane.folder().join("new"), script).unwrap();
-    fs::set_permissions(slowlane.folder().join("new"), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(slowlane.folder().join("new"), slowlane.own_program()).unwrap();
+    slowlane.replace_program_by(&format!("trap '' XFSZ\nulimit -f 8\nexec {BINARY} \"$@\""));
     slowlane.restart();
     for number in 0..300 {
         assert_eq!(ask(&slowlane, format!("198.51.{}.{}", number / 200, number % 200)), 204);

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use crate::cli::ran;
@@ -13,7 +12,7 @@ use crate::support::haproxy::Version::{V2_6, V3_2, V3_4};
 use crate::support::haproxy::{Delivery, Haproxy, each, replace, showing_verdicts_patiently};
 use crate::support::load::Load;
 use crate::support::nginx::Nginx;
-use crate::support::slowlane::{Slowlane, signal};
+use crate::support::slowlane::{BINARY, Slowlane, signal};
 use crate::support::spop::{Heard, Line, hold, request};
 
 const QUOTA: usize = 1_500;
@@ -198,7 +197,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         ),
     ];
     for (script, failure) in programs {
-        replace_program(&slowlane, &format!("#!/bin/sh\n{script}\n"));
+        slowlane.replace_program_by(script);
         let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
         assert_eq!(outcome.code, 1, "{script}: {}", outcome.out);
         assert!(
@@ -220,16 +219,14 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         line.say(&questions);
         (0..500).for_each(|_| assert!(matches!(line.hear(), Heard::Ack { .. })));
     }
-    replace_program(
-        &slowlane,
-        "#!/bin/sh\nprintf '\\002\\000\\000\\000\\000\\005\\001\\000\\000\\000\\003' >&0; exec sleep 60\n",
+    slowlane.replace_program_by(
+        "printf '\\002\\000\\000\\000\\000\\005\\001\\000\\000\\000\\003' >&0; exec sleep 60",
     );
     let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
     assert!(outcome.problems.iter().any(|line| line.contains("did not come up")), "{:?}", outcome.problems);
     assert_eq!(line.ask(1, "192.0.2.1", "any.example").variable("verdict"), Some("pass"));
     // A config with a mistake, found by the new process.
-    fs::copy(crate::support::slowlane::BINARY, slowlane.folder().join("new")).unwrap();
-    fs::rename(slowlane.folder().join("new"), slowlane.own_program()).unwrap();
+    slowlane.replace_program(BINARY);
     let config = slowlane.folder().join("slowlane.toml");
     fs::write(&config, "[spop]\nlisten = 5\n").unwrap();
     assert_eq!(ran(&["upgrade", "--admin", &slowlane.admin.to_string()]).code, 1);
@@ -239,13 +236,6 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
     slowlane.upgrade();
     assert_eq!(line.ask(1, "192.0.2.1", "any.example").variable("verdict"), Some("pass"));
     assert_eq!(client.request("GET", "/check", &[], "").status, 204);
-}
-
-fn replace_program(slowlane: &Slowlane, text: &str) {
-    let new = slowlane.folder().join("new");
-    fs::write(&new, text).unwrap();
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::rename(new, slowlane.own_program()).unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirEntry, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
@@ -9,6 +10,13 @@ use super::eventually;
 
 /// The most lines of a program's log that a failed test shows.
 const DUMP_LINES: usize = 50;
+
+/// Puts a copy of a program at a path. Another process writes it: a file that this one has open for writing is busy
+/// in each child that another test starts meanwhile, and cannot be started.
+pub fn install(program: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let ended = Command::new("install").arg("-m755").arg(program.as_ref()).arg(to.as_ref()).status().unwrap();
+    assert!(ended.success(), "{} is installed", program.as_ref().display());
+}
 
 /// A running program. All of its output is kept, in a file: HAProxy drops a line for which a pipe has no room.
 pub struct Process {

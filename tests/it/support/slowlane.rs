@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::process::Process;
+use super::process::{Process, install};
 use super::{client, eventually, own_address, set_clock};
 
 /// The path of the binary under test.
@@ -61,13 +61,27 @@ impl Slowlane {
     /// The same, with a copy of the program in its own folder, which the test may replace.
     pub fn with_own_program(files: &[(&str, &str)], config: &str) -> Slowlane {
         let folder = Slowlane::folder_with(files, config);
-        fs::copy(BINARY, folder.path().join("slowlane")).unwrap();
+        install(BINARY, folder.path().join("slowlane"));
         Slowlane::start(folder, None)
     }
 
     /// The path of its program, if it has one of its own.
     pub fn own_program(&self) -> PathBuf {
         self.folder.path().join("slowlane")
+    }
+
+    /// Puts another program in the place of its own.
+    pub fn replace_program(&self, with: impl AsRef<Path>) {
+        let new = self.folder.path().join("new");
+        install(with, &new);
+        fs::rename(new, self.own_program()).unwrap();
+    }
+
+    /// Puts a script of the shell in the place of its own program.
+    pub fn replace_program_by(&self, script: &str) {
+        let path = self.folder.path().join("script");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        self.replace_program(path);
     }
 
     fn start(folder: TempDir, clock: Option<String>) -> Slowlane {
