@@ -9,7 +9,7 @@
 //!  socket ─bytes─▶ hyper ─▶ grpc::decoded ───────────────▶ proxy::envoy ────fields─▶┤
 //!                                                                          Batch     ▼
 //!     Throttle::decide(&Batch, now, sample, &mut Decisions)                slowlane_core::throttle
-//!       batch.classify                                       -> the SLO of each request, its plan, its key
+//!       batch.look_up, batch.only_case                       -> the SLO of each request, its plan, its key
 //!       table.with_batch(keys, now, |place, entry, now| law.judge(entry, aux, &arrival)) -> Judgement -> Ruling
 //!                                                                                    │
 //!     Observer::decided(&Batch, &Decisions)    count, note, log ◀────────────────────┤

@@ -13,7 +13,7 @@ use slowlane_core::base::{
     Amount, AmountError, Details, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ruling, Ticket, Value,
     Verdict, counted,
 };
-use spop::{Ack, Data, Error, Message, Names, Notify, Scope, ShortAck, Variable};
+use spop::{Ack, Data, Error, Message, Messages, Names, Notify, Scope, ShortAck, Variable};
 
 /// The query in a NOTIFY.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,45 +103,65 @@ pub fn question<'a, T: Copy>(
     arguments: &mut Arguments<T>,
     mut field: impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
 ) -> Result<Question<'a>, Error> {
-    let mut question = Question::Nothing;
     let mut messages = notify.messages();
+    let Some(message) = messages.next_message()? else { return Ok(Question::Nothing) };
+    let question = match message.name {
+        b"request" => request(message, arguments, &mut field)?,
+        _ => other(message)?,
+    };
+    if messages.is_at_end() && question != Question::Nothing {
+        return Ok(question);
+    }
+    question_of_several(question, messages, arguments, &mut field)
+}
+
+/// Reads the messages after the first one. Mostly there are none.
+#[cold]
+fn question_of_several<'a, T: Copy>(
+    mut question: Question<'a>,
+    mut messages: Messages<'a>,
+    arguments: &mut Arguments<T>,
+    field: &mut impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
+) -> Result<Question<'a>, Error> {
     while let Some(message) = messages.next_message()? {
-        if question != Question::Nothing {
-            continue;
-        }
-        match message.name {
-            b"request" => question = request(message, arguments, &mut field)?,
-            name @ (b"hold" | b"abandoned") => {
-                let (mut delay, mut key, mut number) = (Duration::ZERO, None, None);
-                for argument in message.arguments() {
-                    match argument? {
-                        (b"delay", data) => delay = milliseconds(data),
-                        (b"key", data) => key = data.to_i64().map(|bits| Key::from_bits(bits as u64)),
-                        (b"turn", data) => number = data.to_i64().map(|number| number as u64),
-                        _ => {}
-                    }
-                }
-                let turn = key.zip(number);
-                question =
-                    if name == b"hold" { Question::Hold { delay, turn } } else { Question::Abandoned(delay) };
-            }
-            b"response" => {
-                let (mut ticket, mut ending) = (None, Ok(Ending::default()));
-                message.each_argument(|name, data| match (name, &mut ending) {
-                    (b"ticket", _) => ticket = text(data),
-                    (b"cost", Ok(known)) => ending = amount(data).map(|cost| Ending { cost, ..*known }),
-                    (b"seconds", Ok(known)) => {
-                        ending = amount(data).map(|seconds| Ending { seconds, ..*known })
-                    }
-                    (b"bytes", Ok(known)) => ending = amount(data).map(|bytes| Ending { bytes, ..*known }),
-                    _ => {}
-                })?;
-                question = ticket.map_or(Question::Nothing, |ticket| Question::End(ticket, ending));
-            }
-            _ => {}
+        if question == Question::Nothing {
+            question = match message.name {
+                b"request" => request(message, arguments, field)?,
+                _ => other(message)?,
+            };
         }
     }
     Ok(question)
+}
+
+/// Reads a message that is no request.
+#[inline(never)]
+fn other<'a>(message: Message<'_, 'a>) -> Result<Question<'a>, Error> {
+    match message.name {
+        name @ (b"hold" | b"abandoned") => {
+            let (mut delay, mut key, mut number) = (Duration::ZERO, None, None);
+            message.each_argument(|name, data| match name {
+                b"delay" => delay = milliseconds(data),
+                b"key" => key = data.to_i64().map(|bits| Key::from_bits(bits as u64)),
+                b"turn" => number = data.to_i64().map(|number| number as u64),
+                _ => {}
+            })?;
+            let turn = key.zip(number);
+            Ok(if name == b"hold" { Question::Hold { delay, turn } } else { Question::Abandoned(delay) })
+        }
+        b"response" => {
+            let (mut ticket, mut ending) = (None, Ok(Ending::default()));
+            message.each_argument(|name, data| match (name, &mut ending) {
+                (b"ticket", _) => ticket = text(data),
+                (b"cost", Ok(known)) => ending = amount(data).map(|cost| Ending { cost, ..*known }),
+                (b"seconds", Ok(known)) => ending = amount(data).map(|seconds| Ending { seconds, ..*known }),
+                (b"bytes", Ok(known)) => ending = amount(data).map(|bytes| Ending { bytes, ..*known }),
+                _ => {}
+            })?;
+            Ok(ticket.map_or(Question::Nothing, |ticket| Question::End(ticket, ending)))
+        }
+        _ => Ok(Question::Nothing),
+    }
 }
 
 /// Reads a request. A function of its own: with the other messages in it, its values would not stay in registers.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  fields ─▶ policy::Batch           a value for each field that the policy uses
-//!         ─▶ policy::Classified      the SLO of each request, its plan and its key; few requests have several SLOs
+//!         ─▶ policy::Case            the SLO of each request, its plan and its key; few requests have several SLOs
 //!         ─▶ table::Table            the row of the key, locked once for all requests of a shard
 //!         ─▶ law::Law::judge         row, SLO and moment become a verdict
 //!         ─▶ base::Ruling            48 bytes, to the wire; with its details, if it has any, a base::Decision

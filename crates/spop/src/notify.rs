@@ -87,6 +87,12 @@ impl<'a> Messages<'a> {
         Ok(Some(Message { name, messages: self }))
     }
 
+    /// Whether everything has been read. If not, there may be more messages, or an error.
+    #[inline]
+    pub fn is_at_end(&self) -> bool {
+        self.arguments_left == 0 && self.rest.is_empty()
+    }
+
     #[inline]
     fn next_argument(&mut self) -> Option<Result<(&'a [u8], Data<'a>), Error>> {
         self.arguments_left = self.arguments_left.checked_sub(1)?;

@@ -59,18 +59,55 @@ pub(crate) fn write(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     write_long(value, bytes)
 }
 
+#[inline]
 fn write_long(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
-    bytes[0] = (value | ONE_BYTE_END) as u8;
-    let mut rest = (value - ONE_BYTE_END) >> 4;
-    for (index, byte) in bytes.iter_mut().enumerate().skip(1) {
-        if rest < LAST_BYTE_END {
-            *byte = rest as u8;
-            return index + 1;
-        }
-        *byte = (rest | LAST_BYTE_END) as u8;
-        rest = (rest - LAST_BYTE_END) >> 7;
+    let rest = (value - ONE_BYTE_END) >> 4;
+    if rest < LAST_BYTE_END {
+        [bytes[0], bytes[1]] = [(value | ONE_BYTE_END) as u8, rest as u8];
+        return 2;
     }
-    BYTES_MAX
+    if rest < FIRST_OF_LENGTH[3] {
+        let last = (rest - LAST_BYTE_END) >> 7;
+        [bytes[0], bytes[1], bytes[2]] =
+            [(value | ONE_BYTE_END) as u8, (rest | LAST_BYTE_END) as u8, last as u8];
+        return 3;
+    }
+    write_longer(value, rest, bytes)
+}
+
+/// The bytes after the first count in base 128, lowest first, and all but the last of them have bit 7. All of them
+/// are made at once.
+#[inline(never)]
+fn write_longer(value: u64, rest: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
+    let estimate = (u64::BITS - (rest | 1).leading_zeros()).div_ceil(7) as usize;
+    // The numbers of a length begin where those of the length below end.
+    let later = if rest < FIRST_OF_LENGTH[estimate] { estimate - 1 } else { estimate };
+    let digits = rest - FIRST_OF_LENGTH[later];
+    let is_followed = (1_u128 << (8 * (later - 1))) as u64;
+    let marks = is_followed.wrapping_sub(1) & 0x8080_8080_8080_8080;
+    bytes[0] = (value | ONE_BYTE_END) as u8;
+    bytes[1..9].copy_from_slice(&(spread(digits) | marks).to_le_bytes());
+    bytes[9] = (digits >> 56) as u8;
+    1 + later
+}
+
+/// The smallest number, beyond the first byte, of each count of later bytes: the sum of 128^k for k from 1 below it.
+const FIRST_OF_LENGTH: [u64; BYTES_MAX] = {
+    let mut first = [0; BYTES_MAX];
+    let mut later = 2;
+    while later < BYTES_MAX {
+        first[later] = first[later - 1] + (1 << (7 * (later - 1)));
+        later += 1;
+    }
+    first
+};
+
+/// The lowest 56 bits, seven in each byte.
+#[inline(always)]
+const fn spread(bits: u64) -> u64 {
+    let bits = bits & 0x0000_0000_0FFF_FFFF | (bits & 0x00FF_FFFF_F000_0000) << 4;
+    let bits = bits & 0x0000_3FFF_0000_3FFF | (bits & 0x0FFF_C000_0FFF_C000) << 2;
+    bits & 0x007F_007F_007F_007F | (bits & 0x3F80_3F80_3F80_3F80) << 1
 }
 
 /// The number at the start of `bytes`, and its length in bytes, at most [`BYTES_MAX`].

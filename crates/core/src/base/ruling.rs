@@ -61,6 +61,12 @@ impl DerefMut for Decision {
 }
 
 impl Ruling {
+    /// A ruling that waits for the answer of a law.
+    #[inline]
+    pub(crate) fn unruled(key: Key, slo: SloId, cost: u32) -> Ruling {
+        Ruling { verdict: Verdict::Pass, key, at: Timestamp::default(), remaining: UNCOUNTED, cost, slo }
+    }
+
     /// Its only verdict, if it has no [`Details`].
     const fn judged(&self) -> Judged {
         let &Ruling { slo, key, verdict, remaining, cost, .. } = self;
@@ -307,6 +313,28 @@ impl Decisions {
     #[inline]
     pub fn push_ruling(&mut self, ruling: Ruling) {
         self.rulings.push(ruling);
+    }
+
+    /// Puts the answer of a law into the ruling at a place.
+    #[inline]
+    pub fn rule(&mut self, place: usize, verdict: Verdict, remaining: u32, at: Timestamp) {
+        let ruling = &mut self.rulings[place];
+        (ruling.verdict, ruling.remaining, ruling.at) = (verdict, remaining, at);
+    }
+
+    /// Puts a decision at a place. Later places have no details yet.
+    pub fn put(&mut self, place: usize, Decision { ruling, details }: Decision) {
+        if let Some(details) = details {
+            debug_assert_eq!(self.detailed >> place, 0, "details are in the order of their places");
+            self.detailed |= 1 << place;
+            self.details.push(details);
+        }
+        self.rulings[place] = ruling;
+    }
+
+    /// The number of decisions.
+    pub fn count(&self) -> usize {
+        self.rulings.len()
     }
 
     /// Each ruling, with its details.

@@ -46,10 +46,13 @@ pub(super) struct Blocks {
     index: ArcSwapOption<BlockIndex>,
 }
 
+/// The index as it was when it was read.
+pub(super) type BlocksInForce = Guard<Option<Arc<BlockIndex>>>;
+
 impl Blocks {
     /// The index, unless there is no block.
     #[inline]
-    pub(super) fn in_force(&self) -> Option<Guard<Option<Arc<BlockIndex>>>> {
+    pub(super) fn in_force(&self) -> Option<BlocksInForce> {
         self.is_any.load(Relaxed).then(|| self.index.load())
     }
 

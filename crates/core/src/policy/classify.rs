@@ -5,10 +5,12 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{
-    Amount, Assurance, BATCH_MAX, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, Timestamp,
-    Value,
+    Amount, Assurance, BATCH_MAX, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, SloId,
+    Timestamp, Value,
 };
 use crate::law::Judgement;
+use crate::policy::block_index::BlocksInForce;
+use crate::policy::plan::AddressPlace;
 use crate::policy::{
     Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, SloPlan,
     Values,
@@ -191,45 +193,80 @@ pub struct Cases<'p> {
     pub may_hold: bool,
 }
 
-/// The SLOs of one request.
-#[derive(Debug)]
-pub enum Classified<'c, 'p> {
-    /// One SLO, the usual case, and no block of an operator.
-    One {
-        case: Case<'p>,
-        cost: u32,
-        may_hold: bool,
-    },
-    Several(&'c Cases<'p>),
+/// What the lookups say of each request of a batch, and the blocks of operators.
+pub struct LookedUp {
+    answers: [Answer; BATCH_MAX],
+    blocks: Option<BlocksInForce>,
 }
 
-impl<'p> Classified<'_, 'p> {
-    /// The general form.
-    pub fn cases(&self) -> Cases<'p> {
-        match *self {
-            Classified::One { case, cost, may_hold } => {
-                let mut list = ArrayVec::new();
-                list.push(case);
-                Cases { list, cost, blocked: None, may_hold }
-            }
-            Classified::Several(cases) => cases.clone(),
-        }
+impl LookedUp {
+    #[inline]
+    fn blocked(&self, values: Values<'_, '_>) -> Option<Blocked> {
+        self.blocks.as_deref().and_then(Option::as_deref)?.find(values)
     }
 }
 
 impl<'p> Batch<'p, '_> {
-    /// Calls `each` with the SLOs of every request, in the order of the batch.
+    /// Looks up all requests.
     ///
     /// Each map is consulted for all requests in turn. Their lines are read first, so memory fetches them in parallel.
     /// A request that an operator has blocked at `now` is not looked up: it is refused whatever its SLO is, and must
     /// cost little.
-    pub fn classify(&self, now: Timestamp, each: impl FnMut(Classified<'_, 'p>)) {
+    #[inline]
+    pub fn look_up(&self, now: Timestamp) -> LookedUp {
         let blocks = self.policy().blocks.in_force();
-        let blocks = blocks.as_deref().and_then(Option::as_deref);
-        self.walk(blocks, self.blocked_at(blocks, now), |_, _| {}, each);
+        let blocked = self.blocked_at(blocks.as_deref().and_then(Option::as_deref), now);
+        LookedUp { answers: self.answers(blocked, &mut |_, _| {}), blocks }
+    }
+
+    /// The SLO of a request that falls under one alone, the usual case, and under no block of an operator; with the
+    /// number of requests that it counts for.
+    #[inline(always)]
+    pub fn only_case(&self, row: usize, looked_up: &LookedUp) -> Option<(Case<'p>, u32)> {
+        let (values, answer) = (self.values(row), looked_up.answers[row % BATCH_MAX]);
+        if looked_up.blocked(values).is_some() {
+            return None;
+        }
+        let cost = self.policy.cost(values);
+        if answer == Answer::REFUSED {
+            return Some((self.policy.refusal(cost), cost));
+        }
+        let place = answer.place().unwrap_or(0);
+        self.policy.plans[place].is_single.then(|| (self.policy.case(place, values, cost), cost))
+    }
+
+    /// All SLOs of a request.
+    pub fn cases(&self, row: usize, looked_up: &LookedUp) -> Cases<'p> {
+        self.cases_traced(row, looked_up, &mut |_, _| {})
+    }
+
+    fn cases_traced(
+        &self,
+        row: usize,
+        looked_up: &LookedUp,
+        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+    ) -> Cases<'p> {
+        let values = self.values(row);
+        let blocked = looked_up.blocked(values);
+        let cases = self.policy.cases_from(looked_up.answers[row], values, blocked, trace);
+        Cases { may_hold: self.may_hold(row), ..cases }
+    }
+
+    /// The SLOs of a batch of one. Passes each consulted map and the line found to `trace`, in the order of the lookups.
+    pub(super) fn only_cases(&self, trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>)) -> Cases<'p> {
+        let blocks = self.policy().blocks.in_force();
+        let looked_up = LookedUp { answers: self.answers(0, trace), blocks };
+        self.cases_traced(0, &looked_up, trace)
+    }
+
+    /// Whether the answer to a request can be held, and its moment may move.
+    #[inline]
+    pub fn may_hold(&self, row: usize) -> bool {
+        self.may_hold & 1 << row != 0
     }
 
     /// The rows that an operator has blocked, as bits.
+    #[inline]
     fn blocked_at(&self, blocks: Option<&BlockIndex>, now: Timestamp) -> u32 {
         const { assert!(BATCH_MAX <= u32::BITS as usize) };
         let Some(blocks) = blocks else { return 0 };
@@ -237,25 +274,13 @@ impl<'p> Batch<'p, '_> {
         self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
 
-    /// The same, and passes every consulted map and the line found to `trace`. The trace of a batch of one follows
-    /// the order of its lookups.
-    pub(super) fn classify_traced(
+    /// The answers of the lookups for all requests but those in `blocked`.
+    #[inline]
+    fn answers(
         &self,
-        trace: impl FnMut(&'p LookupMap, Option<Pattern>),
-        each: impl FnMut(Classified<'_, 'p>),
-    ) {
-        let blocks = self.policy().blocks.in_force();
-        self.walk(blocks.as_deref().and_then(Option::as_deref), 0, trace, each);
-    }
-
-    /// `blocked`: rows whose values are not looked up.
-    fn walk(
-        &self,
-        blocks: Option<&BlockIndex>,
         blocked: u32,
-        mut trace: impl FnMut(&'p LookupMap, Option<Pattern>),
-        mut each: impl FnMut(Classified<'_, 'p>),
-    ) {
+        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+    ) -> [Answer; BATCH_MAX] {
         let policy = self.policy();
         let mut answers = [Answer::NEXT; BATCH_MAX];
         for &host in &policy.hosts {
@@ -273,27 +298,11 @@ impl<'p> Batch<'p, '_> {
             let skipped = if map.is_search() { blocked } else { 0 };
             for (row, (values, answer)) in self.rows().zip(&mut answers).enumerate() {
                 if *answer == Answer::NEXT && skipped & 1 << row == 0 {
-                    *answer = ask(map, values, &mut trace);
+                    *answer = ask(map, values, trace);
                 }
             }
         }
-        for (row, (values, answer)) in self.rows().zip(answers).enumerate() {
-            let may_hold = self.may_hold & 1 << row != 0;
-            let place = answer.place().unwrap_or(0);
-            let blocked = blocks.and_then(|blocks| blocks.find(values));
-            if blocked.is_none() && (answer == Answer::REFUSED || policy.plans[place].is_single) {
-                let cost = policy.cost(values);
-                let case = match answer {
-                    Answer::REFUSED => policy.refusal(cost),
-                    _ => policy.case(place, values, cost),
-                };
-                each(Classified::One { case, cost, may_hold });
-                continue;
-            }
-            let mut cases = policy.cases_from(answer, values, blocked, &mut trace);
-            cases.may_hold = may_hold;
-            each(Classified::Several(&cases));
-        }
+        answers
     }
 }
 
@@ -334,9 +343,7 @@ impl Policy {
     pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
         let mut batch = Batch::of(self);
         batch.push(request);
-        let mut only = None;
-        batch.classify_traced(|_, _| {}, |found| only = Some(found.cases()));
-        only.expect("a batch of one has one answer")
+        batch.only_cases(&mut |_, _| {})
     }
 
     /// The cases of a request for which the lookups have this answer.
@@ -400,16 +407,23 @@ impl Policy {
 
     #[inline(always)]
     fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
-        let slo = &self.slos[place];
-        let cost = if slo.ends.is_work() { self.reservation(slo, values) } else { cost };
-        let sharer = self.refs[place].share.map_or(0, |share| {
+        let (slo, plan) = (&self.slos[place], &self.plans[place]);
+        let key = self.key(place, values);
+        let bare = Case { slo, plan, key, sharer: 0, sketch: None, assured: None, cost };
+        if plan.is_bare { bare } else { self.completed(bare, place, values) }
+    }
+
+    /// A case with its share, its sketch and its reservation.
+    #[inline(never)]
+    fn completed<'p>(&'p self, bare: Case<'p>, place: usize, values: Values<'_, '_>) -> Case<'p> {
+        let (slo, refs) = (bare.slo, &self.refs[place]);
+        let cost = if slo.ends.is_work() { self.reservation(slo, values) } else { bare.cost };
+        let sharer = refs.share.map_or(0, |share| {
             let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
             self.fields.hash(&mut hasher, self.fields.masks(), share, values);
             hasher.finish().bits()
         });
-        let sketch = self.refs[place].sketch.as_deref();
-        let plan = &self.plans[place];
-        Case { slo, plan, key: self.key(place, values), sharer, sketch, assured: None, cost }
+        Case { sharer, sketch: refs.sketch.as_deref(), cost, ..bare }
     }
 
     /// What a request reserves before anything is known of its key.
@@ -437,17 +451,20 @@ impl Policy {
 
     #[inline]
     fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
-        let id = self.slos[place].id;
-        let (state_tag, masks) = (self.plans[place].state_tag, self.fields.masks_of(id.kind()));
-        let places = self.key_places(id);
-        if let &[place] = places
-            && let Some(address) = self.fields.customer_address(masks, place, values)
+        let SloPlan { id, state_tag, address, .. } = self.plans[place];
+        if let Some(AddressPlace { place, masks }) = address
+            && let Some(address) = values.address(usize::from(place))
         {
-            return KeyHasher::key_of_address(self.key_secret, id.kind(), state_tag, address);
+            return KeyHasher::key_of_address(self.key_secret, id.kind(), state_tag, masks.customer(address));
         }
+        self.key_of_parts(id, state_tag, values)
+    }
+
+    #[inline(never)]
+    fn key_of_parts(&self, id: SloId, state_tag: u32, values: Values<'_, '_>) -> Key {
         let mut hasher = KeyHasher::new(self.key_secret, id.kind(), state_tag);
-        for &place in places {
-            self.fields.hash(&mut hasher, masks, place, values);
+        for &place in self.key_places(id) {
+            self.fields.hash(&mut hasher, self.fields.masks_of(id.kind()), place, values);
         }
         hasher.finish()
     }

@@ -62,9 +62,8 @@ impl Policy {
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
         let mut batch = Batch::of(self);
         batch.push(request);
-        let (mut trace, mut cases) = (Vec::new(), None);
-        batch.classify_traced(|map, found| trace.push((map, found)), |only| cases = Some(only.cases()));
-        let cases = cases.expect("a batch of one has one answer");
+        let mut trace = Vec::new();
+        let cases = batch.only_cases(&mut |map, found| trace.push((map, found)));
 
         // The lookups come first, in their order, up to the one that answers. Then comes one for each `also`.
         let answers = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place().is_some());

@@ -60,7 +60,7 @@ impl Masks {
     }
 
     #[inline]
-    fn customer(self, address: IpAddr) -> IpAddr {
+    pub(super) fn customer(self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(v4) => IpAddr::V4(v4 & self.ipv4),
             IpAddr::V6(v6) => IpAddr::V6(v6 & self.ipv6),
@@ -200,18 +200,8 @@ impl Fields {
         self.fields.iter().chain(self.extra.list()).zip(values.0).filter_map(named)
     }
 
-    /// The network of one customer that an address field adds to a key. None: it adds something else.
-    #[inline]
-    pub(super) fn customer_address(
-        &self,
-        masks: Masks,
-        place: Place,
-        values: Values<'_, '_>,
-    ) -> Option<IpAddr> {
-        values
-            .address(place)
-            .filter(|_| self.fields[place].is_address())
-            .map(|address| masks.customer(address))
+    pub(super) fn is_address(&self, place: Place) -> bool {
+        self.fields[place].is_address()
     }
 
     /// Adds a value to a key. An address field adds the network of one customer; other fields add the text

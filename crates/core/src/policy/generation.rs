@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, counted};
 use crate::policy::block_index::Blocks;
+use crate::policy::plan::AddressPlace;
 use crate::policy::read::file::read_file;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
@@ -67,7 +68,7 @@ pub struct Policy {
 }
 
 /// References in the options of an SLO.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct SloRefs {
     /// The index of the lookup that names one more SLO. None also if its map is empty.
     pub(super) also: Option<usize>,
@@ -170,7 +171,7 @@ impl Policy {
             types,
             key_secret: KeySecret::KNOWN,
             hosts: Vec::new(),
-            refusing_plan: SloPlan::of(&refusing, false),
+            refusing_plan: SloPlan::of(&refusing, &SloRefs::default(), None),
             refusing,
             shared_hash: String::new(),
             blocks: Blocks::default(),
@@ -186,7 +187,7 @@ impl Policy {
             .slos
             .iter()
             .zip(&policy.refs)
-            .map(|(slo, refs)| SloPlan::of(slo, refs.also.is_some()))
+            .map(|(slo, refs)| SloPlan::of(slo, refs, policy.address_place(slo.id)))
             .collect();
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
@@ -287,6 +288,13 @@ impl Policy {
     /// The index of an SLO among the SLOs.
     pub(super) fn place(&self, id: SloId) -> Option<usize> {
         self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
+    }
+
+    /// The only field in the key of an SLO, if it holds addresses.
+    fn address_place(&self, slo: SloId) -> Option<AddressPlace> {
+        let &[place] = self.key_places(slo) else { return None };
+        let masks = self.fields.masks_of(slo.kind());
+        self.fields.is_address(place).then_some(AddressPlace { place: place as u16, masks })
     }
 
     /// The indexes of the fields that make up the key of an SLO.

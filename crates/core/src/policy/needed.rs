@@ -208,7 +208,7 @@ mod tests {
         let (mut batch, mut request) = (Batch::of(policy), Request::new());
         fields.iter().for_each(|(name, value)| request.push(name.as_bytes(), *value));
         batch.push(&request);
-        batch.classify(Timestamp::default(), |_| {});
+        batch.cases(0, &batch.look_up(Timestamp::default()));
         batch.note_fields();
     }
 

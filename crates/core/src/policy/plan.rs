@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::base::{Ends, SloId};
 use crate::law::Law;
 use crate::policy::Slo;
+use crate::policy::fields::Masks;
+use crate::policy::generation::SloRefs;
 
 /// The plan of one SLO. What a common request does not need is behind a flag.
 #[derive(Clone, Copy, Debug)]
@@ -22,16 +24,27 @@ pub struct SloPlan {
     pub draws: bool,
     /// Requests need an auxiliary state or a ticket.
     pub uses_aux: bool,
+    /// A case needs its key and its cost alone: it has no share, no sketch and no work.
+    pub(super) is_bare: bool,
+    /// Set if the key has one field, and the field holds addresses.
+    pub(super) address: Option<AddressPlace>,
+}
+
+/// The field of a key that is an address, with the bits that identify a customer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AddressPlace {
+    pub(super) place: u16,
+    pub(super) masks: Masks,
 }
 
 const _: () = assert!(size_of::<SloPlan>() <= 64, "one cache line");
 
 impl SloPlan {
-    pub(super) fn of(slo: &Slo, has_also: bool) -> SloPlan {
+    pub(super) fn of(slo: &Slo, refs: &SloRefs, address: Option<AddressPlace>) -> SloPlan {
         let uses_aux = slo.law.has_aux() || slo.ends != Ends::Never;
         // The end of a request must find its row.
         let lease = if slo.ends.is_work() { slo.lease() } else { Duration::ZERO };
-        let is_single = !has_also && slo.law.sketched().is_none();
+        let is_single = refs.also.is_none() && slo.law.sketched().is_none();
         SloPlan {
             id: slo.id,
             state_tag: slo.state_tag(),
@@ -40,6 +53,8 @@ impl SloPlan {
             is_plain: is_single && !uses_aux && !slo.dry_run && slo.block.is_none(),
             draws: matches!(slo.law, Law::Adaptive(_)),
             uses_aux,
+            is_bare: refs.share.is_none() && slo.law.sketched().is_none() && !slo.ends.is_work(),
+            address,
         }
     }
 }

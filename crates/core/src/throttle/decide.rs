@@ -9,7 +9,7 @@ use crate::base::{
     Timestamp, Verdict,
 };
 use crate::law::{Arrival, Judgement};
-use crate::policy::{Batch, Case, Cases, Classified, SloPlan};
+use crate::policy::{Batch, Case, Cases, SloPlan};
 use crate::table::{EACH_MAX, Entry};
 use crate::throttle::Throttle;
 use crate::throttle::assured::{Carried, Guarantee};
@@ -48,22 +48,25 @@ impl Throttle {
     ) {
         decisions.clear();
         let mut pending = Pending::default();
-        batch.classify(now, |found| match found {
-            Classified::One { case, cost, may_hold } => {
-                if pending.must_settle_before(case.plan) {
-                    self.settle(&mut pending, now, decisions);
-                }
-                // A node that holds requests draws which ones may wait for a slot of others.
-                let draws = case.plan.draws || self.cluster.is_some();
-                let sample = if draws { sample() } else { Sample::MIDDLE };
-                let single = Single { case, cost, sample, may_hold };
-                self.reserve(pending.push(single, self.memory(&case)));
-            }
-            Classified::Several(cases) => {
+        let looked_up = batch.look_up(now);
+        for row in 0..batch.len() {
+            let Some((case, cost)) = batch.only_case(row, &looked_up) else {
                 self.settle(&mut pending, now, decisions);
-                decisions.push(self.decide_several(cases, now, sample()));
+                decisions.push(self.decide_several(&batch.cases(row, &looked_up), now, sample()));
+                continue;
+            };
+            if pending.must_settle_before(case.plan) {
+                self.settle(&mut pending, now, decisions);
             }
-        });
+            // A node that holds requests draws which ones may wait for a slot of others.
+            let draws = case.plan.draws || self.cluster.is_some();
+            let sample = if draws { sample() } else { Sample::MIDDLE };
+            decisions.push_ruling(Ruling::unruled(case.key, case.plan.id, cost));
+            let single = Single { case, cost, sample, may_hold: batch.may_hold(row) };
+            let is_bare = case.plan.is_plain && self.cluster.is_none();
+            let keep = if is_bare { case.plan.keep } else { self.memory(&case) };
+            self.reserve(pending.push(single, keep));
+        }
         self.settle(&mut pending, now, decisions);
     }
 
@@ -117,24 +120,25 @@ impl Throttle {
         }
     }
 
-    /// Judges the pending requests and appends their decisions, in order.
+    /// Judges the pending requests, and puts their decisions in their places.
     fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
         let Pending { keys, singles, .. } = pending;
+        let first = decisions.count() - singles.len();
+        let mut others: ArrayVec<(usize, Judgement, Timestamp), BATCH_MAX> = ArrayVec::new();
         // The row's moment is the decision's: a ticket or a disconnect refers to it.
-        let mut judgements: ArrayVec<_, BATCH_MAX> =
-            singles.iter().map(|_| (Judgement::uncounted(), now)).collect();
         self.table.with_batch(keys, now, |place, entry, now| {
-            judgements[place] = (self.judge_single(&singles[place], entry, now), now);
-        });
-        // Decisions are made after the rows are unlocked.
-        for (Single { case, cost, .. }, (judgement, at)) in singles.iter().zip(&judgements) {
-            if case.plan.is_plain && judgement.is_plain() {
-                let &Judgement { verdict, remaining, .. } = judgement;
-                let (key, slo) = (case.key, case.plan.id);
-                decisions.push_ruling(Ruling { verdict, key, at: *at, remaining, cost: *cost, slo });
+            let judgement = self.judge_single(&singles[place], entry, now);
+            if singles[place].case.plan.is_plain && judgement.is_plain() {
+                decisions.rule(first + place, judgement.verdict, judgement.remaining, now);
             } else {
-                decisions.push(self.decision(case, judgement, *cost, *at));
+                others.push((place, judgement, now));
             }
+        });
+        // These are made after the rows are unlocked, and in order: some of them open tickets.
+        others.sort_unstable_by_key(|&(place, ..)| place);
+        for (place, judgement, at) in &others {
+            let Single { case, cost, .. } = &singles[*place];
+            decisions.put(first + place, self.decision(case, judgement, *cost, *at));
         }
         pending.clear();
     }

@@ -1,7 +1,7 @@
 //! The decision: the answer to each request of a batch.
 //!
 //! ```text
-//! Batch ─▶ decide ─▶ Decisions        batch.classify: the SLOs of each request, with their keys
+//! Batch ─▶ decide ─▶ Decisions        batch.look_up, only_case: the SLO of each request, with its key
 //!                                     table.with_batch: law.judge(entry, aux, arrival)
 //! Decision ─▶ take_back, Ticket ─▶ end: the fate of a request that was let through
 //! Cases ─▶ foresee: the same without counting, for operators

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::advise::{AdviseError, By, Client};
 use crate::replay::{KEYS_MAX, forget_half, name, text};
 use slowlane_core::base::{Key, Request, SloId, Timestamp};
-use slowlane_core::policy::{Batch, Method, Policy};
+use slowlane_core::policy::{Method, Policy};
 
 /// The clients of a type by key. The keys are those that a policy would count.
 pub(super) struct Clients {
@@ -29,15 +29,9 @@ impl Clients {
 
     /// Counts a request, if it has the fields of the type.
     pub(super) fn count(&mut self, request: &Request<'_>, now: Timestamp, bot: Option<&str>) {
-        let mut counted = None;
-        let mut batch = Batch::of(&self.policy);
-        batch.push(request);
-        batch.classify(now, |found| {
-            let cases = found.cases();
-            let case = cases.list.first().filter(|case| case.slo.id == self.id);
-            counted = case.map(|case| (case.key, cases.cost));
-        });
-        let Some((key, cost)) = counted else { return };
+        let cases = self.policy.cases(request);
+        let Some(case) = cases.list.first().filter(|case| case.slo.id == self.id) else { return };
+        let (key, cost) = (case.key, cases.cost);
         if self.rows.len() >= KEYS_MAX && !self.rows.contains_key(&key) {
             forget_half(&mut self.rows, |client| client.requests, |_| self.forgotten += 1);
         }
