@@ -21,7 +21,7 @@ use crate::server::Stream;
 use slowlane_core::base::units::written;
 use slowlane_core::base::{Address, Token, shown};
 
-/// The usual [`patience`](Question::patience).
+/// The usual [`patience`](AdminQuestion::patience).
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The longest answer that is kept: several times the longest snapshot.
@@ -46,7 +46,7 @@ pub(crate) struct AdminClient {
 
 /// A question.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct AdminQuestion {
     pub method: &'static str,
     pub path: String,
     pub accept: &'static str,
@@ -84,10 +84,10 @@ fn over_tls(address: &Address) -> String {
     }
 }
 
-impl Question {
+impl AdminQuestion {
     /// Requests a path, as text.
-    pub(crate) fn get(path: impl Into<String>) -> Question {
-        Question {
+    pub(crate) fn get(path: impl Into<String>) -> AdminQuestion {
+        AdminQuestion {
             method: "GET",
             path: path.into(),
             accept: "text/plain",
@@ -97,13 +97,13 @@ impl Question {
     }
 
     /// Asks for a change.
-    pub(crate) fn post(path: impl Into<String>) -> Question {
-        Question { method: "POST", ..Question::get(path) }
+    pub(crate) fn post(path: impl Into<String>) -> AdminQuestion {
+        AdminQuestion { method: "POST", ..AdminQuestion::get(path) }
     }
 
     /// Requests JSON, if wanted.
-    pub(crate) fn with_json(self, is_wanted: bool) -> Question {
-        Question { accept: if is_wanted { "application/json" } else { self.accept }, ..self }
+    pub(crate) fn with_json(self, is_wanted: bool) -> AdminQuestion {
+        AdminQuestion { accept: if is_wanted { "application/json" } else { self.accept }, ..self }
     }
 }
 
@@ -118,18 +118,18 @@ impl AdminClient {
     /// An answer of bounded length.
     pub(crate) fn get(&self, path: &str) -> Result<Vec<u8>, AskError> {
         let mut answer = Bounded(Vec::new());
-        self.ask(Question::get(path), &mut answer)?;
+        self.ask(AdminQuestion::get(path), &mut answer)?;
         Ok(answer.0)
     }
 
     /// Sends a request, and writes the answer out as it arrives. Returns the number of bytes.
-    pub(crate) fn ask(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+    pub(crate) fn ask(&self, question: AdminQuestion, out: &mut impl Write) -> Result<u64, AskError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
         runtime.block_on(self.copy(question, out))
     }
 
-    async fn copy(&self, question: Question, out: &mut impl Write) -> Result<u64, AskError> {
+    async fn copy(&self, question: AdminQuestion, out: &mut impl Write) -> Result<u64, AskError> {
         let patience = question.patience;
         let mut stream = self.within(patience, Stream::connect(&self.address)).await?;
         if let (Address::Tcp(address), Some(tls)) = (&self.address, &self.tls) {
@@ -165,7 +165,7 @@ impl AdminClient {
     }
 
     /// The head of the answer. Its body follows piece by piece.
-    async fn answer(&self, stream: Stream, question: Question) -> anyhow::Result<Response<Incoming>> {
+    async fn answer(&self, stream: Stream, question: AdminQuestion) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let mut request = Request::builder()

@@ -35,7 +35,7 @@ pub enum Question<D = Due> {
 
 /// An answer from a token server.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum StoreAnswer {
     /// The token is correct, or neither side has one.
     Welcome,
     Response(Box<Response>),

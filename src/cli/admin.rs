@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{anyhow, ensure};
 use clap::Args;
 
-use crate::admin_client::{AdminClient, Question};
+use crate::admin_client::{AdminClient, AdminQuestion};
 use crate::config::{Config, Flags, Listen, read_token};
 use crate::server::tls::{Trust, client};
 use slowlane_core::base::{Address, AddressError};
@@ -63,7 +63,7 @@ impl Daemon {
     }
 
     /// Prints the answer to a query as it arrives.
-    pub(super) fn print(self, question: Question) -> anyhow::Result<()> {
+    pub(super) fn print(self, question: AdminQuestion) -> anyhow::Result<()> {
         print(&self.client()?, question).map(drop)
     }
 }
@@ -96,6 +96,6 @@ fn trust(ca: Option<PathBuf>, listen: &Listen) -> Trust {
 }
 
 /// Prints the answer as it arrives. Returns false if the answer was empty.
-pub(super) fn print(daemon: &AdminClient, question: Question) -> anyhow::Result<bool> {
+pub(super) fn print(daemon: &AdminClient, question: AdminQuestion) -> anyhow::Result<bool> {
     Ok(daemon.ask(question, &mut io::stdout().lock())? > 0)
 }

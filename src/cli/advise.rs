@@ -70,7 +70,7 @@ pub(super) fn advise(typed: AdviseArguments) -> anyhow::Result<()> {
         spare: typed.spare,
         except_bots: typed.except_bots,
         sizing: Config::load(None, Flags::default())?.table,
-        reading: replay::Settings {
+        reading: replay::ReplaySettings {
             format: typed.format.unwrap_or(Choice::Any),
             mappings: with_forwarded(typed.field, typed.forwarded)?,
             measures: Vec::new(),

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::config::{Config, Flags};
 
 #[derive(Debug, Args)]
-pub(super) struct Files {
+pub(super) struct FileArguments {
     /// The config file (TOML)
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -16,9 +16,9 @@ pub(super) struct Files {
     pub(super) policy: Option<PathBuf>,
 }
 
-impl Files {
+impl FileArguments {
     /// Uses the config file of the service if neither a config nor a policy is given and the file exists.
-    pub(super) fn or_of_service(mut self) -> Files {
+    pub(super) fn or_of_service(mut self) -> FileArguments {
         let is_silent = self.config.is_none() && self.policy.is_none();
         if is_silent && Path::new(OF_SERVICE).is_file() {
             self.config = Some(OF_SERVICE.into());
@@ -42,7 +42,7 @@ pub(super) const OF_SERVICE: &str = "/etc/slowlane/slowlane.toml";
 impl RunArguments {
     /// Uses the config file of the service if neither a config nor a policy is given and the file exists.
     pub(super) fn or_of_service(mut self) -> RunArguments {
-        let files = Files { config: self.config.take(), policy: self.flags.policy.clone() };
+        let files = FileArguments { config: self.config.take(), policy: self.flags.policy.clone() };
         self.config = files.or_of_service().config;
         self
     }

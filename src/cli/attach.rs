@@ -15,11 +15,11 @@ use glob::{GlobResult, Pattern};
 use crate::cli::arguments::RunArguments;
 pub(super) use crate::cli::attach::written::lossy;
 use crate::cli::attach::written::{FileChange, Folder, read};
-use crate::cli::config::{Answers, Asked, Way, haproxy_files, nginx_files};
+use crate::cli::config::{Answers, AskedProxy, Way, haproxy_files, nginx_files};
 use crate::cli::listening::{self, Taken};
 use crate::cli::{say, tell};
 use crate::config::{Config, Flags, Listen};
-use crate::proxy::attach::nginx::{self, Files};
+use crate::proxy::attach::nginx::{self, NginxFiles};
 use crate::proxy::attach::{Refused, haproxy, joined};
 use crate::proxy::nginx_files::PATTERNS;
 use crate::proxy::shipped::haproxy::{self as haproxy_shipped, Delivery, Pieces};
@@ -99,9 +99,9 @@ impl Common {
     }
 
     /// The slowlane to attach.
-    fn asked(self) -> Asked {
+    fn asked(self) -> AskedProxy {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
-        Asked { answers: self.answers, run }
+        AskedProxy { answers: self.answers, run }
     }
 }
 
@@ -156,10 +156,10 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let config = absolute(&config)?;
     let ((main, folder), is_to_write) = (found(&config)?, common.write);
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
-    let files = Files::read(&[&main], &beside, read, list);
+    let files = NginxFiles::read(&[&main], &beside, read, list);
     if common.undo {
-        // Files that are no longer included are cleaned, too, and so is a tree that is no longer valid.
-        let included = files.iter().flat_map(Files::paths).cloned();
+        // NginxFiles that are no longer included are cleaned, too, and so is a tree that is no longer valid.
+        let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
     let taken = common.taken(|config| &config.http.listen)?;
@@ -190,7 +190,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         paths.extend(new);
         paths
     };
-    let after = Files::read(&[&main], &beside, read, list)?;
+    let after = NginxFiles::read(&[&main], &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;
     let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
     finish(is_to_write, &folder, &printed[1..], &changes, &notes, &attached.names)

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::admin_client::Question;
-use crate::cli::fields::{Field, path};
+use crate::admin_client::AdminQuestion;
+use crate::cli::fields::{FieldArgument, path};
 use crate::cli::views::{self, DaemonView};
 use slowlane_core::base::units;
 
 pub(super) const EXAMPLES: &str = include_str!("help/block.txt");
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Action {
+pub(super) enum BlockAction {
     /// Refuse requests with these fields for a time, with 429.
     #[command(after_help = include_str!("help/block-add.txt"))]
     Add(Addition),
@@ -28,7 +28,7 @@ pub(super) enum Action {
 pub(super) struct Addition {
     /// Fields of the requests; all must match
     #[arg(value_name = "FIELD=VALUE", required = true)]
-    fields: Vec<Field>,
+    fields: Vec<FieldArgument>,
     /// How long: 30s, 10m, 1d; at most 366d
     #[arg(long = "for", value_name = "DURATION", value_parser = some_time)]
     time: Duration,
@@ -40,7 +40,7 @@ pub(super) struct Addition {
 pub(super) struct Removal {
     /// The fields of the block, or key= and sixteen hex digits
     #[arg(value_name = "FIELD=VALUE", required = true)]
-    fields: Vec<Field>,
+    fields: Vec<FieldArgument>,
     #[command(flatten)]
     view: DaemonView,
 }
@@ -53,13 +53,15 @@ fn some_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn block(action: Action) -> anyhow::Result<()> {
+pub(super) fn block(action: BlockAction) -> anyhow::Result<()> {
     match action {
-        Action::Add(Addition { fields, time, view }) => {
+        BlockAction::Add(Addition { fields, time, view }) => {
             let body = format!("for={}", units::written(time));
-            view.print(Question { body, ..Question::post(path("block", &fields)) })
+            view.print(AdminQuestion { body, ..AdminQuestion::post(path("block", &fields)) })
         }
-        Action::Rm(Removal { fields, view }) => view.print(Question::post(path("unblock", &fields))),
-        Action::List(view) => views::print(view, "/api/blocks"),
+        BlockAction::Rm(Removal { fields, view }) => {
+            view.print(AdminQuestion::post(path("unblock", &fields)))
+        }
+        BlockAction::List(view) => views::print(view, "/api/blocks"),
     }
 }

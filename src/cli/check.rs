@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::arguments::{Files, OF_SERVICE};
+use crate::cli::arguments::{FileArguments, OF_SERVICE};
 use crate::cli::service_user;
 use crate::cli::{say, tell};
 use crate::config::{Config, ConfigError, Flags};
@@ -20,7 +20,7 @@ pub(super) const EXAMPLES: &str = include_str!("help/check.txt");
 #[derive(Debug, Args)]
 pub(super) struct CheckArguments {
     #[command(flatten)]
-    files: Files,
+    files: FileArguments,
     /// Also exit with 1 if there are only warnings
     #[arg(long)]
     strict: bool,
@@ -56,7 +56,7 @@ struct CheckFinding {
 pub(super) fn check(typed: CheckArguments) -> anyhow::Result<()> {
     let CheckArguments { files, strict, json } = typed;
     let is_bare = files.config.is_none() && files.policy.is_none();
-    let Files { config, policy } = files.or_of_service();
+    let FileArguments { config, policy } = files.or_of_service();
     let flags = Flags { policy, ..Flags::default() };
     let (read, mut errors) = Config::examine(config.as_deref(), flags);
     let (tls_errors, expired) = read.check_tls();

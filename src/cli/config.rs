@@ -14,7 +14,7 @@ use crate::cli::{say, tell};
 use crate::config::{Config, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
-use crate::proxy::shipped::{APP, File, NAME, Places, Tls, envoy, nginx};
+use crate::proxy::shipped::{APP, File, NAME, Places, ProxyTls, envoy, nginx};
 use slowlane_core::base::{Address, SloId};
 use slowlane_core::policy::{Layout, Policy};
 
@@ -77,7 +77,7 @@ pub(super) struct Nginx {
 pub(super) struct Envoy {
     /// How delays are delivered
     #[arg(long, value_name = "WAY", default_value = "header")]
-    delivery: envoy::Delivery,
+    delivery: envoy::EnvoyDelivery,
     /// Address for Envoy to listen on
     #[arg(long, value_name = "ADDR", default_value = envoy::LISTEN)]
     listen: String,
@@ -85,7 +85,7 @@ pub(super) struct Envoy {
     #[arg(long, value_name = "ADDR", default_value = APP)]
     app: String,
     #[command(flatten)]
-    asked: Asked,
+    asked: AskedProxy,
 }
 
 #[derive(Debug, Args)]
@@ -100,12 +100,12 @@ struct Common {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    asked: Asked,
+    asked: AskedProxy,
 }
 
 /// The slowlane that the proxy asks.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct AskedProxy {
     #[command(flatten)]
     pub(super) answers: Answers,
     #[command(flatten)]
@@ -154,10 +154,10 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 /// The files for HAProxy, which binds an address, forwards to an application and has its files in a directory.
 pub(super) fn haproxy_files(
     way: &Way,
-    asked: Asked,
+    asked: AskedProxy,
     [listen, app, folder]: [&str; 3],
 ) -> anyhow::Result<Vec<File>> {
-    let Asked { answers: Answers { ratelimit, tls }, run } = asked;
+    let AskedProxy { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
     let PolicyFacts { fields, delay_max, paced } = PolicyFacts::of(&config);
     let peer = match &config.peers {
@@ -187,8 +187,8 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
 }
 
 /// The files for nginx, which listens on an address and forwards to an application.
-pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
-    let Asked { answers: Answers { ratelimit, tls }, run } = asked;
+pub(super) fn nginx_files(asked: AskedProxy, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
+    let AskedProxy { answers: Answers { ratelimit, tls }, run } = asked;
     let config = run.or_of_service().load()?;
     let PolicyFacts { fields, delay_max, .. } = PolicyFacts::of(&config);
     let agent = first(&config.http.listen.addresses, "http")?;
@@ -197,17 +197,18 @@ pub(super) fn nginx_files(asked: Asked, listen: &str, app: &str) -> anyhow::Resu
 }
 
 fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
-    let Envoy { delivery, listen, app, asked: Asked { answers: Answers { ratelimit, tls }, run } } = typed;
+    let Envoy { delivery, listen, app, asked: AskedProxy { answers: Answers { ratelimit, tls }, run } } =
+        typed;
     let config = run.or_of_service().load()?;
     let PolicyFacts { fields, delay_max, .. } = PolicyFacts::of(&config);
     let usual = envoy::GRPC.parse()?;
     let (asked, agent) = match delivery {
-        envoy::Delivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
-        envoy::Delivery::Header if config.grpc.listen.addresses.is_empty() => {
+        envoy::EnvoyDelivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
+        envoy::EnvoyDelivery::Header if config.grpc.listen.addresses.is_empty() => {
             tell(format_args!("warning: [grpc] listen is empty: start slowlane with --grpc {usual}"));
             (&config.grpc.listen, &usual)
         }
-        envoy::Delivery::Header => (&config.grpc.listen, first(&config.grpc.listen.addresses, "grpc")?),
+        envoy::EnvoyDelivery::Header => (&config.grpc.listen, first(&config.grpc.listen.addresses, "grpc")?),
     };
     let tls = spoken(asked, agent, tls.as_deref())?;
     let (listen, app, fields) = (&*listen, &*app, &*fields);
@@ -268,7 +269,11 @@ fn kind(layout: &Layout, fields: &[String]) -> u8 {
 }
 
 /// The TLS of the agent's address: as in the config, or with the name given.
-fn spoken<'a>(listen: &Listen, agent: &Address, typed: Option<&'a str>) -> anyhow::Result<Option<Tls<'a>>> {
+fn spoken<'a>(
+    listen: &Listen,
+    agent: &Address,
+    typed: Option<&'a str>,
+) -> anyhow::Result<Option<ProxyTls<'a>>> {
     let is_tcp = matches!(agent, Address::Tcp(_));
     ensure!(
         is_tcp || typed.is_none(),
@@ -278,7 +283,7 @@ fn spoken<'a>(listen: &Listen, agent: &Address, typed: Option<&'a str>) -> anyho
     let is_spoken = typed.is_some() || listen.tls.is_some() && is_tcp;
     // Without a TLS config, it is unknown whether slowlane wants a certificate. An unneeded one does no harm.
     let has_certificate = listen.tls.as_ref().is_none_or(|files| files.client_ca.is_some());
-    Ok(is_spoken.then(|| Tls { name: typed.unwrap_or(NAME), has_certificate }))
+    Ok(is_spoken.then(|| ProxyTls { name: typed.unwrap_or(NAME), has_certificate }))
 }
 
 /// The first address of a list. The proxy needs only one.

@@ -124,7 +124,7 @@ enum Command {
     Doctor(doctor::DoctorArguments),
     /// Refuse requests by their fields for a time; list and end these blocks.
     #[command(subcommand, after_help = block::EXAMPLES)]
-    Block(block::Action),
+    Block(block::BlockAction),
     /// Replace a running daemon with the installed version.
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.

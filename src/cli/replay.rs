@@ -18,7 +18,7 @@ use crate::config::{Config, Flags};
 use slowlane_core::base::{plural, shown, units};
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping, Measure};
-use slowlane_lab::replay::{self, Input, Settings, Subject};
+use slowlane_lab::replay::{self, Input, ReplaySettings, Subject};
 
 pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
 
@@ -87,7 +87,7 @@ pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
     }
     let read = Arc::new(AtomicU64::new(0));
     let inputs = typed.logs.iter().map(|path| input(path, &read)).collect::<anyhow::Result<Vec<Input>>>()?;
-    let settings = Settings {
+    let settings = ReplaySettings {
         format: typed.format.clone().unwrap_or(Choice::Any),
         mappings: with_forwarded(typed.field.clone(), typed.forwarded)?,
         measures: typed.measure.clone(),

@@ -3,9 +3,9 @@
 use anyhow::{anyhow, ensure};
 use clap::{Args, Subcommand};
 
-use crate::admin_client::Question;
+use crate::admin_client::AdminQuestion;
 use crate::cli::admin::{self, Daemon};
-use crate::cli::fields::{Field, path};
+use crate::cli::fields::{FieldArgument, path};
 use crate::observe::status::TABLE;
 use slowlane_core::base::Key;
 
@@ -58,7 +58,7 @@ pub(super) fn table(typed: TableArguments) -> anyhow::Result<()> {
     let TableArguments { action, daemon } = typed;
     let question = match &action {
         TableAction::Clear { which } if which.iter().any(|word| word.contains('=')) => of_fields(which)?,
-        action => Question { body: command(action), ..Question::post("/api/runtime") },
+        action => AdminQuestion { body: command(action), ..AdminQuestion::post("/api/runtime") },
     };
     let reported = admin::print(&daemon.client()?, question)?;
     match action {
@@ -69,10 +69,10 @@ pub(super) fn table(typed: TableArguments) -> anyhow::Result<()> {
 }
 
 /// Makes the daemon forget the keys of a request. Only the daemon knows the secret that hashes them.
-fn of_fields(words: &[String]) -> anyhow::Result<Question> {
-    let fields: Result<Vec<Field>, _> = words.iter().map(|word| word.parse()).collect();
+fn of_fields(words: &[String]) -> anyhow::Result<AdminQuestion> {
+    let fields: Result<Vec<FieldArgument>, _> = words.iter().map(|word| word.parse()).collect();
     let fields = fields.map_err(|expected| anyhow!("{}: {expected}", words.join(" ")))?;
-    Ok(Question::post(path("clear", &fields)))
+    Ok(AdminQuestion::post(path("clear", &fields)))
 }
 
 /// The command of the Runtime API for this action.

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 
-use crate::cli::arguments::Files;
+use crate::cli::arguments::FileArguments;
 use crate::cli::{say, tell};
 use crate::config::{Config, Flags};
-use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Settings, Suite};
+use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Suite, TestSettings};
 
 pub(super) const EXAMPLES: &str = include_str!("help/test.txt");
 
@@ -20,7 +20,7 @@ pub(super) struct TestArguments {
     #[arg(value_name = "FILE", required = true)]
     cases: Vec<PathBuf>,
     #[command(flatten)]
-    files: Files,
+    files: FileArguments,
     /// Also print the cases that pass
     #[arg(long, conflicts_with = "json")]
     verbose: bool,
@@ -31,10 +31,10 @@ pub(super) struct TestArguments {
 
 pub(super) fn test(typed: TestArguments) -> anyhow::Result<()> {
     let TestArguments { cases, files, verbose, json } = typed;
-    let Files { config, policy } = files.or_of_service();
+    let FileArguments { config, policy } = files.or_of_service();
     let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
     let mut policy = config.read_policy()?;
-    let settings = Settings { expire: config.table.expire, annex_bytes_max: config.annex_bytes_max };
+    let settings = TestSettings { expire: config.table.expire, annex_bytes_max: config.annex_bytes_max };
     let mut outcomes = Vec::new();
     for path in &cases {
         let result = match text(path).and_then(|text| Suite::parse(&text)) {

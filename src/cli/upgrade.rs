@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::admin_client::Question;
+use crate::admin_client::AdminQuestion;
 use crate::cli::admin::Daemon;
 
 pub(super) const EXAMPLES: &str = include_str!("help/upgrade.txt");
@@ -19,5 +19,5 @@ pub(super) struct UpgradeArguments {
 }
 
 pub(super) fn upgrade(typed: UpgradeArguments) -> anyhow::Result<()> {
-    typed.daemon.print(Question { patience: PATIENCE, ..Question::post("/api/upgrade") })
+    typed.daemon.print(AdminQuestion { patience: PATIENCE, ..AdminQuestion::post("/api/upgrade") })
 }

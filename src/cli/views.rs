@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
 
-use crate::admin_client::{Question, history};
+use crate::admin_client::{AdminQuestion, history};
 use crate::cli::admin::Daemon;
-use crate::cli::fields::{Field, path};
+use crate::cli::fields::{FieldArgument, path};
 use crate::observe::status::DAY;
 use crate::top;
 use slowlane_core::base::units;
@@ -27,7 +27,7 @@ pub(super) struct DaemonView {
 }
 
 impl DaemonView {
-    pub(super) fn print(self, question: Question) -> anyhow::Result<()> {
+    pub(super) fn print(self, question: AdminQuestion) -> anyhow::Result<()> {
         self.daemon.print(question.with_json(self.json))
     }
 }
@@ -57,14 +57,14 @@ enum Section {
 pub(super) struct QuotaArguments {
     /// The fields of the request
     #[arg(value_name = "FIELD=VALUE", required = true)]
-    fields: Vec<Field>,
+    fields: Vec<FieldArgument>,
     #[command(flatten)]
     view: DaemonView,
 }
 
 /// Prints the view at a path.
 pub(super) fn print(view: DaemonView, path: impl Into<String>) -> anyhow::Result<()> {
-    view.print(Question::get(path))
+    view.print(AdminQuestion::get(path))
 }
 
 pub(super) fn status(typed: StatusArguments) -> anyhow::Result<()> {

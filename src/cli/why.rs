@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::admin_client::Question;
+use crate::admin_client::AdminQuestion;
 use crate::cli::admin::Daemon;
-use crate::cli::fields::{Field, path};
+use crate::cli::fields::{FieldArgument, path};
 use crate::cli::say;
 use crate::config::{Config, Flags};
 use crate::observe::Clock;
@@ -22,7 +22,7 @@ pub(super) const EXAMPLES: &str = include_str!("help/why.txt");
 pub(super) struct WhyArguments {
     /// The fields of the request
     #[arg(value_name = "FIELD=VALUE", required = true)]
-    fields: Vec<Field>,
+    fields: Vec<FieldArgument>,
     /// Read this policy directory instead of asking a daemon; --config then gives the lookups and types
     #[arg(long, value_name = "DIR", conflicts_with = "admin")]
     policy: Option<PathBuf>,
@@ -37,18 +37,23 @@ pub(super) fn why(typed: WhyArguments) -> anyhow::Result<()> {
     let WhyArguments { fields, policy, daemon, json } = typed;
     match policy {
         Some(policy) => of_files(&fields, policy, daemon.config, json),
-        None => daemon.print(Question::get(path("why", &fields)).with_json(json)),
+        None => daemon.print(AdminQuestion::get(path("why", &fields)).with_json(json)),
     }
 }
 
 /// Explains with an empty table: every entry is new.
 const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1) };
 
-fn of_files(fields: &[Field], policy: PathBuf, config: Option<PathBuf>, json: bool) -> anyhow::Result<()> {
+fn of_files(
+    fields: &[FieldArgument],
+    policy: PathBuf,
+    config: Option<PathBuf>,
+    json: bool,
+) -> anyhow::Result<()> {
     let config = Config::load(config.as_deref(), Flags { policy: Some(policy), ..Flags::default() })?;
     let throttle = Throttle::new(config.read_policy()?, NO_TABLE, config.annex_bytes_max);
     let mut request = Request::new();
-    for Field { name, value } in fields.iter().filter(|field| !field.value.is_empty()) {
+    for FieldArgument { name, value } in fields.iter().filter(|field| !field.value.is_empty()) {
         request.push(name.as_bytes(), Value::Text(value.as_bytes()));
     }
     let mut why = Why::of(&throttle, &request, Clock::start().now());

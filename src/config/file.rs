@@ -17,7 +17,7 @@ use crate::config::values::{
 };
 use crate::observe::decision_log::{self, LogPlace, Sample};
 use crate::observe::log;
-use crate::sync::{Files, StoreUrl, SyncConfig};
+use crate::sync::{StoreTlsFiles, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
 
@@ -30,14 +30,14 @@ pub(super) struct File {
     pub(super) grpc: Grpc,
     pub(super) admin: Admin,
     pub(super) hold: Hold,
-    pub(super) table: Table,
+    pub(super) table: TableSection,
     pub(super) policy: Policy,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClusterSection,
     pub(super) peers: Peers,
-    pub(super) ends: Ends,
-    pub(super) state: State,
+    pub(super) ends: EndsSection,
+    pub(super) state: StateSection,
     pub(super) decision_log: DecisionLog,
-    pub(super) log: log::Settings,
+    pub(super) log: log::LogSettings,
 }
 
 impl File {
@@ -71,7 +71,8 @@ impl File {
         let Admin { token_file, socket, tls: admin, .. } = &mut self.admin;
         let log = self.decision_log.path.as_mut().filter(|path| path.as_os_str() != STDOUT);
         let WrittenPolicy { dir, key_secret_file, .. } = &mut self.policy.written;
-        let Cluster { ca, cert, key, token_file: node_token_file, tls: cluster, .. } = &mut self.cluster;
+        let ClusterSection { ca, cert, key, token_file: node_token_file, tls: cluster, .. } =
+            &mut self.cluster;
         let state = &mut self.state.file;
         let tls =
             [&mut self.spop.tls, &mut self.http.tls, &mut self.grpc.tls, admin, cluster, &mut self.peers.tls];
@@ -179,7 +180,7 @@ pub(super) struct Hold {
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Table {
+pub(super) struct TableSection {
     /// At about 75 bytes an entry, 100 million entries take 7.5 GB.
     #[serde(deserialize_with = "within::<1, 100_000_000, _, _>")]
     pub(super) size: u32,
@@ -192,7 +193,7 @@ pub(super) struct Table {
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Ends {
+pub(super) struct EndsSection {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
     pub(super) allow: Vec<Network>,
@@ -200,7 +201,7 @@ pub(super) struct Ends {
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct State {
+pub(super) struct StateSection {
     pub(super) file: Option<PathBuf>,
     #[serde(deserialize_with = "duration_within::<1_000, 3_600_000, _>", serialize_with = "written")]
     pub(super) every: Duration,
@@ -208,7 +209,7 @@ pub(super) struct State {
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Cluster {
+pub(super) struct ClusterSection {
     /// `config show` leaves an address with a password out.
     #[serde(
         default,
@@ -241,7 +242,7 @@ pub(super) struct Cluster {
     pub(super) tls: Tls,
 }
 
-impl Cluster {
+impl ClusterSection {
     /// None without a store: this slowlane is not in a cluster. A token server is its own store by default.
     /// `identity` is the node's certificate and key.
     pub(super) fn settings(
@@ -250,14 +251,16 @@ impl Cluster {
         is_secret_fixed: bool,
         is_token_server: bool,
     ) -> Option<SyncConfig> {
-        let Cluster { store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes, .. } = self;
+        let ClusterSection {
+            store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes, ..
+        } = self;
         let settings = Settings { period, silent_after, on_silence, keys_max, nodes };
         let host = || uname().nodename().to_string_lossy().into_owned();
         Some(SyncConfig {
             store: store.or(is_token_server.then(StoreUrl::own))?,
             node: node.unwrap_or_else(host),
             prefix,
-            files: Files { ca, identity },
+            files: StoreTlsFiles { ca, identity },
             settings,
             is_secret_fixed,
         })
@@ -282,10 +285,15 @@ pub(super) const STDOUT: &str = "-";
 
 impl DecisionLog {
     /// `None` without a path: no decisions are logged.
-    pub(super) fn settings(self) -> Option<decision_log::Settings> {
+    pub(super) fn settings(self) -> Option<decision_log::DecisionLogSettings> {
         let path = self.path?;
         let place = if path.as_os_str() == STDOUT { LogPlace::Stdout } else { LogPlace::File(path) };
         let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
-        Some(decision_log::Settings { place, sample, per_second: self.per_second, kinds: self.verdicts })
+        Some(decision_log::DecisionLogSettings {
+            place,
+            sample,
+            per_second: self.per_second,
+            kinds: self.verdicts,
+        })
     }
 }

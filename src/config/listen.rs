@@ -32,7 +32,7 @@ pub(crate) struct Listen {
     /// The networks that may connect over TCP. Empty: all.
     pub allow: Vec<Network>,
     /// The TLS of the TCP addresses.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     pub handshake_max: Duration,
 }
 
@@ -59,9 +59,8 @@ impl Listen {
                 half(&tls_section, "client_ca", "cert", report);
                 None
             }
-            (cert, key, client_ca) => {
-                pair(&tls_section, cert, key, report).map(|(cert, key)| tls::Files { cert, key, client_ca })
-            }
+            (cert, key, client_ca) => pair(&tls_section, cert, key, report)
+                .map(|(cert, key)| tls::TlsFiles { cert, key, client_ca }),
         };
         Listen { name, section, addresses, connections_max, allow, tls, handshake_max }
     }

@@ -87,8 +87,8 @@ pub(crate) struct Config {
     /// Over UDP. Without an address, no log lines are read.
     pub ends: Listen,
     /// `None`: no decisions are logged.
-    pub decision_log: Option<decision_log::Settings>,
-    pub log: log::Settings,
+    pub decision_log: Option<decision_log::DecisionLogSettings>,
+    pub log: log::LogSettings,
     /// `None`: there are only defaults and flags.
     pub file: Option<ConfigFile>,
     secrets: Vec<Secret>,
@@ -208,7 +208,7 @@ impl Config {
     /// The paths of the TLS files.
     pub(crate) fn tls_files(&self) -> Vec<PathBuf> {
         let files = self.listens().filter_map(|listen| listen.tls.as_ref());
-        files.flat_map(tls::Files::paths).map(Path::to_owned).collect()
+        files.flat_map(tls::TlsFiles::paths).map(Path::to_owned).collect()
     }
 
     /// The files that the daemon reads, and the directory of its policy.
@@ -401,8 +401,8 @@ impl AdminConfig {
 
 impl TokenServerConfig {
     /// Takes its keys out of `[cluster]`. None without an address.
-    fn new(written: &mut file::Cluster, report: Report<'_>) -> Option<TokenServerConfig> {
-        let file::Cluster { listen, allow, token_file, tls, .. } = written;
+    fn new(written: &mut file::ClusterSection, report: Report<'_>) -> Option<TokenServerConfig> {
+        let file::ClusterSection { listen, allow, token_file, tls, .. } = written;
         let (listen, allow, tls) = (mem::take(listen), mem::take(allow), mem::take(tls));
         let listen = Listen::new("cluster", listen, allow, tls, NODE_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
         let token = guard(&listen, None, token_file.take(), report);
@@ -507,7 +507,7 @@ mod tests {
         };
         assert_eq!(with(Some(shipped.as_path())), with(None));
         let file::File { admin, cluster, policy, .. } = file::File::default();
-        let cluster = file::Cluster { store: Some(StoreUrl::own()), ..cluster };
+        let cluster = file::ClusterSection { store: Some(StoreUrl::own()), ..cluster };
         assert_eq!(cluster.settings(None, false, true).unwrap().settings, Settings::default());
         assert_eq!(policy.layout, Layout::default());
         assert_eq!(admin.socket_mode, UNIX_MODE);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::values::{checked, fit};
 use crate::config::{ConfigError, HANDSHAKE_MAX, Listen, Report, Tls};
-use crate::server::peers::Settings;
+use crate::server::peers::PeersSettings;
 use slowlane_core::base::Address;
 
 /// The maximum number of peer connections. Each proxy has one.
@@ -32,7 +32,7 @@ pub(super) struct Peers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PeersConfig {
     pub listen: Listen,
-    pub settings: Settings,
+    pub settings: PeersSettings,
 }
 
 impl PeersConfig {
@@ -51,7 +51,7 @@ impl PeersConfig {
             report("peers", "dial", ConfigError::RemotePeer(remote.to_string()));
         }
         let is_one = !listen.addresses.is_empty() || !dial.is_empty();
-        let settings = Settings { name, allow, dial, fields };
+        let settings = PeersSettings { name, allow, dial, fields };
         is_one.then_some(PeersConfig { listen, settings })
     }
 }

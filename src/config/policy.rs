@@ -28,8 +28,8 @@ pub(super) struct WrittenPolicy {
     #[serde(deserialize_with = "within::<0, 128, _, _>")]
     ipv6_prefix: u8,
     types: BTreeMap<KindDigit, Names>,
-    ipv4_prefixes: BTreeMap<KindDigit, Bits<32>>,
-    ipv6_prefixes: BTreeMap<KindDigit, Bits<128>>,
+    ipv4_prefixes: BTreeMap<KindDigit, PrefixBits<32>>,
+    ipv6_prefixes: BTreeMap<KindDigit, PrefixBits<128>>,
     lookups: Vec<WrittenLookup>,
 }
 
@@ -58,8 +58,8 @@ impl TryFrom<WrittenPolicy> for Policy {
         };
         layout = layout.with_lookups(lookups.iter().map(lookup).collect())?;
         for kind in ipv4_prefixes.keys().chain(ipv6_prefixes.keys()) {
-            let ipv4 = ipv4_prefixes.get(kind).map(|Bits(bits)| *bits);
-            let ipv6 = ipv6_prefixes.get(kind).map(|Bits(bits)| *bits);
+            let ipv4 = ipv4_prefixes.get(kind).map(|PrefixBits(bits)| *bits);
+            let ipv6 = ipv6_prefixes.get(kind).map(|PrefixBits(bits)| *bits);
             layout = layout.with_type_prefixes(kind.0, ipv4, ipv6)?;
         }
         Ok(Policy { written, layout })
@@ -91,11 +91,11 @@ impl TryFrom<String> for KindDigit {
 
 /// The leading bits of an address with this many bits.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Bits<const MAX: i64>(u8);
+struct PrefixBits<const MAX: i64>(u8);
 
-impl<'de, const MAX: i64> Deserialize<'de> for Bits<MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bits<MAX>, D::Error> {
-        Ok(Bits(within::<0, MAX, _, _>(deserializer)?))
+impl<'de, const MAX: i64> Deserialize<'de> for PrefixBits<MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PrefixBits<MAX>, D::Error> {
+        Ok(PrefixBits(within::<0, MAX, _, _>(deserializer)?))
     }
 }
 

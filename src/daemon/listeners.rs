@@ -18,7 +18,7 @@ use crate::server::http::Check;
 use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{
-    Acceptor, AccessList, Agent, Ends, Inherited, Lines, Service, Shutdown, Tls, Transfer, peers,
+    Acceptor, AcceptorLines, AccessList, Agent, Ends, Inherited, Service, Shutdown, Tls, Transfer, peers,
 };
 use crate::sync::TokenServer;
 use crate::watch::FileState;
@@ -202,7 +202,7 @@ impl Binder<'_> {
             service,
             agent: self.agent.clone(),
             runtime: Handle::current(),
-            lines: Lines::default(),
+            lines: AcceptorLines::default(),
         }));
         Ok(())
     }

@@ -42,7 +42,7 @@ pub struct HeaderSlots(ArrayVec<(Span, Span), HEADERS_MAX>);
 
 /// A head, borrowed from the bytes of its connection. Names of headers are in lower case.
 #[derive(Clone, Copy, Debug)]
-pub struct Head<'a> {
+pub struct HttpHead<'a> {
     bytes: &'a [u8],
     headers: &'a [(Span, Span)],
     pub method: &'a [u8],
@@ -58,7 +58,7 @@ pub struct Head<'a> {
     pub keeps_alive: bool,
 }
 
-impl<'a> Head<'a> {
+impl<'a> HttpHead<'a> {
     /// The head at the beginning of `bytes`, and the bytes after it; `None` if it is incomplete. The names of its
     /// headers are converted to lower case in place, and `room` holds their positions.
     ///
@@ -77,7 +77,7 @@ impl<'a> Head<'a> {
     pub fn cut(
         bytes: &'a mut [u8],
         room: &'a mut HeaderSlots,
-    ) -> Result<Option<(Head<'a>, &'a [u8])>, Refusal> {
+    ) -> Result<Option<(HttpHead<'a>, &'a [u8])>, Refusal> {
         let HeaderSlots(headers) = room;
         let mut parsed = [const { MaybeUninit::uninit() }; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut []);
@@ -101,7 +101,8 @@ impl<'a> Head<'a> {
         let [method, target] = [method, target].map(|span| &bytes[span.range()]);
         let (path, query) = path_and_query(target);
         let (framing, keeps_alive) = (Framing::None, false);
-        let mut head = Head { bytes, headers, method, target, path, query, version, framing, keeps_alive };
+        let mut head =
+            HttpHead { bytes, headers, method, target, path, query, version, framing, keeps_alive };
         head.read_framing()?;
         Ok(Some((head, rest)))
     }
@@ -222,13 +223,13 @@ mod tests {
     use super::*;
 
     fn refusal(text: &str) -> Option<Refusal> {
-        Head::cut(&mut text.to_owned().into_bytes(), &mut HeaderSlots::default()).err()
+        HttpHead::cut(&mut text.to_owned().into_bytes(), &mut HeaderSlots::default()).err()
     }
 
     #[test]
     fn who_speaks_another_protocol_is_told_so() {
         let reported =
-            |bytes: &[u8]| Head::cut(&mut bytes.to_vec(), &mut HeaderSlots::default()).unwrap_err();
+            |bytes: &[u8]| HttpHead::cut(&mut bytes.to_vec(), &mut HeaderSlots::default()).unwrap_err();
         assert_eq!(reported(b"\0\0\x01\x2c\x01\0\0\0\x01\0\0"), Refusal::Foreign("SPOP"));
         assert_eq!(reported(b"\x16\x03\x01\x02"), Refusal::Foreign("TLS"));
         assert_eq!(reported(b"\x16oh"), Refusal::Malformed);
@@ -242,7 +243,7 @@ mod tests {
             b"GET / HTTP/1.1\r\nX-Slowlane-API-Key:  Abc \r\nEmpty:\r\nx-slowlane-api-key: 2\r\n\r\n"
                 .to_vec();
         let mut room = HeaderSlots::default();
-        let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+        let (head, _) = HttpHead::cut(&mut bytes, &mut room).unwrap().unwrap();
         let all: Vec<_> = head.headers().collect();
         let expected =
             [(&b"x-slowlane-api-key"[..], &b"Abc"[..]), (b"empty", b""), (b"x-slowlane-api-key", b"2")];
@@ -256,7 +257,7 @@ mod tests {
         let cut = |target: &str| {
             let mut bytes = format!("GET {target} HTTP/1.1\r\n\r\n").into_bytes();
             let mut room = HeaderSlots::default();
-            let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            let (head, _) = HttpHead::cut(&mut bytes, &mut room).unwrap().unwrap();
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             (text(head.path), head.query.map(text))
         };
@@ -290,7 +291,7 @@ mod tests {
         ] {
             let mut bytes = format!("GET / {rest}").into_bytes();
             let mut room = HeaderSlots::default();
-            let (head, _) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            let (head, _) = HttpHead::cut(&mut bytes, &mut room).unwrap().unwrap();
             assert_eq!(head.keeps_alive, keeps_alive, "{rest:?}");
         }
     }
@@ -346,10 +347,10 @@ mod tests {
             let mut bytes = format!("GET /check HTTP/1.1\r\n{headers}\r\n").into_bytes();
             let (whole, mut room) = (bytes.len(), HeaderSlots::default());
             for short in 0..whole {
-                prop_assert!(matches!(Head::cut(&mut bytes[..short], &mut room), Ok(None)));
+                prop_assert!(matches!(HttpHead::cut(&mut bytes[..short], &mut room), Ok(None)));
             }
             bytes.extend(b"GET");
-            let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+            let (head, rest) = HttpHead::cut(&mut bytes, &mut room).unwrap().unwrap();
             prop_assert_eq!(rest, b"GET");
             let reported: Vec<_> = head.headers().map(|(name, value)| (name.to_vec(), value.to_vec())).collect();
             let expected: Vec<_> = names
@@ -375,7 +376,7 @@ mod tests {
             let text = format!("GET {}{line}{}{end}", target.concat(), headers.concat());
             let mut bytes = text.into_bytes();
             let (whole, mut room) = (bytes.len(), HeaderSlots::default());
-            if let Ok(Some((head, rest))) = Head::cut(&mut bytes, &mut room) {
+            if let Ok(Some((head, rest))) = HttpHead::cut(&mut bytes, &mut room) {
                 prop_assert!(rest.len() < whole);
                 prop_assert_eq!(head.method, b"GET");
                 prop_assert!(!head.path.contains(&b'?') && !head.target.contains(&b'\n'));

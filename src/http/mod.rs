@@ -16,5 +16,5 @@ mod head;
 
 pub use answer::{Date, HttpAnswer};
 pub use framing::Framing;
-pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, Head, HeaderSlots, Refusal};
+pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, HeaderSlots, HttpHead, Refusal};
 pub use hyper::{StatusCode, Version};

@@ -2,17 +2,17 @@
 
 use crate::import::ImportError;
 use crate::import::rule::{ADDRESSES, Condition, ImportFindings, Limit, Match, Rule, quoted};
-use crate::import::yaml::{Node, documents};
+use crate::import::yaml::{YamlNode, documents};
 
 /// Periods that the service names, and their names in a rate.
 const UNITS: [(&str, &str); 5] =
     [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "month")];
 
-pub(super) fn read(all: &[Node]) -> Result<ImportFindings, ImportError> {
+pub(super) fn read(all: &[YamlNode]) -> Result<ImportFindings, ImportError> {
     let mut found = ImportFindings::default();
     for document in all {
         domain(document, &mut found)?;
-        let is_map = |object: &&Node| object.get("kind").text() == "ConfigMap";
+        let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
         let files = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
         for (_, file) in files.filter(|(_, file)| file.text().contains("descriptors:")) {
             documents(file.text(), file.line.above())?
@@ -37,13 +37,13 @@ pub(super) fn read(all: &[Node]) -> Result<ImportFindings, ImportError> {
     Ok(found)
 }
 
-fn domain(node: &Node, found: &mut ImportFindings) -> Result<(), ImportError> {
+fn domain(node: &YamlNode, found: &mut ImportFindings) -> Result<(), ImportError> {
     descriptors(node, node.get("domain").text(), &[], found)
 }
 
 /// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
 fn descriptors(
-    node: &Node,
+    node: &YamlNode,
     domain: &str,
     above: &[Condition],
     found: &mut ImportFindings,
@@ -69,7 +69,7 @@ fn descriptors(
 }
 
 fn rule(
-    descriptor: &Node,
+    descriptor: &YamlNode,
     domain: &str,
     scope: &[Condition],
     found: &mut ImportFindings,

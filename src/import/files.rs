@@ -15,7 +15,7 @@ use crate::import::{Omission, Program};
 
 /// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct File {
+pub struct ForeignFile {
     pub name: String,
     pub text: String,
 }
@@ -25,7 +25,7 @@ pub struct File {
 pub struct Written {
     pub from: Program,
     /// Empty if nothing of the original can be expressed.
-    pub files: Vec<File>,
+    pub files: Vec<ForeignFile>,
     pub differences: Vec<String>,
     #[serde(rename = "not_imported")]
     pub omissions: Vec<Omission>,
@@ -124,7 +124,7 @@ struct PolicyDraft {
 
 impl PolicyDraft {
     /// The files for these rules, if the policy reader accepts them without a warning.
-    fn checked(rules: &[Rule], names: &[String]) -> Result<Vec<File>, String> {
+    fn checked(rules: &[Rule], names: &[String]) -> Result<Vec<ForeignFile>, String> {
         let plan = PolicyDraft::of(rules, names)?;
         let (layout, files) = (plan.layout()?, plan.files());
         let read = |path: &Path| {
@@ -247,15 +247,18 @@ impl PolicyDraft {
         }
     }
 
-    fn files(&self) -> Vec<File> {
-        let mut files =
-            vec![File { name: "slo.map".to_owned(), text: format!("0 rate=unlimited\n{}", self.slos) }];
+    fn files(&self) -> Vec<ForeignFile> {
+        let mut files = vec![ForeignFile {
+            name: "slo.map".to_owned(),
+            text: format!("0 rate=unlimited\n{}", self.slos),
+        }];
         files.extend(self.maps.iter().map(|map| {
             let lines = map.lines.iter().map(|(key, id)| format!("{key} {id}\n"));
-            File { name: map.lookup.file.display().to_string(), text: lines.collect() }
+            ForeignFile { name: map.lookup.file.display().to_string(), text: lines.collect() }
         }));
         let toml = self.toml();
-        files.extend((!toml.is_empty()).then(|| File { name: "slowlane.toml".to_owned(), text: toml }));
+        files
+            .extend((!toml.is_empty()).then(|| ForeignFile { name: "slowlane.toml".to_owned(), text: toml }));
         files
     }
 

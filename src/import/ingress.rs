@@ -9,7 +9,7 @@ use crate::import::haproxy::{REFUSED, milliseconds};
 use crate::import::rule::{
     ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, quoted, rate,
 };
-use crate::import::yaml::Node;
+use crate::import::yaml::YamlNode;
 use crate::import::{ImportError, Program};
 
 /// limit-burst-multiplier, if it is not given.
@@ -69,7 +69,7 @@ impl Controller {
     }
 }
 
-pub(super) fn read(documents: &[Node], program: Program) -> Result<ImportFindings, ImportError> {
+pub(super) fn read(documents: &[YamlNode], program: Program) -> Result<ImportFindings, ImportError> {
     let mut found = ImportFindings::default();
     // Earlier objects, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
@@ -85,7 +85,7 @@ pub(super) fn read(documents: &[Node], program: Program) -> Result<ImportFinding
 }
 
 /// Names limits that are set in other objects: for the whole controller, or for a service.
-fn elsewhere(object: &Node, found: &mut ImportFindings) {
+fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     let (entries, object, reason) = match object.get("kind").text() {
         "ConfigMap" => (object.get("data"), None, "a setting of the whole controller is not imported"),
         "Service" => {
@@ -100,7 +100,7 @@ fn elsewhere(object: &Node, found: &mut ImportFindings) {
 }
 
 /// The name of an object, after that of its namespace.
-fn name(object: &Node) -> String {
+fn name(object: &YamlNode) -> String {
     let metadata = object.get("metadata");
     format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text())
 }
@@ -117,7 +117,7 @@ fn is_of_limits(key: &str, text: &str) -> bool {
 type Annotations<'n> = BTreeMap<(Controller, &'n str), (FileLine, &'n str)>;
 
 fn ingress(
-    object: &Node,
+    object: &YamlNode,
     program: Program,
     objects: &mut BTreeMap<String, usize>,
     found: &mut ImportFindings,
@@ -175,7 +175,7 @@ fn host(scope: &[Condition]) -> &str {
 }
 
 /// The hosts and paths of an object. One without rules is for every request.
-fn scopes(object: &Node, found: &mut ImportFindings, given: &Annotations<'_>) -> Vec<Vec<Condition>> {
+fn scopes(object: &YamlNode, found: &mut ImportFindings, given: &Annotations<'_>) -> Vec<Vec<Condition>> {
     let rules = object.get("spec").get("rules").items();
     let mut scopes = Vec::new();
     for rule in rules {

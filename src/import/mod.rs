@@ -18,10 +18,10 @@ use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
-pub use files::{File, Written};
+pub use files::{ForeignFile, Written};
 pub use rule::Omission;
 use rule::{FileLine, names};
-use yaml::Node;
+use yaml::YamlNode;
 
 /// The maximum size of a file to import, in bytes.
 pub const BYTES_MAX: usize = 4 << 20;
@@ -152,7 +152,7 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
 }
 
 /// The documents of all files.
-fn documents(input: &Input<'_>) -> Result<Vec<Node>, ImportError> {
+fn documents(input: &Input<'_>) -> Result<Vec<YamlNode>, ImportError> {
     let mut all = Vec::new();
     for (file, (path, text)) in input.texts.iter().enumerate() {
         let read = yaml::documents(text, FileLine { file, number: 0 });

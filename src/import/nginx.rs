@@ -13,7 +13,7 @@ use crate::import::rule::{
 };
 use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::attach::Refused;
-use crate::proxy::nginx_files::{Files, Placed};
+use crate::proxy::nginx_files::{NginxFiles, Placed};
 
 /// A zone: the fields of its key, and its rate like `10/s`.
 struct Zone {
@@ -58,7 +58,7 @@ impl<'d> InheritedLimits<'d> {
 }
 
 struct Reader<'f> {
-    files: &'f Files,
+    files: &'f NginxFiles,
     paths: Vec<&'f Path>,
     zones: BTreeMap<String, Zone>,
     found: ImportFindings,
@@ -66,7 +66,7 @@ struct Reader<'f> {
 
 pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
     let printed = match &input.texts[..] {
-        [(_, text)] => Files::printed(text).map_err(|refused| fault(refused, input))?,
+        [(_, text)] => NginxFiles::printed(text).map_err(|refused| fault(refused, input))?,
         _ => None,
     };
     let is_printed = printed.is_some();
@@ -111,7 +111,7 @@ pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
 }
 
 /// The files with those that they include, and the ones that cannot be read.
-fn on_disk(input: &Input<'_>) -> Result<(Files, BTreeSet<PathBuf>), ImportError> {
+fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportError> {
     let unread = RefCell::new(BTreeSet::new());
     let main: Vec<&Path> = input.texts.iter().map(|(path, _)| &**path).collect();
     let folder = main.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
@@ -124,7 +124,7 @@ fn on_disk(input: &Input<'_>) -> Result<(Files, BTreeSet<PathBuf>), ImportError>
         }))
     };
     let list = |pattern: &Path| input.included.map_or(Vec::new(), |included| (included.list)(pattern));
-    let files = Files::read(&main, folder, read, list).map_err(|refused| fault(refused, input))?;
+    let files = NginxFiles::read(&main, folder, read, list).map_err(|refused| fault(refused, input))?;
     Ok((files, unread.into_inner()))
 }
 

@@ -7,7 +7,7 @@ use crate::import::rule::FileLine;
 
 /// A value, and its line.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: FileLine,
     content: Content,
 }
@@ -16,16 +16,16 @@ pub(super) struct Node {
 enum Content {
     None,
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(String, YamlNode)>),
 }
 
 /// A missing value.
-const NONE: &Node = &Node { line: FileLine { file: 0, number: 0 }, content: Content::None };
+const NONE: &YamlNode = &YamlNode { line: FileLine { file: 0, number: 0 }, content: Content::None };
 
-impl Node {
+impl YamlNode {
     /// A value of a map.
-    pub(super) fn get(&self, name: &str) -> &Node {
+    pub(super) fn get(&self, name: &str) -> &YamlNode {
         self.entries().iter().find(|(key, _)| key == name).map_or(NONE, |(_, node)| node)
     }
 
@@ -34,7 +34,7 @@ impl Node {
     }
 
     /// The objects of a Kubernetes list, or the only one.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn objects(&self) -> impl Iterator<Item = &YamlNode> {
         self.get("items").items().iter().chain([self])
     }
 
@@ -42,11 +42,11 @@ impl Node {
         if let Content::Text(text) = &self.content { text } else { "" }
     }
 
-    pub(super) fn items(&self) -> &[Node] {
+    pub(super) fn items(&self) -> &[YamlNode] {
         if let Content::List(items) = &self.content { items } else { &[] }
     }
 
-    pub(super) fn entries(&self) -> &[(String, Node)] {
+    pub(super) fn entries(&self) -> &[(String, YamlNode)] {
         if let Content::Map(entries) = &self.content { entries } else { &[] }
     }
 }
@@ -57,23 +57,23 @@ const DEPTH_MAX: usize = 64;
 const NODES_MAX: usize = 200_000;
 
 /// An open list or map, and the key whose value comes next.
-type OpenNode = (Node, Option<String>);
+type OpenNode = (YamlNode, Option<String>);
 
 /// Reads all documents of a text that begins after the line `above`. References to anchors are refused, so no text can
 /// expand into a larger one.
-pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<Node>, ImportError> {
+pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, ImportError> {
     let fault = |line: usize, reason: &str| ImportError::Syntax { line, reason: reason.to_owned() };
-    let (mut done, mut open, mut nodes): (Vec<Node>, Vec<OpenNode>, usize) = Default::default();
+    let (mut done, mut open, mut nodes): (Vec<YamlNode>, Vec<OpenNode>, usize) = Default::default();
     for event in Parser::new_from_str(text) {
         let (event, span) =
             event.map_err(|error| fault(above.number + error.marker().line(), error.info()))?;
         let line = FileLine { number: above.number + span.start.line(), ..above };
-        let begin = |content| (Node { line, content }, None);
+        let begin = |content| (YamlNode { line, content }, None);
         let whole = match event {
             Event::Alias(_) => {
                 return Err(fault(line.number, "a reference to an anchor: write the value itself"));
             }
-            Event::Scalar(text, ..) => Some(Node { line, content: Content::Text(text.into_owned()) }),
+            Event::Scalar(text, ..) => Some(YamlNode { line, content: Content::Text(text.into_owned()) }),
             Event::SequenceStart(..) => {
                 open.push(begin(Content::List(Vec::new())));
                 None
@@ -97,11 +97,11 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<Node>, Import
 }
 
 /// Adds a whole node to the list or map that is open.
-fn add(node: Node, open: &mut [OpenNode], done: &mut Vec<Node>) {
+fn add(node: YamlNode, open: &mut [OpenNode], done: &mut Vec<YamlNode>) {
     match open.last_mut() {
         None => done.push(node),
-        Some((Node { content: Content::List(items), .. }, _)) => items.push(node),
-        Some((Node { content: Content::Map(entries), .. }, key)) => match key.take() {
+        Some((YamlNode { content: Content::List(items), .. }, _)) => items.push(node),
+        Some((YamlNode { content: Content::Map(entries), .. }, key)) => match key.take() {
             Some(key) => entries.push((key, node)),
             None => *key = Some(node.text().to_owned()),
         },

@@ -1,10 +1,12 @@
 //! Envoy's gRPC services: reads requests from descriptors or attributes, and writes decisions as their responses.
 
-use grpc::auth::{Allowed, Answer, CheckRequest, CheckResponse, Denied, HeaderOption, HttpStatus, RpcStatus};
+use grpc::auth::{
+    Allowed, AuthAnswer, CheckRequest, CheckResponse, Denied, HeaderOption, HttpStatus, RpcStatus,
+};
 use grpc::ratelimit::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, Seconds, Unit,
 };
-use grpc::{HeaderValue, Status, StatusCode, Struct};
+use grpc::{GrpcStatus, HeaderValue, StatusCode, Struct};
 
 use crate::http::StatusCode as HttpStatusCode;
 use crate::proxy::nginx::limit;
@@ -57,8 +59,8 @@ impl Origins {
 ///
 /// # Errors
 /// There is no descriptor, too many entries, a key that is not UTF-8, or a number of hits that is not a `uint32`.
-pub fn checked(request: &RateLimitRequest) -> Result<Option<i64>, Status> {
-    let invalid = |message| Err(Status::new(StatusCode::InvalidArgument, message));
+pub fn checked(request: &RateLimitRequest) -> Result<Option<i64>, GrpcStatus> {
+    let invalid = |message| Err(GrpcStatus::new(StatusCode::InvalidArgument, message));
     let entries = || request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     if request.descriptors.is_empty() {
         return invalid("expected at least one descriptor");
@@ -173,7 +175,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
     let (code, answer) = match decision.verdict {
         Verdict::Deny { .. } => {
             let status = HttpStatus { code: HttpStatusCode::TOO_MANY_REQUESTS.as_u16().into() };
-            (RESOURCE_EXHAUSTED, Answer::Denied(Denied { status: Some(status), headers: response }))
+            (RESOURCE_EXHAUSTED, AuthAnswer::Denied(Denied { status: Some(status), headers: response }))
         }
         Verdict::Pass | Verdict::Delay(_) => {
             let delay = delay(decision);
@@ -184,7 +186,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
                 headers: delay.into_iter().map(HeaderOption::set).collect(),
                 response_headers_to_add: response,
             };
-            (0, Answer::Ok(allowed))
+            (0, AuthAnswer::Ok(allowed))
         }
     };
     CheckResponse {

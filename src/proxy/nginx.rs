@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::http::{Head, HttpAnswer, StatusCode};
+use crate::http::{HttpAnswer, HttpHead, StatusCode};
 use slowlane_core::base::{
     Amount, AmountError, Ending, FIELDS_MAX, Field, KeySecret, Network, Quota, Reply, Value, Verdict,
     counted, is_same_name, peer, units,
@@ -152,19 +152,19 @@ const FORWARDED_METHOD: &str = "x-forwarded-method";
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
 /// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
-pub fn fields<'a>(head: &Head<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
+pub fn fields<'a>(head: &HttpHead<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
     let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
     named(head).chain(forwarded.into_iter().flatten()).take(FIELDS_MAX)
 }
 
-fn named<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
+fn named<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
     head.headers().filter_map(|(name, value)| {
         let name = name.strip_prefix(FIELD_PREFIX.as_bytes())?;
         (!value.is_empty() && !is_answer(name)).then_some(Field { name, value: Value::Text(value) })
     })
 }
 
-fn forwarded<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> {
+fn forwarded<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> {
     let forwarded: [(&[u8], _); 3] = [
         (SOURCE, forwarded_source(head)),
         (b"website", head.header(FORWARDED_HOST)),
@@ -178,7 +178,7 @@ fn forwarded<'a>(head: &Head<'a>) -> impl Iterator<Item = Field<'a>> {
 }
 
 /// The last address of the last `X-Forwarded-For`, which the querying proxy added. Clients can forge earlier ones.
-fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
+fn forwarded_source<'a>(head: &HttpHead<'a>) -> Option<&'a [u8]> {
     let last = head.all(FORWARDED_FOR).next_back()?;
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
@@ -191,7 +191,7 @@ fn forwarded_source<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
 ///
 /// Without `X-Slowlane-Source`, the querying proxy must have added an entry, as with `deny=429`: otherwise the last one
 /// may be the client's.
-pub fn client<'a>(head: &Head<'a>, options: CheckOptions, trusted: &[Network]) -> Option<Field<'a>> {
+pub fn client<'a>(head: &HttpHead<'a>, options: CheckOptions, trusted: &[Network]) -> Option<Field<'a>> {
     if trusted.is_empty() {
         return None;
     }
@@ -214,7 +214,7 @@ pub fn client<'a>(head: &Head<'a>, options: CheckOptions, trusted: &[Network]) -
 
 /// The same as [`fields`], with the source of a [`client`].
 pub fn fields_of<'a>(
-    head: &Head<'a>,
+    head: &HttpHead<'a>,
     options: CheckOptions,
     source: Field<'a>,
 ) -> impl Iterator<Item = Field<'a>> {
@@ -227,7 +227,7 @@ pub fn fields_of<'a>(
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
 pub fn repeatable<'a>(
-    head: &Head<'a>,
+    head: &HttpHead<'a>,
     options: CheckOptions,
 ) -> Option<impl Iterator<Item = &'a [u8]> + use<'a>> {
     let has_id = head.header(REQUEST_ID).is_some_and(|id| !id.is_empty());
@@ -244,7 +244,7 @@ pub fn repeatable<'a>(
 }
 
 /// The ticket in a `/done` request, still sealed.
-pub fn ticket<'a>(head: &Head<'a>) -> Option<&'a str> {
+pub fn ticket<'a>(head: &HttpHead<'a>) -> Option<&'a str> {
     str::from_utf8(head.header(TICKET)?).ok()
 }
 
@@ -252,7 +252,7 @@ pub fn ticket<'a>(head: &Head<'a>) -> Option<&'a str> {
 ///
 /// # Errors
 /// One of them is no amount.
-pub fn ending(head: &Head<'_>) -> Result<Ending, AmountError> {
+pub fn ending(head: &HttpHead<'_>) -> Result<Ending, AmountError> {
     let given = |name| head.header(name).filter(|value| !value.is_empty());
     Ok(Ending {
         cost: given(COST).map(Amount::read).transpose()?,
@@ -311,20 +311,24 @@ mod tests {
     use crate::http::{Date, Version};
     use slowlane_core::base::{Assurance, Decision, Ends, Judged, Key, Request, SloId, Ticket, Timestamp};
 
-    fn head(target: &str, headers: &[(&str, &str)]) -> Head<'static> {
+    fn head(target: &str, headers: &[(&str, &str)]) -> HttpHead<'static> {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET {target} HTTP/1.1\r\n{lines}\r\n").into_bytes();
-        Head::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0
+        HttpHead::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0
     }
 
-    fn request(head: &Head<'static>, options: CheckOptions) -> Request<'static> {
+    fn request(head: &HttpHead<'static>, options: CheckOptions) -> Request<'static> {
         let mut request = Request::new();
         fields(head, options).for_each(|Field { name, value }| request.push(name, value));
         request
     }
 
     /// An answer, as a head that can be read.
-    fn answered(decision: &Decision, options: CheckOptions, quota: Option<Quota>) -> (u16, Head<'static>) {
+    fn answered(
+        decision: &Decision,
+        options: CheckOptions,
+        quota: Option<Quota>,
+    ) -> (u16, HttpHead<'static>) {
         let (mut out, date, mut status) = (Vec::new(), Date::at(Timestamp::default()), 0);
         answer(&Reply::to(decision), options, KeySecret::KNOWN, quota, |reported| {
             status = reported.as_u16();
@@ -333,10 +337,10 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let (_, headers) = text.split_once("\r\n").unwrap();
         let bytes = format!("GET / HTTP/1.1\r\n{headers}").into_bytes();
-        (status, Head::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0)
+        (status, HttpHead::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0)
     }
 
-    fn text(head: &Head<'_>, name: &str) -> Option<String> {
+    fn text(head: &HttpHead<'_>, name: &str) -> Option<String> {
         Some(String::from_utf8(head.header(name)?.to_vec()).unwrap())
     }
 

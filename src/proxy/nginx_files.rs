@@ -26,7 +26,7 @@ const STARS_MAX: usize = 4;
 
 /// The files of a configuration: the main ones, and all that they include.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct NginxFiles {
     main: Vec<PathBuf>,
     files: BTreeMap<PathBuf, NginxFile>,
 }
@@ -105,7 +105,7 @@ impl<'f> Placed<'f> {
     }
 }
 
-impl Files {
+impl NginxFiles {
     /// Reads the main files and all that they include. `read` reads a file, `list` gives the files of a pattern. nginx
     /// looks for relative paths from the folder.
     ///
@@ -116,10 +116,10 @@ impl Files {
         folder: &Path,
         read: impl Fn(&Path) -> Result<String, Refused>,
         list: impl Fn(&Path) -> Vec<PathBuf>,
-    ) -> Result<Files, Refused> {
+    ) -> Result<NginxFiles, Refused> {
         let main: Vec<PathBuf> = main.iter().map(|path| (*path).to_owned()).collect();
         let mut left: Vec<(PathBuf, usize)> = main.iter().map(|path| (path.clone(), 0)).collect();
-        let (mut files, mut count, mut bytes) = (Files { main, files: BTreeMap::new() }, 0, 0);
+        let (mut files, mut count, mut bytes) = (NginxFiles { main, files: BTreeMap::new() }, 0, 0);
         while let Some((path, depth)) = left.pop() {
             if !files.files.contains_key(&path) {
                 files.files.insert(path.clone(), NginxFile::read(&path, read(&path)?, folder, &list)?);
@@ -139,7 +139,7 @@ impl Files {
     ///
     /// # Errors
     /// A file in it is not understood, or includes multiply.
-    pub(crate) fn printed(text: &str) -> Result<Option<Files>, Refused> {
+    pub(crate) fn printed(text: &str) -> Result<Option<NginxFiles>, Refused> {
         let starts: Vec<usize> = text.match_indices(MARK).map(|(at, _)| at).collect();
         if starts.len() * text.matches("include").count() > COMPARED_MAX {
             return Err(Refused::Unread("too many includes".to_owned()));
@@ -158,7 +158,7 @@ impl Files {
             parts.keys().copied().filter(fits).map(Path::to_owned).collect()
         };
         let read = |path: &Path| Ok(text[parts[path].0..parts[path].1].to_owned());
-        let mut files = Files::read(&[main], main.parent().unwrap_or(main), read, list)?;
+        let mut files = NginxFiles::read(&[main], main.parent().unwrap_or(main), read, list)?;
         for (path, file) in &mut files.files {
             file.above = text[..parts[&**path].0].matches('\n').count();
         }

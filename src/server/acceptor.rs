@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::observe::{ConnectionMetrics, OncePerSecond, revived_task};
-use crate::server::{AccessList, Agent, Guest, Listener, Lobby, Shutdown, State, Stream, Transfer};
+use crate::server::{AccessList, Agent, Guest, Listener, Lobby, Shutdown, Stream, Transfer, TransferState};
 
 /// Serves the connections of an acceptor.
 pub(crate) trait Service: Debug + Send + Sync {
@@ -29,7 +29,7 @@ pub(crate) trait Service: Debug + Send + Sync {
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
     /// Its state in an earlier process.
-    pub(crate) earlier: Option<State>,
+    pub(crate) earlier: Option<TransferState>,
     /// Its place in the lobby. None: the service has no lobby.
     pub(crate) guest: Option<Guest>,
     pub(crate) agent: Arc<Agent>,
@@ -48,12 +48,12 @@ pub(crate) struct Acceptor {
     pub(crate) agent: Arc<Agent>,
     /// The runtime of its listeners, which serves their connections, too.
     pub(crate) runtime: Handle,
-    pub(crate) lines: Lines,
+    pub(crate) lines: AcceptorLines,
 }
 
 /// Rate limits for log lines about an acceptor.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct AcceptorLines {
     error: OncePerSecond,
     full: OncePerSecond,
 }

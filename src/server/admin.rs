@@ -23,8 +23,8 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::clock::WALL;
-use crate::observe::status::{DAY, Quotas, Row, Why};
-use crate::server::runtime_api::{Answer as Reported, PIECE_BYTES, commands};
+use crate::observe::status::{DAY, Quotas, StatusRow, Why};
+use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, commands};
 use crate::server::{
     Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
     scrape,
@@ -356,7 +356,7 @@ fn row(key: &str, agent: &Agent) -> AdminAnswer {
     let Some(key) = Key::from_hex(key) else {
         return refused("a key is sixteen hex digits\n");
     };
-    match Row::of(&agent.throttle, key, agent.clock.now()) {
+    match StatusRow::of(&agent.throttle, key, agent.clock.now()) {
         Some(row) => plain(StatusCode::OK, format!("{row}\n")),
         None => plain(StatusCode::NOT_FOUND, "no entry of this key\n"),
     }

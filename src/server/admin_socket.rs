@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::timeout;
 
-use crate::server::runtime_api::{Answer, Control, PIECE_BYTES, Prompt, VERSION, answer, commands};
+use crate::server::runtime_api::{Control, PIECE_BYTES, Prompt, RuntimeAnswer, VERSION, answer, commands};
 use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, WriteTimeout, limited};
 
 /// The longest line, as in HAProxy, where `tune.bufsize` limits it.
@@ -89,7 +89,7 @@ impl Console {
     }
 
     /// Writes an answer and an empty line. After the last command of a line, the prompt follows.
-    async fn write(&mut self, mut answer: Answer, is_last: bool) -> io::Result<()> {
+    async fn write(&mut self, mut answer: RuntimeAnswer, is_last: bool) -> io::Result<()> {
         let mut piece = String::with_capacity(PIECE_BYTES);
         while answer.more(&self.agent.throttle, self.agent.clock.now(), &mut piece) {
             self.stream.write_all(piece.as_bytes()).await?;
@@ -115,7 +115,7 @@ impl Console {
 
 impl Agent {
     /// The answer to a command of the Runtime API.
-    pub(super) fn answer(&self, words: &[String], signal: &Signal) -> Answer {
+    pub(super) fn answer(&self, words: &[String], signal: &Signal) -> RuntimeAnswer {
         answer(words, &self.throttle, self.clock.now(), || self.info(signal))
     }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::observe::{Clock, Metrics, Observer, OncePerSecond, Status};
 use crate::server::dedup::DedupCache;
 use crate::server::peers::registry::Peers;
-use crate::server::{Holds, Place};
+use crate::server::{HoldPlace, Holds};
 use slowlane_core::base::{
     AmountError, Decision, Decisions, Ending, Field, HoldLimits, KeySecret, Sample, Ticket, Timestamp, Turn,
     Verdict,
@@ -179,7 +179,7 @@ impl Agent {
     }
 
     /// A place for one held answer. Without a free one, the error is the verdict of `[hold] when_full`.
-    pub(super) fn place(&self, now: Timestamp) -> Result<Place, Verdict> {
+    pub(super) fn place(&self, now: Timestamp) -> Result<HoldPlace, Verdict> {
         self.holds.place().ok_or_else(|| {
             let verdict = self.holds.limits.when_full.verdict();
             let text = || format!("too many held answers: the verdict is {} at once", verdict.name());

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Sleep, sleep, sleep_until, timeout};
 
 use crate::server::bell::Bell;
-use crate::server::{Agent, Shutdown, Signal, State, Stream, Transfer, drain};
+use crate::server::{Agent, Shutdown, Signal, Stream, Transfer, TransferState, drain};
 use slowlane_core::base::Timestamp;
 
 /// A protocol without socket and clock: bytes in, answers out.
@@ -46,7 +46,7 @@ pub(super) trait Protocol {
 
     /// The state for the next process, with the bytes that were read but not used. `None`: this process must answer
     /// first.
-    fn state(&mut self, unread: &[u8]) -> Option<State>;
+    fn state(&mut self, unread: &[u8]) -> Option<TransferState>;
 
     /// Begins the end of the connection. Returns the maximum number of further reads: an endless stream of queries is
     /// cut off.

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use grpc::auth::{CheckRequest, CheckResponse};
 use grpc::ratelimit::{RateLimitRequest, RateLimitResponse};
-use grpc::{BODY_BYTES_MAX, Method, Status, StatusCode as Code, decoded, framed, health, unframed};
+use grpc::{BODY_BYTES_MAX, GrpcStatus, Method, StatusCode as Code, decoded, framed, health, unframed};
 use http_body_util::combinators::WithTrailers;
 use http_body_util::{BodyExt, Either, Empty, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -157,7 +157,7 @@ impl Calls {
         }
         match self.call(request).await {
             Ok(message) => of_grpc(succeeded(message)),
-            Err(Status { code, message }) => {
+            Err(GrpcStatus { code, message }) => {
                 self.agent.metrics.plain.grpc_failed(code.name());
                 let mut response = of_grpc(Either::Right(Empty::new()));
                 response.headers_mut().insert(GRPC_STATUS, number(code));
@@ -168,9 +168,9 @@ impl Calls {
     }
 
     /// The message of the response.
-    async fn call(&self, request: Request<Incoming>) -> Result<Vec<u8>, Status> {
+    async fn call(&self, request: Request<Incoming>) -> Result<Vec<u8>, GrpcStatus> {
         let method = Method::at(request.uri().path())
-            .ok_or(Status::new(Code::Unimplemented, "there is no such method"))?;
+            .ok_or(GrpcStatus::new(Code::Unimplemented, "there is no such method"))?;
         let place = self.reads.acquire().await;
         let message = unframed(&body(request.into_body()).await?)?;
         drop(place);
@@ -181,7 +181,7 @@ impl Calls {
         })
     }
 
-    fn rate_limit(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    fn rate_limit(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, GrpcStatus> {
         let cost = envoy::checked(request)?;
         let fields = || envoy::descriptor_fields(request, cost, &self.grpc.origins);
         let Decided { decision, rate, quota } = decide(&self.agent, fields);
@@ -220,13 +220,13 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// Reads the body of a request.
-async fn body(body: Incoming) -> Result<Bytes, Status> {
+async fn body(body: Incoming) -> Result<Bytes, GrpcStatus> {
     let whole = Limited::new(body, BODY_BYTES_MAX).collect();
     match timeout(MESSAGE_TIMEOUT, whole).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(grpc::TOO_LARGE),
-        Ok(Err(_)) => Err(Status::new(Code::Internal, "the message ended early")),
-        Err(_) => Err(Status::new(Code::DeadlineExceeded, "the message took too long")),
+        Ok(Err(_)) => Err(GrpcStatus::new(Code::Internal, "the message ended early")),
+        Err(_) => Err(GrpcStatus::new(Code::DeadlineExceeded, "the message took too long")),
     }
 }
 

@@ -40,24 +40,24 @@ impl Holds {
     }
 
     /// A place for one held answer, free again when it is dropped; `None` at the limit.
-    pub(crate) fn place(self: &Arc<Holds>) -> Option<Place> {
+    pub(crate) fn place(self: &Arc<Holds>) -> Option<HoldPlace> {
         if self.held.fetch_add(1, Relaxed) >= self.limits.holds_max {
             self.held.fetch_sub(1, Relaxed);
             self.refused.inc();
             return None;
         }
         self.gauge.inc();
-        Some(Place { holds: self.clone() })
+        Some(HoldPlace { holds: self.clone() })
     }
 }
 
 /// The place of one held answer.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct HoldPlace {
     holds: Arc<Holds>,
 }
 
-impl Drop for Place {
+impl Drop for HoldPlace {
     fn drop(&mut self) {
         self.holds.held.fetch_sub(1, Relaxed);
         self.holds.gauge.dec();

@@ -6,13 +6,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 
-use crate::http::{Date, HEAD_BYTES_MAX, Head, HeaderSlots, HttpAnswer, Refusal, StatusCode, Version};
+use crate::http::{Date, HEAD_BYTES_MAX, HeaderSlots, HttpAnswer, HttpHead, Refusal, StatusCode, Version};
 use crate::observe::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
 use crate::server::bell::Bell;
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
-use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
+use crate::server::{Accepted, Agent, HoldPlace, Service, Shutdown, Stream, TransferState};
 use slowlane_core::base::{Decision, Network, Quota, Reply, SloId, Timestamp, Turn, Verdict};
 use slowlane_core::policy::Policy;
 
@@ -68,7 +68,7 @@ impl Service for Check {
     fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()> {
         let Accepted { stream, earlier, agent, shutdown, .. } = accepted;
         let unread = match earlier {
-            Some(State::Http(unread)) => unread,
+            Some(TransferState::Http(unread)) => unread,
             _ => Vec::new(),
         };
         Box::pin(self.serve(stream, unread, agent, shutdown))
@@ -113,7 +113,7 @@ struct HeldDecision {
     due: Timestamp,
     /// Its turn, if that may still move, and the bell that rings then.
     turn: Option<(Arc<Turn>, Arc<Bell>)>,
-    _place: Place,
+    _place: HoldPlace,
 }
 
 impl HeldDecision {
@@ -156,7 +156,7 @@ impl Protocol for Conversation {
                 self.seen = length;
                 break Next::Wait;
             }
-            match Head::cut(unread, &mut room) {
+            match HttpHead::cut(unread, &mut room) {
                 Ok(Some((head, rest))) => {
                     let body = head.framing.skip(rest);
                     // Bytes after an incomplete body cannot be separated from it.
@@ -218,8 +218,8 @@ impl Protocol for Conversation {
         Next::Drop
     }
 
-    fn state(&mut self, unread: &[u8]) -> Option<State> {
-        self.is_quiet().then(|| State::Http(unread.to_vec()))
+    fn state(&mut self, unread: &[u8]) -> Option<TransferState> {
+        self.is_quiet().then(|| TransferState::Http(unread.to_vec()))
     }
 
     /// The next answer is the last one, even if it is held. The process that takes over must know it, too: after an
@@ -275,7 +275,7 @@ impl Conversation {
         })
     }
 
-    fn respond(&mut self, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
+    fn respond(&mut self, head: &HttpHead<'_>, keeps_alive: bool, now: Timestamp) {
         let asked = |options| AnswerForm { options, version: head.version, keeps_alive };
         match head.path {
             CHECK => match self.query.options(head.query) {
@@ -302,7 +302,7 @@ impl Conversation {
     /// Answers `/check`, after the delay if the proxy wants it held.
     ///
     /// An answer is remembered when it is final: a hold may be refused, or its client may disconnect.
-    fn check(&mut self, head: &Head<'_>, asked: AnswerForm, now: Timestamp) {
+    fn check(&mut self, head: &HttpHead<'_>, asked: AnswerForm, now: Timestamp) {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
@@ -342,7 +342,7 @@ impl Conversation {
     /// Decides a request, and returns its quota if the proxy requested it, both under one policy.
     fn decide(
         &mut self,
-        head: &Head<'_>,
+        head: &HttpHead<'_>,
         options: CheckOptions,
         now: Timestamp,
     ) -> (Decision, Option<Quota>) {
@@ -372,7 +372,7 @@ impl Conversation {
     }
 
     /// Answers an invalid query string. It is the operator's mistake, so it is logged as well.
-    fn refuse_query(&mut self, error: &QueryError, head: &Head<'_>, keeps_alive: bool, now: Timestamp) {
+    fn refuse_query(&mut self, error: &QueryError, head: &HttpHead<'_>, keeps_alive: bool, now: Timestamp) {
         if let Some(suppressed) = self.check.query_line.allow(now) {
             tracing::error!(
                 suppressed,

@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::server::stream::Stream;
-    use crate::server::transfer::State;
+    use crate::server::transfer::TransferState;
 
     /// Waits for the shutdown as a busy connection does: each request polls the wait anew.
     async fn busy(signal: Signal, mut asked: mpsc::Receiver<()>) -> u32 {
@@ -231,7 +231,7 @@ mod tests {
     /// A connection of nobody.
     fn transfer() -> Transfer {
         let (stream, _) = tokio::net::UnixStream::pair().unwrap();
-        Transfer { stream: Stream::Unix(stream), state: State::Http(b"GET".to_vec()) }
+        Transfer { stream: Stream::Unix(stream), state: TransferState::Http(b"GET".to_vec()) }
     }
 
     #[tokio::test]

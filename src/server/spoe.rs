@@ -15,7 +15,7 @@ use crate::observe::status::Connected;
 use crate::proxy::haproxy::{self, Question};
 use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
-use crate::server::{Accepted, Agent, Place, Service, Shutdown, State, Stream};
+use crate::server::{Accepted, Agent, HoldPlace, Service, Shutdown, Stream, TransferState};
 use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Verdict};
 use slowlane_core::policy::{Batch, FieldPlace, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
@@ -72,7 +72,7 @@ impl Service for Spoe {
     fn call(self: Arc<Self>, accepted: Accepted) -> BoxFuture<'static, ()> {
         let Accepted { stream, earlier, agent, shutdown, .. } = accepted;
         let spop_state = match earlier {
-            Some(State::Spop(spop_state)) => spop_state,
+            Some(TransferState::Spop(spop_state)) => spop_state,
             _ => SpopState::default(),
         };
         Box::pin(self.serve(stream, spop_state, agent, shutdown))
@@ -129,13 +129,13 @@ pub struct Conversation {
 }
 
 /// Held answers by their due time. A running number makes the keys unique.
-type Held = BTreeMap<(Timestamp, u64), Answer>;
+type Held = BTreeMap<(Timestamp, u64), HeldAnswer>;
 
 /// A held answer.
 #[derive(Debug)]
-struct Answer {
+struct HeldAnswer {
     id: haproxy::Id,
-    _place: Place,
+    _place: HoldPlace,
     turn: Option<Placed>,
 }
 
@@ -225,7 +225,7 @@ impl Protocol for Conversation {
 
     /// Moves the held answers whose turn has moved, and answers those that are refused.
     fn moved(&mut self) {
-        let has_moved = |due: Timestamp, answer: &Answer| {
+        let has_moved = |due: Timestamp, answer: &HeldAnswer| {
             answer.turn.as_ref().is_some_and(|turn| turn.due() != Some(due))
         };
         let moved = self.held.iter().filter(|(at, answer)| has_moved(at.0, answer));
@@ -248,7 +248,7 @@ impl Protocol for Conversation {
             if first.key().0 > now || self.out.len() > OUT_BYTES_MAX {
                 return;
             }
-            let Answer { id, turn, .. } = first.remove();
+            let HeldAnswer { id, turn, .. } = first.remove();
             self.passes(turn.as_ref(), now);
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);
@@ -264,16 +264,16 @@ impl Protocol for Conversation {
         self.close(&close, now)
     }
 
-    fn state(&mut self, unread: &[u8]) -> Option<State> {
+    fn state(&mut self, unread: &[u8]) -> Option<TransferState> {
         let agreed = self.protocol.hello().map(|greeting| Agreed {
             frame_bytes_max: self.protocol.frame_bytes_max(),
             engine_id: greeting.engine_id.clone(),
         });
         // In the next process, no turn moves any more. One that has just been refused is over.
-        let known = |((due, _), answer): ((Timestamp, u64), Answer)| {
+        let known = |((due, _), answer): ((Timestamp, u64), HeldAnswer)| {
             (answer.turn.map_or(Some(due), |turn| turn.due()).unwrap_or(due), answer.id)
         };
-        Some(State::Spop(SpopState {
+        Some(TransferState::Spop(SpopState {
             agreed,
             unread: unread.to_vec(),
             unwritten: mem::take(&mut self.out),
@@ -489,7 +489,7 @@ impl Conversation {
         match self.agent.place(now) {
             Ok(place) => {
                 self.holds_begun += 1;
-                self.held.insert((due, self.holds_begun), Answer { id, _place: place, turn });
+                self.held.insert((due, self.holds_begun), HeldAnswer { id, _place: place, turn });
             }
             Err(verdict) => {
                 match &turn {
@@ -511,7 +511,7 @@ impl Conversation {
     }
 
     fn answer_all_held(&mut self) {
-        for Answer { id, turn, .. } in mem::take(&mut self.held).into_values() {
+        for HeldAnswer { id, turn, .. } in mem::take(&mut self.held).into_values() {
             self.passes(turn.as_ref(), self.agent.clock.now());
             self.agent.metrics.frames.ack.inc();
             haproxy::answer_hold(id, Verdict::Pass, &mut self.out);

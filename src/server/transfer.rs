@@ -14,24 +14,24 @@ use crate::server::spoe::SpopState;
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) stream: Stream,
-    pub(crate) state: State,
+    pub(crate) state: TransferState,
 }
 
 /// The state of a connection, by its protocol.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum State {
+pub(crate) enum TransferState {
     /// A connection of HAProxy.
     Spop(SpopState),
     /// A connection of nginx or another proxy: the bytes that were read but not used.
     Http(Vec<u8>),
 }
 
-impl State {
+impl TransferState {
     /// The name of the acceptor that continues it.
     pub(crate) fn acceptor(&self) -> &'static str {
         match self {
-            State::Spop(_) => "spop",
-            State::Http(_) => "http",
+            TransferState::Spop(_) => "spop",
+            TransferState::Http(_) => "http",
         }
     }
 }
@@ -41,7 +41,7 @@ impl Transfer {
     ///
     /// # Errors
     /// The runtime does not accept the socket.
-    pub(crate) fn open(socket: OwnedFd, state: State) -> io::Result<Transfer> {
+    pub(crate) fn open(socket: OwnedFd, state: TransferState) -> io::Result<Transfer> {
         let stream = match SockRef::from(&socket).domain()? == Domain::UNIX {
             false => Stream::Fresh(Some(socket.into())),
             true => Stream::Unix(UnixStream::from_std(socket.into())?),

@@ -35,7 +35,7 @@ mod url;
 
 use error::{CONNECT, StoreError};
 
-pub(crate) use settings::{Files, SyncConfig};
+pub(crate) use settings::{StoreTlsFiles, SyncConfig};
 pub(crate) use snapshot_writer::{Last, SnapshotWriter, StateFile};
 pub(crate) use task::{Node, RunningNode};
 pub(crate) use token_server::TokenServer;

@@ -13,7 +13,7 @@ use redis::{
     RedisResult, Script, TlsCertificates,
 };
 
-use crate::sync::{CONNECT, Files, StoreError};
+use crate::sync::{CONNECT, StoreError, StoreTlsFiles};
 use slowlane_core::base::{Key, Target};
 use slowlane_core::cluster::{
     Answer, Arguments, Beat, BlockChange, BlockNews, BlockUpdate, Due, Extent, HINTS_MAX, Hint, KeyUpdate,
@@ -79,7 +79,7 @@ impl Redis {
     /// Connects to a server.
     pub(super) async fn server(
         info: ConnectionInfo,
-        files: &Files,
+        files: &StoreTlsFiles,
         prefix: &str,
     ) -> Result<Redis, StoreError> {
         let config =
@@ -91,7 +91,7 @@ impl Redis {
     /// Connects to a Redis Cluster.
     pub(super) async fn cluster(
         servers: &[ConnectionInfo],
-        files: &Files,
+        files: &StoreTlsFiles,
         prefix: &str,
     ) -> Result<Redis, StoreError> {
         let mut builder = ClusterClient::builder(servers.to_vec())
@@ -257,7 +257,7 @@ fn hint_of(record: &str, now_us: u64) -> Option<Hint> {
 }
 
 /// Reads the TLS files. They may have changed since the last connection.
-fn certificates(Files { ca, identity }: &Files) -> io::Result<TlsCertificates> {
+fn certificates(StoreTlsFiles { ca, identity }: &StoreTlsFiles) -> io::Result<TlsCertificates> {
     let root_cert = ca.as_ref().map(fs::read).transpose()?;
     let client_tls = match identity {
         Some((cert, key)) => {
@@ -272,7 +272,7 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-fn client(info: ConnectionInfo, files: &Files) -> Result<Client, StoreError> {
+fn client(info: ConnectionInfo, files: &StoreTlsFiles) -> Result<Client, StoreError> {
     Ok(if is_secure(&info) {
         Client::build_with_tls(info, certificates(files)?)?
     } else {
@@ -284,7 +284,7 @@ fn client(info: ConnectionInfo, files: &Files) -> Result<Client, StoreError> {
 pub(super) async fn master(
     sentinels: &[ConnectionInfo],
     name: &str,
-    files: &Files,
+    files: &StoreTlsFiles,
 ) -> Result<ConnectionAddr, StoreError> {
     let mut last = StoreError::NoMaster;
     for sentinel in sentinels {
@@ -303,7 +303,7 @@ pub(super) async fn master(
 async fn ask_sentinel(
     sentinel: ConnectionInfo,
     name: &str,
-    files: &Files,
+    files: &StoreTlsFiles,
 ) -> Result<Option<(String, u16)>, StoreError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT))

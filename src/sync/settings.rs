@@ -17,7 +17,7 @@ pub(crate) struct SyncConfig {
     pub node: String,
     /// The prefix of all keys in the store.
     pub prefix: String,
-    pub files: Files,
+    pub files: StoreTlsFiles,
     pub settings: Settings,
     /// The key secret comes from a file: the one in the store is not used.
     pub is_secret_fixed: bool,
@@ -25,14 +25,14 @@ pub(crate) struct SyncConfig {
 
 /// The TLS files, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Files {
+pub(crate) struct StoreTlsFiles {
     /// The CA of the store. None: those of the system.
     pub ca: Option<PathBuf>,
     /// The node's own certificate and key, for a store that requires one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-impl Files {
+impl StoreTlsFiles {
     /// Reads them.
     ///
     /// # Errors
@@ -48,6 +48,6 @@ impl Files {
     /// # Errors
     /// The first file that cannot be used.
     pub(crate) fn check(&self) -> Result<(), TlsError> {
-        if *self == Files::default() { Ok(()) } else { self.client().map(drop) }
+        if *self == StoreTlsFiles::default() { Ok(()) } else { self.client().map(drop) }
     }
 }

@@ -13,7 +13,7 @@ use tempfile::Builder;
 
 use crate::observe::groups::StateMetrics;
 use crate::observe::{Clock, Status, revived};
-use slowlane_core::snapshot::{Head, Parts, Restored, Saved, SnapshotError, restore, resumed, save};
+use slowlane_core::snapshot::{Parts, Restored, Saved, SnapshotError, SnapshotHead, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 
 /// The number of bytes written or read at once.
@@ -40,7 +40,7 @@ pub(crate) struct StateFile {
 #[derive(Debug)]
 pub(crate) struct EarlierSnapshot {
     path: PathBuf,
-    pub(crate) head: Head,
+    pub(crate) head: SnapshotHead,
     pub clock: Clock,
 }
 
@@ -116,7 +116,7 @@ impl StateFile {
     fn write(&self, throttle: &Throttle, status: &Status, clock: Clock) -> io::Result<Saved> {
         let policy = throttle.policy();
         let slos = policy.slos().map(|slo| (slo.id.number(), slo.describe())).collect();
-        let head = Head::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
+        let head = SnapshotHead::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
         drop(policy);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let prefix = self.prefix().ok_or(io::ErrorKind::InvalidFilename)?;
@@ -171,7 +171,7 @@ impl EarlierSnapshot {
 }
 
 /// SLOs that have another rate, burst or law than at the time of the snapshot, or no longer exist.
-fn changed(head: &Head, throttle: &Throttle) -> usize {
+fn changed(head: &SnapshotHead, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
     let is_same = |(id, describe): &&(u16, String)| {
         policy.slos().any(|slo| slo.id.number() == *id && slo.describe() == *describe)

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::observe::groups::TokenServerMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use crate::server::{Accepted, Guest, Lobby, Service, Shutdown, Stream, WriteTimeout, drain, limited};
-use crate::store_protocol::{Answer, ProtocolError, Question, Refusal, greet, greeted, read, write};
+use crate::store_protocol::{ProtocolError, Question, Refusal, StoreAnswer, greet, greeted, read, write};
 use slowlane_core::base::Token;
 use slowlane_core::cluster::{Due, Presence, Response, StoreServer};
 
@@ -86,7 +86,7 @@ impl TokenServer {
             let Ok(question) = timeout_at(ends, read(stream, bytes_max)).await else { return Ok(()) };
             let answer = self.answer(&question?, is_known, guest);
             write(stream, &answer).await?;
-            if matches!(answer, Answer::Refused(refusal) if refusal != Refusal::Numbers) {
+            if matches!(answer, StoreAnswer::Refused(refusal) if refusal != Refusal::Numbers) {
                 drain(&mut *stream).await;
                 return Ok(());
             }
@@ -94,7 +94,7 @@ impl TokenServer {
         }
     }
 
-    fn answer(&self, question: &Question, is_known: bool, guest: &mut Guest) -> Answer {
+    fn answer(&self, question: &Question, is_known: bool, guest: &mut Guest) -> StoreAnswer {
         self.metrics.commands.inc();
         let refusal = match (question, &self.token) {
             (Question::Exchange(_), _) => (!is_known).then_some(Refusal::NoToken),
@@ -106,12 +106,12 @@ impl TokenServer {
             (Question::Login(Some(_)), None) => Some(Refusal::NoneWanted),
         };
         match (refusal, question) {
-            (Some(refusal), _) => Answer::Refused(refusal),
-            _ if !guest.is_known() => Answer::Refused(Refusal::Full),
-            (None, Question::Login(_)) => Answer::Welcome,
+            (Some(refusal), _) => StoreAnswer::Refused(refusal),
+            _ if !guest.is_known() => StoreAnswer::Refused(Refusal::Full),
+            (None, Question::Login(_)) => StoreAnswer::Welcome,
             (None, Question::Exchange(due)) => match self.exchange(due, Presence::Node) {
-                Some(response) => Answer::Response(Box::new(response)),
-                None => Answer::Refused(Refusal::Numbers),
+                Some(response) => StoreAnswer::Response(Box::new(response)),
+                None => StoreAnswer::Refused(Refusal::Numbers),
             },
         }
     }

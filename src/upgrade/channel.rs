@@ -14,7 +14,7 @@ use rustix::net::{
 };
 
 use crate::store_protocol::frame;
-use crate::upgrade::message::Message;
+use crate::upgrade::message::UpgradeMessage;
 
 /// The longest message: the buffers of one connection.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -35,7 +35,11 @@ impl Channel {
         self.0.set_write_timeout(patience)
     }
 
-    pub(super) fn send(&self, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(super) fn send(
+        &self,
+        message: &UpgradeMessage,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         let bytes = frame(message);
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -50,7 +54,7 @@ impl Channel {
 
     /// # Errors
     /// The other process has ended, takes too long, or sends something other than a message.
-    pub(super) fn receive(&self) -> io::Result<(Message, Option<OwnedFd>)> {
+    pub(super) fn receive(&self) -> io::Result<(UpgradeMessage, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut length = [0; size_of::<u32>()];
@@ -82,7 +86,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::server::transfer::State;
+    use crate::server::transfer::TransferState;
 
     #[test]
     fn each_descriptor_comes_with_its_own_message() {
@@ -95,9 +99,11 @@ mod tests {
             file
         };
         let (one, other) = (file("one"), file("other"));
-        ours.send(&Message::Connection(State::Http(b"1".to_vec())), Some(one.as_fd())).unwrap();
-        ours.send(&Message::Yours, None).unwrap();
-        ours.send(&Message::Connection(State::Http(vec![7; 10_000])), Some(other.as_fd())).unwrap();
+        ours.send(&UpgradeMessage::Connection(TransferState::Http(b"1".to_vec())), Some(one.as_fd()))
+            .unwrap();
+        ours.send(&UpgradeMessage::Yours, None).unwrap();
+        ours.send(&UpgradeMessage::Connection(TransferState::Http(vec![7; 10_000])), Some(other.as_fd()))
+            .unwrap();
         drop(ours);
         let text = |descriptor: Option<OwnedFd>| {
             let mut text = String::new();
@@ -105,11 +111,13 @@ mod tests {
             text
         };
         let (first, descriptor) = theirs.receive().unwrap();
-        assert!(matches!(first, Message::Connection(State::Http(unread)) if unread == b"1"));
+        assert!(matches!(first, UpgradeMessage::Connection(TransferState::Http(unread)) if unread == b"1"));
         assert_eq!(text(descriptor), "one");
-        assert!(matches!(theirs.receive().unwrap(), (Message::Yours, None)));
+        assert!(matches!(theirs.receive().unwrap(), (UpgradeMessage::Yours, None)));
         let (third, descriptor) = theirs.receive().unwrap();
-        assert!(matches!(third, Message::Connection(State::Http(unread)) if unread.len() == 10_000));
+        assert!(
+            matches!(third, UpgradeMessage::Connection(TransferState::Http(unread)) if unread.len() == 10_000)
+        );
         assert_eq!(text(descriptor), "other");
         assert!(theirs.receive().is_err(), "the other end is closed");
     }

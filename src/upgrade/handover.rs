@@ -14,10 +14,10 @@ use tokio::runtime::Handle;
 use crate::observe::Clock;
 use crate::server::{Agent, Listener, Transfer, Trigger};
 use crate::upgrade::channel::Channel;
-use crate::upgrade::message::{Message, VERSION};
+use crate::upgrade::message::{UpgradeMessage, VERSION};
 use crate::upgrade::program::Program;
 use slowlane_core::base::Decision;
-use slowlane_core::snapshot::{Head, save};
+use slowlane_core::snapshot::{SnapshotHead, save};
 
 /// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for
 /// it, too, so it is shorter than systemd's stop timeout.
@@ -126,32 +126,32 @@ impl Handover {
     fn introduce(&self, channel: &Channel) -> Result<(), Failure> {
         channel.wait_at_most(Some(START_MAX))?;
         match channel.receive()? {
-            (Message::Hello(VERSION), _) => {}
+            (UpgradeMessage::Hello(VERSION), _) => {}
             _ => return Err(Failure::Version),
         }
         for (name, listener) in &self.listeners {
-            let message = Message::Listener((*name).to_owned(), listener.address.clone());
+            let message = UpgradeMessage::Listener((*name).to_owned(), listener.address.clone());
             channel.send(&message, Some(listener.as_fd()))?;
         }
         let (moment, monotonic) = self.agent.clock.mark();
         let key_secret = self.agent.throttle.policy().key_secret().to_hex();
-        channel.send(&Message::Offer { moment, monotonic, key_secret }, None)?;
-        Ok(expect(channel, |message| matches!(message, Message::Built))?)
+        channel.send(&UpgradeMessage::Offer { moment, monotonic, key_secret }, None)?;
+        Ok(expect(channel, |message| matches!(message, UpgradeMessage::Built))?)
     }
 
     /// Sends all keys while this process continues to decide. Keys that change in the meantime are recorded.
     fn give_keys(&self, channel: &Channel) -> io::Result<()> {
         let throttle = &self.agent.throttle;
         drop(throttle.table().track());
-        let writer = state(channel, &Message::State)?;
+        let writer = state(channel, &UpgradeMessage::State)?;
         save(throttle, self.head(), None, None, writer)?;
-        expect(channel, |message| matches!(message, Message::Restored))?;
+        expect(channel, |message| matches!(message, UpgradeMessage::Restored))?;
         // Each round takes less time than the previous one, so fewer keys change in it.
         for _ in 0..ROUNDS_MAX {
             let changed = throttle.table().track();
-            let writer = state(channel, &Message::State)?;
+            let writer = state(channel, &UpgradeMessage::State)?;
             save(throttle, self.head(), Some(&changed), None, writer)?;
-            expect(channel, |message| matches!(message, Message::Restored))?;
+            expect(channel, |message| matches!(message, UpgradeMessage::Restored))?;
             if changed.len() <= CHANGED_FEW {
                 break;
             }
@@ -162,35 +162,36 @@ impl Handover {
     /// Sends the latest changes, the connections, and the answers that nginx may request again.
     fn give_rest(&self, channel: &Channel, transfers: &[Transfer]) -> io::Result<()> {
         let throttle = &self.agent.throttle;
-        let writer = state(channel, &Message::Changes)?;
+        let writer = state(channel, &UpgradeMessage::Changes)?;
         let changed = throttle.table().tracked();
         save(throttle, self.head(), Some(&changed), Some(&self.agent.status.notes()), writer)?;
         for transfer in transfers {
-            channel.send(&Message::Connection(transfer.state.clone()), Some(transfer.stream.as_fd()))?;
+            channel
+                .send(&UpgradeMessage::Connection(transfer.state.clone()), Some(transfer.stream.as_fd()))?;
         }
         for answers in self.agent.dedup.remembered(self.agent.clock.now()) {
-            channel.send(&Message::Answers(answers), None)?;
+            channel.send(&UpgradeMessage::Answers(answers), None)?;
         }
-        channel.send(&Message::Yours, None)?;
-        expect(channel, |message| matches!(message, Message::Taken))
+        channel.send(&UpgradeMessage::Yours, None)?;
+        expect(channel, |message| matches!(message, UpgradeMessage::Taken))
     }
 
-    fn head(&self) -> Head {
+    fn head(&self) -> SnapshotHead {
         let (secret, now) = (self.agent.throttle.policy().key_secret(), self.agent.clock.now());
-        Head::new(now, Clock::wall(), secret, Vec::new())
+        SnapshotHead::new(now, Clock::wall(), secret, Vec::new())
     }
 }
 
 /// A stream to the new process, for a part of the state. It ends with an error if the new process does not read for
 /// [`TAKE_MAX`].
-fn state(channel: &Channel, part: &Message) -> io::Result<BufWriter<UnixStream>> {
+fn state(channel: &Channel, part: &UpgradeMessage) -> io::Result<BufWriter<UnixStream>> {
     let (reader, writer) = UnixStream::pair()?;
     writer.set_write_timeout(Some(TAKE_MAX))?;
     channel.send(part, Some(reader.as_fd()))?;
     Ok(BufWriter::with_capacity(BUFFER_BYTES, writer))
 }
 
-fn expect(channel: &Channel, is_expected: impl Fn(&Message) -> bool) -> io::Result<()> {
+fn expect(channel: &Channel, is_expected: impl Fn(&UpgradeMessage) -> bool) -> io::Result<()> {
     match channel.receive()? {
         (message, _) if is_expected(&message) => Ok(()),
         _ => Err(io::ErrorKind::InvalidData.into()),
@@ -202,11 +203,11 @@ impl Successor {
     /// with the process.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;
-        if channel.send(&Message::Main, None).is_err() {
+        if channel.send(&UpgradeMessage::Main, None).is_err() {
             return;
         }
         for decision in taken_back {
-            if channel.send(&Message::TakenBack(Box::new(decision)), None).is_err() {
+            if channel.send(&UpgradeMessage::TakenBack(Box::new(decision)), None).is_err() {
                 return;
             }
         }

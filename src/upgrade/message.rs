@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::server::State;
+use crate::server::TransferState;
 use crate::server::dedup::{DueReply, Fingerprint};
 use slowlane_core::base::{Address, Decision, Timestamp};
 
-/// The version of these messages. A process hands over only to one of the same version, so each change of [`Message`]
-/// or of a type in it needs a new number: [`State`], [`DueReply`] and [`Decision`] too. Snapshots have a version of
+/// The version of these messages. A process hands over only to one of the same version, so each change of [`UpgradeMessage`]
+/// or of a type in it needs a new number: [`TransferState`], [`DueReply`] and [`Decision`] too. Snapshots have a version of
 /// their own.
 pub(super) const VERSION: u32 = 5;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Message {
+pub(super) enum UpgradeMessage {
     /// New: this process is a slowlane that takes over.
     Hello(u32),
     /// Old, with the socket: a socket of this listener, with its address in the config.
@@ -31,7 +31,7 @@ pub(super) enum Message {
     /// Old, with a stream: the keys that have changed since, the blocks, and the history.
     Changes,
     /// Old, with the socket: a connection.
-    Connection(State),
+    Connection(TransferState),
     /// Old: answers that nginx may request again.
     Answers(Vec<(Fingerprint, DueReply)>),
     /// Old: everything is sent, and this process has stopped deciding.

@@ -12,9 +12,9 @@ use anyhow::{Context, bail, ensure};
 use rustix::stdio::dup2_stdin;
 
 use crate::observe::Clock;
-use crate::server::{Agent, Inherited, State};
+use crate::server::{Agent, Inherited, TransferState};
 use crate::upgrade::channel::Channel;
-use crate::upgrade::message::{Message, VERSION};
+use crate::upgrade::message::{UpgradeMessage, VERSION};
 use crate::upgrade::program::HANDOVER;
 use slowlane_core::base::KeySecret;
 use slowlane_core::snapshot::{Parts, restore};
@@ -49,14 +49,14 @@ impl OldProcess {
             dup2_stdin(File::open("/dev/null")?)?;
             let channel = Channel(socket);
             channel.wait_at_most(Some(PATIENCE))?;
-            channel.send(&Message::Hello(VERSION), None)?;
+            channel.send(&UpgradeMessage::Hello(VERSION), None)?;
             let mut listeners = Inherited::default();
             loop {
                 match channel.receive()? {
-                    (Message::Listener(acceptor, address), Some(socket)) => {
+                    (UpgradeMessage::Listener(acceptor, address), Some(socket)) => {
                         listeners.add(acceptor, address, socket);
                     }
-                    (Message::Offer { moment, monotonic, key_secret }, None) => {
+                    (UpgradeMessage::Offer { moment, monotonic, key_secret }, None) => {
                         let clock = Clock::going_on_from(moment, monotonic);
                         let key_secret = KeySecret::read(key_secret.as_bytes());
                         return Ok(OldProcess { channel, listeners, clock, key_secret });
@@ -74,17 +74,17 @@ impl OldProcess {
     ///
     /// # Errors
     /// The old process has ended or continues to serve.
-    pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Vec<(OwnedFd, State)>> {
-        self.channel.send(&Message::Built, None)?;
+    pub(crate) fn take(&self, agent: &Agent) -> anyhow::Result<Vec<(OwnedFd, TransferState)>> {
+        self.channel.send(&UpgradeMessage::Built, None)?;
         while self.restore(agent)? {
-            self.channel.send(&Message::Restored, None)?;
+            self.channel.send(&UpgradeMessage::Restored, None)?;
         }
         let mut connections = Vec::new();
         loop {
             match self.channel.receive()? {
-                (Message::Connection(state), Some(socket)) => connections.push((socket, state)),
-                (Message::Answers(answers), None) => agent.dedup.put_back(answers, self.clock.now()),
-                (Message::Yours, None) => return Ok(connections),
+                (UpgradeMessage::Connection(state), Some(socket)) => connections.push((socket, state)),
+                (UpgradeMessage::Answers(answers), None) => agent.dedup.put_back(answers, self.clock.now()),
+                (UpgradeMessage::Yours, None) => return Ok(connections),
                 (message, _) => bail!("unexpected: {message:?}"),
             }
         }
@@ -94,18 +94,21 @@ impl OldProcess {
     fn restore(&self, agent: &Agent) -> anyhow::Result<bool> {
         let (throttle, now) = (&agent.throttle, self.clock.now());
         let (message, stream) = self.channel.receive()?;
-        ensure!(matches!(message, Message::State | Message::Changes), "unexpected: {message:?}");
+        ensure!(
+            matches!(message, UpgradeMessage::State | UpgradeMessage::Changes),
+            "unexpected: {message:?}"
+        );
         let stream = UnixStream::from(stream.context("it comes without its stream")?);
         stream.set_read_timeout(Some(PATIENCE))?;
         let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, stream))?;
         let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
-        if !keys && matches!(message, Message::Changes) {
+        if !keys && matches!(message, UpgradeMessage::Changes) {
             tracing::warn!(
                 "this slowlane and the previous one have different key secrets: its entries are dropped"
             );
         }
         agent.status.put_back(&restore(parts, keys, throttle, now)?.notes, now);
-        Ok(matches!(message, Message::State))
+        Ok(matches!(message, UpgradeMessage::State))
     }
 
     /// Reports to the old process that this one serves. A thread receives its remaining messages.
@@ -120,8 +123,8 @@ impl OldProcess {
             let _ = channel.wait_at_most(None);
             while let Ok((message, _)) = channel.receive() {
                 match message {
-                    Message::Main => main.take().into_iter().for_each(|main| main()),
-                    Message::TakenBack(decision) => agent.take_back(&decision),
+                    UpgradeMessage::Main => main.take().into_iter().for_each(|main| main()),
+                    UpgradeMessage::TakenBack(decision) => agent.take_back(&decision),
                     _ => break,
                 }
             }
@@ -129,6 +132,6 @@ impl OldProcess {
             main.take().into_iter().for_each(|main| main());
         };
         thread::Builder::new().name("predecessor".into()).spawn(listen)?;
-        taken.send(&Message::Taken, None)
+        taken.send(&UpgradeMessage::Taken, None)
     }
 }

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use slowlane::store_protocol::{Answer, Question};
+use slowlane::store_protocol::{Question, StoreAnswer};
 use slowlane_core::base::Target;
 use slowlane_core::cluster::{BlockChange, BlockUpdate, Due};
 
@@ -59,7 +59,7 @@ fn blocks_that_clients_earn_take_no_room_of_operators() {
         let changes = targets.iter().map(word).collect();
         let blocks = Some(BlockUpdate { epoch: "e".into(), seq: 0, changes });
         let answer = caller.ask(&Question::Exchange(Due { blocks, ..Due::default() }));
-        assert!(matches!(answer, Answer::Response(_)), "{answer:?}");
+        assert!(matches!(answer, StoreAnswer::Response(_)), "{answer:?}");
     }
     for url in [redis.url(), server.url()] {
         let one = node("one", &url);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use grpc::auth::{
-    Address, Answer, Attributes, CheckRequest, CheckResponse, HeaderEntry, HeaderMap, HttpRequest,
+    Address, Attributes, AuthAnswer, CheckRequest, CheckResponse, HeaderEntry, HeaderMap, HttpRequest,
 };
 use grpc::auth::{Peer, Request as OfRequest, SocketAddress};
 use grpc::health::{HealthCheckRequest, HealthCheckResponse};
@@ -205,8 +205,8 @@ fn answered(response: &CheckResponse) -> (i32, Vec<HeaderValue>, &[String]) {
         headers.iter().filter_map(|option| option.header.clone()).collect()
     };
     match response.answer.as_ref().unwrap() {
-        Answer::Denied(denied) => (denied.status.unwrap().code, set(&denied.headers), &[]),
-        Answer::Ok(allowed) => (0, set(&allowed.headers), &allowed.headers_to_remove),
+        AuthAnswer::Denied(denied) => (denied.status.unwrap().code, set(&denied.headers), &[]),
+        AuthAnswer::Ok(allowed) => (0, set(&allowed.headers), &allowed.headers_to_remove),
     }
 }
 
@@ -254,7 +254,7 @@ fn the_authorization_service_passes_delays_and_denies() {
     extensions.insert("website".into(), b"shop.example".to_vec());
     extensions.insert("ratelimit".into(), b"on".to_vec());
     let response = check(&by_route);
-    let Some(Answer::Ok(allowed)) = &response.answer else { panic!("{response:?}") };
+    let Some(AuthAnswer::Ok(allowed)) = &response.answer else { panic!("{response:?}") };
     let first = allowed.response_headers_to_add[0].header.clone().unwrap();
     assert_eq!(
         (first.key.as_ref(), first.value.as_ref()),

@@ -12,7 +12,7 @@ use slowlane_core::base::{Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
-use slowlane_lab::policy_test::{BEGINS, CaseOutcome, Failure, Outcome, Settings, Suite, run};
+use slowlane_lab::policy_test::{BEGINS, CaseOutcome, Failure, Outcome, Suite, TestSettings, run};
 use tempfile::TempDir;
 
 use crate::cli::{Ran, ran, ran_in};
@@ -53,7 +53,7 @@ fn policy() -> Policy {
     Policy::parse(Path::new(""), &Layout::default(), read).unwrap()
 }
 
-const SETTINGS: Settings = Settings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 20 };
+const SETTINGS: TestSettings = TestSettings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 20 };
 
 fn outcome(text: &str) -> Outcome {
     let suite = Suite::parse(text.as_bytes()).unwrap_or_else(|mistakes| panic!("{text}: {mistakes:?}"));

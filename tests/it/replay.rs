@@ -20,7 +20,7 @@ use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Format};
-use slowlane_lab::replay::{Counts, Input, KeyRow, Outcome, Settings, Subject, replay};
+use slowlane_lab::replay::{Input, KeyRow, Outcome, ReplayCounts, ReplaySettings, Subject, replay};
 use tempfile::TempDir;
 
 use crate::cli::{Ran, ran_in};
@@ -79,8 +79,8 @@ fn subject() -> Subject {
 
 const SEED: u64 = 42;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> ReplaySettings {
+    ReplaySettings {
         format: Choice::Any,
         mappings: Vec::new(),
         measures: Vec::new(),
@@ -167,7 +167,7 @@ fn live(asked: &[Asked]) -> BTreeMap<(SloId, Key), Row> {
 
 fn rows(outcome: &Outcome) -> BTreeMap<(SloId, Key), Row> {
     let of = |row: &KeyRow| {
-        let Counts { requests, delayed, denied, delay_ms, longest_ms } = row.counts;
+        let ReplayCounts { requests, delayed, denied, delay_ms, longest_ms } = row.counts;
         ((row.slo, row.key), [requests, delayed, denied, delay_ms, longest_ms])
     };
     outcome.sides[0].keys.iter().map(of).collect()
@@ -175,7 +175,8 @@ fn rows(outcome: &Outcome) -> BTreeMap<(SloId, Key), Row> {
 
 fn replayed(log: String) -> Outcome {
     let format = Choice::This(Format::parse(FORMAT).unwrap());
-    replay(vec![input(log.into_bytes())], &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
+    replay(vec![input(log.into_bytes())], &[subject()], &ReplaySettings { format, ..settings() }, |_| ())
+        .unwrap()
 }
 
 proptest! {
@@ -275,7 +276,7 @@ proptest! {
         lines.sort_by_key(|(end_ms, _)| *end_ms);
         let log: String = lines.into_iter().map(|(_, line)| line).collect();
         let format = Choice::This(Format::parse("$remote_addr $msec $request_time $bytes_sent \"$request\"").unwrap());
-        let settings = Settings { format, ..settings() };
+        let settings = ReplaySettings { format, ..settings() };
         let outcome = replay(vec![input(log.into_bytes())], &[bytes_subject()], &settings, |_| ()).unwrap();
         let work = outcome.sides[0].slos[0].1.work;
         prop_assert_eq!(Kind::ALL.map(|kind| work.of(&[kind]) as u64), live_bytes(&sent));
@@ -299,7 +300,7 @@ fn adaptive_is_seeded() {
         .collect();
     let of = |seed| {
         let format = Choice::This(Format::parse(FORMAT).unwrap());
-        let settings = Settings { format, seed, ..settings() };
+        let settings = ReplaySettings { format, seed, ..settings() };
         rows(&replay(vec![input(log.clone().into_bytes())], &[subject()], &settings, |_| ()).unwrap())
     };
     assert_eq!(of(1), of(1));
@@ -320,7 +321,8 @@ fn a_line_takes_no_memory() {
     let allocations = |lines| {
         let log = log(lines);
         let format = Choice::This(Format::parse(FORMAT).unwrap());
-        let (settings, subjects, inputs) = (Settings { format, ..settings() }, [subject()], vec![input(log)]);
+        let (settings, subjects, inputs) =
+            (ReplaySettings { format, ..settings() }, [subject()], vec![input(log)]);
         measure(|| drop(replay(inputs, &subjects, &settings, |_| ()))).count_total
     };
     let (few, many) = (allocations(40_000), allocations(80_000));
@@ -530,13 +532,13 @@ fn an_hour_that_occurs_twice_is_two_hours() {
     let of = |logs: [String; 2]| {
         let inputs = logs.into_iter().map(|log| input(log.into_bytes())).collect();
         let format = Choice::This(Format::parse("%ci %[var(txn.website)] [%tr] %Ta").unwrap());
-        replay(inputs, &[subject()], &Settings { format, ..settings() }, |_| ()).unwrap()
+        replay(inputs, &[subject()], &ReplaySettings { format, ..settings() }, |_| ()).unwrap()
     };
     let hour = 3_600;
     let sunday = log(hour..3 * hour) + &log(2 * hour..24 * hour);
     let outcome = of([sunday, log(24 * hour..25 * hour)]);
     assert_eq!(outcome.ended_ns - outcome.begun_ns, (25 * hour - 2) * 1_000_000_000);
-    let Counts { requests, delayed, denied, .. } = outcome.sides[0].total.counts;
+    let ReplayCounts { requests, delayed, denied, .. } = outcome.sides[0].total.counts;
     assert_eq!((requests, denied), (25 * hour / 2, 0));
     assert!(delayed <= 5, "{delayed}");
     let note = "log: the clock goes back at line 3603: the times from there on are read an hour later";

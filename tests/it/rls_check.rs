@@ -9,7 +9,7 @@ use std::thread;
 use bytes::Bytes;
 
 use grpc::ratelimit::{Code, DescriptorStatus, RateLimitRequest, RateLimitResponse};
-use grpc::{Method, Status, StatusCode, decoded, framed, health, unframed};
+use grpc::{GrpcStatus, Method, StatusCode, decoded, framed, health, unframed};
 use h2::RecvStream;
 use h2::server::{Builder, SendResponse};
 use http::{HeaderMap, Request, Response};
@@ -168,8 +168,8 @@ async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, 
 }
 
 /// The body of an answer.
-fn message(path: &str, body: &Bytes, fault: Fault) -> Result<Vec<u8>, Status> {
-    let error = |code| Err(Status::new(code, ""));
+fn message(path: &str, body: &Bytes, fault: Fault) -> Result<Vec<u8>, GrpcStatus> {
+    let error = |code| Err(GrpcStatus::new(code, ""));
     match Method::at(path) {
         Some(Method::Health) if fault != Fault::NoHealth => {
             return Ok(framed(&health::health(&decoded(&unframed(body)?)?, false)?));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use slowlane_core::base::Rate;
-use slowlane_lab::simulate::{Figures, Load, Outcome, Phase, Scenario, Who, plot, report};
+use slowlane_lab::simulate::{Figures, Load, Phase, Scenario, SimulationOutcome, Who, plot, report};
 
 use crate::cli::{Ran, ran, ran_in};
 use crate::support::pages::Page;
@@ -37,7 +37,7 @@ fn scenario(law: &str, load: Load) -> Scenario {
     }
 }
 
-fn outcome(law: &str, load: Load) -> Outcome {
+fn outcome(law: &str, load: Load) -> SimulationOutcome {
     scenario(law, load).run(|_| ()).unwrap()
 }
 
@@ -269,7 +269,7 @@ fn each_flag_of_several_nodes_changes_the_run() {
 
 #[test]
 fn a_picture_is_small_and_stands_alone() {
-    let outcomes: Vec<Outcome> = Scenario::laws_of_rates()
+    let outcomes: Vec<SimulationOutcome> = Scenario::laws_of_rates()
         .map(|law| Scenario { seconds: 1_000, ..scenario(law, clients("10-20")) }.run(|_| ()).unwrap())
         .collect();
     let svg = plot(&outcomes);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use slowlane_core::base::{Decision, KeySecret, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Head, Parts, Restored, SnapshotError, restore, save};
+use slowlane_core::snapshot::{Parts, Restored, SnapshotError, SnapshotHead, restore, save};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -62,7 +62,7 @@ fn ask(throttle: &Throttle, asked: Asked, now: Timestamp) -> Decision {
 
 fn saved(throttle: &Throttle, now: Timestamp) -> Vec<u8> {
     let (mut bytes, secret) = (Vec::new(), throttle.policy().key_secret());
-    let head = Head::new(now, Duration::from_secs(1), secret, Vec::new());
+    let head = SnapshotHead::new(now, Duration::from_secs(1), secret, Vec::new());
     let saved = save(throttle, head, None, Some(&[]), &mut bytes).unwrap();
     assert_eq!(saved.bytes, bytes.len() as u64);
     bytes
@@ -106,7 +106,7 @@ proptest! {
     ) {
         let (first, second, mut now) = (throttle(), throttle(), START);
         let (mut keys, mut changes) = (Vec::new(), Vec::new());
-        let head = |now| Head::new(now, Duration::from_secs(1), KeySecret::from_bytes(SECRET), Vec::new());
+        let head = |now| SnapshotHead::new(now, Duration::from_secs(1), KeySecret::from_bytes(SECRET), Vec::new());
         for asked in before {
             now = now + Duration::from_millis(asked.pause_ms);
             ask(&first, asked, now);
@@ -203,7 +203,7 @@ fn blocks_with_the_longest_values_are_back() {
     assert_eq!((back.blocks, all(&second)), (600, all(&first)));
     let third = throttle();
     let mut rest = Vec::new();
-    let head = Head::new(START, Duration::from_secs(1), first.policy().key_secret(), Vec::new());
+    let head = SnapshotHead::new(START, Duration::from_secs(1), first.policy().key_secret(), Vec::new());
     save(&first, head, Some(&[]), Some(&[]), &mut rest).unwrap();
     assert_eq!(restored(&rest, &third, START).unwrap().blocks, 600, "in an upgrade, too");
 }

@@ -2,6 +2,7 @@
 //!
 //! Cargo holds the walls between the crates. Within a crate, a module imports only from modules below it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -177,6 +178,41 @@ fn a_module_imports_only_from_those_below() {
         "use crate as core;",
     ];
     holds(upward, &planted.map(|text| ("law/pace.rs", text)));
+}
+
+/// The names of the types that a file of the product defines, outside of functions and tests.
+fn types(text: &str) -> impl Iterator<Item = &str> {
+    let text = text.split("\nmod tests {").next().unwrap_or_default();
+    text.lines().filter_map(|line| {
+        let is_item = |word: &str| matches!(word, "struct" | "enum" | "trait" | "type");
+        let first = line.split(['(', ' ']).next()?;
+        let mut words =
+            line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        ((first == "pub" || is_item(first)) && words.any(is_item)).then(|| words.next())?
+    })
+}
+
+/// Types with one name, three or more in all crates.
+fn alike<'f>(files: &'f [File]) -> Vec<String> {
+    let mut places: BTreeMap<&'f str, Vec<&'f str>> = BTreeMap::new();
+    for (name, text) in files.iter().filter(|(name, _)| !name.ends_with("tests.rs")) {
+        types(text).for_each(|named| places.entry(named).or_default().push(name));
+    }
+    // A README is a doc comment of nothing.
+    let alike = places.iter().filter(|(named, places)| places.len() > 2 && **named != "Readme");
+    alike.map(|(named, places)| format!("{named}: {}", places.join(", "))).collect()
+}
+
+#[test]
+fn no_name_is_that_of_three_types() {
+    let product = CRATES.iter().filter(|(root, _)| !root.starts_with("tools/"));
+    let files: Vec<File> = product.flat_map(|(root, _)| sources(root)).collect();
+    let faults = alike(&files);
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let planted = ["pub struct Row(u8);", "pub(in crate::law) enum Row {}", "type Row = u8;"];
+    let planted: Vec<File> = planted.iter().flat_map(|text| file("law/pace.rs", text)).collect();
+    assert_eq!(alike(&planted).len(), 1);
+    assert!(alike(&planted[..2]).is_empty());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::support::slowlane::BINARY;
 use crate::support::token_server::{Pair, TokenServer};
 use crate::support::{PATIENCE, client, eventually};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use slowlane::store_protocol::{Answer, HELLO, Question, Refusal};
+use slowlane::store_protocol::{HELLO, Question, Refusal, StoreAnswer};
 use slowlane_core::cluster::Due;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -183,18 +183,18 @@ fn without_its_token_a_node_shares_nothing() {
         (Some("0123456789abcdeF"), Refusal::WrongToken),
     ] {
         let (mut stranger, answer) = server.login(token);
-        assert!(matches!(answer, Answer::Refused(outcome) if outcome == refusal), "{answer:?}");
+        assert!(matches!(answer, StoreAnswer::Refused(outcome) if outcome == refusal), "{answer:?}");
         assert!(stranger.is_closed(), "it has one message");
     }
     let mut stranger = server.greeted();
     let answer = stranger.ask(&Question::Exchange(Due::default()));
-    assert!(matches!(answer, Answer::Refused(Refusal::NoToken)), "{answer:?}");
+    assert!(matches!(answer, StoreAnswer::Refused(Refusal::NoToken)), "{answer:?}");
     assert!(stranger.is_closed());
     let (mut known, answer) = server.login(Some(TOKEN));
-    assert!(matches!(answer, Answer::Welcome), "{answer:?}");
-    assert!(matches!(known.ask(&Question::Exchange(Due::default())), Answer::Response(_)));
+    assert!(matches!(answer, StoreAnswer::Welcome), "{answer:?}");
+    assert!(matches!(known.ask(&Question::Exchange(Due::default())), StoreAnswer::Response(_)));
     let answer = known.ask(&Question::Login(Some("0123456789abcdeF".into())));
-    assert!(matches!(answer, Answer::Refused(Refusal::WrongToken)), "{answer:?}");
+    assert!(matches!(answer, StoreAnswer::Refused(Refusal::WrongToken)), "{answer:?}");
     assert!(known.is_closed());
 
     // Byte by byte, a stranger keeps a connection no longer than any other.
@@ -236,7 +236,7 @@ fn strangers_keep_no_node_out() {
     is_joined(&friend, 1);
     let mut strangers: Vec<TcpStream> =
         (0..STRANGERS).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    assert!(matches!(server.login(Some(TOKEN)).1, Answer::Welcome));
+    assert!(matches!(server.login(Some(TOKEN)).1, StoreAnswer::Welcome));
     let mut is_open = |stranger: &mut TcpStream| {
         stranger.set_nonblocking(true).unwrap();
         !matches!(stranger.read(&mut [0; 9]), Ok(0))
@@ -284,9 +284,9 @@ fn bytes_that_are_no_message_end_the_connection() {
     // A message that never ends, and one that is answered beside it.
     let mut open = TcpStream::connect(server.address).unwrap();
     open.write_all(&with(&400u32.to_le_bytes())).unwrap();
-    assert!(matches!(server.login(None).1, Answer::Welcome));
+    assert!(matches!(server.login(None).1, StoreAnswer::Welcome));
     let (_, answer) = server.login(Some(TOKEN));
-    assert!(matches!(answer, Answer::Refused(Refusal::NoneWanted)), "{answer:?}");
+    assert!(matches!(answer, StoreAnswer::Refused(Refusal::NoneWanted)), "{answer:?}");
     assert_eq!(up(&node), 1.0);
     assert_eq!(logged(&node, "the store is silent"), 0);
 }

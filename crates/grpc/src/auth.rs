@@ -98,8 +98,8 @@ pub struct CheckResponse {
     /// Code 0: the request may pass.
     #[prost(message, optional, tag = "1")]
     pub status: Option<RpcStatus>,
-    #[prost(oneof = "Answer", tags = "2, 3")]
-    pub answer: Option<Answer>,
+    #[prost(oneof = "AuthAnswer", tags = "2, 3")]
+    pub answer: Option<AuthAnswer>,
     #[prost(message, optional, tag = "4")]
     pub dynamic_metadata: Option<Struct>,
 }
@@ -112,7 +112,7 @@ pub struct RpcStatus {
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Answer {
+pub enum AuthAnswer {
     #[prost(message, tag = "2")]
     Denied(Denied),
     #[prost(message, tag = "3")]

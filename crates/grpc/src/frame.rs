@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use crate::{Status, StatusCode};
+use crate::{GrpcStatus, StatusCode};
 
 /// The longest message. Envoy sends at most 60 KiB of headers by default, and a message with all of them must fit: one
 /// that is refused would pass unchecked.
@@ -19,33 +19,33 @@ pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
 ///
 /// # Errors
 /// The body is no single message, or it is compressed.
-pub fn unframed(body: &Bytes) -> Result<Bytes, Status> {
+pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
     let Some((&[compressed, length @ ..], rest)) = body.split_first_chunk::<PREFIX>() else {
-        return Err(Status::new(StatusCode::Internal, "the request has no message"));
+        return Err(GrpcStatus::new(StatusCode::Internal, "the request has no message"));
     };
     let length = u32::from_be_bytes(length) as usize;
     if compressed != 0 {
-        return Err(Status::new(StatusCode::Unimplemented, "compressed messages are not supported"));
+        return Err(GrpcStatus::new(StatusCode::Unimplemented, "compressed messages are not supported"));
     }
     if length > MESSAGE_BYTES_MAX {
         return Err(TOO_LARGE);
     }
     if length != rest.len() {
-        return Err(Status::new(StatusCode::Internal, "the request is not one whole message"));
+        return Err(GrpcStatus::new(StatusCode::Internal, "the request is not one whole message"));
     }
     Ok(body.slice(PREFIX..))
 }
 
 /// The status of a message above [`MESSAGE_BYTES_MAX`].
-pub const TOO_LARGE: Status =
-    Status::new(StatusCode::ResourceExhausted, "the message is larger than 256 KiB");
+pub const TOO_LARGE: GrpcStatus =
+    GrpcStatus::new(StatusCode::ResourceExhausted, "the message is larger than 256 KiB");
 
 /// Reads a message.
 ///
 /// # Errors
 /// The bytes are no such message.
-pub fn decoded<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
-    let unreadable = |_| Status::new(StatusCode::Internal, "the message cannot be read");
+pub fn decoded<M: Message + Default>(message: &Bytes) -> Result<M, GrpcStatus> {
+    let unreadable = |_| GrpcStatus::new(StatusCode::Internal, "the message cannot be read");
     M::decode(message.clone()).map_err(unreadable)
 }
 

@@ -2,7 +2,7 @@
 
 use prost::{Enumeration, Message};
 
-use crate::{Method, Status, StatusCode};
+use crate::{GrpcStatus, Method, StatusCode};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct HealthCheckRequest {
@@ -29,9 +29,9 @@ pub enum ServingStatus {
 ///
 /// # Errors
 /// The server has no such service.
-pub fn health(request: &HealthCheckRequest, is_ending: bool) -> Result<HealthCheckResponse, Status> {
+pub fn health(request: &HealthCheckRequest, is_ending: bool) -> Result<HealthCheckResponse, GrpcStatus> {
     if !request.service.is_empty() && !Method::SERVICES.contains(&request.service.as_str()) {
-        return Err(Status::new(StatusCode::NotFound, "there is no such service"));
+        return Err(GrpcStatus::new(StatusCode::NotFound, "there is no such service"));
     }
     let status = if is_ending { ServingStatus::NotServing } else { ServingStatus::Serving };
     Ok(HealthCheckResponse { status: status.into() })

@@ -27,5 +27,5 @@ mod structure;
 
 pub use frame::{BODY_BYTES_MAX, MESSAGE_BYTES_MAX, TOO_LARGE, decoded, framed, unframed};
 pub use method::Method;
-pub use status::{Status, StatusCode};
+pub use status::{GrpcStatus, StatusCode};
 pub use structure::{HeaderValue, Struct};

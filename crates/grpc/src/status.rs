@@ -42,13 +42,13 @@ const NAMES: &str = "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT
 
 /// The failure of a call. Its message is ASCII without `%`, so the header `grpc-message` needs no encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct GrpcStatus {
     pub code: StatusCode,
     pub message: &'static str,
 }
 
-impl Status {
-    pub const fn new(code: StatusCode, message: &'static str) -> Status {
-        Status { code, message }
+impl GrpcStatus {
+    pub const fn new(code: StatusCode, message: &'static str) -> GrpcStatus {
+        GrpcStatus { code, message }
     }
 }

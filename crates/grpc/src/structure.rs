@@ -33,13 +33,13 @@ pub struct Struct {
 /// `google.protobuf.Value`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    #[prost(oneof = "Kind", tags = "2, 3")]
-    pub kind: Option<Kind>,
+    #[prost(oneof = "StructureKind", tags = "2, 3")]
+    pub kind: Option<StructureKind>,
 }
 
 /// What a [`Value`] holds.
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Kind {
+pub enum StructureKind {
     #[prost(double, tag = "2")]
     Number(f64),
     #[prost(string, tag = "3")]
@@ -50,16 +50,16 @@ impl Struct {
     /// Adds a number.
     #[must_use]
     pub fn number(self, name: &str, number: f64) -> Struct {
-        self.with(name, Kind::Number(number))
+        self.with(name, StructureKind::Number(number))
     }
 
     /// Adds a text.
     #[must_use]
     pub fn text(self, name: &str, text: impl Into<String>) -> Struct {
-        self.with(name, Kind::Text(text.into()))
+        self.with(name, StructureKind::Text(text.into()))
     }
 
-    fn with(mut self, name: &str, kind: Kind) -> Struct {
+    fn with(mut self, name: &str, kind: StructureKind) -> Struct {
         self.fields.insert(name.into(), Value { kind: Some(kind) });
         self
     }

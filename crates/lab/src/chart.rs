@@ -59,35 +59,35 @@ pub(crate) struct Chart<'c> {
     pub panels: Vec<Panel>,
     pub seconds: f64,
     /// The unit of the time axis, and its seconds.
-    pub unit: Unit,
+    pub unit: ChartUnit,
 }
 
 /// Lines on a scale that begins at 0.
 #[derive(Debug)]
 pub(crate) struct Panel {
     pub title: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
     pub dashed_at: Option<f64>,
 }
 
 /// Points of a line: seconds, and the value where there is one.
-pub(crate) type Line = Vec<(f64, Option<f64>)>;
+pub(crate) type ChartLine = Vec<(f64, Option<f64>)>;
 
 /// A unit of time, and its seconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unit(&'static str, f64);
+pub(crate) struct ChartUnit(&'static str, f64);
 
-impl Default for Unit {
-    fn default() -> Unit {
-        Unit("seconds", 1.0)
+impl Default for ChartUnit {
+    fn default() -> ChartUnit {
+        ChartUnit("seconds", 1.0)
     }
 }
 
-impl Unit {
+impl ChartUnit {
     /// The unit that people would use.
-    pub(crate) fn of(seconds: f64) -> Unit {
-        let units = [Unit("days", 86_400.0), Unit("hours", 3_600.0), Unit("minutes", 60.0)];
-        units.into_iter().find(|Unit(_, each)| seconds >= 5.0 * each).unwrap_or_default()
+    pub(crate) fn of(seconds: f64) -> ChartUnit {
+        let units = [ChartUnit("days", 86_400.0), ChartUnit("hours", 3_600.0), ChartUnit("minutes", 60.0)];
+        units.into_iter().find(|ChartUnit(_, each)| seconds >= 5.0 * each).unwrap_or_default()
     }
 }
 
@@ -194,7 +194,7 @@ impl Chart<'_> {
     }
 
     fn draw_axis(&self, svg: &mut String, bottom: f64) {
-        let Unit(unit, unit_seconds) = self.unit;
+        let ChartUnit(unit, unit_seconds) = self.unit;
         let units = self.seconds / unit_seconds;
         for tick in ticks(step(units, 10.0), units) {
             let (x, y) = (self.x(tick * unit_seconds), bottom + 18.0);

@@ -7,16 +7,16 @@ use std::collections::{BinaryHeap, VecDeque};
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     /// Events that were entered in order, as most are: they need no search.
-    in_order: VecDeque<Place>,
+    in_order: VecDeque<EventPlace>,
     /// All others.
-    heap: BinaryHeap<Reverse<Place>>,
+    heap: BinaryHeap<Reverse<EventPlace>>,
     events: Vec<Option<E>>,
     free: Vec<usize>,
     entered: u64,
 }
 
 /// Time, number, and index in `events`, which need not move with every other event.
-type Place = (u64, u64, usize);
+type EventPlace = (u64, u64, usize);
 
 impl<E> Default for EventQueue<E> {
     fn default() -> EventQueue<E> {

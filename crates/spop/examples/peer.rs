@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
-use spop::peers::{Hello, Link, News, Status};
+use spop::peers::{Hello, HelloStatus, Link, News};
 
 pub(crate) fn listen(
     mut stream: TcpStream,
@@ -27,7 +27,7 @@ pub(crate) fn listen(
             && let Some((_, length)) = Hello::cut(&unread).map_err(|status| format!("{status:?}"))?
         {
             unread.drain(..length);
-            Status::OK.encode(&mut out);
+            HelloStatus::OK.encode(&mut out);
             link = Some(Link::begin(now, &mut out));
         }
         if let Some(link) = &mut link {

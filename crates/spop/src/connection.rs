@@ -41,14 +41,14 @@ const ENGINE_ID_BYTES_MAX: usize = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Connection {
-    state: State,
+    state: ConnectionState,
     frame_bytes_max: u32,
     greeting: Option<Greeting>,
     name: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     AwaitingHello,
     Established,
     Closing,
@@ -94,13 +94,13 @@ impl Connection {
     /// `frame_bytes_max` is raised to 256, the size that every agent must accept (SPOE.txt 3.2).
     pub fn new(frame_bytes_max: u32) -> Connection {
         let frame_bytes_max = frame_bytes_max.max(FRAME_BYTES_MIN);
-        Connection { state: State::AwaitingHello, frame_bytes_max, greeting: None, name: "" }
+        Connection { state: ConnectionState::AwaitingHello, frame_bytes_max, greeting: None, name: "" }
     }
 
     /// A connection after its handshake, with the agreed values.
     pub fn established(frame_bytes_max: u32, engine_id: Option<Box<str>>) -> Connection {
         let greeting = Some(Greeting { engine_id, healthcheck: false, asks_for_name: false });
-        Connection { state: State::Established, frame_bytes_max, greeting, name: "" }
+        Connection { state: ConnectionState::Established, frame_bytes_max, greeting, name: "" }
     }
 
     /// The longest frame to accept, in bytes: the agent's limit before the handshake, the agreed one after it.
@@ -132,7 +132,7 @@ impl Connection {
     /// Ends the connection after an error of `Frame::cut` or of reading a NOTIFY.
     #[cold]
     pub fn refuse(&mut self, error: Error, out: &mut Vec<u8>) -> Close {
-        let late = self.state == State::AwaitingHello;
+        let late = self.state == ConnectionState::AwaitingHello;
         let (status, message) = (error.status(), error.to_string());
         self.disconnect(Disconnect { status, message: message.as_bytes() }, out);
         Close { status, late, error: Some(error) }
@@ -151,20 +151,20 @@ impl Connection {
             (_, Kind::HAPROXY_DISCONNECT) => self.goodbye(frame, out),
 
             // A side that has sent its DISCONNECT ignores all frames except the other side's DISCONNECT (3.2.8).
-            (State::Closing, _) => Ok(Step::Continue),
+            (ConnectionState::Closing, _) => Ok(Step::Continue),
 
             // Only agents send these (3.2.2).
             (_, Kind::AGENT_HELLO | Kind::AGENT_DISCONNECT | Kind::ACK) => Err(Error::AgentFrame),
 
             // There is only one HELLO, the first frame (3.2.4).
-            (State::AwaitingHello, Kind::HAPROXY_HELLO) => self.greet(frame, out),
-            (State::AwaitingHello, Kind::NOTIFY | Kind::UNSET) => Err(Error::BeforeHello),
-            (State::Established, Kind::HAPROXY_HELLO) => Err(Error::SecondHello),
+            (ConnectionState::AwaitingHello, Kind::HAPROXY_HELLO) => self.greet(frame, out),
+            (ConnectionState::AwaitingHello, Kind::NOTIFY | Kind::UNSET) => Err(Error::BeforeHello),
+            (ConnectionState::Established, Kind::HAPROXY_HELLO) => Err(Error::SecondHello),
 
-            (State::Established, Kind::NOTIFY) => Notify::decode(frame).map(Step::Notify),
+            (ConnectionState::Established, Kind::NOTIFY) => Notify::decode(frame).map(Step::Notify),
 
             // The rest of a fragmented payload: only for agents that announce `fragmentation` (3.2.1).
-            (State::Established, Kind::UNSET) => Err(Error::Fragmented),
+            (ConnectionState::Established, Kind::UNSET) => Err(Error::Fragmented),
 
             // Unknown frames may be skipped (3.2.2).
             _ => Ok(Step::Continue),
@@ -185,10 +185,10 @@ impl Connection {
         AgentHello { frame_bytes_max: self.frame_bytes_max, capabilities }.encode(out);
         if hello.healthcheck {
             // After a health check, the agent may close without a DISCONNECT (3.2.5).
-            self.state = State::Closing;
+            self.state = ConnectionState::Closing;
             return Ok(Step::Close(Close { status: Status::NORMAL, late: false, error: None }));
         }
-        self.state = State::Established;
+        self.state = ConnectionState::Established;
         Ok(Step::Continue)
     }
 
@@ -202,10 +202,10 @@ impl Connection {
 
     /// Appends a DISCONNECT, unless one was sent before.
     fn disconnect(&mut self, disconnect: Disconnect<'_>, out: &mut Vec<u8>) {
-        if self.state != State::Closing {
+        if self.state != ConnectionState::Closing {
             disconnect.encode_as_agent(out);
         }
-        self.state = State::Closing;
+        self.state = ConnectionState::Closing;
     }
 }
 
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn what_agents_send_is_refused_and_what_nobody_knows_is_skipped() {
         for connection in [established(), Connection::new(OURS)] {
-            let late = connection.state == State::AwaitingHello;
+            let late = connection.state == ConnectionState::AwaitingHello;
             for kind in [Kind::AGENT_HELLO, Kind::AGENT_DISCONNECT, Kind::ACK] {
                 let step = connection.clone().receive(frame(kind), &mut Vec::new());
                 assert_eq!(step, refused(Error::AgentFrame, late));

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::proxy::attach::Refused;
 use crate::proxy::installed;
-use crate::proxy::nginx_files::Files;
+use crate::proxy::nginx_files::NginxFiles;
 use crate::proxy::shipped::File;
 
 /// The names of the copies of nginx's files begin with this.
@@ -56,7 +56,7 @@ pub(super) fn haproxy(
 pub(super) fn nginx(
     config: &Path,
     main: &Path,
-    after: &Files,
+    after: &NginxFiles,
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
     let copies = TempDir::new()?;
     let folder = config.parent().unwrap_or(Path::new("/"));

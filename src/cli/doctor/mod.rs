@@ -15,7 +15,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::admin::Daemon;
-use crate::cli::arguments::Files;
+use crate::cli::arguments::FileArguments;
 use crate::cli::say;
 use crate::config::{Config, Flags};
 use proxies::Proxies;
@@ -107,7 +107,7 @@ impl DoctorReport {
 
 pub(super) fn doctor(typed: DoctorArguments) -> anyhow::Result<()> {
     let DoctorArguments { haproxy, nginx, mut daemon, json } = typed;
-    daemon.config = Files { config: daemon.config.take(), policy: None }.or_of_service().config;
+    daemon.config = FileArguments { config: daemon.config.take(), policy: None }.or_of_service().config;
     let (config, errors) = Config::examine(daemon.config.as_deref(), Flags::default());
     let mut report = DoctorReport { ok: true, findings: Vec::new() };
     machine::of_config(&config, &errors, &mut report);

@@ -6,7 +6,7 @@ use crate::cli::attach::{files_of, list, lossy};
 use crate::cli::doctor::site::{Read, Site};
 use crate::proxy::attach::Refused;
 use crate::proxy::attach::nginx::servers;
-use crate::proxy::nginx_files::{Files, Placed};
+use crate::proxy::nginx_files::{NginxFiles, Placed};
 
 /// nginx's own default.
 const WORKER_CONNECTIONS: u64 = 512;
@@ -14,7 +14,7 @@ const WORKER_CONNECTIONS: u64 = 512;
 pub(super) fn read(paths: &[PathBuf]) -> Result<Read, Refused> {
     let main = files_of(paths, "conf");
     let mains: Vec<&Path> = main.iter().map(PathBuf::as_path).collect();
-    let files = Files::read(
+    let files = NginxFiles::read(
         &mains,
         mains.first().and_then(|main| main.parent()).unwrap_or(Path::new("/")),
         lossy,

@@ -21,7 +21,7 @@ use crate::observe::metrics::DecisionLogMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use file::RotatedFile;
 use line::write_line;
-pub(crate) use settings::{LogPlace, Sample, Settings};
+pub(crate) use settings::{DecisionLogSettings, LogPlace, Sample};
 use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
 
 /// The maximum number of queued lines, about 300 bytes each.
@@ -43,7 +43,7 @@ impl DecisionLog {
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn start(
-        settings: &Settings,
+        settings: &DecisionLogSettings,
         metrics: DecisionLogMetrics,
         clock: Clock,
     ) -> io::Result<DecisionLog> {
@@ -158,7 +158,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let place = LogPlace::File(file.path().to_owned());
         let sample = Sample::new(sample).unwrap();
-        let settings = Settings { place, sample, per_second, kinds: kinds.to_vec() };
+        let settings = DecisionLogSettings { place, sample, per_second, kinds: kinds.to_vec() };
         (DecisionLog::start(&settings, Metrics::new().decision_log, Clock::start()).unwrap(), file)
     }
 

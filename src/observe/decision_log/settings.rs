@@ -6,7 +6,7 @@ use slowlane_core::base::Kind;
 
 /// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct DecisionLogSettings {
     pub place: LogPlace,
     pub sample: Sample,
     /// The maximum number of lines per second.

@@ -62,7 +62,7 @@ pub(crate) enum Format {
 /// Level and format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Settings {
+pub(crate) struct LogSettings {
     pub level: Level,
     pub format: Format,
 }
@@ -96,8 +96,8 @@ impl Drop for Goodbye {
 }
 
 /// Starts logging. Panics are logged, too. A second call in one process changes nothing.
-pub(crate) fn start(settings: Settings) -> Goodbye {
-    let Settings { level, format } = settings;
+pub(crate) fn start(settings: LogSettings) -> Goodbye {
+    let LogSettings { level, format } = settings;
     let queue = queue(standard_error(), DROPPED.clone()).expect("the system can start a thread");
     let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
     let registry = tracing_subscriber::registry().with(filter);

@@ -54,13 +54,13 @@ impl FaultLine {
 }
 
 /// The number of faults, by field.
-pub(super) type Counts = BTreeMap<(String, Fault), u64>;
+pub(super) type FieldCounts = BTreeMap<(String, Fault), u64>;
 
 /// The counts of all requests at a moment.
 #[derive(Clone, Debug, Default)]
 struct Mark {
     requests: u64,
-    counts: Counts,
+    counts: FieldCounts,
     tick: u64,
 }
 
@@ -84,7 +84,7 @@ impl Recent {
         policy.calm();
     }
 
-    pub(super) fn counts(&self) -> &Counts {
+    pub(super) fn counts(&self) -> &FieldCounts {
         &self.now.counts
     }
 
@@ -145,7 +145,7 @@ impl Logged {
     }
 }
 
-pub(super) fn counts(policy: &Policy) -> Counts {
+pub(super) fn counts(policy: &Policy) -> FieldCounts {
     let counted = policy.faults().flat_map(|faults| {
         let field = shown(faults.field);
         [(Fault::Unreadable, faults.counts.unreadable), (Fault::Absent, faults.counts.absent)]

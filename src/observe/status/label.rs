@@ -29,7 +29,7 @@ pub struct Label {
 
 /// A fact from a label. Its value is text, in the notation of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept<'l> {
+pub struct KeptFact<'l> {
     pub name: &'l [u8],
     pub value: &'l [u8],
     pub in_key: bool,
@@ -63,7 +63,7 @@ impl Label {
     }
 
     /// The facts, in the order of their arrival.
-    pub fn facts(&self) -> impl Iterator<Item = Kept<'_>> {
+    pub fn facts(&self) -> impl Iterator<Item = KeptFact<'_>> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
             let (&[flags, prefix, name, value], after) = rest.split_first_chunk()?;
@@ -71,13 +71,13 @@ impl Label {
             let (value, after) = after.split_at(value.into());
             rest = after;
             let prefix = prefix.checked_sub(1);
-            Some(Kept { name, value, in_key: flags & IN_KEY > 0, prefix, is_cut: flags & CUT > 0 })
+            Some(KeptFact { name, value, in_key: flags & IN_KEY > 0, prefix, is_cut: flags & CUT > 0 })
         })
     }
 
     /// The facts of the key, to be shown.
     pub(super) fn in_key(&self) -> Vec<FieldLine> {
-        let line = |fact: Kept<'_>| FieldLine { name: shown(fact.name), value: fact.shown() };
+        let line = |fact: KeptFact<'_>| FieldLine { name: shown(fact.name), value: fact.shown() };
         self.facts().filter(|fact| fact.in_key).map(line).collect()
     }
 
@@ -88,7 +88,7 @@ impl Label {
     }
 }
 
-impl Kept<'_> {
+impl KeptFact<'_> {
     /// The value in a form that is safe to display, with invisible and control characters escaped.
     ///
     /// An address becomes a network if the key has only its network.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::observe::status::faults::{Counts, Fault, FaultLine, Logged, Recent, counts, listed};
+use crate::observe::status::faults::{Fault, FaultLine, FieldCounts, Logged, Recent, counts, listed};
 use slowlane_core::base::shown;
 use slowlane_core::policy::Policy;
 
@@ -39,7 +39,7 @@ struct Look {
     reported: BTreeSet<String>,
     recent: Recent,
     /// The faults under earlier policies.
-    earlier: Counts,
+    earlier: FieldCounts,
     logged: Logged,
     ticks: u64,
 }

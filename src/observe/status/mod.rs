@@ -42,12 +42,12 @@ pub use engines::{Connected, Engine, Engines};
 pub use faults::{Fault, FaultLine};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use history::{DAY, HistoryLines, PastKey};
-pub use label::{Kept, Label};
+pub use label::{KeptFact, Label};
 pub use missing::{Missing, MissingLine, News, REQUESTS_MIN};
 pub use peers::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 pub use quota::{QuotaLine, Quotas};
 pub use reloads::{ReloadLine, Reloads};
-pub use row::{Row, TABLE, header};
+pub use row::{StatusRow, TABLE, header};
 pub use snapshot::{
     BlockedKey, ClusterUse, Connections, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine, Snapshot,
     Sources, TableUse,

@@ -38,20 +38,20 @@ pub fn header(table: &Table) -> String {
 ///                              gpc0_rate(1000)=0 http_req_cnt=7 gpc1_rate(1000)=0");
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct StatusRow {
     pub found: Found,
     /// The moment for which the rates are shown.
     pub now: Timestamp,
 }
 
-impl Row {
+impl StatusRow {
     /// The row of a key, if the table has one.
-    pub fn of(throttle: &Throttle, key: Key, now: Timestamp) -> Option<Row> {
-        throttle.table().row(key, now).map(|found| Row { found, now })
+    pub fn of(throttle: &Throttle, key: Key, now: Timestamp) -> Option<StatusRow> {
+        throttle.table().row(key, now).map(|found| StatusRow { found, now })
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for StatusRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Found { key, place, .. }, columns) = (&self.found, Columns::of(&self.found, self.now));
         write!(f, "{place:#x}: key={key} use=0 exp={} shard=0 {columns}", columns.exp)

@@ -16,17 +16,17 @@ const NOW_S: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) at: Timestamp,
-    pub(super) verdicts: Counts,
+    pub(super) verdicts: SecondCounts,
     /// The same for dry runs.
-    pub(super) shadow: Counts,
+    pub(super) shadow: SecondCounts,
     pub(super) delays: DelayCounts,
 }
 
 /// Pass, delay and deny by SLO, sorted by id.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counts(pub(super) Vec<(SloId, [u64; 3])>);
+pub(super) struct SecondCounts(pub(super) Vec<(SloId, [u64; 3])>);
 
-impl Counts {
+impl SecondCounts {
     /// Of all SLOs.
     pub(super) fn all(&self) -> [u64; 3] {
         array::from_fn(|verdict| self.0.iter().map(|(_, counts)| counts[verdict]).sum())
@@ -123,11 +123,11 @@ mod tests {
     fn totals(second: u64, count: u64, delays: &Delays) -> Totals {
         Totals {
             at: Timestamp::from_millis(1_000 * second),
-            verdicts: Counts(vec![
+            verdicts: SecondCounts(vec![
                 (SloId::DEFAULT, [0, 0, 1]),
                 (SloId::new(2001).unwrap(), [count, count / 2, 0]),
             ]),
-            shadow: Counts::default(),
+            shadow: SecondCounts::default(),
             delays: delays.counts(),
         }
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::observe::metrics::Verdicts;
 use crate::observe::status::history::{History, HistoryLines};
 use crate::observe::status::origins::Origins;
-use crate::observe::status::seconds::{Counts, Seconds, Totals};
+use crate::observe::status::seconds::{SecondCounts, Seconds, Totals};
 use crate::observe::status::{Busy, ClusterLine, Engines, Missing, Reloads, Throttled};
 use slowlane_core::base::Timestamp;
 use slowlane_core::policy::Policy;
@@ -36,8 +36,8 @@ impl Status {
     /// Adds the counts of this second. Call it once a second.
     pub fn tick(&self, now: Timestamp, verdicts: &Verdicts, table: &Table) {
         let mut seconds = self.seconds.lock();
-        let shadow = Counts(verdicts.shadow().collect());
-        let (verdicts, delays) = (Counts(verdicts.given().collect()), verdicts.delays.counts());
+        let shadow = SecondCounts(verdicts.shadow().collect());
+        let (verdicts, delays) = (SecondCounts(verdicts.given().collect()), verdicts.delays.counts());
         let [_, delayed, denied] = verdicts.all();
         seconds.tick(Totals { at: now, verdicts, shadow, delays });
         let second = seconds.seconds().last().copied().unwrap_or_default();

@@ -22,9 +22,9 @@ const HALF_LIFE_S: f64 = 10.0;
 /// Throttled keys with their fields.
 #[derive(Debug, Default)]
 pub struct Throttled {
-    pub keys: Sketch,
+    pub keys: SharedHitters,
     /// Keys that a dry run would throttle. They are kept apart, so that they do not displace throttled keys.
-    pub dry_runs: Sketch,
+    pub dry_runs: SharedHitters,
     /// Requests that proxies have delayed and denied by their own rules: no verdict counts them.
     elsewhere: [AtomicU64; 2],
     /// This many requests are skipped after each that is noted.
@@ -93,7 +93,7 @@ impl Throttled {
 
     /// All known keys with their facts, and whether only a dry run throttles them.
     pub(super) fn hitters(&self) -> Vec<((Key, bool), Hitter)> {
-        let of = |sketch: &Sketch, is_dry_run| {
+        let of = |sketch: &SharedHitters, is_dry_run| {
             sketch.ranked().into_iter().map(move |ranked| ((ranked.key, is_dry_run), ranked.hitter))
         };
         of(&self.keys, false).chain(of(&self.dry_runs, true)).collect()
@@ -137,7 +137,7 @@ struct Note {
 
 /// Heavy hitters in shards, for concurrent writers.
 #[derive(Debug, Default)]
-pub struct Sketch {
+pub struct SharedHitters {
     shards: [SketchShard; SHARDS],
     distinct: Distinct,
 }
@@ -147,7 +147,7 @@ pub struct Sketch {
 #[repr(align(128))]
 struct SketchShard(Mutex<HeavyHitters>);
 
-impl Sketch {
+impl SharedHitters {
     /// Counts a throttled key, whether it is noted or not.
     fn count(&self, key: Key, verdict: Verdict) {
         if verdict != Verdict::Pass {

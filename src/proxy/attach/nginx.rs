@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN, chosen, with_blocks};
 use crate::proxy::nginx_files::{Placed, quoted};
 
-pub use crate::proxy::nginx_files::Files;
+pub use crate::proxy::nginx_files::NginxFiles;
 use slowlane_core::base::Network;
 
 /// A server of HTTP, and what is directly inside.
@@ -22,7 +22,7 @@ pub(crate) struct Server<'f> {
 /// # Errors
 /// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
 pub fn attach(
-    files: &Files,
+    files: &NginxFiles,
     names: &[String],
     ours: [&Path; 2],
     trusted: &[Network],
@@ -103,7 +103,7 @@ pub fn to_paste(ours: [&Path; 2]) -> String {
 }
 
 /// The servers that serve an application: not those that answer each request by a `return` of their own.
-pub(crate) fn servers<'f>(files: &'f Files, http: &[Placed<'f>]) -> Vec<Server<'f>> {
+pub(crate) fn servers<'f>(files: &'f NginxFiles, http: &[Placed<'f>]) -> Vec<Server<'f>> {
     let mut places = BTreeSet::new();
     let is_server = |placed: &&Placed<'_>| placed.name() == "server" && placed.directive.block.is_some();
     // A file may be included twice.
@@ -154,7 +154,11 @@ enum Nesting {
 }
 
 /// Goes through all directives in force: an error if one would defeat slowlane.
-fn notes(files: &Files, http: &[Placed<'_>], chosen: &[Site<&Server<'_>>]) -> Result<Vec<String>, Refused> {
+fn notes(
+    files: &NginxFiles,
+    http: &[Placed<'_>],
+    chosen: &[Site<&Server<'_>>],
+) -> Result<Vec<String>, Refused> {
     let mut notes = Vec::new();
     let mut add = |placed: Placed<'_>, effect: Result<Option<&str>, &'static str>| {
         let note = effect.map_err(|reason| placed.refuse(reason))?;
@@ -181,7 +185,7 @@ fn has(inner: &[Placed<'_>], name: &str) -> bool {
 }
 
 /// The directives at any depth, each with whether its block has an `auth_request`.
-fn deep<'f>(files: &'f Files, inner: &[Placed<'f>], level: Nesting) -> Vec<(Placed<'f>, Nesting, bool)> {
+fn deep<'f>(files: &'f NginxFiles, inner: &[Placed<'f>], level: Nesting) -> Vec<(Placed<'f>, Nesting, bool)> {
     let is_exempt = has(inner, "auth_request");
     let below = |placed: Placed<'f>| deep(files, &files.inside(placed), Nesting::Inside);
     inner.iter().flat_map(|&placed| [vec![(placed, level, is_exempt)], below(placed)].concat()).collect()

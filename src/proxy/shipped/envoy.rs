@@ -18,7 +18,7 @@ const TEMPLATE: &str = include_str!("envoy.mustache");
 
 /// The method to delay a request, as `slowlane config envoy --delivery` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Delivery {
+pub enum EnvoyDelivery {
     /// Envoy waits, as its rate limit service says in a header
     Header,
     /// slowlane waits, and answers ext_authz late
@@ -47,13 +47,13 @@ pub enum Unprintable {
 ///
 /// # Errors
 /// A word cannot be written into it, or an address has no port.
-pub fn text(delivery: Delivery, places: &Places<'_>) -> Result<String, Unprintable> {
-    if places.ratelimit && delivery == Delivery::Hold {
+pub fn text(delivery: EnvoyDelivery, places: &Places<'_>) -> Result<String, Unprintable> {
+    if places.ratelimit && delivery == EnvoyDelivery::Hold {
         return Err(Unprintable::NoRateLimit);
     }
     let (text, agent) = match delivery {
-        Delivery::Header => (HEADER, GRPC),
-        Delivery::Hold => (HOLD, "127.0.0.1:9001"),
+        EnvoyDelivery::Header => (HEADER, GRPC),
+        EnvoyDelivery::Hold => (HOLD, "127.0.0.1:9001"),
     };
     let agent = agent.parse().expect("it is an address");
     Ok(fill(text, TEMPLATE, &[values(&Places::shipped(&agent, LISTEN))?], &[values(places)?]))

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::proxy::shipped::template::fill;
 use crate::proxy::shipped::words::{File, WordError, agent, word};
-use crate::proxy::shipped::{Places, Tls, peers, sample};
+use crate::proxy::shipped::{Places, ProxyTls, peers, sample};
 use slowlane_core::base::{Address, HOLD_SHIPPED, units::written};
 
 pub use crate::proxy::shipped::peers::Paced;
@@ -218,7 +218,7 @@ fn values(version: Version, places: &Places<'_>, own: &Own<'_>) -> Result<[Value
 const ENDS: &str = "127.0.0.1:9004";
 
 /// The options of a server that uses TLS.
-fn ssl(tls: Tls<'_>) -> Result<String, WordError> {
+fn ssl(tls: ProxyTls<'_>) -> Result<String, WordError> {
     let own = if tls.has_certificate { " crt /etc/slowlane/tls/haproxy.pem" } else { "" };
     let name = word(tls.name)?;
     Ok(format!(" ssl verify required verifyhost {name} ca-file /etc/slowlane/tls/ca.pem{own}"))

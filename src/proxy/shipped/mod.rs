@@ -13,5 +13,5 @@ mod sample;
 mod template;
 mod words;
 
-pub use places::{APP, NAME, Places, Tls};
+pub use places::{APP, NAME, Places, ProxyTls};
 pub use words::{File, WordError};

@@ -98,7 +98,7 @@ fn variable(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::shipped::{Tls, template::parts};
+    use crate::proxy::shipped::{ProxyTls, template::parts};
 
     #[test]
     fn every_place_is_in_a_shipped_file() {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn over_tls_the_longest_delay_and_the_quota_are_asked_for_too() {
         let (agent, delay_max) = ("127.0.0.1:9001".parse().unwrap(), Duration::from_secs(40));
-        let tls = Some(Tls { name: NAME, has_certificate: true });
+        let tls = Some(ProxyTls { name: NAME, has_certificate: true });
         let places = Places { tls, delay_max, ratelimit: true, ..Places::shipped(&agent, LISTEN) };
         let [.., attached] = &files(&places).unwrap()[..] else { panic!("no file") };
         assert!(attached.text.contains("proxy_pass https://slowlane/check?max_delay=41s&ratelimit=on;"));

@@ -14,7 +14,7 @@ pub struct Places<'a> {
     /// The address of the application.
     pub app: &'a str,
     /// The TLS settings for slowlane. None: no TLS.
-    pub tls: Option<Tls<'a>>,
+    pub tls: Option<ProxyTls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
     /// The longest delay of the policy.
@@ -41,7 +41,7 @@ impl<'a> Places<'a> {
 /// How a proxy verifies slowlane, and presents its own certificate. The operator must create the files in
 /// `/etc/slowlane/tls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tls<'a> {
+pub struct ProxyTls<'a> {
     /// The name in slowlane's certificate.
     pub name: &'a str,
     /// Whether the proxy presents a certificate of its own.

@@ -10,11 +10,11 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
 use crate::observe::OncePerSecond;
-use crate::server::peers::registry::{Connection, Peers};
+use crate::server::peers::registry::{Peers, PeersConnection};
 use crate::server::peers::session::{PATIENCE, Session, send};
 use crate::server::{Agent, Shutdown, Stream};
 use slowlane_core::base::Address;
-use spop::peers::{Hello, Status};
+use spop::peers::{Hello, HelloStatus};
 
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
             match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 Ok((stream, unread)) => {
                     is_reported = false;
-                    let connection = Connection::new(stream.peer(), true, agent.clock.now());
+                    let connection = PeersConnection::new(stream.peer(), true, agent.clock.now());
                     let session = Session { peers, name: name.clone(), peer, agent, connection };
                     session.run(stream, unread, shutdown.clone()).await;
                 }
@@ -67,21 +67,21 @@ async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(St
         if stream.read_buf(&mut unread).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        match Status::cut(&unread).map_err(io::Error::other)? {
-            Some((Status::OK, length)) => {
+        match HelloStatus::cut(&unread).map_err(io::Error::other)? {
+            Some((HelloStatus::OK, length)) => {
                 drop(unread.split_to(length));
                 return Ok((stream, unread));
             }
-            Some((Status(status), _)) => return Err(io::Error::other(refused(status))),
+            Some((HelloStatus(status), _)) => return Err(io::Error::other(refused(status))),
             None => {}
         }
     }
 }
 
 fn refused(status: u16) -> String {
-    match Status(status) {
-        Status::WRONG_NAME => "it has another name: see its `localpeer`".into(),
-        Status::UNKNOWN_PEER => "it knows no peer of this name: see its `peers` section".into(),
+    match HelloStatus(status) {
+        HelloStatus::WRONG_NAME => "it has another name: see its `localpeer`".into(),
+        HelloStatus::UNKNOWN_PEER => "it knows no peer of this name: see its `peers` section".into(),
         _ => format!("it answers with status {status}"),
     }
 }

@@ -11,6 +11,6 @@ mod dial;
 pub(crate) mod registry;
 mod session;
 
-pub use registry::{Peers, Settings};
+pub use registry::{Peers, PeersSettings};
 
 pub(crate) use dial::dial;

@@ -11,7 +11,7 @@ use crate::observe::groups::PeersMetrics;
 use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
 use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
-use spop::peers::Status;
+use spop::peers::HelloStatus;
 
 /// The maximum number of names. Without `allow`, a client chooses its name.
 const PROXIES_MAX: usize = 64;
@@ -21,7 +21,7 @@ const COUNTS_MAX: usize = 10;
 
 /// The settings of the listener for peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct PeersSettings {
     /// The name of this slowlane among the peers.
     pub name: String,
     /// The names that may connect. Empty: all.
@@ -35,7 +35,7 @@ pub struct Settings {
 /// The proxies that are peers.
 #[derive(Debug)]
 pub struct Peers {
-    pub settings: Settings,
+    pub settings: PeersSettings,
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
     /// The unlisted peers: any number of them may come and go.
@@ -57,12 +57,12 @@ pub(super) struct Peer {
     pub(super) lines: Arc<Lines>,
     proxy: Mutex<Proxy>,
     /// Its last connection. An older one ends.
-    connection: Mutex<Option<Arc<Connection>>>,
+    connection: Mutex<Option<Arc<PeersConnection>>>,
 }
 
 /// A connection, which belongs to its session.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct PeersConnection {
     since: Timestamp,
     /// Its state for operators, without the time.
     pub(super) status: Mutex<PeerConnection>,
@@ -71,7 +71,7 @@ pub(super) struct Connection {
 }
 
 impl Peers {
-    pub fn new(settings: Settings, metrics: PeersMetrics) -> Peers {
+    pub fn new(settings: PeersSettings, metrics: PeersMetrics) -> Peers {
         let (refused_line, unlisted) = (OncePerSecond::default(), Arc::default());
         Peers { settings, metrics, refused_line, unlisted, peers: Mutex::default() }
     }
@@ -80,12 +80,12 @@ impl Peers {
     ///
     /// # Errors
     /// The status to answer with: the name is not allowed, or there are too many.
-    pub(super) fn peer(&self, name: &str) -> Result<Arc<Peer>, Status> {
-        let Settings { allow, dial, fields, .. } = &self.settings;
+    pub(super) fn peer(&self, name: &str) -> Result<Arc<Peer>, HelloStatus> {
+        let PeersSettings { allow, dial, fields, .. } = &self.settings;
         let is_dialled = dial.iter().any(|(dialled, _)| dialled == name);
         let is_listed = is_dialled || allow.iter().any(|allowed| allowed == name);
         if !allow.is_empty() && !is_listed {
-            return Err(Status::UNKNOWN_PEER);
+            return Err(HelloStatus::UNKNOWN_PEER);
         }
         let mut peers = self.peers.lock();
         if let Some(peer) = peers.get(name) {
@@ -96,7 +96,7 @@ impl Peers {
             // the dialling task.
             let gone = peers.iter().filter(|(_, peer)| Arc::strong_count(peer) == 1);
             let gone = gone.min_by_key(|(_, peer)| peer.proxy().keys()).map(|(name, _)| name.clone());
-            peers.remove(&gone.ok_or(Status::TRY_AGAIN)?);
+            peers.remove(&gone.ok_or(HelloStatus::TRY_AGAIN)?);
         }
         let peer = Arc::new(Peer {
             lines: if is_listed { Arc::default() } else { self.unlisted.clone() },
@@ -147,10 +147,10 @@ impl Peers {
     }
 }
 
-impl Connection {
-    pub(super) fn new(address: String, is_dialled: bool, now: Timestamp) -> Arc<Connection> {
+impl PeersConnection {
+    pub(super) fn new(address: String, is_dialled: bool, now: Timestamp) -> Arc<PeersConnection> {
         let status = Mutex::new(PeerConnection { address, is_dialled, ..PeerConnection::default() });
-        Arc::new(Connection { since: now, status, is_replaced: Notify::new() })
+        Arc::new(PeersConnection { since: now, status, is_replaced: Notify::new() })
     }
 
     fn status(&self, now: Timestamp) -> PeerConnection {
@@ -168,14 +168,14 @@ impl Peer {
     }
 
     /// Begins a connection. The previous one ends.
-    pub(super) fn connect(&self, connection: &Arc<Connection>) {
+    pub(super) fn connect(&self, connection: &Arc<PeersConnection>) {
         if let Some(before) = self.connection.lock().replace(connection.clone()) {
             before.is_replaced.notify_one();
         }
     }
 
     /// Ends a connection, unless another has replaced it.
-    pub(super) fn disconnect(&self, connection: &Arc<Connection>) {
+    pub(super) fn disconnect(&self, connection: &Arc<PeersConnection>) {
         self.connection.lock().take_if(|latest| Arc::ptr_eq(latest, connection));
     }
 }
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn strangers_make_room_for_each_other_and_keep_the_proxy_that_has_counted() {
-        let settings = Settings { name: "slowlane".into(), allow: vec![], dial: vec![], fields: vec![] };
+        let settings = PeersSettings { name: "slowlane".into(), allow: vec![], dial: vec![], fields: vec![] };
         let peers = Peers::new(settings, PeersMetrics::default());
         let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(60) };
         let throttle = Throttle::new(Policy::builtin(), sizing, 0);
@@ -212,7 +212,7 @@ mod tests {
         let last = peers.peer("last").unwrap();
         assert_eq!(peers.peer("a-proxy-that-counts").map(drop), Ok(()));
         let counts = peers.peer("a-proxy-that-counts").unwrap();
-        assert_eq!(peers.peer("one too many").map(drop), Err(Status::TRY_AGAIN), "all are in use");
+        assert_eq!(peers.peer("one too many").map(drop), Err(HelloStatus::TRY_AGAIN), "all are in use");
         drop((held, last, counts));
         assert_eq!(peers.peer("one more").map(drop), Ok(()));
     }

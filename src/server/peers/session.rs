@@ -11,11 +11,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::observe::Clock;
-use crate::server::peers::registry::{Connection, Peer, Peers};
+use crate::server::peers::registry::{Peer, Peers, PeersConnection};
 use crate::server::{Accepted, Agent, Service, Shutdown, Stream};
 use slowlane_core::base::Timestamp;
 use slowlane_core::peers::{LimitPush, Moment, faults};
-use spop::peers::{Column, Error, Hello, Link, News, Status};
+use spop::peers::{Column, Error, Hello, HelloStatus, Link, News};
 
 /// The longest handshake, and the longest wait for a peer that does not read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ async fn serve(peers: Arc<Peers>, mut stream: Stream, agent: Arc<Agent>, shutdow
     let Some(greeted) = shutdown.signal.unless_begun(greeted).await else { return };
     match greeted {
         Ok(Ok(Some((name, peer)))) => {
-            let connection = Connection::new(stream.peer(), false, agent.clock.now());
+            let connection = PeersConnection::new(stream.peer(), false, agent.clock.now());
             let session = Session { peers, name, peer, agent, connection };
             session.run(stream, unread, shutdown).await;
         }
@@ -67,7 +67,7 @@ async fn greet(
                     )
                 };
                 peers.refused_line.warn(now, text);
-                break Err(Status::WRONG_NAME);
+                break Err(HelloStatus::WRONG_NAME);
             }
             Ok(Some((hello, length))) => match peers.peer(hello.from) {
                 Ok(peer) => {
@@ -89,7 +89,7 @@ async fn greet(
         }
     };
     let mut out = Vec::new();
-    answer.as_ref().map_or_else(|status| *status, |_| Status::OK).encode(&mut out);
+    answer.as_ref().map_or_else(|status| *status, |_| HelloStatus::OK).encode(&mut out);
     send(stream, &mut out).await?;
     Ok(answer.ok())
 }
@@ -100,7 +100,7 @@ pub(super) struct Session {
     pub(super) name: String,
     pub(super) peer: Arc<Peer>,
     pub(super) agent: Arc<Agent>,
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<PeersConnection>,
 }
 
 /// The reason for the end of a connection.

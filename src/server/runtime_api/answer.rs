@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::observe::status::{Column, Filter, Row, header};
+use crate::observe::status::{Column, Filter, StatusRow, header};
 use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, Prompt};
 use crate::server::runtime_api::arguments::{filter, key, prompt, values, word};
 use crate::server::runtime_api::help::{help, unknown};
@@ -21,7 +21,7 @@ const WORDS_MAX: usize = 64;
 
 /// An answer in progress.
 #[derive(Default)]
-pub struct Answer {
+pub struct RuntimeAnswer {
     /// The start of the answer.
     text: String,
     /// None: the start is the whole answer.
@@ -58,8 +58,8 @@ pub fn answer(
     throttle: &Throttle,
     now: Timestamp,
     info: impl FnOnce() -> String,
-) -> Answer {
-    carry_out(words, throttle, now, info).unwrap_or_else(Answer::refusal)
+) -> RuntimeAnswer {
+    carry_out(words, throttle, now, info).unwrap_or_else(RuntimeAnswer::refusal)
 }
 
 fn carry_out(
@@ -67,61 +67,62 @@ fn carry_out(
     throttle: &Throttle,
     now: Timestamp,
     info: impl FnOnce() -> String,
-) -> Result<Answer, String> {
+) -> Result<RuntimeAnswer, String> {
     if words.len() > WORDS_MAX {
         return Err(format!("Too many arguments. Commands must have at most {WORDS_MAX} arguments.\n"));
     }
     let third = word(words, 2);
     Ok(match (word(words, 0), word(words, 1)) {
-        ("", _) => Answer::default(),
-        ("help", _) => {
-            Answer::of(format!("The following commands are valid at this level:\n{}", help(&words[1..])))
-        }
-        ("quit", _) => Answer::control(Control::Quit),
-        ("prompt", mode) => Answer::control(Control::Prompt(prompt(mode)?)),
-        ("show", "table") if third.is_empty() => Answer::of(header(throttle.table())),
+        ("", _) => RuntimeAnswer::default(),
+        ("help", _) => RuntimeAnswer::of(format!(
+            "The following commands are valid at this level:\n{}",
+            help(&words[1..])
+        )),
+        ("quit", _) => RuntimeAnswer::control(Control::Quit),
+        ("prompt", mode) => RuntimeAnswer::control(Control::Prompt(prompt(mode)?)),
+        ("show", "table") if third.is_empty() => RuntimeAnswer::of(header(throttle.table())),
         ("show", "table") => match key(words)? {
-            Some(key) => Answer::of(row(key, throttle, now)),
+            Some(key) => RuntimeAnswer::of(row(key, throttle, now)),
             None => {
                 let filter = filter(words, EXPECTED_SHOW)?;
                 let rest = rest(Cursor::default(), move |from, throttle, now, out| {
                     rows(from, &filter, throttle, now, out)
                 });
-                Answer { text: header(throttle.table()), rest, ..Answer::default() }
+                RuntimeAnswer { text: header(throttle.table()), rest, ..RuntimeAnswer::default() }
             }
         },
         ("clear", "table") if third.is_empty() => return Err(EXPECTED_CLEAR.into()),
         ("clear", "table") => match key(words)? {
             Some(key) => {
                 throttle.forget(key, |_| true);
-                Answer::default()
+                RuntimeAnswer::default()
             }
             None => {
                 let filter = filter(words, EXPECTED_CLEAR)?;
                 let rest = rest(Cursor::default(), move |from, throttle, now, _| {
                     clear(from, &filter, throttle, now)
                 });
-                Answer { rest, ..Answer::default() }
+                RuntimeAnswer { rest, ..RuntimeAnswer::default() }
             }
         },
         ("set", "table") => {
             let (key, values) = values(words)?;
             set(key, &values, throttle, now);
-            Answer::default()
+            RuntimeAnswer::default()
         }
-        ("show", "map") if third.is_empty() => Answer::of(maps(&throttle.policy())),
+        ("show", "map") if third.is_empty() => RuntimeAnswer::of(maps(&throttle.policy())),
         ("show", "map") => {
             let policy = throttle.policy();
             let (number, policy) = (map(&policy, third)?.number, Arc::downgrade(&policy));
             let rest = rest(0, move |from, _, _, out| lines(&policy, number, from, out));
-            Answer { rest, ..Answer::default() }
+            RuntimeAnswer { rest, ..RuntimeAnswer::default() }
         }
         ("get", "map") => match (third, word(words, 3)) {
             ("", _) | (_, "") => return Err("Missing map identifier and/or key.\n".into()),
-            (name, value) => Answer::of(get(&map(&throttle.policy(), name)?, value)),
+            (name, value) => RuntimeAnswer::of(get(&map(&throttle.policy(), name)?, value)),
         },
-        ("show", "info") => Answer::of(info()),
-        ("show", "version") => Answer::of(format!("{VERSION}\n")),
+        ("show", "info") => RuntimeAnswer::of(info()),
+        ("show", "version") => RuntimeAnswer::of(format!("{VERSION}\n")),
         (word, _) => return Err(unknown(word)),
     })
 }
@@ -140,18 +141,18 @@ fn rest<C: Send + 'static>(
     }))
 }
 
-impl Answer {
+impl RuntimeAnswer {
     /// An error as an answer.
-    pub fn refusal(text: String) -> Answer {
-        Answer { is_refusal: true, ..Answer::of(text) }
+    pub fn refusal(text: String) -> RuntimeAnswer {
+        RuntimeAnswer { is_refusal: true, ..RuntimeAnswer::of(text) }
     }
 
-    fn of(text: String) -> Answer {
-        Answer { text, ..Answer::default() }
+    fn of(text: String) -> RuntimeAnswer {
+        RuntimeAnswer { text, ..RuntimeAnswer::default() }
     }
 
-    fn control(control: Control) -> Answer {
-        Answer { control: Some(control), ..Answer::default() }
+    fn control(control: Control) -> RuntimeAnswer {
+        RuntimeAnswer { control: Some(control), ..RuntimeAnswer::default() }
     }
 
     /// Appends the next piece, which may be empty; false if the answer is complete.
@@ -163,7 +164,7 @@ impl Answer {
 
 /// `show table <table> key <key>`. Like HAProxy, it shows no header without a row.
 fn row(key: Key, throttle: &Throttle, now: Timestamp) -> String {
-    match Row::of(throttle, key, now) {
+    match StatusRow::of(throttle, key, now) {
         Some(row) => format!("{}{row}\n", header(throttle.table())),
         None => String::new(),
     }
@@ -180,7 +181,7 @@ fn rows(
     for _ in 0..PAGES_MAX {
         next = throttle.table().page(next?, now, &mut page);
         for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
-            writeln!(out, "{}", Row { found: *found, now }).expect("writing to a string cannot fail");
+            writeln!(out, "{}", StatusRow { found: *found, now }).expect("writing to a string cannot fail");
         }
         if out.len() >= PIECE_BYTES {
             break;

@@ -16,7 +16,7 @@ mod maps;
 mod words;
 
 pub(crate) use answer::VERSION;
-pub use answer::{Answer, Control, answer};
+pub use answer::{Control, RuntimeAnswer, answer};
 pub use arguments::Prompt;
 pub use maps::PIECE_BYTES;
 pub use words::commands;

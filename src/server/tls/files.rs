@@ -21,7 +21,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The paths of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Files {
+pub(crate) struct TlsFiles {
     /// The certificate in PEM, then its intermediate CAs.
     pub cert: PathBuf,
     /// Its private key in PEM.
@@ -85,7 +85,7 @@ impl TlsError {
     }
 }
 
-impl Files {
+impl TlsFiles {
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         [&self.cert, &self.key].into_iter().chain(&self.client_ca).map(PathBuf::as_path)
     }

@@ -14,7 +14,7 @@ use crate::observe::groups::{ListenerTlsMetrics, Reason};
 use crate::observe::{Clock, OncePerSecond};
 use crate::server::Lobby;
 use crate::server::tls::failure::failure;
-use crate::server::tls::files::{Files, Loaded, TlsError};
+use crate::server::tls::files::{Loaded, TlsError, TlsFiles};
 use slowlane_core::base::{Timestamp, date::written};
 
 /// The maximum number of unfinished handshakes of a listener. A proxy finishes within two round trips; a client that
@@ -37,7 +37,7 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 pub(crate) struct Tls {
     listener: Listener,
-    files: Files,
+    files: TlsFiles,
     in_force: ArcSwap<ServerConfig>,
     unfinished: Arc<Lobby>,
     metrics: ListenerTlsMetrics,
@@ -52,7 +52,7 @@ impl Tls {
     /// The first file that cannot be used.
     pub(crate) fn load(
         listener: Listener,
-        files: Files,
+        files: TlsFiles,
         metrics: ListenerTlsMetrics,
         clock: Clock,
     ) -> Result<Tls, TlsError> {
@@ -118,7 +118,7 @@ impl Tls {
     }
 }
 
-fn warn_of_expiry(files: &Files, expires: Option<Duration>) {
+fn warn_of_expiry(files: &TlsFiles, expires: Option<Duration>) {
     if let Some(warning) = files.warning(expires, Clock::wall()) {
         tracing::warn!("{warning}");
     }

@@ -12,5 +12,5 @@ mod live;
 mod validity;
 
 pub(crate) use client::{Trust, client};
-pub(crate) use files::{Files, TlsError};
+pub(crate) use files::{TlsError, TlsFiles};
 pub(crate) use live::{Listener, Tls};

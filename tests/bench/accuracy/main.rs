@@ -26,7 +26,7 @@ use std::fs;
 use std::time::Duration;
 
 use slowlane_core::base::units::duration;
-use slowlane_lab::simulate::{Outcome, plot, report};
+use slowlane_lab::simulate::{SimulationOutcome, plot, report};
 use suite::Suite;
 use support::effort::{self, Effort, Part};
 
@@ -57,7 +57,7 @@ fn table(name: &str, which: Suite) {
     print!("{made}");
 }
 
-fn picture(name: &str, outcomes: &[Outcome]) {
+fn picture(name: &str, outcomes: &[SimulationOutcome]) {
     if is_named(name) {
         fs::write(format!("doc/book/cluster-{name}.svg"), plot(outcomes))
             .expect("cargo starts it at the root");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use slowlane_core::base::{Rate, Verdict};
 use slowlane_lab::simulate::{
-    Cluster, Outcome, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing,
+    Cluster, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing, SimulationOutcome,
 };
 
 /// The models, by the names that they have beside the laws.
@@ -112,7 +112,7 @@ struct Node {
 }
 
 /// Runs a scenario under a law or a model. The policy of a model is a law with the same rate and burst.
-pub fn run(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
+pub fn run(scenario: &Scenario) -> Result<SimulationOutcome, ScenarioError> {
     let (Some(cluster), Some(model)) = (scenario.cluster, Model::named(&scenario.law)) else {
         return scenario.run(|_| ());
     };

@@ -1,11 +1,11 @@
 //! The pictures of the manual: slowlane beside the models, over time.
 
-use slowlane_lab::simulate::{Cluster, Load, Outcome, Scenario};
+use slowlane_lab::simulate::{Cluster, Load, Scenario, SimulationOutcome};
 
 use super::models::{MODELS, run};
 
 /// Requests at 3 x the rate of 2000/s, from the fifth second to the 25th. Of 35 nodes, the first gets 80 % of them.
-pub fn skew() -> Vec<Outcome> {
+pub fn skew() -> Vec<SimulationOutcome> {
     let laws = ["pace"].into_iter().chain(MODELS.map(|(name, _)| name));
     let load = Load { attack_during: Some("5s..25s".parse().unwrap()), ..open("6000/s") };
     let cluster = Cluster { skew: Some("80%".parse().unwrap()), ..Cluster::new(35) };
@@ -17,7 +17,7 @@ pub fn skew() -> Vec<Outcome> {
 }
 
 /// Ten nodes get 3 x the rate of 10/s.
-pub fn low() -> Vec<Outcome> {
+pub fn low() -> Vec<SimulationOutcome> {
     let laws = ["pace", "token-bucket"].into_iter().chain(MODELS[..3].iter().map(|(name, _)| *name));
     outcomes(laws, of(open("30/s"), Cluster::new(10)))
 }
@@ -41,6 +41,6 @@ fn open(rate: &str) -> Load {
     Load { clients, attack, ..Load::default() }
 }
 
-fn outcomes<'l>(laws: impl Iterator<Item = &'l str>, scenario: Scenario) -> Vec<Outcome> {
+fn outcomes<'l>(laws: impl Iterator<Item = &'l str>, scenario: Scenario) -> Vec<SimulationOutcome> {
     laws.map(|law| run(&Scenario { law: law.into(), ..scenario.clone() }).unwrap()).collect()
 }

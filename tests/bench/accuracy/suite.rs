@@ -7,7 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use slowlane_core::base::Rate;
-use slowlane_lab::simulate::{Cluster, Load, Outcome, Phase, Scenario, ScenarioError, Skew, Span, Who};
+use slowlane_lab::simulate::{
+    Cluster, Load, Phase, Scenario, ScenarioError, SimulationOutcome, Skew, Span, Who,
+};
 
 use super::models::{MODELS, run};
 
@@ -174,7 +176,7 @@ impl Case {
 
     /// The figures of one run, for each of its lines.
     fn figures(&self, scenario: &Scenario) -> Result<Vec<Vec<Figure>>, ScenarioError> {
-        let Outcome { phases, .. } = run(scenario)?;
+        let SimulationOutcome { phases, .. } = run(scenario)?;
         let per_s = scenario.rate.parse::<Rate>().expect("a rate").per_second();
         let errors = |phase: &Phase| {
             let mean = phase.all.error(per_s).unwrap_or_default();

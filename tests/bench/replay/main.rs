@@ -22,7 +22,7 @@ use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Lines};
-use slowlane_lab::replay::{Input, Settings, Subject, replay};
+use slowlane_lab::replay::{Input, ReplaySettings, Subject, replay};
 use support::effort::Effort;
 use support::{cpu_time, print};
 
@@ -55,7 +55,7 @@ fn main() {
     print("lines made and read", "and left", rate(reading), "lines/s", &[]);
     for (what, laws) in whats {
         let subjects: Vec<Subject> = laws.iter().map(|law| subject(law)).collect();
-        let settings = Settings {
+        let settings = ReplaySettings {
             format: Choice::Any,
             mappings: vec!["website=%[capture.req.hdr(0)]".parse().expect("a right one")],
             measures: Vec::new(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use slowlane_core::base::{Request, Sample, Timestamp, Value};
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Head, Parts, restore, save};
+use slowlane_core::snapshot::{Parts, SnapshotHead, restore, save};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -46,7 +46,7 @@ fn decide(throttle: &Throttle, entries: u32, time: Duration) -> Times {
 }
 
 fn save_to(throttle: &Throttle, path: &Path) -> u64 {
-    let head = Head::new(NOW, Duration::ZERO, throttle.policy().key_secret(), Vec::new());
+    let head = SnapshotHead::new(NOW, Duration::ZERO, throttle.policy().key_secret(), Vec::new());
     let mut to = BufWriter::with_capacity(BUFFER_BYTES, File::create(path).expect("a file can be written"));
     let saved = save(throttle, head, None, Some(&[]), &mut to).expect("the disk has room");
     to.flush().expect("the disk has room");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slowlane::http::{Date, Head, HeaderSlots, HttpAnswer, StatusCode, Version};
+use slowlane::http::{Date, HeaderSlots, HttpAnswer, HttpHead, StatusCode, Version};
 use slowlane::proxy::nginx::{self, CheckOptions};
 use slowlane_core::base::{
     Assurance, Decision, Ends, FIELDS_MAX, Field, Judged, Key, KeySecret, Reply, SloId, Ticket, Timestamp,
@@ -22,7 +22,7 @@ pub fn run(bytes: &[u8]) {
     let mut bytes = question(lines);
     // Lines that are no headers, or tell of a body in two ways, make no question.
     let mut room = HeaderSlots::default();
-    let Ok(Some((head, _))) = Head::cut(&mut bytes, &mut room) else { return };
+    let Ok(Some((head, _))) = HttpHead::cut(&mut bytes, &mut room) else { return };
     let fields: Vec<Field<'_>> = nginx::fields(&head, options).collect();
     expect_fields(&fields, &head, options);
     expect_answers(options);
@@ -49,7 +49,7 @@ fn question(lines: &[u8]) -> Vec<u8> {
 }
 
 /// Only nginx asks again, and each of its own headers counts.
-fn expect_repeatable(head: &Head<'_>, options: CheckOptions) {
+fn expect_repeatable(head: &HttpHead<'_>, options: CheckOptions) {
     let parts = nginx::repeatable(head, options).map(Iterator::count);
     let id = head.header("x-request-id").filter(|id| !id.is_empty() && options.deny == StatusCode::FORBIDDEN);
     let asks = |name: &[u8]| name.starts_with(PREFIX) || name == b"x-request-id";
@@ -57,7 +57,7 @@ fn expect_repeatable(head: &Head<'_>, options: CheckOptions) {
     assert_eq!(parts, id.map(|_| 2 + 2 * asking));
 }
 
-fn expect_fields(fields: &[Field<'_>], head: &Head<'_>, options: CheckOptions) {
+fn expect_fields(fields: &[Field<'_>], head: &HttpHead<'_>, options: CheckOptions) {
     assert!(fields.len() <= FIELDS_MAX);
     for field in fields {
         let Value::Text(value) = field.value else { panic!("{field:?} is no text") };
@@ -113,7 +113,7 @@ fn expect_answers(options: CheckOptions) {
         let mut copied = [b"GET /check HTTP/1.1\r\n", &out[end + 1..]].concat();
         let mut room = HeaderSlots::default();
         let (head, _) =
-            Head::cut(&mut copied, &mut room).expect("an answer has headers").expect("it is whole");
+            HttpHead::cut(&mut copied, &mut room).expect("an answer has headers").expect("it is whole");
         let ticket = nginx::ticket(&head).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
         assert_eq!(ticket, decision.ticket());
         assert_eq!(nginx::fields(&head, options).count(), 0);

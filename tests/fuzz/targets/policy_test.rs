@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_lab::policy_test::{Action, FileOutcome, Settings, Step, Suite, json, report};
+use slowlane_lab::policy_test::{Action, FileOutcome, Suite, TestSettings, TestStep, json, report};
 
 const SLO_MAP: &str = "0 rate=unlimited
 1001 burst=3 rate=7/s law=token-bucket block=3s
@@ -26,7 +26,7 @@ const CASES_MAX: usize = 20;
 pub fn run(bytes: &[u8]) {
     let result = match Suite::parse(bytes) {
         Ok(suite) => {
-            let asked = |step: &Step| match step.action {
+            let asked = |step: &TestStep| match step.action {
                 Action::Ask { count, .. } => u64::from(count),
                 Action::After(_) | Action::Done(_) => 0,
             };
@@ -34,7 +34,7 @@ pub fn run(bytes: &[u8]) {
             if requests > REQUESTS_MAX || suite.cases.len() > CASES_MAX {
                 return;
             }
-            let settings = Settings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 16 };
+            let settings = TestSettings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 16 };
             let (outcome, policy) = slowlane_lab::policy_test::run(&suite, policy(), &settings);
             let (same, _) = slowlane_lab::policy_test::run(&suite, policy, &settings);
             assert_eq!(outcome, same);

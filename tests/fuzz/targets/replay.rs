@@ -7,7 +7,7 @@ use slowlane_core::policy::Policy;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Format, Mapping};
-use slowlane_lab::replay::{Input, Settings, Subject, csv, json, plot, replay, report};
+use slowlane_lab::replay::{Input, ReplaySettings, Subject, csv, json, plot, replay, report};
 
 use super::input::texts;
 
@@ -27,7 +27,8 @@ pub fn run(bytes: &[u8]) {
     };
     let mappings: Vec<Mapping> = format!("cost={mapping}").parse().into_iter().collect();
     let measures = vec![];
-    let settings = Settings { format, mappings, measures, reorder: Duration::from_secs(1), seed: 1, top: 5 };
+    let settings =
+        ReplaySettings { format, mappings, measures, reorder: Duration::from_secs(1), seed: 1, top: 5 };
     let sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
     let subject = Subject { name: "built in".into(), throttle: Throttle::new(Policy::builtin(), sizing, 0) };
     let inputs = vec![Input { name: "log".into(), bytes: Box::new(Cursor::new(log.to_vec())) }];

@@ -39,7 +39,7 @@ pub fn run(bytes: &[u8]) {
     }
     throttle.blocks(usize::MAX, NOW);
     // What was put back can be written again.
-    let head = slowlane_core::snapshot::Head::new(NOW, Duration::ZERO, KeySecret::KNOWN, Vec::new());
+    let head = slowlane_core::snapshot::SnapshotHead::new(NOW, Duration::ZERO, KeySecret::KNOWN, Vec::new());
     let mut again = Vec::new();
     slowlane_core::snapshot::save(&throttle, head, None, Some(&[]), &mut again)
         .expect("memory takes all that is written");

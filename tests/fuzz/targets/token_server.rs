@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slowlane::store_protocol::{Answer, Question, frame, read};
+use slowlane::store_protocol::{Question, StoreAnswer, frame, read};
 use slowlane_core::base::Timestamp;
 use slowlane_core::cluster::{Presence, StoreServer};
 use tokio::runtime::Builder;
@@ -29,7 +29,7 @@ async fn answer(mut bytes: &[u8]) {
         let numbers = format!("{:?}", response.answers);
         assert!(!numbers.contains("NaN") && !numbers.contains("inf"), "{numbers}");
         assert_eq!(response.answers.len(), due.updates.len());
-        let written = frame(&Answer::Response(Box::new(response)));
-        read::<Answer>(&mut &written[..], usize::MAX).await.unwrap();
+        let written = frame(&StoreAnswer::Response(Box::new(response)));
+        read::<StoreAnswer>(&mut &written[..], usize::MAX).await.unwrap();
     }
 }

@@ -11,7 +11,7 @@ use slowlane_core::base::{Decision, KeySecret, Request, Sample, Timestamp, Value
 use slowlane_core::cluster::{Cluster, Settings};
 use slowlane_core::law::Assured;
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Head, Parts, restore, save};
+use slowlane_core::snapshot::{Parts, SnapshotHead, restore, save};
 use slowlane_core::table::{Entry, Sizing};
 use slowlane_core::throttle::Throttle;
 
@@ -247,7 +247,7 @@ fn a_restart_and_a_reload_remember_what_was_assured() {
     let throttle = in_debt("burst=1 rate=100/s also=owner assured=1/s", "burst=1 rate=10/s max_delay=1s");
     assert_eq!(ask(&throttle, "site1", at_ms(0)).verdict, Verdict::Pass);
     let mut bytes = Vec::new();
-    let head = Head::new(at_ms(0), Duration::ZERO, KeySecret::KNOWN, Vec::new());
+    let head = SnapshotHead::new(at_ms(0), Duration::ZERO, KeySecret::KNOWN, Vec::new());
     save(&throttle, head, None, Some(&[]), &mut bytes).unwrap();
     let again = customer("burst=1 rate=100/s also=owner assured=1/s", "burst=1 rate=10/s max_delay=1s");
     restore(Parts::new(&bytes[..]).unwrap(), true, &again, at_ms(10)).unwrap();

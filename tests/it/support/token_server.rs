@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use slowlane::store_protocol::{Answer, HELLO, Question, frame};
+use slowlane::store_protocol::{HELLO, Question, StoreAnswer, frame};
 use tempfile::TempDir;
 
 use super::process::Process;
@@ -46,7 +46,7 @@ impl TokenServer {
     }
 
     /// A connection that has shown this token, and the answer to it.
-    pub fn login(&self, token: Option<&str>) -> (Caller, Answer) {
+    pub fn login(&self, token: Option<&str>) -> (Caller, StoreAnswer) {
         let mut caller = self.greeted();
         let answer = caller.ask(&Question::Login(token.map(str::to_owned)));
         (caller, answer)
@@ -57,7 +57,7 @@ impl TokenServer {
 pub struct Caller(TcpStream);
 
 impl Caller {
-    pub fn ask(&mut self, question: &Question) -> Answer {
+    pub fn ask(&mut self, question: &Question) -> StoreAnswer {
         self.0.write_all(&frame(question)).unwrap();
         let mut length = [0; 4];
         self.0.read_exact(&mut length).unwrap();

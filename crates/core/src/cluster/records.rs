@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::base::{Key, Timestamp};
-use crate::cluster::share::Kept;
+use crate::cluster::share::KeptRecord;
 use crate::cluster::{Answer, Arguments, CountRecord, Grant, Hint, LeaseRecord, Message, Record, Reply};
 
 /// The records of keys. Bounded: without room, the record of a new key lasts for one message only. Nodes restore
@@ -30,7 +30,7 @@ struct Granted {
 
 #[derive(Debug)]
 struct Lasting {
-    record: Kept,
+    record: KeptRecord,
     ends: Timestamp,
 }
 
@@ -77,7 +77,7 @@ impl Records {
             return answer;
         }
         // A key without a record, or an SLO whose mode an edit has changed.
-        let mut record = Kept::new(arguments, now_s);
+        let mut record = KeptRecord::new(arguments, now_s);
         let answer = record.merge(arguments, now_s).expect("they are of one mode");
         if self.records.len() < self.records_max || self.records.contains_key(&key) {
             self.records.insert(key, Lasting { record, ends });
@@ -90,8 +90,8 @@ impl Records {
     /// The state of a key that nodes share by its rate. None without a record.
     pub fn hint(&self, key: Key, now: Timestamp) -> Option<Hint> {
         match &self.records.get(&key).filter(|known| now < known.ends)?.record {
-            Kept::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
-            Kept::Count(_) | Kept::Lease(_) => None,
+            KeptRecord::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
+            KeptRecord::Count(_) | KeptRecord::Lease(_) => None,
         }
     }
 
@@ -126,21 +126,27 @@ impl Arguments {
     }
 }
 
-impl Kept {
-    fn new(arguments: &Arguments, now_s: f64) -> Kept {
+impl KeptRecord {
+    fn new(arguments: &Arguments, now_s: f64) -> KeptRecord {
         match arguments {
-            Arguments::Rate(_) => Kept::Rate(Record::new(now_s)),
-            Arguments::Count(_) => Kept::Count(CountRecord::default()),
-            Arguments::Lease(_) => Kept::Lease(LeaseRecord::new(now_s)),
+            Arguments::Rate(_) => KeptRecord::Rate(Record::new(now_s)),
+            Arguments::Count(_) => KeptRecord::Count(CountRecord::default()),
+            Arguments::Lease(_) => KeptRecord::Lease(LeaseRecord::new(now_s)),
         }
     }
 
     /// None: the record belongs to another mode.
     fn merge(&mut self, arguments: &Arguments, now_s: f64) -> Option<Answer> {
         Some(match (self, arguments) {
-            (Kept::Rate(record), Arguments::Rate(message)) => Answer::Rate(record.merge(message, now_s)),
-            (Kept::Count(record), Arguments::Count(message)) => Answer::Count(record.merge(message, now_s)),
-            (Kept::Lease(record), Arguments::Lease(message)) => Answer::Lease(record.merge(message, now_s)),
+            (KeptRecord::Rate(record), Arguments::Rate(message)) => {
+                Answer::Rate(record.merge(message, now_s))
+            }
+            (KeptRecord::Count(record), Arguments::Count(message)) => {
+                Answer::Count(record.merge(message, now_s))
+            }
+            (KeptRecord::Lease(record), Arguments::Lease(message)) => {
+                Answer::Lease(record.merge(message, now_s))
+            }
             _ => return None,
         })
     }

@@ -33,7 +33,7 @@ pub(super) type LocalView = ByMode<(Gcra, View), (Window, CountView), (Window, L
 pub type Arguments = ByMode<Message, CountMessage, LeaseMessage>;
 
 /// The store's record of a key.
-pub(super) type Kept = ByMode<Record, CountRecord, LeaseRecord>;
+pub(super) type KeptRecord = ByMode<Record, CountRecord, LeaseRecord>;
 
 /// The store's answer about a key.
 pub type Answer = ByMode<Reply, CountReply, LeaseReply>;

@@ -99,7 +99,7 @@ pub(super) enum Booking {
 pub(super) struct Offer {
     pub(super) booking: Booking,
     /// Its sharer's index in the list. `None`: the list is full, and the request is served as under `pace`.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<SlotPlace>,
     tokens: u32,
     wanted: u32,
     /// Tokens and slots are reserved for its sharer.
@@ -113,7 +113,7 @@ pub(super) struct Offer {
 
 /// An index in the list of sharers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SlotPlace {
     At(usize),
     New,
     /// It needs no place.
@@ -200,7 +200,7 @@ impl Calendar {
     fn offer_at(&self, clock: &Clock, request: &SlotRequest, sharers_max: u32) -> Offer {
         // While nobody waits, there is nothing to share.
         if clock.taken == 0 && request.cost <= clock.tokens {
-            return Offer { tokens: request.cost, place: Some(Place::Any), ..Offer::default() };
+            return Offer { tokens: request.cost, place: Some(SlotPlace::Any), ..Offer::default() };
         }
         let (place, own, others_pending) = self.place(clock, request.sharer, sharers_max);
         let next = clock.begun + 1;
@@ -234,7 +234,7 @@ impl Calendar {
     /// The numbers behind an offer.
     pub(super) fn explain(&self, offer: &Offer, request: &SlotRequest) -> String {
         let (clock, cost) = (&self.clock, request.cost);
-        if offer.place == Some(Place::Any) {
+        if offer.place == Some(SlotPlace::Any) {
             return format!("no queue; tokens {} >= cost {cost}", clock.tokens);
         }
         let kept = if clock.taken == 0 || offer.is_kept_for { 0 } else { self.kept_tokens() };
@@ -257,9 +257,9 @@ impl Calendar {
         self.clock.tokens -= offer.tokens;
         self.take(offer.from, offer.wanted, offer.free);
         match offer.place {
-            Some(Place::At(place)) => self.sharers[place] = offer.sharer,
-            Some(Place::New) => self.sharers.push(offer.sharer),
-            Some(Place::Any) | None => {}
+            Some(SlotPlace::At(place)) => self.sharers[place] = offer.sharer,
+            Some(SlotPlace::New) => self.sharers.push(offer.sharer),
+            Some(SlotPlace::Any) | None => {}
         }
     }
 
@@ -332,7 +332,7 @@ impl Calendar {
     }
 
     /// A sharer's index or its possible index, the sharer itself, and the number of other pending sharers.
-    fn place(&self, clock: &Clock, id: u64, sharers_max: u32) -> (Option<Place>, Sharer, u32) {
+    fn place(&self, clock: &Clock, id: u64, sharers_max: u32) -> (Option<SlotPlace>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
         let known = if clock.is_full { &[] } else { self.sharers.as_slice() };
         for (place, sharer) in known.iter().enumerate() {
@@ -341,13 +341,13 @@ impl Calendar {
             } else if sharer.last > clock.begun {
                 others_pending += 1;
             } else if over.is_none() && sharer.eligible <= clock.begun {
-                over = Some(Place::At(place));
+                over = Some(SlotPlace::At(place));
             }
         }
         if let Some((place, sharer)) = own {
-            return (Some(Place::At(place)), sharer, others_pending);
+            return (Some(SlotPlace::At(place)), sharer, others_pending);
         }
-        let room = (known.len() < sharers_max as usize).then_some(Place::New);
+        let room = (known.len() < sharers_max as usize).then_some(SlotPlace::New);
         (over.or(room), Sharer { id, eligible: 0, last: 0 }, others_pending)
     }
 

@@ -65,12 +65,12 @@ struct Counted {
     pair: Pair,
     limits: String,
     expire: Duration,
-    keys: HashMap<Box<[u8]>, Known>,
+    keys: HashMap<Box<[u8]>, ProxyCount>,
 }
 
 /// A key as the proxy has counted it.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct ProxyCount {
     admitted: u32,
     denied: u32,
     seen: Timestamp,
@@ -207,7 +207,7 @@ impl Proxy {
                 () if self.has_left_out => counts.map(|count| count.saturating_sub(1)),
                 () => [0, 0],
             };
-            let known = Known {
+            let known = ProxyCount {
                 admitted: before[0],
                 denied: before[1],
                 seen: now,
@@ -292,7 +292,7 @@ impl Proxy {
         for (table, counted) in &self.tables {
             for (key, known) in &counted.keys {
                 let Some((slo, _)) = known.counts_as.filter(|(_, key)| *key == of) else { continue };
-                let &Known { admitted, denied, seen, pushed, .. } = known;
+                let &ProxyCount { admitted, denied, seen, pushed, .. } = known;
                 let key = String::from_utf8_lossy(key).into_owned();
                 stats.push(KeyStats { table: table.clone(), key, slo, admitted, denied, seen, pushed });
             }
@@ -306,7 +306,7 @@ impl Proxy {
     }
 }
 
-impl Known {
+impl ProxyCount {
     /// The numbers of a limit update, if one is due.
     fn push(
         &mut self,

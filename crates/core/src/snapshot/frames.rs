@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::snapshot::{Head, Part, SnapshotError};
+use crate::snapshot::{SnapshotError, SnapshotHead, SnapshotPart};
 
 /// The version of the layout. It changes with every type that a part contains, and with the meaning of a law's state.
 pub const VERSION: u16 = 5;
@@ -49,7 +49,7 @@ impl<W: Write> PartWriter<W> {
         Ok(PartWriter { to, parts: 0, bytes, buffer: Vec::new() })
     }
 
-    pub(super) fn write(&mut self, part: &Part) -> io::Result<()> {
+    pub(super) fn write(&mut self, part: &SnapshotPart) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         let buffer = postcard::to_extend(part, buffer).map_err(io::Error::other)?;
@@ -75,7 +75,7 @@ impl<W: Write> PartWriter<W> {
 
     /// Writes the end. Returns the size of the whole snapshot.
     pub(super) fn end(mut self) -> io::Result<u64> {
-        self.write(&Part::End(self.parts))?;
+        self.write(&SnapshotPart::End(self.parts))?;
         Ok(self.bytes)
     }
 }
@@ -83,7 +83,7 @@ impl<W: Write> PartWriter<W> {
 /// The parts of a snapshot, read one by one.
 pub struct Parts<R> {
     from: R,
-    pub head: Head,
+    pub head: SnapshotHead,
     /// The number of frames read so far.
     read: u64,
     /// The payload of the last frame.
@@ -111,21 +111,21 @@ impl<R: Read> Parts<R> {
             return Err(SnapshotError::CutOff);
         }
         match decoded(&payload, 0)? {
-            Part::Head(head) => Ok(Parts { from, head, read: 1, payload }),
+            SnapshotPart::Head(head) => Ok(Parts { from, head, read: 1, payload }),
             _ => Err(SnapshotError::Damaged(0)),
         }
     }
 
     /// The next part. None: it was the last one.
-    pub(super) fn next(&mut self) -> Result<Option<Part>, SnapshotError> {
+    pub(super) fn next(&mut self) -> Result<Option<SnapshotPart>, SnapshotError> {
         let number = self.read;
         if !self.advance()? {
             return Err(SnapshotError::CutOff);
         }
         match decoded(&self.payload, number)? {
-            Part::Head(_) => Err(SnapshotError::Damaged(number)),
-            Part::End(parts) if parts == number && !self.advance()? => Ok(None),
-            Part::End(_) => Err(SnapshotError::Damaged(number)),
+            SnapshotPart::Head(_) => Err(SnapshotError::Damaged(number)),
+            SnapshotPart::End(parts) if parts == number && !self.advance()? => Ok(None),
+            SnapshotPart::End(_) => Err(SnapshotError::Damaged(number)),
             part => Ok(Some(part)),
         }
     }
@@ -138,7 +138,7 @@ impl<R: Read> Parts<R> {
         while self.advance()? {}
         let before = self.read - 1;
         match decoded(&self.payload, before) {
-            Ok(Part::End(parts)) if parts == before => Ok(()),
+            Ok(SnapshotPart::End(parts)) if parts == before => Ok(()),
             _ => Err(SnapshotError::CutOff),
         }
     }
@@ -172,7 +172,7 @@ fn read_frame(from: &mut impl Read, number: u64, payload: &mut Vec<u8>) -> Resul
     Ok(true)
 }
 
-fn decoded(payload: &[u8], number: u64) -> Result<Part, SnapshotError> {
+fn decoded(payload: &[u8], number: u64) -> Result<SnapshotPart, SnapshotError> {
     match postcard::take_from_bytes(payload) {
         Ok((part, [])) => Ok(part),
         _ => Err(SnapshotError::Damaged(number)),
@@ -186,23 +186,28 @@ mod tests {
     use super::*;
     use crate::base::{Key, KeySecret, Timestamp};
 
-    fn head() -> Part {
-        Part::Head(Head::new(Timestamp::from_millis(1), Duration::ZERO, KeySecret::KNOWN, Vec::new()))
+    fn head() -> SnapshotPart {
+        SnapshotPart::Head(SnapshotHead::new(
+            Timestamp::from_millis(1),
+            Duration::ZERO,
+            KeySecret::KNOWN,
+            Vec::new(),
+        ))
     }
 
-    fn gone(bits: u64) -> Part {
-        Part::Gone(vec![Key::from_bits(bits)])
+    fn gone(bits: u64) -> SnapshotPart {
+        SnapshotPart::Gone(vec![Key::from_bits(bits)])
     }
 
     /// A snapshot with these parts, whether they make sense or not.
-    fn snapshot(parts: &[Part]) -> Vec<u8> {
+    fn snapshot(parts: &[SnapshotPart]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = PartWriter::new(&mut bytes).unwrap();
         parts.iter().for_each(|part| writer.write(part).unwrap());
         bytes
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<Part>, SnapshotError> {
+    fn read(bytes: &[u8]) -> Result<Vec<SnapshotPart>, SnapshotError> {
         let (mut parts, mut read) = (Parts::new(bytes)?, Vec::new());
         while let Some(part) = parts.next()? {
             read.push(part);
@@ -212,17 +217,17 @@ mod tests {
 
     #[test]
     fn parts_come_back_in_their_order_until_the_end() {
-        let bytes = snapshot(&[head(), gone(1), gone(2), Part::End(3)]);
+        let bytes = snapshot(&[head(), gone(1), gone(2), SnapshotPart::End(3)]);
         assert_eq!(read(&bytes).unwrap(), [gone(1), gone(2)]);
         Parts::new(&bytes[..]).unwrap().check().unwrap();
     }
 
     #[test]
     fn an_end_that_miscounts_or_is_not_the_last_part_is_damage() {
-        let read = |parts: &[Part]| read(&snapshot(parts)).unwrap_err();
-        assert!(matches!(read(&[head(), gone(1), Part::End(1)]), SnapshotError::Damaged(2)));
-        assert!(matches!(read(&[head(), gone(1), Part::End(3)]), SnapshotError::Damaged(2)));
-        assert!(matches!(read(&[head(), Part::End(1), gone(1)]), SnapshotError::Damaged(1)));
+        let read = |parts: &[SnapshotPart]| read(&snapshot(parts)).unwrap_err();
+        assert!(matches!(read(&[head(), gone(1), SnapshotPart::End(1)]), SnapshotError::Damaged(2)));
+        assert!(matches!(read(&[head(), gone(1), SnapshotPart::End(3)]), SnapshotError::Damaged(2)));
+        assert!(matches!(read(&[head(), SnapshotPart::End(1), gone(1)]), SnapshotError::Damaged(1)));
         assert!(matches!(read(&[head(), gone(1)]), SnapshotError::CutOff));
     }
 

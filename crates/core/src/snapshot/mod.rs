@@ -14,11 +14,11 @@ mod restore;
 mod resume;
 mod save;
 
-use parts::{Part, Row};
+use parts::{SnapshotPart, SnapshotRow};
 
 pub use error::SnapshotError;
 pub use frames::{FRAME_BYTES_MAX, PartWriter, Parts, VERSION};
-pub use parts::Head;
+pub use parts::SnapshotHead;
 pub use restore::{Restored, restore};
 pub use resume::resumed;
 pub use save::{NOTE_BYTES_MAX, Saved, save};

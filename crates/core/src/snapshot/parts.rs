@@ -12,9 +12,9 @@ use crate::throttle::Block;
 
 /// A part of a snapshot. The first is the head, the last the end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Part {
-    Head(Head),
-    Rows(Vec<Row>),
+pub(super) enum SnapshotPart {
+    Head(SnapshotHead),
+    Rows(Vec<SnapshotRow>),
     /// The auxiliary state or the tickets of a key, and the moment at which they expire.
     AuxState(Key, Timestamp, AuxState),
     Blocks(Vec<Block>),
@@ -28,7 +28,7 @@ pub(super) enum Part {
 
 /// Facts that are needed before the rest is restored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct Head {
+pub struct SnapshotHead {
     /// The moment of the snapshot, on the clock of the process.
     pub saved_at: Timestamp,
     /// The same moment on the wall clock, since 1970.
@@ -38,9 +38,14 @@ pub struct Head {
     pub slos: Vec<(u16, String)>,
 }
 
-impl Head {
-    pub fn new(saved_at: Timestamp, wall: Duration, secret: KeySecret, slos: Vec<(u16, String)>) -> Head {
-        Head { saved_at, wall, secret: secret.to_hex(), slos }
+impl SnapshotHead {
+    pub fn new(
+        saved_at: Timestamp,
+        wall: Duration,
+        secret: KeySecret,
+        slos: Vec<(u16, String)>,
+    ) -> SnapshotHead {
+        SnapshotHead { saved_at, wall, secret: secret.to_hex(), slos }
     }
 
     /// The secret of the saved keys. None: there is no readable one.
@@ -50,9 +55,9 @@ impl Head {
 }
 
 /// Without the secret.
-impl fmt::Debug for Head {
+impl fmt::Debug for SnapshotHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Head { saved_at, wall, secret: _, slos } = self;
+        let SnapshotHead { saved_at, wall, secret: _, slos } = self;
         f.debug_struct("Head")
             .field("saved_at", saved_at)
             .field("wall", wall)
@@ -78,7 +83,7 @@ impl Lifetime {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Row {
+pub(super) struct SnapshotRow {
     pub(super) key: Key,
     pub(super) left: Lifetime,
     pub(super) entry: Entry,

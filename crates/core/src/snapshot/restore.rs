@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use crate::base::{Target, Timestamp};
-use crate::snapshot::{Part, Parts, Row, SnapshotError};
+use crate::snapshot::{Parts, SnapshotError, SnapshotPart, SnapshotRow};
 use crate::throttle::Throttle;
 
 /// The numbers of restored and dropped items, and the notes.
@@ -34,8 +34,8 @@ pub fn restore(
     let mut restored = Restored::default();
     while let Some(part) = parts.next()? {
         match part {
-            Part::Rows(rows) if keys => {
-                rows.into_iter().for_each(|Row { key, left, entry }| match left.after(age) {
+            SnapshotPart::Rows(rows) if keys => {
+                rows.into_iter().for_each(|SnapshotRow { key, left, entry }| match left.after(age) {
                     Some(left) => {
                         throttle.table().put_back(key, entry, left, now);
                         restored.rows += 1;
@@ -43,11 +43,11 @@ pub fn restore(
                     None => restored.over += 1,
                 })
             }
-            Part::AuxState(key, expires, aux) if keys => {
+            SnapshotPart::AuxState(key, expires, aux) if keys => {
                 let is_back = expires > now && throttle.aux_store().put_back(key, aux, expires, now);
                 restored.left_out += u64::from(!is_back);
             }
-            Part::Blocks(mut blocks) => {
+            SnapshotPart::Blocks(mut blocks) => {
                 let count = blocks.len() as u64;
                 // An SLO's block is useless without its key.
                 let is_known = |target: &Target| keys || matches!(target, Target::Fields(_));
@@ -57,9 +57,15 @@ pub fn restore(
                 restored.blocks += in_time - without_room;
                 restored.left_out += count - in_time + without_room;
             }
-            Part::Note(note) => restored.notes.push(note),
-            Part::Gone(gone) if keys => gone.into_iter().for_each(|key| throttle.forget(key, |_| true)),
-            Part::Gone(_) | Part::Rows(_) | Part::AuxState(..) | Part::Head(_) | Part::End(_) => {}
+            SnapshotPart::Note(note) => restored.notes.push(note),
+            SnapshotPart::Gone(gone) if keys => {
+                gone.into_iter().for_each(|key| throttle.forget(key, |_| true))
+            }
+            SnapshotPart::Gone(_)
+            | SnapshotPart::Rows(_)
+            | SnapshotPart::AuxState(..)
+            | SnapshotPart::Head(_)
+            | SnapshotPart::End(_) => {}
         }
     }
     Ok(restored)

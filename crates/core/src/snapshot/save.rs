@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::base::{Key, TEXT_BYTES_MAX, Timestamp};
-use crate::snapshot::parts::{Head, Lifetime, Part, Row};
+use crate::snapshot::parts::{Lifetime, SnapshotHead, SnapshotPart, SnapshotRow};
 use crate::snapshot::{FRAME_BYTES_MAX, PartWriter};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::Throttle;
@@ -32,13 +32,13 @@ pub struct Saved {
 /// Those of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.
 pub fn save(
     throttle: &Throttle,
-    head: Head,
+    head: SnapshotHead,
     changed: Option<&[Key]>,
     rest: Option<&[Vec<u8>]>,
     to: impl Write,
 ) -> io::Result<Saved> {
     let (now, mut parts) = (head.saved_at, PartWriter::new(to)?);
-    parts.write(&Part::Head(head))?;
+    parts.write(&SnapshotPart::Head(head))?;
     let rows = match changed {
         Some(keys) => save_changed(throttle, keys, now, &mut parts)?,
         None => save_rows(throttle, now, &mut parts)?,
@@ -46,15 +46,15 @@ pub fn save(
     let keys = changed.map_or_else(|| throttle.aux_store().keys().into(), Cow::Borrowed);
     for &key in &*keys {
         if let Some((aux, left)) = throttle.aux_store().kept(key, now) {
-            parts.write(&Part::AuxState(key, now + left, aux))?;
+            parts.write(&SnapshotPart::AuxState(key, now + left, aux))?;
         }
     }
     if let Some(notes) = rest {
         for blocks in throttle.blocks(usize::MAX, now).chunks(BLOCKS_PER_PART) {
-            parts.write(&Part::Blocks(blocks.to_vec()))?;
+            parts.write(&SnapshotPart::Blocks(blocks.to_vec()))?;
         }
         for note in notes {
-            parts.write(&Part::Note(note.clone()))?;
+            parts.write(&SnapshotPart::Note(note.clone()))?;
         }
     }
     Ok(Saved { rows, bytes: parts.end()? })
@@ -69,11 +69,11 @@ fn save_changed(
 ) -> io::Result<u64> {
     let mut rows = 0;
     for keys in changed.chunks(PAGE_ROWS) {
-        let found: Vec<Row> =
+        let found: Vec<SnapshotRow> =
             keys.iter().filter_map(|&key| throttle.table().row(key, now)).map(row).collect();
         rows += found.len() as u64;
-        parts.write(&Part::Gone(keys.to_vec()))?;
-        parts.write(&Part::Rows(found))?;
+        parts.write(&SnapshotPart::Gone(keys.to_vec()))?;
+        parts.write(&SnapshotPart::Rows(found))?;
     }
     Ok(rows)
 }
@@ -84,12 +84,12 @@ fn save_rows(throttle: &Throttle, now: Timestamp, parts: &mut PartWriter<impl Wr
         next = throttle.table().page(cursor, now, &mut page);
         if !page.is_empty() {
             rows += page.len() as u64;
-            parts.write(&Part::Rows(page.iter().copied().map(row).collect()))?;
+            parts.write(&SnapshotPart::Rows(page.iter().copied().map(row).collect()))?;
         }
     }
     Ok(rows)
 }
 
-fn row(found: Found) -> Row {
-    Row { key: found.key, left: Lifetime::of(found.left), entry: found.entry }
+fn row(found: Found) -> SnapshotRow {
+    SnapshotRow { key: found.key, left: Lifetime::of(found.left), entry: found.entry }
 }

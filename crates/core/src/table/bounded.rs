@@ -121,12 +121,12 @@ impl<V: Expiring> BoundedMap<V> {
     }
 
     /// The place of a key. Its shard is locked until the place is dropped.
-    pub fn at(&self, key: Key) -> Place<'_, V> {
+    pub fn at(&self, key: Key) -> KeyPlace<'_, V> {
         let hash = self.spread.bits(key);
         // The hash table uses both ends of the bits.
         let shard = lock(&self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]);
         let slot = shard.values.find_bucket_index(hash, |(known, _)| *known == key);
-        Place { map: self, shard, key, hash, slot }
+        KeyPlace { map: self, shard, key, hash, slot }
     }
 
     /// Maps each value, shard by shard. Each shard is locked separately.
@@ -185,7 +185,7 @@ impl<V: Expiring> BoundedMap<V> {
 
 /// The place of a key in a map, with a value or without one.
 #[derive(Debug)]
-pub struct Place<'m, V> {
+pub struct KeyPlace<'m, V> {
     map: &'m BoundedMap<V>,
     shard: MutexGuard<'m, Shard<V>>,
     key: Key,
@@ -193,8 +193,8 @@ pub struct Place<'m, V> {
     slot: Option<usize>,
 }
 
-impl<V: Expiring> Place<'_, V> {
-    /// The value, even if it has expired. Its size must not change: that takes an [`update`](Place::update).
+impl<V: Expiring> KeyPlace<'_, V> {
+    /// The value, even if it has expired. Its size must not change: that takes an [`update`](KeyPlace::update).
     #[inline]
     pub fn get(&mut self) -> Option<&mut V> {
         self.shard.values.get_bucket_mut(self.slot?).map(|(_, value)| value)
@@ -219,7 +219,7 @@ impl<V: Expiring> Place<'_, V> {
         true
     }
 
-    /// Reserves room in which the value may grow by an [`update`](Place::update). False without room.
+    /// Reserves room in which the value may grow by an [`update`](KeyPlace::update). False without room.
     pub fn reserve(&mut self, more: usize, now: Timestamp) -> bool {
         let has_room = self.map.reserve(more) || self.evict(now) && self.map.reserve(more);
         if !has_room {

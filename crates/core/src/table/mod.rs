@@ -16,7 +16,7 @@ mod sketch;
 mod spread;
 mod store;
 
-pub use bounded::{BoundedMap, Expiring, Place, deque_bytes_after};
+pub use bounded::{BoundedMap, Expiring, KeyPlace, deque_bytes_after};
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use shard::{Found, Usage};

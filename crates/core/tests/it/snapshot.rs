@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slowlane_core::base::{Key, KeySecret, Request, Sample, Timestamp};
 use slowlane_core::policy::{Layout, Policy};
-use slowlane_core::snapshot::{Head, NOTE_BYTES_MAX, Parts, Restored, VERSION, restore, save};
+use slowlane_core::snapshot::{NOTE_BYTES_MAX, Parts, Restored, SnapshotHead, VERSION, restore, save};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -26,7 +26,7 @@ fn throttle() -> Throttle {
 
 fn saved(throttle: &Throttle, changed: Option<&[Key]>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let head = Head::new(at(0), Duration::ZERO, KeySecret::KNOWN, Vec::new());
+    let head = SnapshotHead::new(at(0), Duration::ZERO, KeySecret::KNOWN, Vec::new());
     save(throttle, head, changed, Some(&[]), &mut bytes).unwrap();
     bytes
 }
@@ -74,7 +74,8 @@ fn without_their_secret_keys_are_left_out_and_blocks_of_operators_are_not() {
 #[test]
 fn notes_come_back_and_a_file_from_before_there_were_notes_is_read() {
     let (throttle, notes) = (throttle(), vec![vec![1, 2, 3], Vec::new(), vec![7; NOTE_BYTES_MAX]]);
-    let (mut bytes, head) = (Vec::new(), || Head::new(at(0), Duration::ZERO, KeySecret::KNOWN, Vec::new()));
+    let (mut bytes, head) =
+        (Vec::new(), || SnapshotHead::new(at(0), Duration::ZERO, KeySecret::KNOWN, Vec::new()));
     save(&throttle, head(), None, Some(&notes), &mut bytes).unwrap();
     Parts::new(&bytes[..]).unwrap().check().unwrap();
     assert_eq!(restored(&bytes, true, &throttle, 0).notes, notes);

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use proptest::prelude::*;
 use slowlane_core::base::{Amount, Decision, Ending, KeySecret, Request, Sample, Timestamp, Value, Verdict};
 use slowlane_core::cluster::{Cluster, Settings};
-use slowlane_core::snapshot::{Head, Parts, restore, save};
+use slowlane_core::snapshot::{Parts, SnapshotHead, restore, save};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::{Ended, Throttle};
 
@@ -293,7 +293,8 @@ fn estimates_survive_a_reload_and_a_restart() {
     let learned = reserved(&throttle, &open);
     assert!((0.5..2.0).contains(&learned), "{learned}");
     let now = at(20 * SECOND_NS);
-    let (mut bytes, head) = (Vec::new(), Head::new(now, Duration::ZERO, KeySecret::KNOWN, Vec::new()));
+    let (mut bytes, head) =
+        (Vec::new(), SnapshotHead::new(now, Duration::ZERO, KeySecret::KNOWN, Vec::new()));
     save(&throttle, head, None, Some(&[]), &mut bytes).unwrap();
     throttle.replace(policy(line, &[]));
     assert_eq!(reserved(&throttle, &ask(&throttle, 20 * SECOND_NS)), learned);
@@ -405,7 +406,8 @@ fn play(line: &str, load: Load, seed: u64) -> Outcome {
 }
 
 fn restarted(throttle: &Throttle, line: &str, now_ns: u64) -> Throttle {
-    let (mut bytes, head) = (Vec::new(), Head::new(at(now_ns), Duration::ZERO, KeySecret::KNOWN, Vec::new()));
+    let (mut bytes, head) =
+        (Vec::new(), SnapshotHead::new(at(now_ns), Duration::ZERO, KeySecret::KNOWN, Vec::new()));
     save(throttle, head, None, Some(&[]), &mut bytes).unwrap();
     let new = throttle_of(line, &[]);
     restore(Parts::new(&bytes[..]).unwrap(), true, &new, at(now_ns)).unwrap();

@@ -1,6 +1,6 @@
 //! The choice of a log's format.
 
-use crate::access_log::{Dialect, Format, ParseError, Plan, Record};
+use crate::access_log::{Dialect, Format, LogPlan, LogRecord, ParseError};
 
 /// The number of lines that are read to recognise the format.
 const LOOKED_AT: usize = 200;
@@ -30,10 +30,10 @@ impl Choice {
 /// up to its wanted items.
 fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Format> {
     let counted = |format: Format| {
-        let mut plan = Plan::new(format, &[], &|_| false).expect("a known format has a time");
+        let mut plan = LogPlan::new(format, &[], &|_| false).expect("a known format has a time");
         let mut count = |is_whole| {
             let lines = head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
-            let reads = |line| plan.read(line, is_whole, &mut Record::default());
+            let reads = |line| plan.read(line, is_whole, &mut LogRecord::default());
             lines.map(reads).filter(|read| matches!(read, Ok(()) | Err(ParseError::NoRequest))).count()
         };
         ([count(true), count(false)], plan.format)

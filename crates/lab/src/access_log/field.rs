@@ -45,12 +45,12 @@ impl FromStr for Mapping {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Constant(String),
-    Item { number: usize, part: Part, escape: Escape },
+    Item { number: usize, part: LogPart, escape: Escape },
 }
 
 /// The part of a value that a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum LogPart {
     Whole,
     /// One of `{a|b}`.
     Capture(usize),
@@ -65,13 +65,13 @@ pub(super) enum Part {
 
 impl Origin {
     /// None: the format does not have the item.
-    pub(super) fn new(noun: &str, part: Part, wanted: &mut Wanted<'_>) -> Option<Origin> {
+    pub(super) fn new(noun: &str, part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let (number, item) = wanted.want(noun)?;
         Some(Origin::Item { number, part, escape: item.escape })
     }
 
     /// A part of the request line. None: the format does not have it.
-    pub(super) fn of_request_line(part: Part, wanted: &mut Wanted<'_>) -> Option<Origin> {
+    pub(super) fn of_request_line(part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
         REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted))
     }
 
@@ -82,15 +82,15 @@ impl Origin {
             return Some(Origin::Constant(noun.to_owned()));
         }
         let part = match noun {
-            "%HM" | "$request_method" => Some(Part::Method),
-            "%HU" | "$request_uri" => Some(Part::Uri),
-            "%HP" | "$uri" => Some(Part::Path),
-            "%HV" | "$server_protocol" => Some(Part::Version),
+            "%HM" | "$request_method" => Some(LogPart::Method),
+            "%HU" | "$request_uri" => Some(LogPart::Uri),
+            "%HP" | "$uri" => Some(LogPart::Path),
+            "%HV" | "$server_protocol" => Some(LogPart::Version),
             _ => None,
         };
         let capture =
-            |prefix: &str| noun.strip_prefix(prefix)?.split(')').next()?.parse().ok().map(Part::Capture);
-        Origin::new(noun, Part::Whole, wanted)
+            |prefix: &str| noun.strip_prefix(prefix)?.split(')').next()?.parse().ok().map(LogPart::Capture);
+        Origin::new(noun, LogPart::Whole, wanted)
             .or_else(|| Origin::new("%hr", capture("%[capture.req.hdr(")?, wanted))
             .or_else(|| Origin::new("%hs", capture("%[capture.res.hdr(")?, wanted))
             .or_else(|| Origin::of_request_line(part?, wanted))
@@ -121,15 +121,15 @@ impl Origin {
     }
 }
 
-impl Part {
+impl LogPart {
     fn of(self, text: &[u8]) -> Option<&[u8]> {
         match self {
-            Part::Whole => return Some(text),
-            Part::Capture(number) => return text.split(|&byte| byte == b'|').nth(number),
+            LogPart::Whole => return Some(text),
+            LogPart::Capture(number) => return text.split(|&byte| byte == b'|').nth(number),
             _ => {}
         }
         let (method, rest) = split(text, b' ')?;
-        if self == Part::Method {
+        if self == LogPart::Method {
             return Some(method);
         }
         let (uri, version) = match split(rest, b' ') {
@@ -137,9 +137,9 @@ impl Part {
             None => (rest, None),
         };
         match self {
-            Part::Path => uri.split(|&byte| byte == b'?').next(),
-            Part::Version => version,
-            Part::Host => {
+            LogPart::Path => uri.split(|&byte| byte == b'?').next(),
+            LogPart::Version => version,
+            LogPart::Host => {
                 let scheme_bytes = find(b"://", &uri[..uri.len().min(16)])?;
                 let authority = &uri[scheme_bytes + 3..];
                 let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));

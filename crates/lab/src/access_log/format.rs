@@ -38,7 +38,7 @@ pub struct Item {
     pub noun: String,
     /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
     pub(super) label: Option<String>,
-    pub(super) shape: Shape,
+    pub(super) shape: LogShape,
     pub(super) escape: Escape,
     /// The literal between it and the next item, or the end of the line.
     pub(super) after: String,
@@ -46,7 +46,7 @@ pub struct Item {
 
 /// The form of a value in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum LogShape {
     Text,
     /// In quotes, except for numbers.
     Quoted,
@@ -147,7 +147,7 @@ impl Format {
             };
             match item {
                 // `%o` stands only for its flags.
-                Some(item) if item.noun == "%o" => is_quoted_by_default = item.shape == Shape::Quoted,
+                Some(item) if item.noun == "%o" => is_quoted_by_default = item.shape == LogShape::Quoted,
                 item => items.extend(item),
             }
             rest = next;
@@ -177,11 +177,11 @@ impl Format {
 impl Item {
     fn new(noun: String, label: Option<String>, is_quoted: bool, escape: Escape) -> Item {
         let shape = match noun.as_str() {
-            "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => Shape::Address,
-            "%hr" | "%hs" => Shape::Captures,
-            _ if is_quoted => Shape::Quoted,
-            noun if noun.starts_with("$upstream_") => Shape::List,
-            _ => Shape::Text,
+            "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => LogShape::Address,
+            "%hr" | "%hs" => LogShape::Captures,
+            _ if is_quoted => LogShape::Quoted,
+            noun if noun.starts_with("$upstream_") => LogShape::List,
+            _ => LogShape::Text,
         };
         Item { noun, label, shape, escape, after: String::new() }
     }
@@ -352,8 +352,8 @@ mod tests {
     fn flags_and_labels_are_read() {
         let format = Format::parse("%{+Q}o %{-Q}ci %r %(owner){-Q,+E}[var(txn.o)]").unwrap();
         let items = format.items;
-        let shapes: Vec<Shape> = items.iter().map(|item| item.shape).collect();
-        assert_eq!(shapes, [Shape::Address, Shape::Quoted, Shape::Text]);
+        let shapes: Vec<LogShape> = items.iter().map(|item| item.shape).collect();
+        assert_eq!(shapes, [LogShape::Address, LogShape::Quoted, LogShape::Text]);
         assert_eq!(items[1].escape, Escape::Hash);
         assert_eq!((items[2].label.as_deref(), items[2].escape), (Some("owner"), Escape::Backslash));
         assert_eq!(format.before, "", "no space before the first");

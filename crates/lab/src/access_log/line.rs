@@ -9,7 +9,7 @@
 
 use memchr::{memchr, memchr_iter};
 
-use crate::access_log::format::{Format, ITEMS_MAX, Item, REQUEST_LINES, Shape};
+use crate::access_log::format::{Format, ITEMS_MAX, Item, LogShape, REQUEST_LINES};
 
 /// The values of a line, by the number of their item, up to the first that does not fit. None: the item wrote nothing.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Format {
                 if !rest.is_empty() && item.may_be_last() {
                     values.push(Some(rest.strip_prefix(b"\"").unwrap_or(rest)));
                 }
-                let is_address = item.shape == Shape::Address;
+                let is_address = item.shape == LogShape::Address;
                 return Err(if is_address { LineError::Address(number) } else { LineError::After(number) });
             };
             values.push(value);
@@ -128,7 +128,7 @@ impl Format {
                 return if is_end { Ok(()) } else { Err(LineError::TooLong) };
             }
             let after = match after {
-                [b' ', after @ ..] if item.shape == Shape::Captures && value.is_none() => after,
+                [b' ', after @ ..] if item.shape == LogShape::Captures && value.is_none() => after,
                 after => after,
             };
             rest = behind.strip_prefix(after).ok_or(LineError::Before(number + 1))?;
@@ -142,11 +142,11 @@ impl Item {
     fn value<'l>(&self, text: &'l [u8]) -> Option<(Option<&'l [u8]>, &'l [u8])> {
         let after = self.after.as_bytes();
         let (value, behind) = match self.shape {
-            Shape::Captures => return captures(text),
-            Shape::Address => text.split_at(self.address_bytes(text)?),
-            Shape::Quoted if text.starts_with(b"\"") => quoted(&text[1..], after)?,
+            LogShape::Captures => return captures(text),
+            LogShape::Address => text.split_at(self.address_bytes(text)?),
+            LogShape::Quoted if text.starts_with(b"\"") => quoted(&text[1..], after)?,
             _ if after.is_empty() => (text, &b""[..]),
-            Shape::List => text.split_at(list_bytes(after, text)?),
+            LogShape::List => text.split_at(list_bytes(after, text)?),
             _ => text.split_at(find(after, text)?),
         };
         Some((Some(value), behind))

@@ -6,7 +6,7 @@ use std::io::Read;
 use serde::Serialize;
 use slowlane_core::base::shown;
 
-use crate::access_log::{Choice, Lines, Mapping, Measure, ParseError, Plan, PlanError, Record};
+use crate::access_log::{Choice, Lines, LogPlan, LogRecord, Mapping, Measure, ParseError, PlanError};
 
 /// The number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
@@ -20,19 +20,19 @@ pub(crate) struct Log {
     number: u32,
     pub(crate) lines: Lines<'static>,
     /// None: no known format fits its lines.
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<LogPlan>,
     requests: u64,
     errors: Vec<(ParseError, Faulty)>,
     is_empty: bool,
     last_ns: u64,
     /// The latest time in the log so far. It never goes back.
     pub(crate) come_to_ns: u64,
-    clock: Clock,
+    clock: LogClock,
 }
 
 /// A clock of local time, which shows one hour twice when summer time ends.
 #[derive(Debug, Default)]
-struct Clock {
+struct LogClock {
     /// What its times count later since it went back.
     added_ns: u64,
     /// Lines in a row that are behind those before them by up to an hour, and the end of the last of them.
@@ -49,9 +49,9 @@ const BACK_NS: u64 = HOUR_NS / 4;
 /// One line that is behind is that of a long request. So many in a row, each no earlier than the one before, are not.
 const BEHIND: u8 = 3;
 
-impl Clock {
+impl LogClock {
     /// Moves a request whose line follows those up to `come_to_ns`.
-    fn set(&mut self, record: &mut Record, come_to_ns: u64, line: u64) {
+    fn set(&mut self, record: &mut LogRecord, come_to_ns: u64, line: u64) {
         record.at_ns = record.at_ns.saturating_add(self.added_ns);
         let end_ns = record.at_ns.saturating_add(record.took_ns.unwrap_or(0));
         let is_behind = (BACK_NS..=HOUR_NS).contains(&come_to_ns.saturating_sub(end_ns));
@@ -124,7 +124,7 @@ impl Log {
         let lines = Lines::new(input);
         let head = lines.head();
         let (is_empty, format) = (head.is_empty(), choice.format(head));
-        let plan = format.map(|format| Plan::new(format, mappings, wanted)).transpose()?;
+        let plan = format.map(|format| LogPlan::new(format, mappings, wanted)).transpose()?;
         let plan = match (plan, measures) {
             (Some(plan), Some(given)) => Some(plan.with_measures(given)?),
             (plan, _) => plan,
@@ -139,7 +139,7 @@ impl Log {
             is_empty,
             last_ns: 0,
             come_to_ns: 0,
-            clock: Clock::default(),
+            clock: LogClock::default(),
         })
     }
 
@@ -157,7 +157,7 @@ impl Log {
     }
 
     /// Reads up to the next request. False: there is none.
-    pub(crate) fn next(&mut self, record: &mut Record) -> bool {
+    pub(crate) fn next(&mut self, record: &mut LogRecord) -> bool {
         let Some(plan) = &mut self.plan else {
             // Its lines are counted among those that could not be read.
             while self.lines.next().is_some() {}
@@ -236,7 +236,7 @@ mod tests {
         let format = Format::parse("%ci \u{7f}%Ts\u{7f}").unwrap();
         let input: Box<dyn Read> = Box::new(&b"192.0.2.1 7"[..]);
         let mut log = Log::open("log".into(), input, &Choice::This(format), &[], &|_| true, None, 0).unwrap();
-        assert!(!log.next(&mut Record::default()));
+        assert!(!log.next(&mut LogRecord::default()));
         let LogOutcome { format, errors, .. } = log.outcome();
         assert_eq!(format.unwrap(), "%ci \\u{7f}%Ts\\u{7f}");
         assert!(!errors[0].why.contains('\u{7f}'), "{errors:?}");

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use slowlane_core::base::{Amount, Ending};
 
-use crate::access_log::field::{Mapping, Origin, Part};
+use crate::access_log::field::{LogPart, Mapping, Origin};
 use crate::access_log::line::{Values, Wanted};
 use crate::access_log::{FormatError, PlanError};
 
@@ -42,20 +42,20 @@ const BYTES: [&str; 3] = ["%B", "$bytes_sent", "$body_bytes_sent"];
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measures {
     seconds: Option<Time>,
-    bytes: Option<Place>,
-    cost: Option<Place>,
+    bytes: Option<MeasurePlace>,
+    cost: Option<MeasurePlace>,
 }
 
 #[derive(Clone, Debug)]
 struct Time {
-    total: Place,
+    total: MeasurePlace,
     before: Vec<usize>,
     /// HAProxy's timers.
     is_in_ms: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct MeasurePlace {
     origin: Origin,
     /// A hyphen is 0: no server was asked, or no bytes were sent. In an item that the operator names, it is no measure.
     is_known: bool,
@@ -64,13 +64,13 @@ struct Place {
 impl Measures {
     /// The given items, and otherwise the best ones of the format.
     pub(super) fn new(given: &[Measure], wanted: &mut Wanted<'_>) -> Result<Measures, PlanError> {
-        let mut of = |name: &str| -> Result<Option<Place>, PlanError> {
+        let mut of = |name: &str| -> Result<Option<MeasurePlace>, PlanError> {
             let Some(Measure(mapping)) = given.iter().rfind(|given| given.0.field == name) else {
                 return Ok(None);
             };
             let missing = || PlanError::not_in_format("--measure", mapping, wanted.format);
             let origin = Origin::mapped(mapping, wanted);
-            Ok(Some(Place { origin: origin.ok_or_else(missing)?, is_known: false }))
+            Ok(Some(MeasurePlace { origin: origin.ok_or_else(missing)?, is_known: false }))
         };
         let [seconds, bytes, cost] = [of("seconds")?, of("bytes")?, of("cost")?];
         let is_timer = |Measure(mapping): &Measure| mapping.from.starts_with("%T");
@@ -78,13 +78,13 @@ impl Measures {
         let given = seconds.map(|total| Time { total, before: Vec::new(), is_in_ms });
         Ok(Measures {
             seconds: given.or_else(|| Time::known(wanted)),
-            bytes: bytes.or_else(|| BYTES.iter().find_map(|noun| Place::known(noun, wanted))),
+            bytes: bytes.or_else(|| BYTES.iter().find_map(|noun| MeasurePlace::known(noun, wanted))),
             cost,
         })
     }
 
     pub(super) fn read(&self, values: &Values<'_>) -> Ending {
-        let read = |place: &Option<Place>| place.as_ref().and_then(|place| place.read(values));
+        let read = |place: &Option<MeasurePlace>| place.as_ref().and_then(|place| place.read(values));
         Ending {
             seconds: self.seconds.as_ref().and_then(|time| time.read(values)),
             bytes: read(&self.bytes),
@@ -96,7 +96,7 @@ impl Measures {
 impl Time {
     fn known(wanted: &mut Wanted<'_>) -> Option<Time> {
         TIMES.iter().find_map(|(noun, before)| {
-            let total = Place::known(noun, wanted)?;
+            let total = MeasurePlace::known(noun, wanted)?;
             let before = before.iter().filter_map(|noun| Some(wanted.want(noun)?.0)).collect();
             Some(Time { total, before, is_in_ms: noun.starts_with('%') })
         })
@@ -116,9 +116,9 @@ impl Time {
     }
 }
 
-impl Place {
-    fn known(noun: &str, wanted: &mut Wanted<'_>) -> Option<Place> {
-        Some(Place { origin: Origin::new(noun, Part::Whole, wanted)?, is_known: true })
+impl MeasurePlace {
+    fn known(noun: &str, wanted: &mut Wanted<'_>) -> Option<MeasurePlace> {
+        Some(MeasurePlace { origin: Origin::new(noun, LogPart::Whole, wanted)?, is_known: true })
     }
 
     fn read(&self, values: &Values<'_>) -> Option<Amount> {
@@ -132,15 +132,15 @@ mod tests {
 
     use super::*;
     use crate::access_log::format::ITEMS_MAX;
-    use crate::access_log::{Format, Plan, Record};
+    use crate::access_log::{Format, LogPlan, LogRecord};
 
     /// The seconds, bytes and cost of a line, in that order; `-` is none.
     fn measured(format: &str, given: &[&str], line: &str) -> String {
         let known = Format::known().into_iter().find(|known| known.name == format);
         let given: Vec<Measure> = given.iter().map(|text| text.parse().unwrap()).collect();
         let plan =
-            Plan::new(known.unwrap_or_else(|| Format::parse(format).unwrap()), &[], &|_| false).unwrap();
-        let mut record = Record::default();
+            LogPlan::new(known.unwrap_or_else(|| Format::parse(format).unwrap()), &[], &|_| false).unwrap();
+        let mut record = LogRecord::default();
         let read = plan.with_measures(&given).unwrap().read(line.as_bytes(), false, &mut record);
         assert_eq!(read, Ok(()), "{line}");
         let Ending { seconds, bytes, cost } = record.ending;
@@ -232,7 +232,7 @@ mod tests {
         for text in ["tokens=$x", "seconds", "seconds=", "=$x", "cost=$a$b"] {
             assert!(text.parse::<Measure>().is_err(), "{text}");
         }
-        let plan = Plan::new(Format::parse("$remote_addr $msec").unwrap(), &[], &|_| true).unwrap();
+        let plan = LogPlan::new(Format::parse("$remote_addr $msec").unwrap(), &[], &|_| true).unwrap();
         let error = plan.with_measures(&["cost=$tokens".parse().unwrap()]).unwrap_err();
         assert_eq!(
             error.to_string(),

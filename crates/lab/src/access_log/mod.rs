@@ -33,6 +33,6 @@ pub use lines::{LINE_BYTES_MAX, Lines};
 pub(crate) use log::Log;
 pub use log::{Faulty, LogOutcome, NUMBERS_MAX};
 pub use measures::Measure;
-pub(crate) use plan::Plan;
+pub(crate) use plan::LogPlan;
 pub use plan::PlanError;
-pub(crate) use record::{KEPT_BYTES_MAX, Record, VALUE_BYTES_MAX};
+pub(crate) use record::{KEPT_BYTES_MAX, LogRecord, VALUE_BYTES_MAX};

@@ -6,10 +6,10 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use memchr::memchr;
 use thiserror::Error;
 
-use crate::access_log::field::{Mapping, Origin, Part, field};
+use crate::access_log::field::{LogPart, Mapping, Origin, field};
 use crate::access_log::line::{LineError, Values, Wanted};
 use crate::access_log::measures::{Measure, Measures};
-use crate::access_log::record::{FIELDS_MAX, Record, VALUE_BYTES_MAX};
+use crate::access_log::record::{FIELDS_MAX, LogRecord, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
 use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
 use slowlane_core::base::peer;
@@ -56,7 +56,7 @@ pub(super) enum ParseError {
 
 /// The conversion of lines of a format to requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LogPlan {
     pub(super) format: Format,
     pub(crate) times: Times,
     source: Option<usize>,
@@ -75,26 +75,26 @@ pub(crate) struct Plan {
     is_prefixed: bool,
 }
 
-impl Plan {
+impl LogPlan {
     /// `wanted` returns whether a policy uses a field.
     pub(super) fn new(
         format: Format,
         mappings: &[Mapping],
         wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<Plan, PlanError> {
+    ) -> Result<LogPlan, PlanError> {
         let mut items = Wanted::new(&format);
         let times = Times::new(&mut items).ok_or(PlanError::NoTime(match format.dialect {
             Dialect::Haproxy => "%tr, %t, %Ts or a similar item",
             Dialect::Nginx => "$msec, $time_iso8601 or $time_local",
         }))?;
-        let method = Origin::of_request_line(Part::Method, &mut items).or_else(|| {
+        let method = Origin::of_request_line(LogPart::Method, &mut items).or_else(|| {
             let nouns = ["%HM", "%[method]", "$request_method"];
-            nouns.iter().find_map(|noun| Origin::new(noun, Part::Whole, &mut items))
+            nouns.iter().find_map(|noun| Origin::new(noun, LogPart::Whole, &mut items))
         });
         let is_mapped = |name: &str| mappings.iter().any(|mapping| mapping.field == name);
         let source = ["%ci", "%[src]", "$remote_addr"].iter().find_map(|noun| items.want(noun));
         let source = source.filter(|_| !is_mapped("source")).map(|(item, _)| item);
-        let (mut fields, mut mapped_source) = (Fields::default(), None);
+        let (mut fields, mut mapped_source) = (LogFields::default(), None);
         for mapping in mappings {
             let missing = || PlanError::not_in_format("--field", mapping, &format);
             let origin = Origin::mapped(mapping, &mut items).ok_or_else(missing)?;
@@ -108,23 +108,24 @@ impl Plan {
         for item in &format.items {
             let name = field(item).filter(|&name| is_found(name) && name != "source");
             if let Some(name) = name
-                && let Some(origin) = Origin::new(&item.noun, Part::Whole, &mut items)
+                && let Some(origin) = Origin::new(&item.noun, LogPart::Whole, &mut items)
             {
                 fields.add(name, origin);
             }
         }
-        for (name, part) in [("method", Part::Method), ("path", Part::Path), ("website", Part::Host)] {
+        for (name, part) in [("method", LogPart::Method), ("path", LogPart::Path), ("website", LogPart::Host)]
+        {
             if is_found(name)
                 && let Some(origin) = Origin::of_request_line(part, &mut items)
             {
                 fields.add(name, origin);
             }
         }
-        let Fields { names, origins } = fields;
+        let LogFields { names, origins } = fields;
         if names.len() > FIELDS_MAX {
             return Err(PlanError::TooManyFields);
         }
-        Ok(Plan {
+        Ok(LogPlan {
             needed: items.reach,
             times,
             source,
@@ -140,7 +141,7 @@ impl Plan {
     }
 
     /// Reads the measures of work as well, as far as the format has them.
-    pub(super) fn with_measures(mut self, given: &[Measure]) -> Result<Plan, PlanError> {
+    pub(super) fn with_measures(mut self, given: &[Measure]) -> Result<LogPlan, PlanError> {
         self.measures = Measures::new(given, &mut Wanted::new(&self.format))?;
         Ok(self)
     }
@@ -154,7 +155,7 @@ impl Plan {
     /// Whether it has the website only in request lines with an absolute URI.
     pub(crate) fn has_website_by_chance(&self) -> bool {
         let place = self.names.iter().position(|name| name == "website");
-        let is_host = |from: &Origin| matches!(from, Origin::Item { part: Part::Host, .. });
+        let is_host = |from: &Origin| matches!(from, Origin::Item { part: LogPart::Host, .. });
         place.is_some_and(|place| self.origins[place].iter().all(is_host))
     }
 
@@ -163,7 +164,7 @@ impl Plan {
         &mut self,
         line: &[u8],
         is_whole: bool,
-        record: &mut Record,
+        record: &mut LogRecord,
     ) -> Result<(), ParseError> {
         let needed = (!is_whole).then_some(self.needed);
         let values = self.format.take_apart(line, needed, &mut self.is_prefixed).map_err(|error| {
@@ -221,12 +222,12 @@ impl Plan {
 
 /// The fields found so far.
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     names: Vec<String>,
     origins: Vec<Vec<Origin>>,
 }
 
-impl Fields {
+impl LogFields {
     fn add(&mut self, name: &str, origin: Origin) {
         match self.names.iter().position(|known| known == name) {
             Some(place) => self.origins[place].push(origin),
@@ -273,15 +274,15 @@ mod tests {
 
     const FIELDS: &[&str] = &["source", "website", "owner", "method", "cost", "api_key"];
 
-    fn plan(format: &str, mappings: &[&str]) -> Result<Plan, PlanError> {
+    fn plan(format: &str, mappings: &[&str]) -> Result<LogPlan, PlanError> {
         let known = Format::known().into_iter().find(|known| known.name == format);
         let format = known.unwrap_or_else(|| Format::parse(format).unwrap());
         let mappings: Vec<Mapping> = mappings.iter().map(|text| text.parse().unwrap()).collect();
-        Plan::new(format, &mappings, &|name| FIELDS.contains(&name))
+        LogPlan::new(format, &mappings, &|name| FIELDS.contains(&name))
     }
 
-    fn read(plan: &mut Plan, line: &str) -> Result<Record, ParseError> {
-        let mut record = Record::default();
+    fn read(plan: &mut LogPlan, line: &str) -> Result<LogRecord, ParseError> {
+        let mut record = LogRecord::default();
         plan.read(line.as_bytes(), false, &mut record).map(|()| record)
     }
 
@@ -423,7 +424,7 @@ mod tests {
         let source = |forwarded, list: &str| {
             let mut mapping: Mapping = "source=$http_x_forwarded_for".parse().unwrap();
             mapping.forwarded = NonZeroUsize::new(forwarded);
-            let mut plan = Plan::new(Format::parse(format).unwrap(), &[mapping], &|_| true).unwrap();
+            let mut plan = LogPlan::new(Format::parse(format).unwrap(), &[mapping], &|_| true).unwrap();
             assert!(plan.has("source"));
             read(&mut plan, &line(list)).map(|record| record.source.map(|address| address.to_string()))
         };
@@ -450,8 +451,8 @@ mod tests {
         #[test]
         fn any_bytes_are_a_request_or_a_fault(line in prop::collection::vec(any::<u8>(), 0..200)) {
             for format in Format::known() {
-                let mut plan = Plan::new(format, &[], &|_| true).unwrap();
-                let _ = plan.read(&line, false, &mut Record::default());
+                let mut plan = LogPlan::new(format, &[], &|_| true).unwrap();
+                let _ = plan.read(&line, false, &mut LogRecord::default());
             }
         }
 

@@ -17,7 +17,7 @@ pub(crate) const KEPT_BYTES_MAX: usize = 256;
 
 /// The time and the fields of a request. Its memory is reused for the next one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct LogRecord {
     /// The time of the request, in nanoseconds since 1970.
     pub(crate) at_ns: u64,
     /// The time until its answer, if the log has it.
@@ -33,12 +33,12 @@ pub(crate) struct Record {
     pub(crate) ends: [Option<NonZeroU16>; FIELDS_MAX],
 }
 
-impl Record {
+impl LogRecord {
     pub(crate) fn clear(&mut self) {
         let mut bytes = mem::take(&mut self.bytes);
         bytes.clear();
         bytes.shrink_to(KEPT_BYTES_MAX);
-        *self = Record { bytes, ..Record::default() };
+        *self = LogRecord { bytes, ..LogRecord::default() };
     }
 
     /// The request, with these names for its fields.

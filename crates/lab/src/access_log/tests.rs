@@ -7,8 +7,8 @@ use proptest::sample::{Index, select};
 
 use crate::access_log::field::Mapping;
 use crate::access_log::format::Format;
-use crate::access_log::plan::Plan;
-use crate::access_log::record::{Record, VALUE_BYTES_MAX};
+use crate::access_log::plan::LogPlan;
+use crate::access_log::record::{LogRecord, VALUE_BYTES_MAX};
 
 /// The names of formats, each with a line of that format.
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
@@ -106,7 +106,7 @@ fn behind_sign(line: &[u8], sign: Index) -> usize {
 struct Reader {
     line: &'static [u8],
     format: Format,
-    plans: Vec<Plan>,
+    plans: Vec<LogPlan>,
 }
 
 impl Reader {
@@ -114,7 +114,7 @@ impl Reader {
         let format = Format::known().into_iter().find(|known| known.name == name).unwrap();
         let plan = |mappings: &[&str]| {
             let mappings: Vec<Mapping> = mappings.iter().map(|text| text.parse().unwrap()).collect();
-            Plan::new(format.clone(), &mappings, &|_| true)?.with_measures(&[])
+            LogPlan::new(format.clone(), &mappings, &|_| true)?.with_measures(&[])
         };
         let mappings = [
             &[][..],
@@ -132,7 +132,7 @@ impl Reader {
             self.take_apart(line, needed);
         }
         for mut plan in self.plans.iter().cloned() {
-            let mut record = Record::default();
+            let mut record = LogRecord::default();
             match plan.read(line, false, &mut record) {
                 Ok(()) => assert_is_well_formed(&plan, &record),
                 Err(error) => assert!(!plan.explain(error).is_empty()),
@@ -154,7 +154,7 @@ impl Reader {
 }
 
 /// Every value is there, in order, and not too long.
-fn assert_is_well_formed(plan: &Plan, record: &Record) {
+fn assert_is_well_formed(plan: &LogPlan, record: &LogRecord) {
     let mut begins = 0;
     for end in record.ends.into_iter().flatten().map(|end| usize::from(end.get())) {
         assert!(begins < end && end <= begins + VALUE_BYTES_MAX, "{record:?}");
@@ -177,7 +177,7 @@ fn each_known_format_has_an_example() {
     assert_eq!(EXAMPLES.len(), known.len());
     for (Reader { line, format, plans }, known) in READERS.iter().zip(&known) {
         assert_eq!(format, known);
-        let read = plans[0].clone().read(line, false, &mut Record::default());
+        let read = plans[0].clone().read(line, false, &mut LogRecord::default());
         assert_eq!(read, Ok(()), "{}", format.name);
     }
 }

@@ -7,7 +7,7 @@ use crate::access_log::line::{Values, Wanted};
 
 /// The notation of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum TimeForm {
     /// `06/Feb/2009:12:14:14.655`, without a zone and taken for UTC, or `06/Feb/2009:12:14:14 +0100`.
     Clf,
     /// `2009-02-06T12:14:14+01:00`
@@ -17,31 +17,31 @@ enum Form {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-const SECONDS: Form = Form::Decimal(SECOND_NS);
-const MILLISECONDS: Form = Form::Decimal(1_000_000);
-const MICROSECONDS: Form = Form::Decimal(1_000);
+const SECONDS: TimeForm = TimeForm::Decimal(SECOND_NS);
+const MILLISECONDS: TimeForm = TimeForm::Decimal(1_000_000);
+const MICROSECONDS: TimeForm = TimeForm::Decimal(1_000);
 
 /// Items with a time, the best first: the time of the request, of its connection, of its answer.
-const TIMES: &[(&str, Form)] = &[
-    ("%tr", Form::Clf),
-    ("%trg", Form::Clf),
-    ("%trl", Form::Clf),
+const TIMES: &[(&str, TimeForm)] = &[
+    ("%tr", TimeForm::Clf),
+    ("%trg", TimeForm::Clf),
+    ("%trl", TimeForm::Clf),
     ("%[request_date(0,us)]", MICROSECONDS),
     ("%[request_date(0,ms)]", MILLISECONDS),
     ("%[request_date]", SECONDS),
-    ("%t", Form::Clf),
+    ("%t", TimeForm::Clf),
     ("%[accept_date(0,us)]", MICROSECONDS),
     ("%[accept_date(0,ms)]", MILLISECONDS),
     ("%[accept_date]", SECONDS),
     ("%Ts", SECONDS),
-    ("%T", Form::Clf),
-    ("%Tl", Form::Clf),
+    ("%T", TimeForm::Clf),
+    ("%Tl", TimeForm::Clf),
     ("%[date(0,us)]", MICROSECONDS),
     ("%[date(0,ms)]", MILLISECONDS),
     ("%[date]", SECONDS),
     ("$msec", SECONDS),
-    ("$time_iso8601", Form::Iso8601),
-    ("$time_local", Form::Clf),
+    ("$time_iso8601", TimeForm::Iso8601),
+    ("$time_local", TimeForm::Clf),
 ];
 
 /// Items with the duration and its unit; those without the connection's idle time come first.
@@ -54,7 +54,7 @@ pub(crate) struct Times {
     /// The item with the time.
     pub(super) noun: &'static str,
     item: usize,
-    form: Form,
+    form: TimeForm,
     /// Whether the time is that of the answer.
     is_of_end: bool,
     /// HAProxy's `%ms`, beside a time in whole seconds.
@@ -108,13 +108,13 @@ impl Times {
     }
 }
 
-impl Form {
+impl TimeForm {
     /// A time in nanoseconds since 1970.
     fn read(self, text: &[u8]) -> Option<u64> {
         let (minute, rest) = match self {
-            Form::Clf => text.split_at_checked("06/Feb/2009:12:14".len())?,
-            Form::Iso8601 => text.split_at_checked("2009-02-06T12:14".len())?,
-            Form::Decimal(unit_ns) => return decimal(text, unit_ns),
+            TimeForm::Clf => text.split_at_checked("06/Feb/2009:12:14".len())?,
+            TimeForm::Iso8601 => text.split_at_checked("2009-02-06T12:14".len())?,
+            TimeForm::Decimal(unit_ns) => return decimal(text, unit_ns),
         };
         let zone = rest.iter().position(|byte| matches!(byte, b' ' | b'+' | b'-' | b'Z'));
         let (second, zone) = rest.split_at(zone.unwrap_or(rest.len()));
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use slowlane_core::base::{Timestamp, date::written};
 
-    fn read(form: Form, text: &str) -> Option<u64> {
+    fn read(form: TimeForm, text: &str) -> Option<u64> {
         form.read(text.as_bytes())
     }
 
@@ -202,12 +202,12 @@ mod tests {
         // date -u -d '2009-02-06 12:14:14' +%s
         let ns = 1_233_922_454_655_000_000;
         let second_ns = 1_233_922_454_000_000_000;
-        assert_eq!(read(Form::Clf, "06/Feb/2009:12:14:14.655"), Some(ns));
-        assert_eq!(read(Form::Clf, "06/Feb/2009:12:14:14 +0000"), Some(second_ns));
-        assert_eq!(read(Form::Clf, "06/Feb/2009:13:44:14 +0130"), Some(second_ns));
-        assert_eq!(read(Form::Clf, "06/Feb/2009:09:14:14 -0300"), Some(second_ns));
-        assert_eq!(read(Form::Iso8601, "2009-02-06T13:14:14+01:00"), Some(second_ns));
-        assert_eq!(read(Form::Iso8601, "2009-02-06T12:14:14.655Z"), Some(ns));
+        assert_eq!(read(TimeForm::Clf, "06/Feb/2009:12:14:14.655"), Some(ns));
+        assert_eq!(read(TimeForm::Clf, "06/Feb/2009:12:14:14 +0000"), Some(second_ns));
+        assert_eq!(read(TimeForm::Clf, "06/Feb/2009:13:44:14 +0130"), Some(second_ns));
+        assert_eq!(read(TimeForm::Clf, "06/Feb/2009:09:14:14 -0300"), Some(second_ns));
+        assert_eq!(read(TimeForm::Iso8601, "2009-02-06T13:14:14+01:00"), Some(second_ns));
+        assert_eq!(read(TimeForm::Iso8601, "2009-02-06T12:14:14.655Z"), Some(ns));
         assert_eq!(read(SECONDS, "1233922454"), Some(second_ns));
         assert_eq!(read(SECONDS, "1233922454.655"), Some(ns));
         assert_eq!(read(MILLISECONDS, "1233922454655"), Some(ns));
@@ -230,13 +230,13 @@ mod tests {
             "32/Feb/2009:12:14:14.655",
             "06/Feb/2009:12:14:14x",
         ] {
-            assert_eq!(read(Form::Clf, text), None, "{text:?}");
+            assert_eq!(read(TimeForm::Clf, text), None, "{text:?}");
         }
         for text in ["", "x", "1.", "-1", "99999999999999999999", "18446744074"] {
             assert_eq!(read(SECONDS, text), None, "{text:?}");
         }
         for text in ["2009-02-06", "2009-02-06 12:14:14", "2009-02-06T12:14:14+1"] {
-            assert_eq!(read(Form::Iso8601, text), None, "{text:?}");
+            assert_eq!(read(TimeForm::Iso8601, text), None, "{text:?}");
         }
     }
 
@@ -244,12 +244,12 @@ mod tests {
         #[test]
         fn a_moment_is_read_as_it_is_written(at_s in 0u64..18_000_000_000) {
             let text = written(Timestamp::from_nanos(at_s * SECOND_NS)).replace(' ', "T");
-            prop_assert_eq!(read(Form::Iso8601, &text), Some(at_s * SECOND_NS));
+            prop_assert_eq!(read(TimeForm::Iso8601, &text), Some(at_s * SECOND_NS));
         }
 
         #[test]
         fn any_bytes_are_a_time_or_none(text in prop::collection::vec(any::<u8>(), 0..40)) {
-            for form in [Form::Clf, Form::Iso8601, SECONDS, MILLISECONDS] {
+            for form in [TimeForm::Clf, TimeForm::Iso8601, SECONDS, MILLISECONDS] {
                 let _ = form.read(&text);
             }
         }

@@ -46,7 +46,7 @@ pub struct Settings {
     pub except_bots: bool,
     /// The table that the replay has.
     pub sizing: Sizing,
-    pub reading: replay::Settings,
+    pub reading: replay::ReplaySettings,
 }
 
 /// The clients of the logs, and a proposal for each type.

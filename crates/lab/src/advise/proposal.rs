@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::access_log::VALUE_BYTES_MAX;
 use crate::advise::client::STEADY;
 use crate::advise::{AdviseError, Client, Clients, RATES, Settings};
-use crate::replay::{self, Counts, Input, KeyRow, Subject};
+use crate::replay::{self, Input, KeyRow, ReplayCounts, Subject};
 use slowlane_core::base::{Key, SloId, plural, shown};
 use slowlane_core::policy::{Method, Policy};
 use slowlane_core::throttle::Throttle;
@@ -75,7 +75,7 @@ pub struct Pair {
 pub struct Waiting {
     pub who: String,
     #[serde(flatten)]
-    pub counts: Counts,
+    pub counts: ReplayCounts,
     pub bot: Option<String>,
 }
 
@@ -130,7 +130,7 @@ pub(super) fn propose(
 
     let policy = by.policy(id.kind(), &slo, method, &map_lines)?;
     let keys = keys_waiting(policy, id, inputs, settings, progress)?;
-    let sum = |of: fn(&Counts) -> u64| keys.iter().map(|row| of(&row.counts)).sum();
+    let sum = |of: fn(&ReplayCounts) -> u64| keys.iter().map(|row| of(&row.counts)).sum();
     let bot = |key: &Key| rows.get(key).and_then(Client::bot);
     let not_spared = keys.iter().filter(|row| is_to_spare(bot(&row.key), settings)).count();
     let waiting = |row: &KeyRow| Waiting {
@@ -171,7 +171,7 @@ fn keys_waiting(
     settings: &Settings,
     progress: &mut impl FnMut(u64),
 ) -> Result<Vec<KeyRow>, AdviseError> {
-    let mut reading = replay::Settings { top: usize::MAX, ..settings.reading.clone() };
+    let mut reading = replay::ReplaySettings { top: usize::MAX, ..settings.reading.clone() };
     // Other fields are for other types, or the user agent.
     let is_used = |name: &str| name == "cost" || policy.used_fields().any(|field| field == name);
     reading.mappings.retain(|mapping| is_used(&mapping.field));

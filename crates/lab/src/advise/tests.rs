@@ -56,7 +56,7 @@ const IN_SECONDS: &str = "$remote_addr $time_iso8601 \"$request\"";
 
 fn settings(by: &str, spare: f64, format: &str) -> Settings {
     let by = if by.is_empty() { Vec::new() } else { vec![by.parse().unwrap()] };
-    let reading = replay::Settings {
+    let reading = replay::ReplaySettings {
         measures: Vec::new(),
         format: Choice::This(Format::parse(format).unwrap()),
         mappings: Vec::new(),

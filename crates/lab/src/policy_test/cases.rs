@@ -19,9 +19,9 @@ pub struct TestCase {
     pub line: usize,
     /// Its request and its SLOs, as they are typed.
     pub text: [String; 2],
-    pub fields: Fields,
+    pub fields: TestFields,
     pub slos: Slos,
-    pub steps: Vec<Step>,
+    pub steps: Vec<TestStep>,
 }
 
 /// The SLOs that a request falls under.
@@ -43,7 +43,7 @@ pub(super) const REFUSED: &str = "refused";
 
 /// A step of a case, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TestStep {
     /// Counted from 1.
     pub line: usize,
     /// The text as typed, without its verdicts.
@@ -54,7 +54,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// This many requests at equal distances over this time, the first now.
-    Ask { count: u32, time: Duration, fields: Fields, expected: Expected },
+    Ask { count: u32, time: Duration, fields: TestFields, expected: Expected },
     /// Time passes.
     After(Duration),
     /// This many requests in flight end, in the order in which they passed. None: all that have passed.
@@ -125,9 +125,9 @@ const _: () = assert!(FIELDS_MAX == 32, "as the message says");
 
 /// The fields of a request: names with their values, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fields(Vec<(String, String)>);
+pub struct TestFields(Vec<(String, String)>);
 
-impl Fields {
+impl TestFields {
     /// Adds the field of a word like `website=shop.example`.
     pub(super) fn add(&mut self, word: &str) -> Result<(), String> {
         let is_of_name = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
@@ -151,7 +151,7 @@ impl Fields {
     }
 
     /// These fields, replaced by those of `other` with the same names.
-    pub(super) fn with(&self, other: &Fields) -> Fields {
+    pub(super) fn with(&self, other: &TestFields) -> TestFields {
         let mut both = self.clone();
         for (name, value) in &other.0 {
             match both.place(name) {
@@ -190,8 +190,8 @@ impl Fields {
 mod tests {
     use super::*;
 
-    fn fields(words: &[&str]) -> Fields {
-        let mut fields = Fields::default();
+    fn fields(words: &[&str]) -> TestFields {
+        let mut fields = TestFields::default();
         words.iter().for_each(|word| fields.add(word).unwrap());
         fields
     }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_fields_of_a_case_and_of_a_step_are_one_request() {
-        let mut case = Fields::default();
+        let mut case = TestFields::default();
         (0..FIELDS_MAX).for_each(|number| case.add(&format!("f{number}=1")).unwrap());
         assert!(case.fit() && case.with(&fields(&["f1=2"])).fit());
         assert!(!case.with(&fields(&["more=1"])).fit());

@@ -22,8 +22,8 @@ mod run;
 mod statement;
 mod words;
 
-pub use cases::{Action, Expected, Fields, Slos, Step, Suite, TestCase};
+pub use cases::{Action, Expected, Slos, Suite, TestCase, TestFields, TestStep};
 pub use errors::{CaseError, CaseErrors};
 pub use parse::FILE_BYTES_MAX;
 pub use report::{FileOutcome, json, report};
-pub use run::{BEGINS, CaseOutcome, Failure, Outcome, Settings, run};
+pub use run::{BEGINS, CaseOutcome, Failure, Outcome, TestSettings, run};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy_test::cases::{Action, Step, Suite, TOO_MANY_FIELDS, TestCase};
+use crate::policy_test::cases::{Action, Suite, TOO_MANY_FIELDS, TestCase, TestStep};
 use crate::policy_test::errors::{CaseErrors, quoted};
 use crate::policy_test::statement::{ARROW, CaseError, REQUESTS_MAX, Words};
 use crate::policy_test::words::{Token, tokens, written};
@@ -116,11 +116,11 @@ impl Reader {
             return Err(words.expected("a case first, like `source=192.0.2.1 -> 3001`"));
         }
         let (action, number) = words.step()?;
-        self.step(column, Step { line: self.number, text: request, action }, number)
+        self.step(column, TestStep { line: self.number, text: request, action }, number)
     }
 
     /// Adds a step. `number` is the number that it gives to its request.
-    fn step(&mut self, column: usize, step: Step, number: Option<u32>) -> Result<(), CaseError> {
+    fn step(&mut self, column: usize, step: TestStep, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),
             Action::After(time) => (0, time),
@@ -185,7 +185,7 @@ mod tests {
         let mut plain = String::new();
         for case in suite.cases {
             plain += &(case.title() + "\n");
-            for Step { text, action, .. } in case.steps {
+            for TestStep { text, action, .. } in case.steps {
                 let verdicts = match action {
                     Action::Ask { expected, .. } => format!(" -> {}", cases::written(&expected.0)),
                     Action::After(_) | Action::Done(_) => String::new(),

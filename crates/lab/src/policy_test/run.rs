@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use crate::events::EventQueue;
 use crate::policy_test::cases::{
-    Action, Expected, Fields, REFUSED, Slos, Step, Suite, TestCase, UNLIMITED, Verdicts, amount, written,
+    Action, Expected, REFUSED, Slos, Suite, TestCase, TestFields, TestStep, UNLIMITED, Verdicts, amount,
+    written,
 };
 use crate::policy_test::errors::CaseError;
 use slowlane_core::base::{Ending, Kind, Sample, SloId, Ticket, Timestamp, Verdict, is_same_name, shown};
@@ -21,7 +22,7 @@ pub const BEGINS: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
 /// The part of a config that verdicts depend on, besides the policy.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct TestSettings {
     /// Lifetime of an entry after its last write.
     pub expire: Duration,
     /// The memory for auxiliary states and open tickets.
@@ -75,7 +76,7 @@ pub struct Failure {
 /// let failure = &outcome.cases[0].failures[0];
 /// assert_eq!((&*failure.step, &*failure.expected, &*failure.got), ("2 at once", "2 pass", "1 pass, 1 deny 1s"));
 /// ```
-pub fn run(suite: &Suite, mut policy: Policy, settings: &Settings) -> (Outcome, Policy) {
+pub fn run(suite: &Suite, mut policy: Policy, settings: &TestSettings) -> (Outcome, Policy) {
     let warnings = unused(suite, &policy);
     let mut cases = Vec::new();
     for case in &suite.cases {
@@ -151,7 +152,7 @@ fn named(explained: &Explained<'_>) -> String {
 
 /// A case under way.
 struct Run<'c> {
-    fields: &'c Fields,
+    fields: &'c TestFields,
     throttle: Throttle,
     now: Timestamp,
     /// The requests in flight, by the moment at which they leave.
@@ -159,7 +160,7 @@ struct Run<'c> {
 }
 
 impl<'c> Run<'c> {
-    fn new(case: &'c TestCase, policy: Policy, settings: &Settings) -> Run<'c> {
+    fn new(case: &'c TestCase, policy: Policy, settings: &TestSettings) -> Run<'c> {
         // All requests of a step are alike and write the same rows. There is room for twice as many, since shards
         // fill unevenly, so nothing is ever evicted.
         let entries_max = 2 * EACH_MAX * case.steps.len();
@@ -172,7 +173,7 @@ impl<'c> Run<'c> {
         Arc::into_inner(self.throttle.into_policy()).expect("no request of this thread is under way")
     }
 
-    fn step(&mut self, step: &Step) -> Option<Failure> {
+    fn step(&mut self, step: &TestStep) -> Option<Failure> {
         let failed = match &step.action {
             Action::Ask { count, time, fields, expected } => self.ask(*count, *time, fields, expected),
             Action::After(time) => {
@@ -190,7 +191,7 @@ impl<'c> Run<'c> {
         &mut self,
         count: u32,
         time: Duration,
-        fields: &Fields,
+        fields: &TestFields,
         expected: &Expected,
     ) -> Option<(String, String)> {
         let fields = self.fields.with(fields);

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::policy_test::cases::{ANY, Action, Expected, Fields, REFUSED, Slos, UNLIMITED, Verdicts};
+use crate::policy_test::cases::{ANY, Action, Expected, REFUSED, Slos, TestFields, UNLIMITED, Verdicts};
 use crate::policy_test::errors::quoted;
 use crate::policy_test::words::Token;
 use slowlane_core::base::{Kind, SloId, units};
@@ -40,7 +40,7 @@ impl<'t> Words<'t> {
         self.word().is_some_and(|word| word.contains('='))
     }
 
-    pub(super) fn case(&mut self) -> Result<(Fields, Slos), CaseError> {
+    pub(super) fn case(&mut self) -> Result<(TestFields, Slos), CaseError> {
         let fields = self.fields()?;
         self.keyword(ARROW, "-> and the ids of SLOs, like `-> 3001`")?;
         let slos = if self.accepts(UNLIMITED) {
@@ -95,8 +95,8 @@ impl<'t> Words<'t> {
     }
 
     /// All fields before the arrow.
-    fn fields(&mut self) -> Result<Fields, CaseError> {
-        let mut fields = Fields::default();
+    fn fields(&mut self) -> Result<TestFields, CaseError> {
+        let mut fields = TestFields::default();
         while let Some(word) = self.word().filter(|&word| word != ARROW) {
             fields.add(word).map_err(|error| (self.column(), error))?;
             self.next();

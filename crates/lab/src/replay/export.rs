@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::replay::{Counts, KeyRow, Outcome, Side, Tally};
+use crate::replay::{KeyRow, Outcome, ReplayCounts, ReplayTally, Side};
 use slowlane_core::base::Kind;
 use slowlane_core::policy::Slo;
 
@@ -30,7 +30,7 @@ pub fn json(outcome: &Outcome) -> String {
 }
 
 fn side(side: &Side) -> Value {
-    let slo = |(slo, tallied): &(Slo, Tally)| {
+    let slo = |(slo, tallied): &(Slo, ReplayTally)| {
         let mut value = figures(tallied);
         value["slo"] = slo.id.number().into();
         value["law"] = slo.law.name().into();
@@ -62,14 +62,14 @@ fn side(side: &Side) -> Value {
     })
 }
 
-fn figures(tally: &Tally) -> Value {
+fn figures(tally: &ReplayTally) -> Value {
     let mut value = json_of(&tally.counts);
     value["delay_ms"]["p50"] = json!(tally.percentile_ms(50));
     value["delay_ms"]["p99"] = json!(tally.percentile_ms(99));
     value
 }
 
-fn json_of(counts: &Counts) -> Value {
+fn json_of(counts: &ReplayCounts) -> Value {
     json!({
         "requests": counts.requests,
         "delayed": counts.delayed,
@@ -107,13 +107,14 @@ pub fn csv(outcome: &Outcome) -> String {
         changes.as_flattened().iter().sum::<u64>() - same
     });
     let has_work = outcome.sides.iter().flat_map(|side| &side.slos).any(|(slo, _)| slo.work.is_some());
-    let work = |slo: Option<&(Slo, Tally)>| match slo.and_then(|(slo, tally)| Some((slo.unit()?, tally))) {
-        _ if !has_work => String::new(),
-        None => ",,,,,".to_owned(),
-        Some((unit, tally)) => {
-            format!(",{unit},{}", tally.work.figures().map(|units| units.to_string()).join(","))
-        }
-    };
+    let work =
+        |slo: Option<&(Slo, ReplayTally)>| match slo.and_then(|(slo, tally)| Some((slo.unit()?, tally))) {
+            _ if !has_work => String::new(),
+            None => ",,,,,".to_owned(),
+            Some((unit, tally)) => {
+                format!(",{unit},{}", tally.work.figures().map(|units| units.to_string()).join(","))
+            }
+        };
     let [compared, work_columns] = [(changed.is_some(), COMPARED), (has_work, WORK)]
         .map(|(has, columns)| if has { columns } else { "" });
     let mut text = format!("{COLUMNS}{compared}{work_columns}\n");
@@ -134,7 +135,7 @@ pub fn csv(outcome: &Outcome) -> String {
         }
         for row in &side.keys {
             let (slo, key, who) = (row.slo, row.key, quoted(&row.name));
-            let figures = columns(&Tally { counts: row.counts, ..Tally::default() });
+            let figures = columns(&ReplayTally { counts: row.counts, ..ReplayTally::default() });
             let there = compared(Some([row.changed, row.other_delayed, row.other_denied])) + &work(None);
             let _ = writeln!(text, "key,{policy},{slo},,,{key},{who},{figures}{there}");
         }
@@ -142,7 +143,7 @@ pub fn csv(outcome: &Outcome) -> String {
     text
 }
 
-fn columns(tally: &Tally) -> String {
+fn columns(tally: &ReplayTally) -> String {
     tally.texts("").join(",")
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::replay::Counts;
+use crate::replay::ReplayCounts;
 use slowlane_core::base::{Key, Network, Request, SloId, Value, Verdict, shown};
 use slowlane_core::policy::{Batch, Policy, Text};
 
@@ -17,7 +17,7 @@ pub struct KeyRow {
     pub key: Key,
     /// The key's fields and values, safe to show, like `source=192.0.2.7 website=shop.example`.
     pub name: Box<str>,
-    pub counts: Counts,
+    pub counts: ReplayCounts,
     /// Verdicts of the other policy on the same requests.
     pub other_delayed: u64,
     pub other_denied: u64,
@@ -66,7 +66,7 @@ impl Keys {
             slo,
             key,
             name: name(),
-            counts: Counts::default(),
+            counts: ReplayCounts::default(),
             other_delayed: 0,
             other_denied: 0,
             changed: 0,

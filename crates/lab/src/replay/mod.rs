@@ -27,6 +27,6 @@ pub use plot::plot;
 pub use report::report;
 pub use requests::Input;
 pub(crate) use requests::Requests;
-pub use run::{Settings, Subject, replay};
+pub use run::{ReplaySettings, Subject, replay};
 pub use series::{Bin, Series};
-pub use tally::{Counts, Tally, WorkDone};
+pub use tally::{ReplayCounts, ReplayTally, WorkDone};

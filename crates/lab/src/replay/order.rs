@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::access_log::{KEPT_BYTES_MAX, Record};
+use crate::access_log::{KEPT_BYTES_MAX, LogRecord};
 use crate::events::EventQueue;
 
 /// The maximum number of requests that are held back.
@@ -15,8 +15,8 @@ const BYTES_MAX: usize = 64 << 20;
 #[derive(Debug)]
 pub(super) struct Order {
     patience_ns: u64,
-    waiting: EventQueue<Record>,
-    free: Vec<Record>,
+    waiting: EventQueue<LogRecord>,
+    free: Vec<LogRecord>,
     bytes: usize,
     was_full: bool,
 }
@@ -28,7 +28,7 @@ impl Order {
     }
 
     /// Takes a record, and leaves an empty one in its place.
-    pub(super) fn keep(&mut self, record: &mut Record) {
+    pub(super) fn keep(&mut self, record: &mut LogRecord) {
         record.bytes.shrink_to(KEPT_BYTES_MAX);
         self.bytes += record.bytes.capacity();
         let kept = mem::replace(record, self.free.pop().unwrap_or_default());
@@ -36,7 +36,7 @@ impl Order {
     }
 
     /// The next in order, if no earlier one is expected from a log that has reached this time.
-    pub(super) fn due(&mut self, come_to_ns: u64, record: &mut Record) -> bool {
+    pub(super) fn due(&mut self, come_to_ns: u64, record: &mut LogRecord) -> bool {
         let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
         if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {
             return true;
@@ -51,11 +51,11 @@ impl Order {
     }
 
     /// The next in order. False: there is none.
-    pub(super) fn next(&mut self, record: &mut Record) -> bool {
+    pub(super) fn next(&mut self, record: &mut LogRecord) -> bool {
         self.next_before(u64::MAX, record)
     }
 
-    fn next_before(&mut self, end_ns: u64, record: &mut Record) -> bool {
+    fn next_before(&mut self, end_ns: u64, record: &mut LogRecord) -> bool {
         let Some((_, next)) = self.waiting.next_before(end_ns) else { return false };
         self.bytes -= next.bytes.capacity();
         let mut free = mem::replace(record, next);
@@ -76,7 +76,7 @@ mod tests {
     fn ordered(times: &[u64], patience_ns: u64) -> Vec<u64> {
         let mut order = Order::new(patience_ns);
         let mut given = Vec::new();
-        let mut record = Record::default();
+        let mut record = LogRecord::default();
         let mut come_to_ns = 0;
         for &at_ns in times {
             record.clear();
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn it_waits_no_longer_than_needed() {
         let mut order = Order::new(10);
-        let mut record = Record::default();
+        let mut record = LogRecord::default();
         for at_ns in [5, 3] {
             record.at_ns = at_ns;
             order.keep(&mut record);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn long_fields_take_bounded_memory() {
         let mut order = Order::new(1);
-        let mut record = Record::default();
+        let mut record = LogRecord::default();
         let mut kept = 0;
         for at_ns in 0..100_000 {
             record.clear();

@@ -1,7 +1,7 @@
 //! The outcome of a replay: verdicts of each policy, by SLO and key, with notes on their reliability.
 
 use crate::access_log::LogOutcome;
-use crate::replay::{KeyRow, Series, Tally};
+use crate::replay::{KeyRow, ReplayTally, Series};
 use slowlane_core::base::{Timestamp, date};
 use slowlane_core::policy::Slo;
 
@@ -24,9 +24,9 @@ pub struct Outcome {
 pub struct Side {
     pub name: String,
     /// The verdicts that the proxies would have got.
-    pub total: Tally,
+    pub total: ReplayTally,
     /// The verdicts of each SLO that was used, including those with `dry_run=yes`.
-    pub slos: Vec<(Slo, Tally)>,
+    pub slos: Vec<(Slo, ReplayTally)>,
     /// The number of keys with requests delayed or denied, and the first of them. With two policies: the keys on
     /// which they differ.
     pub throttled_keys: usize,

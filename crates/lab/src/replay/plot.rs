@@ -12,7 +12,7 @@
 //! └────────────────┘
 //! ```
 
-use crate::chart::{Chart, Line, POINTS_MAX, Panel, Unit};
+use crate::chart::{Chart, ChartLine, ChartUnit, POINTS_MAX, Panel};
 use crate::replay::{Bin, Outcome, Series};
 use slowlane_core::base::plural;
 
@@ -28,7 +28,7 @@ pub fn plot(outcome: &Outcome) -> String {
 
     let per_second =
         |count: fn(&Bin) -> u64| move |bin: &Bin, seconds: f64| Some(count(bin) as f64 / seconds);
-    let of_each = |value: &dyn Fn(&Bin, f64) -> Option<f64>| -> Vec<Line> {
+    let of_each = |value: &dyn Fn(&Bin, f64) -> Option<f64>| -> Vec<ChartLine> {
         series.iter().map(|series| line(series, value)).collect()
     };
     let mut rates = of_each(&per_second(|bin| bin.let_through));
@@ -55,13 +55,13 @@ pub fn plot(outcome: &Outcome) -> String {
             panel("mean delay of those let through, ms", delays),
         ],
         seconds,
-        unit: Unit::of(seconds),
+        unit: ChartUnit::of(seconds),
         ..Chart::default()
     };
     chart.svg()
 }
 
-fn line(series: &Series, value: &dyn Fn(&Bin, f64) -> Option<f64>) -> Line {
+fn line(series: &Series, value: &dyn Fn(&Bin, f64) -> Option<f64>) -> ChartLine {
     let seconds = series.seconds_each();
     let point = |(number, bin): (usize, &Bin)| ((number as f64 + 0.5) * seconds, value(bin, seconds));
     series.bins.iter().enumerate().map(point).collect()

@@ -1,6 +1,6 @@
 //! The outcome as text tables.
 
-use crate::replay::{Counts, KeyRow, Outcome, Side, Tally};
+use crate::replay::{KeyRow, Outcome, ReplayCounts, ReplayTally, Side};
 use slowlane_core::base::{Kind, aligned, plural};
 
 const NONE: &str = "-";
@@ -36,10 +36,10 @@ pub fn report(outcome: &Outcome) -> String {
 
 fn totals(outcome: &Outcome) -> String {
     let mut rows = vec![headings(&["policy"])];
-    let row = |name: &str, tally: &Tally| [vec![name.to_owned()], cells(tally)].concat();
+    let row = |name: &str, tally: &ReplayTally| [vec![name.to_owned()], cells(tally)].concat();
     rows.extend(outcome.sides.iter().map(|side| row(&side.name, &side.total)));
     if let [first, second] = outcome.sides.as_slice() {
-        let difference = |of: fn(&Counts) -> u64| {
+        let difference = |of: fn(&ReplayCounts) -> u64| {
             format!("{:+}", of(&first.total.counts) as i64 - of(&second.total.counts) as i64)
         };
         let [delayed, denied] = [difference(|of| of.delayed), difference(|of| of.denied)];
@@ -96,7 +96,7 @@ fn headings(names: &[&str]) -> Vec<String> {
     names.iter().chain(&FIGURES).map(|&heading| heading.to_owned()).collect()
 }
 
-fn cells(tally: &Tally) -> Vec<String> {
+fn cells(tally: &ReplayTally) -> Vec<String> {
     let share = |part| percent(part, tally.counts.requests);
     let [requests, delayed, denied, mean, p50, p99, max] = tally.texts(NONE);
     let (delayed_share, denied_share) = (share(tally.counts.delayed), share(tally.counts.denied));
@@ -136,7 +136,7 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
 
 fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
     // Keys have no percentiles.
-    let tally = Tally { counts: row.counts, ..Tally::default() };
+    let tally = ReplayTally { counts: row.counts, ..ReplayTally::default() };
     let [requests, delayed, denied, mean, _, _, max] = tally.texts(NONE);
     let mut cells = vec![row.slo.to_string(), row.key.to_string(), requests, delayed, denied, mean, max];
     if is_compared {

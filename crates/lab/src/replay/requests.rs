@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 use std::time::Duration;
 
-use crate::access_log::{Log, LogOutcome, Measure, Plan, PlanError, Record};
-use crate::replay::Settings;
+use crate::access_log::{Log, LogOutcome, LogPlan, LogRecord, Measure, PlanError};
+use crate::replay::ReplaySettings;
 use crate::replay::order::{Order, RECORDS_MAX};
 use slowlane_core::base::{Request, plural, shown, units};
 
@@ -20,7 +20,7 @@ pub struct Input {
 }
 
 /// Takes a request, the virtual time, and its record.
-type Each<'e> = dyn FnMut(&Request<'_>, u64, &Record) + 'e;
+type Each<'e> = dyn FnMut(&Request<'_>, u64, &LogRecord) + 'e;
 
 /// Logs that are being read together.
 pub(crate) struct Requests {
@@ -38,7 +38,7 @@ impl Requests {
     /// Recognises the formats. `wanted` returns whether a field is used. `measures`: a policy counts work.
     pub(crate) fn open(
         inputs: Vec<Input>,
-        settings: &Settings,
+        settings: &ReplaySettings,
         wanted: &dyn Fn(&str) -> bool,
         measures: Option<&[Measure]>,
     ) -> Result<Requests, PlanError> {
@@ -57,9 +57,9 @@ impl Requests {
     pub(crate) fn each(
         &mut self,
         progress: &mut impl FnMut(u64),
-        mut each: impl FnMut(&Request<'_>, u64, &Record),
+        mut each: impl FnMut(&Request<'_>, u64, &LogRecord),
     ) {
-        let mut record = Record::default();
+        let mut record = LogRecord::default();
         // Only the first requests of a log show its start. Until the start of every log is known, no request is
         // decided.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
@@ -92,7 +92,7 @@ impl Requests {
     }
 
     /// Takes a record of one log, and decides all requests that no log can still precede.
-    fn take(&mut self, record: &mut Record, log: usize, others_ns: u64, each: &mut Each<'_>) {
+    fn take(&mut self, record: &mut LogRecord, log: usize, others_ns: u64, each: &mut Each<'_>) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
         while self.order.due(come_to_ns, record) {
@@ -100,7 +100,7 @@ impl Requests {
         }
     }
 
-    fn finish(&mut self, record: &mut Record, each: &mut Each<'_>) {
+    fn finish(&mut self, record: &mut LogRecord, each: &mut Each<'_>) {
         let ends_ns = self.logs.iter().map(Log::ends_ns).max().unwrap_or(0);
         while self.order.next(record) {
             // All later lines are much earlier, so this time is wrong.
@@ -112,7 +112,7 @@ impl Requests {
         }
     }
 
-    fn give(&mut self, record: &Record, each: &mut Each<'_>) {
+    fn give(&mut self, record: &LogRecord, each: &mut Each<'_>) {
         self.begun_ns.get_or_insert(record.at_ns);
         self.late += u64::from(record.at_ns < self.now_ns);
         self.now_ns = self.now_ns.max(record.at_ns);
@@ -122,7 +122,7 @@ impl Requests {
     }
 
     /// The plans of the logs whose format is known.
-    pub(crate) fn plans(&self) -> impl Iterator<Item = &Plan> {
+    pub(crate) fn plans(&self) -> impl Iterator<Item = &LogPlan> {
         self.logs.iter().filter_map(|log| log.plan.as_ref())
     }
 

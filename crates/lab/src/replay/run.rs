@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::access_log::{Choice, Mapping, Measure, Plan, PlanError, Record};
+use crate::access_log::{Choice, LogPlan, LogRecord, Mapping, Measure, PlanError};
 use crate::events::EventQueue;
 use crate::replay::keys::{KeyRow, Keys, name};
-use crate::replay::{Input, Outcome, Requests, Series, Side, Tally};
+use crate::replay::{Input, Outcome, ReplayTally, Requests, Series, Side};
 use slowlane_core::base::{
     Decision, Ending, Ends, Request, Sample, SloId, Ticket, Timestamp, Unit, Verdict, plural,
 };
@@ -21,7 +21,7 @@ const ENDS_MAX: usize = 1 << 20;
 
 /// How to read and run the logs.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ReplaySettings {
     pub format: Choice,
     pub mappings: Vec<Mapping>,
     pub measures: Vec<Measure>,
@@ -47,7 +47,7 @@ pub struct Subject {
 pub fn replay(
     inputs: Vec<Input>,
     subjects: &[Subject],
-    settings: &Settings,
+    settings: &ReplaySettings,
     mut progress: impl FnMut(u64),
 ) -> Result<Outcome, PlanError> {
     let policies: Vec<_> = subjects.iter().map(|subject| subject.throttle.policy()).collect();
@@ -90,8 +90,8 @@ struct Run<'t> {
 struct Running<'t> {
     subject: &'t Subject,
     policy: Arc<Policy>,
-    total: Tally,
-    slos: Vec<Option<Box<Tally>>>,
+    total: ReplayTally,
+    slos: Vec<Option<Box<ReplayTally>>>,
     keys: Keys,
     series: Series,
     /// The requests in flight that a law counts until they end, or whose work is settled then.
@@ -100,7 +100,7 @@ struct Running<'t> {
 }
 
 impl Run<'_> {
-    fn ask(&mut self, request: &Request<'_>, now_ns: u64, logged: &Record) {
+    fn ask(&mut self, request: &Request<'_>, now_ns: u64, logged: &LogRecord) {
         let sample = Sample::from_bits(self.rng.u64(..));
         match self.sides.as_mut_slice() {
             [only] => {
@@ -121,7 +121,7 @@ impl Run<'_> {
 
     /// Notes on the reliability of the figures.
     fn notes(&self, requests: &Requests, used: &BTreeSet<&str>) -> Vec<String> {
-        let plans: Vec<&Plan> = requests.plans().collect();
+        let plans: Vec<&LogPlan> = requests.plans().collect();
         let mut notes = Vec::new();
         for field in used.iter().filter(|&&field| field != "cost") {
             let without = plans.iter().filter(|plan| !plan.has(field)).count();
@@ -218,7 +218,7 @@ impl<'t> Running<'t> {
         Running {
             subject,
             policy: Arc::clone(&subject.throttle.policy()),
-            total: Tally::default(),
+            total: ReplayTally::default(),
             slos: (0..SloId::END).map(|_| None).collect(),
             keys: Keys::default(),
             series: Series::default(),
@@ -255,7 +255,7 @@ impl<'t> Running<'t> {
         decision: &Decision,
         other: Option<Verdict>,
         now_ns: u64,
-        logged: &Record,
+        logged: &LogRecord,
     ) {
         let verdict = decision.verdict;
         self.total.count(verdict);
@@ -294,7 +294,7 @@ impl<'t> Running<'t> {
     }
 
     fn outcome(self, top: usize) -> Side {
-        let slo = |(place, tally): (usize, Option<Box<Tally>>)| {
+        let slo = |(place, tally): (usize, Option<Box<ReplayTally>>)| {
             let id = SloId::new(place as u16)?;
             Some((self.policy.slo(id)?.clone(), *tally?))
         };

@@ -9,7 +9,7 @@ const BINS_PER_DOUBLING: u64 = 64;
 
 /// Counts of verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ReplayCounts {
     pub requests: u64,
     pub delayed: u64,
     pub denied: u64,
@@ -18,7 +18,7 @@ pub struct Counts {
     pub longest_ms: u64,
 }
 
-impl Counts {
+impl ReplayCounts {
     pub(super) fn count(&mut self, verdict: Verdict) {
         self.requests += 1;
         match verdict {
@@ -72,14 +72,14 @@ impl WorkDone {
 
 /// Counts of verdicts, and delayed requests by the length of their delay.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
-    pub counts: Counts,
+pub struct ReplayTally {
+    pub counts: ReplayCounts,
     /// Under an SLO with a unit.
     pub work: WorkDone,
     pub(super) bins: Vec<u32>,
 }
 
-impl Tally {
+impl ReplayTally {
     pub(super) fn count(&mut self, verdict: Verdict) {
         self.counts.count(verdict);
         if let Verdict::Delay(_) = verdict {
@@ -104,7 +104,7 @@ impl Tally {
 
     /// Requests, delayed and denied; then the mean, p50, p99 and maximum of the delays in ms, or `none`.
     pub(super) fn texts(&self, none: &str) -> [String; 7] {
-        let Counts { requests, delayed, denied, .. } = self.counts;
+        let ReplayCounts { requests, delayed, denied, .. } = self.counts;
         let [requests, delayed, denied] = [requests, delayed, denied].map(|count| count.to_string());
         let mean = self.counts.mean_ms().map(|ms| format!("{ms:.1}"));
         let [p50, p99] = [50, 99].map(|percent| self.percentile_ms(percent));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn delays_are_over_delayed_requests() {
-        let mut tally = Tally::default();
+        let mut tally = ReplayTally::default();
         for ms in 1..=100 {
             tally.count(Verdict::Delay(Duration::from_millis(ms)));
         }
@@ -134,7 +134,10 @@ mod tests {
         assert_eq!((counts.requests, counts.delayed, counts.denied), (102, 100, 1));
         assert_eq!((counts.mean_ms(), counts.max_ms()), (Some(50.5), Some(100)));
         assert_eq!([50, 99].map(|percent| tally.percentile_ms(percent)), [Some(50), Some(99)]);
-        assert_eq!((Tally::default().percentile_ms(50), Counts::default().max_ms()), (None, None));
+        assert_eq!(
+            (ReplayTally::default().percentile_ms(50), ReplayCounts::default().max_ms()),
+            (None, None)
+        );
     }
 
     proptest! {

@@ -30,7 +30,7 @@ use record::{BINS_PER_S, Bin, Record};
 pub use cluster::{Cluster, Delivery, NODES_MAX, SILENT_AFTER, Skew};
 pub use load::{Costs, Load, Phases, Who};
 pub use nodes::Held;
-pub use outcome::{Figures, Outcome, Phase};
+pub use outcome::{Figures, Phase, SimulationOutcome};
 pub use plot::plot;
 pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, Record, Seen, Tally};
+use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, PhaseSeen, Record, Tally};
 use crate::simulate::{Scenario, Who};
 
 /// The outcome of a scenario.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     pub scenario: Scenario,
     pub phases: Vec<Phase>,
     pub(super) record: Record,
@@ -55,16 +55,16 @@ const STEP_BINS: usize = 2;
 /// The admitted part of a node with fewer requests than this is noise.
 const ASKED_MIN: u64 = 20;
 
-impl Outcome {
-    pub(super) fn new(scenario: &Scenario, record: Record) -> Outcome {
+impl SimulationOutcome {
+    pub(super) fn new(scenario: &Scenario, record: Record) -> SimulationOutcome {
         let phases = record.phases.iter().enumerate();
         let phases = phases.map(|(number, seen)| Phase::new(scenario, &record, number, seen)).collect();
-        Outcome { scenario: scenario.clone(), phases, record }
+        SimulationOutcome { scenario: scenario.clone(), phases, record }
     }
 }
 
 impl Phase {
-    fn new(scenario: &Scenario, record: &Record, number: usize, seen: &Seen) -> Phase {
+    fn new(scenario: &Scenario, record: &Record, number: usize, seen: &PhaseSeen) -> Phase {
         let load = &scenario.load;
         let counts = load.clients.counts();
         let clients = *counts.get(number).unwrap_or(&counts[0]);

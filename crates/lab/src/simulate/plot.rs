@@ -11,22 +11,24 @@
 //!  0  10  20  30 s
 //! ```
 
-use crate::chart::{Chart, LINES_MAX, Line, POINTS_MAX, Panel};
-use crate::simulate::{BINS_PER_S, Bin, Outcome};
+use crate::chart::{Chart, ChartLine, LINES_MAX, POINTS_MAX, Panel};
+use crate::simulate::{BINS_PER_S, Bin, SimulationOutcome};
 use slowlane_core::base::Unit;
 
 /// Draws the outcomes of runs of the same length and objective, the first [`LINES_MAX`] of them.
-pub fn plot(outcomes: &[Outcome]) -> String {
+pub fn plot(outcomes: &[SimulationOutcome]) -> String {
     let outcomes = &outcomes[..outcomes.len().min(LINES_MAX)];
-    let Some(Outcome { scenario: first, record, .. }) = outcomes.first() else { return String::new() };
+    let Some(SimulationOutcome { scenario: first, record, .. }) = outcomes.first() else {
+        return String::new();
+    };
     let is_one_load = outcomes.iter().all(|outcome| outcome.scenario.load.clients == first.load.clients);
     // The law, and the number of clients if it differs.
-    let label = |outcome: &Outcome| match is_one_load {
+    let label = |outcome: &SimulationOutcome| match is_one_load {
         true => outcome.scenario.law.clone(),
         false => format!("{}, {} clients", outcome.scenario.law, outcome.scenario.load.clients),
     };
     let labels: Vec<String> = outcomes.iter().map(label).collect();
-    let lines = |value: Value<'_>| outcomes.iter().map(|outcome| line(outcome, value)).collect();
+    let lines = |value: BinValue<'_>| outcomes.iter().map(|outcome| line(outcome, value)).collect();
     let sum = |bins: &[Bin], of: fn(&Bin) -> f64| bins.iter().map(of).sum::<f64>();
     let mean = |bins: &[Bin], _| {
         let count = sum(bins, |bin| bin.shown_requests.into());
@@ -55,10 +57,10 @@ pub fn plot(outcomes: &[Outcome]) -> String {
 }
 
 /// The value of some bins that take so many seconds.
-type Value<'v> = &'v dyn Fn(&[Bin], f64) -> Option<f64>;
+type BinValue<'v> = &'v dyn Fn(&[Bin], f64) -> Option<f64>;
 
 /// A series as a line of at most [`POINTS_MAX`] points.
-fn line(outcome: &Outcome, value: Value<'_>) -> Line {
+fn line(outcome: &SimulationOutcome, value: BinValue<'_>) -> ChartLine {
     let seconds_each = (outcome.scenario.seconds as usize).div_ceil(POINTS_MAX);
     let point = |(number, bins): (usize, &[Bin])| {
         let seconds = bins.len() as f64 / BINS_PER_S as f64;

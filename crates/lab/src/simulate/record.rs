@@ -32,13 +32,13 @@ pub(super) struct Record {
     pub(super) unit: Option<Unit>,
     /// Requests that a simpler law decided, because the law was out of memory.
     pub(super) fallbacks: u64,
-    pub(super) phases: Vec<Seen>,
+    pub(super) phases: Vec<PhaseSeen>,
     pub(super) bins: Vec<Bin>,
 }
 
 /// The measured part of a phase, or one of the parts that the scenario names.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct PhaseSeen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
@@ -96,7 +96,7 @@ impl Record {
             [] => (0..phases).map(of_phase).collect(),
             named => named.iter().map(|span| (nanos(span.from), nanos(span.to))).collect(),
         };
-        let seen = |(from_ns, until_ns)| Seen {
+        let seen = |(from_ns, until_ns)| PhaseSeen {
             from_ns,
             until_ns,
             tallies: Default::default(),
@@ -150,7 +150,7 @@ impl Record {
     }
 
     /// Counts in the measured part that contains a moment, if one does.
-    pub(super) fn seen(&mut self, at_ns: u64, count: impl FnOnce(&mut Seen)) {
+    pub(super) fn seen(&mut self, at_ns: u64, count: impl FnOnce(&mut PhaseSeen)) {
         let part = self.phases.partition_point(|seen| seen.until_ns <= at_ns);
         if let Some(seen) = self.phases.get_mut(part).filter(|seen| seen.from_ns <= at_ns) {
             count(seen);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::simulate::{Figures, Outcome, Phase, Record, Scenario};
+use crate::simulate::{Figures, Phase, Record, Scenario, SimulationOutcome};
 use slowlane_core::base::aligned;
 
 const NONE: &str = "-";
@@ -19,7 +19,7 @@ const WORDS: [&str; 2] = ["law", "who"];
 /// `measured s` is the part of the run that the other columns cover. `share` is relative to all admitted requests,
 /// `429` and `left` to all requests. `p50` and `p99` are delays. With several nodes, `worst s` is the error of the
 /// fullest second, and `messages` is the traffic of the store.
-pub fn report(outcomes: &[Outcome]) -> String {
+pub fn report(outcomes: &[SimulationOutcome]) -> String {
     let mut cells = Vec::new();
     for outcome in outcomes {
         for phase in &outcome.phases {
@@ -51,7 +51,7 @@ pub fn report(outcomes: &[Outcome]) -> String {
 }
 
 /// The same for programs: a run for each law and load, with its phases and their groups.
-pub fn json(outcomes: &[Outcome]) -> String {
+pub fn json(outcomes: &[SimulationOutcome]) -> String {
     let runs: Vec<Value> = outcomes
         .iter()
         .map(|outcome| {
@@ -97,7 +97,12 @@ fn figures_json(who: &str, figures: &Figures) -> Value {
 }
 
 /// The cells of a row with their headings.
-fn row(outcome: &Outcome, phase: &Phase, who: &str, figures: &Figures) -> Vec<(&'static str, String)> {
+fn row(
+    outcome: &SimulationOutcome,
+    phase: &Phase,
+    who: &str,
+    figures: &Figures,
+) -> Vec<(&'static str, String)> {
     let is_all = who == "all";
     let of_rate = is_all && outcome.record.aims_at_rate;
     let ms = |ms: Option<u64>| ms.map_or(NONE.into(), |ms| ms.to_string());

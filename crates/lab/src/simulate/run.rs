@@ -8,7 +8,7 @@ use crate::events::EventQueue;
 use crate::simulate::inputs::{ANNEX_BYTES_MAX, SIZING, at, request};
 use crate::simulate::nodes::Nodes;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError};
-use crate::simulate::{Held, Load, Outcome, Record, Sender, Sent, Sharing, Step, Who};
+use crate::simulate::{Held, Load, Record, Sender, Sent, Sharing, SimulationOutcome, Step, Who};
 use slowlane_core::base::{Amount, Ending, Sample, SloId, Ticket, Unit, Verdict};
 use slowlane_core::throttle::Throttle;
 
@@ -26,16 +26,16 @@ impl Scenario {
     ///
     /// # Errors
     /// The law refuses its options, or a limit is exceeded.
-    pub fn run(&self, progress: impl FnMut(Duration)) -> Result<Outcome, ScenarioError> {
-        Ok(Outcome::new(self, self.record(None, REQUESTS_MAX, progress)?))
+    pub fn run(&self, progress: impl FnMut(Duration)) -> Result<SimulationOutcome, ScenarioError> {
+        Ok(SimulationOutcome::new(self, self.record(None, REQUESTS_MAX, progress)?))
     }
 
     /// Runs the scenario on other nodes than slowlane's.
     ///
     /// # Errors
     /// As [`run`](Scenario::run).
-    pub fn run_on(&self, nodes: Box<dyn Sharing>) -> Result<Outcome, ScenarioError> {
-        Ok(Outcome::new(self, self.record(Some(nodes), REQUESTS_MAX, |_| ())?))
+    pub fn run_on(&self, nodes: Box<dyn Sharing>) -> Result<SimulationOutcome, ScenarioError> {
+        Ok(SimulationOutcome::new(self, self.record(Some(nodes), REQUESTS_MAX, |_| ())?))
     }
 
     pub(super) fn record(
@@ -53,7 +53,7 @@ impl Scenario {
             (None, Some(cluster)) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
             (None, None) => Side::One(&throttle),
         };
-        let mut run = Run::begin(self, side, record);
+        let mut run = Simulation::begin(self, side, record);
         let mut next_second_ns = SECOND_NS;
         while let Some((now_ns, event)) = run.queue.next_before(run.end_ns) {
             if now_ns >= next_second_ns {
@@ -103,7 +103,7 @@ enum Side<'s> {
     Many(Box<dyn Sharing>),
 }
 
-struct Run<'s> {
+struct Simulation<'s> {
     load: &'s Load,
     side: Side<'s>,
     queue: EventQueue<Event>,
@@ -123,11 +123,11 @@ struct Run<'s> {
     end_ns: u64,
 }
 
-impl<'s> Run<'s> {
-    fn begin(scenario: &'s Scenario, side: Side<'s>, record: Record) -> Run<'s> {
+impl<'s> Simulation<'s> {
+    fn begin(scenario: &'s Scenario, side: Side<'s>, record: Record) -> Simulation<'s> {
         let load = &scenario.load;
         let patience_ms = load.patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
-        let mut run = Run {
+        let mut run = Simulation {
             load,
             side,
             queue: EventQueue::default(),

@@ -32,30 +32,30 @@ pub struct Hello<'a> {
 
 /// The answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status(pub u16);
+pub struct HelloStatus(pub u16);
 
-impl Status {
-    pub const OK: Status = Status(200);
-    pub const TRY_AGAIN: Status = Status(300);
-    pub const PROTOCOL: Status = Status(501);
-    pub const VERSION: Status = Status(502);
+impl HelloStatus {
+    pub const OK: HelloStatus = HelloStatus(200);
+    pub const TRY_AGAIN: HelloStatus = HelloStatus(300);
+    pub const PROTOCOL: HelloStatus = HelloStatus(501);
+    pub const VERSION: HelloStatus = HelloStatus(502);
     /// The name is not the dialled side's.
-    pub const WRONG_NAME: Status = Status(503);
+    pub const WRONG_NAME: HelloStatus = HelloStatus(503);
     /// The dialling side is unknown here.
-    pub const UNKNOWN_PEER: Status = Status(504);
+    pub const UNKNOWN_PEER: HelloStatus = HelloStatus(504);
 
     /// The status at the beginning of `bytes`, and its length; `None` if it is incomplete.
     ///
     /// # Errors
     /// It is not a status.
-    pub fn cut(bytes: &[u8]) -> Result<Option<(Status, usize)>, Error> {
+    pub fn cut(bytes: &[u8]) -> Result<Option<(HelloStatus, usize)>, Error> {
         let Some(end) = bytes.iter().take(STATUS_BYTES_MAX).position(|&byte| byte == b'\n') else {
             let is_too_long = bytes.len() >= STATUS_BYTES_MAX;
             return if is_too_long { Err(Error::TooLongName(bytes.len() as u64)) } else { Ok(None) };
         };
         let digits = bytes[..end].get(..3).and_then(|digits| str::from_utf8(digits).ok());
         let status = digits.and_then(|digits| digits.parse().ok()).ok_or(ReadError::Truncated)?;
-        Ok(Some((Status(status), end + 1)))
+        Ok(Some((HelloStatus(status), end + 1)))
     }
 
     pub fn encode(self, out: &mut Vec<u8>) {
@@ -76,31 +76,31 @@ impl<'a> Hello<'a> {
     ///
     /// # Errors
     /// The status to answer with: it is not a hello, or its version is neither 2.0 nor 2.1.
-    pub fn cut(bytes: &'a [u8]) -> Result<Option<(Hello<'a>, usize)>, Status> {
+    pub fn cut(bytes: &'a [u8]) -> Result<Option<(Hello<'a>, usize)>, HelloStatus> {
         let said = &bytes[..bytes.len().min(HELLO_BYTES_MAX)];
         let mut ends = said.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
         let [first, second, third] = [ends.next(), ends.next(), ends.next()];
         let line = |begin: usize, end: usize| {
-            let line = str::from_utf8(&said[begin..end]).map_err(|_| Status::PROTOCOL)?;
+            let line = str::from_utf8(&said[begin..end]).map_err(|_| HelloStatus::PROTOCOL)?;
             Ok(line.strip_suffix('\r').unwrap_or(line))
         };
         // A client of another protocol may never send three lines.
         let spoken = first.unwrap_or(said.len()).min(PROTOCOL.len());
         if said[..spoken] != PROTOCOL.as_bytes()[..spoken] {
-            return Err(Status::PROTOCOL);
+            return Err(HelloStatus::PROTOCOL);
         }
         let (Some(first), Some(second), Some(third)) = (first, second, third) else {
-            return if said.len() == HELLO_BYTES_MAX { Err(Status::PROTOCOL) } else { Ok(None) };
+            return if said.len() == HELLO_BYTES_MAX { Err(HelloStatus::PROTOCOL) } else { Ok(None) };
         };
         if !matches!(line(0, first)?.strip_prefix(PROTOCOL), Some("2.0" | "2.1")) {
-            return Err(Status::VERSION);
+            return Err(HelloStatus::VERSION);
         }
         let (to, mut words) = (line(first + 1, second)?, line(second + 1, third)?.split(' '));
-        let from = words.next().filter(|name| is_name(name)).ok_or(Status::PROTOCOL)?;
+        let from = words.next().filter(|name| is_name(name)).ok_or(HelloStatus::PROTOCOL)?;
         if !is_name(to) {
-            return Err(Status::PROTOCOL);
+            return Err(HelloStatus::PROTOCOL);
         }
-        let process = words.next().and_then(|word| word.parse().ok()).ok_or(Status::PROTOCOL)?;
+        let process = words.next().and_then(|word| word.parse().ok()).ok_or(HelloStatus::PROTOCOL)?;
         Ok(Some((Hello { to, from, process }, third + 1)))
     }
 
@@ -125,31 +125,34 @@ mod tests {
     #[test]
     fn other_versions_and_protocols_are_told_apart() {
         for (bytes, status) in [
-            (&b"HAProxyS 3.0\na\nb 1 1\n"[..], Status::VERSION),
-            (b"HAProxyS 2.10\na\nb 1 1\n", Status::VERSION),
-            (b"GET / HTTP/1.1\r\n", Status::PROTOCOL),
-            (b"GE", Status::PROTOCOL),
-            (b"HAProxyS 2.1\na\n\n", Status::PROTOCOL),
-            (b"HAProxyS 2.1\na\nb\n", Status::PROTOCOL),
-            (b"HAProxyS 2.1\na\nb x 1\n", Status::PROTOCOL),
-            (b"HAProxyS 2.1\n\xff\nb 1 1\n", Status::PROTOCOL),
-            (b"HAProxyS 2.1\na\n\x1b[2Jb 1 1\n", Status::PROTOCOL),
-            (b"HAProxyS 2.1\na\tb\nb 1 1\n", Status::PROTOCOL),
+            (&b"HAProxyS 3.0\na\nb 1 1\n"[..], HelloStatus::VERSION),
+            (b"HAProxyS 2.10\na\nb 1 1\n", HelloStatus::VERSION),
+            (b"GET / HTTP/1.1\r\n", HelloStatus::PROTOCOL),
+            (b"GE", HelloStatus::PROTOCOL),
+            (b"HAProxyS 2.1\na\n\n", HelloStatus::PROTOCOL),
+            (b"HAProxyS 2.1\na\nb\n", HelloStatus::PROTOCOL),
+            (b"HAProxyS 2.1\na\nb x 1\n", HelloStatus::PROTOCOL),
+            (b"HAProxyS 2.1\n\xff\nb 1 1\n", HelloStatus::PROTOCOL),
+            (b"HAProxyS 2.1\na\n\x1b[2Jb 1 1\n", HelloStatus::PROTOCOL),
+            (b"HAProxyS 2.1\na\tb\nb 1 1\n", HelloStatus::PROTOCOL),
         ] {
             assert_eq!(Hello::cut(bytes), Err(status), "{bytes:?}");
         }
-        assert_eq!(Hello::cut(&[&b"HAProxyS 2.1\n"[..], &[b'a'; 2_000]].concat()), Err(Status::PROTOCOL));
+        assert_eq!(
+            Hello::cut(&[&b"HAProxyS 2.1\n"[..], &[b'a'; 2_000]].concat()),
+            Err(HelloStatus::PROTOCOL)
+        );
         assert!(Hello::cut(b"HAProxyS 2.0\r\na\r\nb 1 1\r\n").unwrap().is_some());
     }
 
     #[test]
     fn a_status_is_three_digits_in_a_line() {
-        assert_eq!(Status::cut(b"200\nrest"), Ok(Some((Status::OK, 4))));
-        assert_eq!(Status::cut(b"504 unknown\r\n"), Ok(Some((Status::UNKNOWN_PEER, 13))));
-        assert_eq!(Status::cut(b"20"), Ok(None));
-        assert!(Status::cut(b"2x0\n").is_err());
-        assert!(Status::cut(b"20\n").is_err());
-        assert!(Status::cut(&[b'2'; STATUS_BYTES_MAX]).is_err());
+        assert_eq!(HelloStatus::cut(b"200\nrest"), Ok(Some((HelloStatus::OK, 4))));
+        assert_eq!(HelloStatus::cut(b"504 unknown\r\n"), Ok(Some((HelloStatus::UNKNOWN_PEER, 13))));
+        assert_eq!(HelloStatus::cut(b"20"), Ok(None));
+        assert!(HelloStatus::cut(b"2x0\n").is_err());
+        assert!(HelloStatus::cut(b"20\n").is_err());
+        assert!(HelloStatus::cut(&[b'2'; STATUS_BYTES_MAX]).is_err());
     }
 
     proptest! {

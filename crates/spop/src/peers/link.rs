@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::peers::message;
-use crate::peers::{Column, Control, Definition, Error, Frame, KeyType, Message, ProtocolError, Update};
+use crate::peers::{Column, Control, Definition, Error, Frame, KeyType, PeersMessage, ProtocolError, Update};
 
 /// The maximum number of tables of the other side.
 pub const TABLES_MAX: usize = 64;
@@ -109,17 +109,19 @@ impl Link {
         let mut consumed = 0;
         while let Some((frame, length)) = Frame::cut(&bytes[consumed..])? {
             self.read_at = now;
-            match Message::decode(frame)? {
-                Message::Control(control) => self.control(control, out, news),
-                Message::ProtocolError(ProtocolError::Protocol) => return Err(Error::Reported("protocol")),
-                Message::ProtocolError(ProtocolError::SizeLimit) => {
+            match PeersMessage::decode(frame)? {
+                PeersMessage::Control(control) => self.control(control, out, news),
+                PeersMessage::ProtocolError(ProtocolError::Protocol) => {
+                    return Err(Error::Reported("protocol"));
+                }
+                PeersMessage::ProtocolError(ProtocolError::SizeLimit) => {
                     return Err(Error::Reported("size limit"));
                 }
-                Message::Define(definition) => self.defined(definition, news)?,
-                Message::Switch(table) if self.theirs.contains_key(&table) => self.current = Some(table),
-                Message::Switch(table) => return Err(Error::UnknownTable(table)),
-                Message::Ack { table, update } => self.acknowledged(table, update),
-                Message::Update(body) => {
+                PeersMessage::Define(definition) => self.defined(definition, news)?,
+                PeersMessage::Switch(table) if self.theirs.contains_key(&table) => self.current = Some(table),
+                PeersMessage::Switch(table) => return Err(Error::UnknownTable(table)),
+                PeersMessage::Ack { table, update } => self.acknowledged(table, update),
+                PeersMessage::Update(body) => {
                     let table = self.current.and_then(|id| self.theirs.get_mut(&id)).ok_or(Error::NoTable)?;
                     let update = body.decode(&table.definition)?;
                     table.last = update.id.unwrap_or(table.last.wrapping_add(1));

@@ -20,7 +20,7 @@ const INCREMENTAL_TIMED: u8 = 0x86;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum PeersMessage<'a> {
     Control(Control),
     ProtocolError(ProtocolError),
     /// A table, to which the following updates belong.
@@ -79,36 +79,36 @@ impl ProtocolError {
     }
 }
 
-impl<'a> Message<'a> {
+impl<'a> PeersMessage<'a> {
     /// # Errors
     /// The frame is not a message.
-    pub fn decode(frame: Frame<'a>) -> Result<Message<'a>, Error> {
+    pub fn decode(frame: Frame<'a>) -> Result<PeersMessage<'a>, Error> {
         let Frame { class, kind, body } = frame;
         let unknown = Error::UnknownType { class, kind };
         let form = |has_id, has_remaining| Body { bytes: body, form: Form { has_id, has_remaining } };
         match (class, kind) {
             (CONTROL, kind) => {
                 let control = Control::ALL.get(usize::from(kind)).copied();
-                control.map(Message::Control).ok_or(unknown)
+                control.map(PeersMessage::Control).ok_or(unknown)
             }
             (ERROR, kind) => {
                 let error = ProtocolError::ALL.get(usize::from(kind)).copied();
-                error.map(Message::ProtocolError).ok_or(unknown)
+                error.map(PeersMessage::ProtocolError).ok_or(unknown)
             }
-            (STICK_TABLE, UPDATE) => Ok(Message::Update(form(true, false))),
-            (STICK_TABLE, INCREMENTAL) => Ok(Message::Update(form(false, false))),
-            (STICK_TABLE, UPDATE_TIMED) => Ok(Message::Update(form(true, true))),
-            (STICK_TABLE, INCREMENTAL_TIMED) => Ok(Message::Update(form(false, true))),
-            (STICK_TABLE, DEFINE) => Definition::decode(body).map(Message::Define),
+            (STICK_TABLE, UPDATE) => Ok(PeersMessage::Update(form(true, false))),
+            (STICK_TABLE, INCREMENTAL) => Ok(PeersMessage::Update(form(false, false))),
+            (STICK_TABLE, UPDATE_TIMED) => Ok(PeersMessage::Update(form(true, true))),
+            (STICK_TABLE, INCREMENTAL_TIMED) => Ok(PeersMessage::Update(form(false, true))),
+            (STICK_TABLE, DEFINE) => Definition::decode(body).map(PeersMessage::Define),
             (STICK_TABLE, SWITCH) => {
                 let mut cursor = Cursor::new(body);
                 let table = cursor.varint()?;
-                ended(cursor, Message::Switch(table))
+                ended(cursor, PeersMessage::Switch(table))
             }
             (STICK_TABLE, ACK) => {
                 let mut cursor = Cursor::new(body);
                 let (table, update) = (cursor.varint()?, u32::from_be_bytes(cursor.array()?));
-                ended(cursor, Message::Ack { table, update })
+                ended(cursor, PeersMessage::Ack { table, update })
             }
             (STICK_TABLE, _) => Err(unknown),
             (class, _) => Err(Error::UnknownClass(class)),
@@ -122,7 +122,7 @@ impl<'a> Body<'a> {
     }
 }
 
-fn ended<'a>(cursor: Cursor<'_>, message: Message<'a>) -> Result<Message<'a>, Error> {
+fn ended<'a>(cursor: Cursor<'_>, message: PeersMessage<'a>) -> Result<PeersMessage<'a>, Error> {
     match cursor.rest().len() {
         0 => Ok(message),
         rest => Err(Error::TooLong(rest)),
@@ -157,10 +157,10 @@ mod tests {
 
     use super::*;
 
-    fn decoded(bytes: &[u8]) -> Result<Message<'_>, Error> {
+    fn decoded(bytes: &[u8]) -> Result<PeersMessage<'_>, Error> {
         let (frame, length) = Frame::cut(bytes).unwrap().unwrap();
         assert_eq!(length, bytes.len());
-        Message::decode(frame)
+        PeersMessage::decode(frame)
     }
 
     #[test]
@@ -168,17 +168,17 @@ mod tests {
         for control in Control::ALL {
             let mut bytes = Vec::new();
             control.encode(&mut bytes);
-            assert_eq!(decoded(&bytes), Ok(Message::Control(control)));
+            assert_eq!(decoded(&bytes), Ok(PeersMessage::Control(control)));
         }
         for error in ProtocolError::ALL {
             let mut bytes = Vec::new();
             error.encode(&mut bytes);
-            assert_eq!(decoded(&bytes), Ok(Message::ProtocolError(error)));
+            assert_eq!(decoded(&bytes), Ok(PeersMessage::ProtocolError(error)));
         }
         let mut bytes = Vec::new();
         ack(300, 7, &mut bytes);
-        assert_eq!(decoded(&bytes), Ok(Message::Ack { table: 300, update: 7 }));
-        assert_eq!(decoded(b"\x0a\x83\x01\x09"), Ok(Message::Switch(9)));
+        assert_eq!(decoded(&bytes), Ok(PeersMessage::Ack { table: 300, update: 7 }));
+        assert_eq!(decoded(b"\x0a\x83\x01\x09"), Ok(PeersMessage::Switch(9)));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_frame_is_read_or_refused(class: u8, kind: u8, body: Vec<u8>) {
-            let _ = Message::decode(Frame { class, kind, body: &body });
+            let _ = PeersMessage::decode(Frame { class, kind, body: &body });
         }
     }
 }

@@ -17,7 +17,7 @@ mod spread;
 #[path = "../../../../crates/core/src/table/store.rs"]
 mod store;
 
-pub use bounded::{BoundedMap, Expiring, Place, deque_bytes_after};
+pub use bounded::{BoundedMap, Expiring, KeyPlace, deque_bytes_after};
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
 pub use shard::{Found, Usage};

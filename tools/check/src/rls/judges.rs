@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use grpc::health::{HealthCheckResponse, ServingStatus};
 use grpc::ratelimit::{Code, RateLimitResponse};
-use grpc::{Status, decoded, unframed};
+use grpc::{GrpcStatus, decoded, unframed};
 use http::StatusCode;
 
 use crate::rls::client::Answer;
@@ -79,7 +79,7 @@ fn message(answer: &Answer) -> Result<Bytes, String> {
     if status(answer)? == 0 { unframed(answer.body()).map_err(unreadable) } else { Err(ending(answer)) }
 }
 
-fn unreadable(status: Status) -> String {
+fn unreadable(status: GrpcStatus) -> String {
     format!("the answer is no message: {}", status.message)
 }
 
