@@ -232,7 +232,7 @@ impl PolicyFacts {
             PolicyFacts { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
         let Some(source) = &config.policy else { return used };
         let mut names: BTreeSet<String> =
-            source.layout.field_names().into_iter().map(str::to_owned).collect();
+            source.layout.sent_fields().into_iter().map(str::to_owned).collect();
         match source.read() {
             Ok(policy) => {
                 names.extend(policy.used_fields().map(str::to_owned));

@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config::values::within;
-use slowlane_core::policy::{Layout, LayoutError, Lookup, Method};
+use slowlane_core::policy::{Derivation, Layout, LayoutError, Lookup, Method};
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(try_from = "WrittenPolicy")]
@@ -30,7 +30,16 @@ pub(super) struct WrittenPolicy {
     types: BTreeMap<KindDigit, Names>,
     ipv4_prefixes: BTreeMap<KindDigit, PrefixBits<32>>,
     ipv6_prefixes: BTreeMap<KindDigit, PrefixBits<128>>,
+    derived: BTreeMap<String, WrittenDerivation>,
     lookups: Vec<WrittenLookup>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenDerivation {
+    from: String,
+    ipv4_prefix: PrefixBits<32>,
+    ipv6_prefix: PrefixBits<128>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -46,8 +55,13 @@ impl TryFrom<WrittenPolicy> for Policy {
     type Error = LayoutError;
 
     fn try_from(written: WrittenPolicy) -> Result<Policy, LayoutError> {
-        let WrittenPolicy { types, ipv4_prefixes, ipv6_prefixes, lookups, .. } = &written;
+        let WrittenPolicy { types, ipv4_prefixes, ipv6_prefixes, derived, lookups, .. } = &written;
         let mut layout = Layout::default().with_prefixes(written.ipv4_prefix, written.ipv6_prefix)?;
+        for (name, WrittenDerivation { from, ipv4_prefix, ipv6_prefix }) in derived {
+            let (ipv4_prefix, ipv6_prefix) = (ipv4_prefix.0, ipv6_prefix.0);
+            layout =
+                layout.with_derived(name, Derivation { from: from.clone(), ipv4_prefix, ipv6_prefix })?;
+        }
         for (KindDigit(kind), Names(fields)) in types {
             layout = layout.with_type(*kind, fields.clone())?;
         }

@@ -53,6 +53,7 @@ pub(super) fn write_line<'a>(
         line.push(':');
         match value {
             Value::Address(address) => write!(line, "\"{address}\"")?,
+            Value::Network(network) => write!(line, "\"{network}\"")?,
             Value::Number(number) => write!(line, "{number}")?,
             Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {
                 write_text(line, text)?

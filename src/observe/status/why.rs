@@ -154,6 +154,7 @@ impl Named {
             }
             Value::Address(address) => address.to_string(),
             Value::Number(number) => number.to_string(),
+            Value::Network(network) => network.to_string(),
         };
         Named { name: shown(field.name), value: Some(value) }
     }

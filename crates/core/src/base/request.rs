@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
 
-use crate::base::canonical;
+use crate::base::{Network, canonical};
 
 /// The maximum number of fields that one request may carry; later ones are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
@@ -28,6 +28,8 @@ pub enum Value<'a> {
         /// Where the path begins.
         path: usize,
     },
+    /// The network of an address, of a derived field.
+    Network(Network),
 }
 
 impl<'a> Value<'a> {

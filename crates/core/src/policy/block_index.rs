@@ -167,7 +167,7 @@ fn push_text(joined: &mut Joined, value: &Value<'_>) -> Option<()> {
         Value::Text(text) | Value::Name(text) | Value::NoHost(text) | Value::Base { text, .. } => {
             text.len() > VALUE_BYTES_MAX
         }
-        Value::Address(_) | Value::Number(_) => false,
+        Value::Address(_) | Value::Number(_) | Value::Network(_) => false,
     };
     (!is_long).then(|| push(joined, Text::default().of(value)))
 }

@@ -104,8 +104,11 @@ impl<'p, 'a> Batch<'p, 'a> {
     }
 
     /// Adds the draft to the batch.
+    #[inline]
     pub fn keep_draft(&mut self) {
         debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
+        let policy = self.policy;
+        policy.fields.derive(&mut self.values[self.len * self.width..]);
         self.len += 1;
     }
 

@@ -1,5 +1,6 @@
 //! The fields of a layout, and their values in one request.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, v4_mask, v
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
 use crate::policy::watch::{ValueKind, Watch};
-use crate::policy::{Layout, TYPES};
+use crate::policy::{Derivation, Layout, TYPES};
 
 /// The index of a field among the [`Fields`].
 pub(super) type Place = usize;
@@ -37,6 +38,30 @@ pub(super) struct Fields {
     /// The masks that apply unless a type has its own.
     masks: Masks,
     type_masks: [Masks; TYPES],
+    derived: Vec<Derived>,
+    derivations: BTreeMap<String, Derivation>,
+}
+
+/// A field that is the network of another one.
+#[derive(Clone, Copy, Debug)]
+struct Derived {
+    from: Place,
+    to: Place,
+    ipv4_prefix: u8,
+    ipv6_prefix: u8,
+}
+
+impl Derived {
+    /// Whatever the request carries under its name is replaced.
+    fn derive(self, values: &mut [Option<Value<'_>>]) {
+        values[self.to] = match values[self.from] {
+            Some(Value::Address(address)) => {
+                let prefix = if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix };
+                Some(Value::Network(Network::of(address, prefix)))
+            }
+            _ => None,
+        };
+    }
 }
 
 /// The leading bits of an address that become part of a key.
@@ -76,7 +101,7 @@ impl Fields {
         is_announced: bool,
     ) -> Option<Fields> {
         let mut names = layout.field_names();
-        names.extend(shares);
+        names.extend(layout.with_origins(shares));
         let is_too_many = names.len() > FIELDS_MAX;
         names.insert(COST);
         names.extend(is_announced.then_some(ANNOUNCED));
@@ -89,6 +114,11 @@ impl Fields {
             false if Some(place) == announced => ValueKind::Amount,
             false => ValueKind::Text,
         };
+        let derived = names.iter().enumerate().filter_map(|(to, name)| {
+            let &Derivation { ref from, ipv4_prefix, ipv6_prefix } = layout.derivation(name)?;
+            Some(Derived { from: place(from)?, to, ipv4_prefix, ipv6_prefix })
+        });
+        let derived = derived.collect();
         let watch = Arc::new(Watch::new(names.iter().enumerate().map(kind), place("source")));
         let field =
             |(place, name): (Place, &str)| Field::new(name, layout.is_address(name)).watched(&watch, place);
@@ -100,6 +130,8 @@ impl Fields {
             announced,
             masks: Masks::of((layout.ipv4_prefix(), layout.ipv6_prefix())),
             type_masks: std::array::from_fn(|kind| Masks::of(layout.prefixes(kind as u8))),
+            derived,
+            derivations: layout.derivations().clone(),
         })
     }
 
@@ -131,8 +163,39 @@ impl Fields {
         fields.find(|(_, field)| field.is_named(name.as_bytes()))
     }
 
-    /// The field of a block. One that the policy does not use is added; None if there are too many.
+    /// The field that a derived one is made of; any other field is its own origin.
+    pub(super) fn origin(&self, place: Place) -> Place {
+        self.derived.iter().find(|derived| derived.to == place).map_or(place, |derived| derived.from)
+    }
+
+    /// Fills the derived fields of a request.
+    #[inline]
+    pub(super) fn derive(&self, values: &mut [Option<Value<'_>>]) {
+        self.derived.iter().for_each(|derived| derived.derive(values));
+        if values.len() > self.fields.len() {
+            self.derive_extra(values);
+        }
+    }
+
+    /// Fills the derived fields that only blocks use.
+    #[cold]
+    fn derive_extra(&self, values: &mut [Option<Value<'_>>]) {
+        for (to, field) in (self.fields.len()..values.len()).zip(self.extra.list()) {
+            if let Some(&Derivation { ref from, ipv4_prefix, ipv6_prefix }) =
+                self.derivations.get(field.name())
+                && let Some((from, _)) = self.find(from).filter(|&(from, _)| from < values.len())
+            {
+                Derived { from, to, ipv4_prefix, ipv6_prefix }.derive(values);
+            }
+        }
+    }
+
+    /// The field of a block. One that the policy does not use is added, after the one that it is derived of; None if
+    /// there are too many.
     pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
+        if let Some(derivation) = self.derivations.get(name) {
+            self.for_block(&derivation.from)?;
+        }
         if self.find(name).is_none() && !self.extra.add(Field::extra(name)) {
             return None;
         }
@@ -386,6 +449,7 @@ impl Text {
             }
             Value::Address(address) => write!(self, "{address}"),
             Value::Number(number) => write!(self, "{number}"),
+            Value::Network(network) => write!(self, "{network}"),
         };
         written.expect("writing to memory cannot fail");
     }

@@ -205,6 +205,9 @@ impl Policy {
             if layout.own_prefixes(kind) != (None, None) {
                 text += &format!("{kind}: {:?}\n", layout.prefixes(kind));
             }
+            for derivation in layout.type_fields(kind).iter().filter_map(|field| layout.derivation(field)) {
+                text += &format!("{kind}: {derivation:?}\n");
+            }
         }
         for slo in self.slos.iter().filter(|slo| slo.sharing != Sharing::Local) {
             let unit = slo.work.as_ref().map_or("", |work| work.unit.name());
@@ -271,12 +274,13 @@ impl Policy {
         self.used_places(0..self.slos.len()).any(|used| used == field)
     }
 
-    /// The fields of maps, and those of the keys and `share` options of these SLOs.
+    /// The fields of maps, and those of the keys and `share` options of these SLOs. Of a derived field, the one that
+    /// it is made of.
     pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
         let looked_up = self.lookups.iter().flat_map(|map| &map.places);
         let counted =
             slos.flat_map(|slo| self.key_places(self.slos[slo].id).iter().chain(&self.refs[slo].share));
-        looked_up.chain(counted).copied()
+        looked_up.chain(counted).map(|&place| self.fields.origin(place))
     }
 
     /// The fields of each lookup whose map has a key, in the order of the lookups.

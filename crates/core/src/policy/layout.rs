@@ -127,6 +127,10 @@ pub enum LayoutError {
     TooManyFields,
     #[error("{}: {}", .0.display(), "another lookup or slo.map already uses this file: name a different file")]
     File(PathBuf),
+    #[error(
+        "derived field {0}: it is made of a derived field, or is the field source; derive it of a field that the proxy sends"
+    )]
+    DerivedTwice(String),
     #[error("prefix {prefix}: expected 0 to {max}")]
     Prefix { prefix: u8, max: u8 },
     #[error(
@@ -156,8 +160,26 @@ pub struct Layout {
     ipv6_prefix: u8,
     /// The prefixes of types that have their own, for IPv4 and IPv6.
     prefixes: BTreeMap<u8, (Option<u8>, Option<u8>)>,
+    /// The derived fields, by name.
+    derived: BTreeMap<String, Derivation>,
     /// The wall clock of its calendar quotas.
     wall: WallShift,
+}
+
+/// How slowlane makes a field of another one: the network of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derivation {
+    pub from: String,
+    /// The leading bits that the networks have.
+    pub ipv4_prefix: u8,
+    pub ipv6_prefix: u8,
+}
+
+impl Derivation {
+    /// The built-in field `network`: registries hand out networks of this size.
+    fn network() -> (String, Derivation) {
+        ("network".into(), Derivation { from: "source".into(), ipv4_prefix: 24, ipv6_prefix: 48 })
+    }
 }
 
 impl Default for Layout {
@@ -177,6 +199,7 @@ impl Default for Layout {
             // One customer usually has a /64. With longer prefixes, one machine could appear as many sources.
             ipv6_prefix: 64,
             prefixes: BTreeMap::new(),
+            derived: BTreeMap::from([Derivation::network()]),
             wall: WallShift::default(),
         }
     }
@@ -197,6 +220,45 @@ impl Layout {
         }
         self.lookups = lookups;
         self.checked()
+    }
+
+    /// Adds a derived field, or replaces a built-in one. Whatever a request carries under its name is ignored.
+    ///
+    /// ```
+    /// use slowlane_core::policy::{Derivation, Layout};
+    /// let derivation = |from: &str| Derivation { from: from.into(), ipv4_prefix: 16, ipv6_prefix: 32 };
+    /// let layout = Layout::default().with_derived("region", derivation("source")).unwrap();
+    /// assert_eq!(layout.derivation("region"), Some(&derivation("source")));
+    /// assert_eq!(layout.derivation("network").map(|network| network.ipv4_prefix), Some(24));
+    /// assert!(layout.with_derived("area", derivation("region")).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// More bits than an address has, an empty name, or a field that is derived of a derived one.
+    pub fn with_derived(mut self, name: &str, derivation: Derivation) -> Result<Layout, LayoutError> {
+        Layout::check_names(&[name.to_owned(), derivation.from.clone()])?;
+        for (prefix, max) in [(derivation.ipv4_prefix, 32), (derivation.ipv6_prefix, 128)] {
+            if prefix > max {
+                return Err(LayoutError::Prefix { prefix, max });
+            }
+        }
+        self.derived.insert(name.to_owned(), derivation);
+        let is_twice = |(name, derivation): &(&String, &Derivation)| {
+            self.derived.contains_key(&derivation.from) || **name == "source"
+        };
+        match self.derived.iter().find(is_twice) {
+            Some((name, _)) => Err(LayoutError::DerivedTwice(name.clone())),
+            None => self.checked(),
+        }
+    }
+
+    /// How a field is made, if it is a derived one.
+    pub fn derivation(&self, name: &str) -> Option<&Derivation> {
+        self.derived.get(name)
+    }
+
+    pub(super) fn derivations(&self) -> &BTreeMap<String, Derivation> {
+        &self.derived
     }
 
     /// Lets its calendar quotas follow a wall clock.
@@ -340,10 +402,26 @@ impl Layout {
         self.types.keys().map(u8::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every field of a lookup or a type.
+    /// Every field of a lookup or a type, and those that they are derived of.
     pub fn field_names(&self) -> BTreeSet<&str> {
         let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
-        looked_up.chain(self.types.values().flatten()).map(String::as_str).collect()
+        let used = looked_up.chain(self.types.values().flatten()).map(String::as_str);
+        self.with_origins(used).collect()
+    }
+
+    /// The fields of [`field_names`](Layout::field_names) that a proxy sends.
+    pub fn sent_fields(&self) -> BTreeSet<&str> {
+        self.field_names().into_iter().filter(|name| self.derivation(name).is_none()).collect()
+    }
+
+    /// Fields, each with the one that it is derived of.
+    pub(super) fn with_origins<'l>(
+        &'l self,
+        names: impl Iterator<Item = &'l str>,
+    ) -> impl Iterator<Item = &'l str> {
+        names
+            .flat_map(|name| [Some(name), self.derivation(name).map(|derivation| derivation.from.as_str())])
+            .flatten()
     }
 
     /// Whether a field is an address, even if a proxy sends it as text.

@@ -72,7 +72,7 @@ pub use facts::Fact;
 pub use fields::{Draft, FieldPlace, Text};
 pub use finding::{Finding, Findings};
 pub use generation::Policy;
-pub use layout::{Layout, LayoutError, Lookup, Method};
+pub use layout::{Derivation, Layout, LayoutError, Lookup, Method};
 pub use needed::Needed;
 pub use plan::SloPlan;
 pub use read::map;

@@ -82,16 +82,16 @@ impl Policy {
 
     /// The users of a field: `source+owner.map`, `type 4`, `share=owner`.
     pub fn needed_by(&self, needed: &Needed<'_>) -> Vec<String> {
-        let place = needed.place;
+        let is_it = |&place: &Place| self.fields.origin(place) == needed.place;
         let dir = self.slo_map.path.parent().unwrap_or(Path::new(""));
-        let maps = self.lookups.iter().filter(|map| map.places.contains(&place));
+        let maps = self.lookups.iter().filter(|map| map.places.iter().any(is_it));
         let maps = maps.map(|map| map.path.strip_prefix(dir).unwrap_or(&map.path).display().to_string());
         let slos = || self.reachable().map(|slo| self.slos[slo].id);
-        let types = slos().filter(|&id| self.key_places(id).contains(&place)).map(SloId::kind);
+        let types = slos().filter(|&id| self.key_places(id).iter().any(is_it)).map(SloId::kind);
         let types = types.collect::<BTreeSet<_>>().into_iter().map(|kind| format!("type {kind}"));
-        let is_shared = self.reachable().any(|slo| self.refs[slo].share == Some(place));
-        let share = is_shared.then(|| format!("share={}", self.fields.name(place)));
-        maps.chain(types).chain(share).collect()
+        let shares = self.reachable().filter_map(|slo| self.refs[slo].share).filter(is_it);
+        let shares: BTreeSet<&str> = shares.map(|place| self.fields.name(place)).collect();
+        maps.chain(types).chain(shares.into_iter().map(|share| format!("share={share}"))).collect()
     }
 
     /// Begins the watch over the fields. None has been carried yet.
@@ -107,12 +107,19 @@ impl Policy {
         }
         let names_limit = |map: &&LookupMap| limited.iter().any(|&slo| map.keys_of(slo) > 0);
         for map in self.lookups.iter().filter(names_limit) {
-            essential.retain(|place| map.places.contains(place));
+            essential.retain(|place| self.needs(map, *place));
         }
         let watch = &self.fields.watch;
         watch.begin(needed, matter, essential.iter().copied());
-        let needs_all = |map: &&mut LookupMap| essential.iter().any(|place| map.places.contains(place));
+        let fields = &self.fields;
+        let needs_all =
+            |map: &&mut LookupMap| map.places.iter().any(|&place| essential.contains(&fields.origin(place)));
         self.lookups.iter_mut().filter(needs_all).for_each(|map| map.watch = Some(watch.clone()));
+    }
+
+    /// Whether a map needs a field, or one that is made of it.
+    fn needs(&self, map: &LookupMap, field: Place) -> bool {
+        map.places.iter().any(|&place| self.fields.origin(place) == field)
     }
 
     fn needed_places(&self) -> BTreeSet<Place> {

@@ -77,7 +77,7 @@ impl Policy {
             (1..=9).flat_map(|kind| layout.type_fields(kind).iter().map(move |name| (kind, name)))
         {
             let is_looked_up = layout.lookups().iter().any(|lookup| lookup.fields.contains(field));
-            if !is_looked_up && !is_known(field) {
+            if !is_looked_up && !is_known(field) && layout.derivation(field).is_none() {
                 let field = field.clone();
                 self.warnings.add(
                     Path::new("[policy.types]"),

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "nothing here is reachable from outside, and pub(crate) is noise")]
 
 mod blocks;
+mod derived;
 mod drift;
 mod laws;
 mod many_keys;
