@@ -26,7 +26,7 @@
 //!  table      entries by key
 //!  base       values for all: keys, moments, requests, verdicts, addresses
 //! ```
-//! A module names only those below it.
+//! A module names only those below it. A policy knows no table: the counts of sketches are the throttle's.
 
 #![warn(
     clippy::print_stdout,

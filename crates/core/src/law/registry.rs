@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::base::{Rate, Sharing, date::WallShift};
+use crate::base::{Rate, Sharing, Timestamp, date::WallShift};
 use crate::law::adaptive::Adaptive;
 use crate::law::concurrency::Concurrency;
 use crate::law::fair::Fair;
@@ -196,6 +196,12 @@ impl Law {
             Some(gcra) => gcra.split(nodes).memory(),
             None => self.split(nodes).memory(),
         }
+    }
+
+    /// Whether it refuses even the first request of a key.
+    pub(crate) fn refuses_first(&self) -> bool {
+        let first = Arrival::at(Timestamp::from_millis(1 << 40));
+        !self.judge(&mut Entry::default(), None, &first).verdict.is_let_through()
     }
 
     /// Gives a law with a bucket room for [debt](Gcra::add_debt). The others cannot go into debt.

@@ -15,7 +15,6 @@ use crate::policy::{
     Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, SloPlan,
     Values,
 };
-use crate::table::Sketch;
 
 /// The maximum number of values in a batch: enough for eight requests with every field of a policy.
 const VALUES_MAX: usize = 8 * PLACES_MAX;
@@ -152,8 +151,6 @@ pub struct Case<'p> {
     pub key: Key,
     /// A hash of the field that divides the SLO's bucket; 0 without such a field.
     pub sharer: u64,
-    /// The counts of all keys, if the SLO's law is `sketch`. The key then has no row.
-    pub sketch: Option<&'p Sketch>,
     /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
     pub assured: Option<Key>,
     /// What it is charged: the cost in requests, or a reservation in grains.
@@ -390,7 +387,7 @@ impl Policy {
     #[cold]
     fn refusal(&self, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.refusing, &self.refusing_plan);
-        Case { slo, plan, key: self.refusal_key(), sharer: 0, sketch: None, assured: None, cost }
+        Case { slo, plan, key: self.refusal_key(), sharer: 0, assured: None, cost }
     }
 
     fn refusal_key(&self) -> Key {
@@ -412,11 +409,11 @@ impl Policy {
     fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.slos[place], &self.plans[place]);
         let key = self.key(place, values);
-        let bare = Case { slo, plan, key, sharer: 0, sketch: None, assured: None, cost };
+        let bare = Case { slo, plan, key, sharer: 0, assured: None, cost };
         if plan.is_bare { bare } else { self.completed(bare, place, values) }
     }
 
-    /// A case with its share, its sketch and its reservation.
+    /// A case with its share and its reservation.
     #[inline(never)]
     fn completed<'p>(&'p self, bare: Case<'p>, place: usize, values: Values<'_, '_>) -> Case<'p> {
         let (slo, refs) = (bare.slo, &self.refs[place]);
@@ -426,7 +423,7 @@ impl Policy {
             self.fields.hash(&mut hasher, self.fields.masks(), share, values);
             hasher.finish().bits()
         });
-        Case { sharer, sketch: refs.sketch.as_deref(), cost, ..bare }
+        Case { sharer, cost, ..bare }
     }
 
     /// What a request reserves before anything is known of its key.

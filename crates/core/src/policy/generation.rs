@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,7 +15,6 @@ use crate::policy::{
     DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, SloPlan,
     Strays, TYPES, WarningKind, Warnings,
 };
-use crate::table::Sketch;
 
 /// SLOs and the maps that name them. A policy is immutable; an edit replaces it as a whole. It only notes the fields
 /// that requests carry.
@@ -76,8 +74,6 @@ pub(super) struct SloRefs {
     pub(super) share: Option<Place>,
     /// The SLO's line in `slo.map`.
     pub(super) line: usize,
-    /// The counts of all keys under the law `sketch`, while the policy is in force.
-    pub(super) sketch: Option<Arc<Sketch>>,
 }
 
 impl Policy {
@@ -156,7 +152,6 @@ impl Policy {
             line: lines[&slo.id],
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
             share: slo.share.as_ref().map(|share| fields.place(share)),
-            sketch: None,
         };
         let refs = slos.iter().map(refs).collect();
         let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");

@@ -21,6 +21,7 @@ mod block_index;
 mod bounds;
 mod checks;
 mod classify;
+mod continued;
 mod error;
 mod explanation;
 mod extra;
@@ -35,7 +36,6 @@ mod needed;
 mod plan;
 mod read;
 mod sharing;
-mod sketches;
 mod sources;
 mod summary;
 #[cfg(test)]

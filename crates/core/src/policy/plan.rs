@@ -24,7 +24,7 @@ pub struct SloPlan {
     pub draws: bool,
     /// Requests need an auxiliary state or a ticket.
     pub uses_aux: bool,
-    /// A case needs its key and its cost alone: it has no share, no sketch and no work.
+    /// A case needs its key and its cost alone: it has no share and no work.
     pub(super) is_bare: bool,
     /// Set if the key has one field, and the field holds addresses.
     pub(super) address: Option<AddressPlace>,
@@ -53,7 +53,7 @@ impl SloPlan {
             is_plain: is_single && !uses_aux && !slo.dry_run && slo.block.is_none(),
             draws: matches!(slo.law, Law::Adaptive(_)),
             uses_aux,
-            is_bare: refs.share.is_none() && slo.law.sketched().is_none() && !slo.ends.is_work(),
+            is_bare: refs.share.is_none() && !slo.ends.is_work(),
             address,
         }
     }

@@ -283,7 +283,7 @@ impl Throttle {
     /// Refuses a request that an operator has blocked. It counts as received under all of its SLOs.
     #[cold]
     fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
-        let in_rows = cases.iter().filter(|case| case.sketch.is_none());
+        let in_rows = cases.iter().filter(|case| case.slo.law.sketched().is_none());
         let keys: ArrayVec<_, JUDGED_MAX> =
             in_rows.clone().map(|case| (case.key, case.slo.law.memory())).collect();
         self.table.with_each(&keys, arrival.now, false, |entries, now| {

@@ -60,7 +60,9 @@ impl Throttle {
         list.iter_mut().for_each(|case| self.reserve(case));
         let staged = match by_operator {
             Some(_) => Staged::unasked(&list),
-            None => Staged::new(&list, |case, sketch, _| self.read_sketched(case, sketch, &arrival)),
+            None => Staged::new(&list, &self.sketches, |case, sketch, _| {
+                self.read_sketched(case, sketch, &arrival)
+            }),
         };
         let view = |case| match staged.has(case) {
             true => self.view(case, by_operator, arrival),
@@ -92,9 +94,9 @@ impl Throttle {
             let judgement = Judgement::blocked(blocked, now);
             return View { found, formula, used, assured: None, judgement };
         }
-        if let Some(sketch) = case.sketch {
-            let formula = explain_sketched(case, sketch, arrival);
-            let judgement = self.read_sketched(case, sketch, &arrival);
+        if let Some(sketch) = self.sketch(slo) {
+            let formula = explain_sketched(case, &sketch, arrival);
+            let judgement = self.read_sketched(case, &sketch, &arrival);
             return View { found, formula, used: None, assured: None, judgement };
         }
         let shared = self.judge_shared(case, &mut { entry }, &arrival, Way::Foresee);
@@ -122,8 +124,10 @@ impl Throttle {
     /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that
     /// is not.
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
-        let formula = match case.sketch {
-            Some(sketch) => explain_sketched(case, sketch, arrival) + ": beyond it, the SLOs of also= decide",
+        let formula = match self.sketch(case.slo) {
+            Some(sketch) => {
+                explain_sketched(case, &sketch, arrival) + ": beyond it, the SLOs of also= decide"
+            }
             None => "not asked: the request is within the rate of the first stage".into(),
         };
         let judgement = Judgement::new(Verdict::Pass, UNCOUNTED);

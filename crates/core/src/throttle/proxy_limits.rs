@@ -141,5 +141,5 @@ fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
 /// Whether requests that the law has not admitted can be charged. A sketch has no row for them, and a proxy does not
 /// know what a request will cost in work.
 fn has_bucket(case: &Case<'_>) -> bool {
-    case.sketch.is_none() && case.slo.work.is_none() && case.slo.law.gcra().is_some()
+    case.slo.work.is_none() && case.slo.law.gcra().is_some()
 }

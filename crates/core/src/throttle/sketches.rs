@@ -1,12 +1,70 @@
 //! The SLOs with the law `sketch`: consulted before the table, and without a row.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use arrayvec::ArrayVec;
 
-use crate::base::{JUDGED_MAX, Judged};
-use crate::law::{Arrival, Judgement};
-use crate::policy::Case;
+use crate::base::{JUDGED_MAX, Judged, SloId};
+use crate::law::{Arrival, Judgement, Rule};
+use crate::policy::{Case, Policy, Slo};
 use crate::table::{Seen, Sketch};
 use crate::throttle::Throttle;
+
+/// The counts of all keys, for each SLO with the law `sketch`. They stay when another policy is put in force, unless the
+/// SLO has another window, error or confidence.
+#[derive(Debug)]
+pub(super) struct Sketches(ArcSwap<Vec<SloCounts>>);
+
+#[derive(Clone, Debug)]
+struct SloCounts {
+    slo: SloId,
+    /// The [state shape](Rule::state_shape) of its law.
+    shape: u64,
+    sketch: Arc<Sketch>,
+    /// No SLO of the policy in force has them. A request may still be decided under the policy before.
+    is_over: bool,
+}
+
+impl Sketches {
+    pub(super) fn of(policy: &Policy) -> Sketches {
+        let sketches = Sketches(ArcSwap::default());
+        sketches.begin(policy);
+        sketches
+    }
+
+    /// Makes the counts of a policy that will be in force.
+    pub(super) fn begin(&self, policy: &Policy) {
+        let before = self.0.load();
+        let counts = |slo: &Slo| {
+            let law = slo.law.sketched()?;
+            let known = find(&before, slo).cloned();
+            let sketch = known.unwrap_or_else(|| Arc::new(Sketch::new(law.shape, law.period())));
+            Some(SloCounts { slo: slo.id, shape: law.state_shape(), sketch, is_over: false })
+        };
+        let mut all: Vec<SloCounts> = policy.slos().filter_map(counts).collect();
+        let is_gone =
+            |old: &&SloCounts| !old.is_over && all.iter().all(|new| !Arc::ptr_eq(&new.sketch, &old.sketch));
+        let gone: Vec<SloCounts> = before.iter().filter(is_gone).cloned().collect();
+        all.extend(gone.into_iter().map(|counts| SloCounts { is_over: true, ..counts }));
+        self.0.store(Arc::new(all));
+    }
+
+    /// Forgets the counts that no SLO has.
+    pub(super) fn sweep(&self) {
+        let all = self.0.load();
+        if all.iter().any(|counts| counts.is_over) {
+            self.0.store(Arc::new(all.iter().filter(|counts| !counts.is_over).cloned().collect()));
+        }
+    }
+}
+
+/// The counts of an SLO. None: its law counts in rows.
+fn find<'c>(all: &'c [SloCounts], slo: &Slo) -> Option<&'c Arc<Sketch>> {
+    let shape = slo.law.sketched()?.state_shape();
+    let own = |counts: &&SloCounts| (counts.slo, counts.shape) == (slo.id, shape);
+    all.iter().find(own).map(|counts| &counts.sketch)
+}
 
 /// The SLOs of a request; those with a sketch come with their judgement.
 #[derive(Default)]
@@ -22,11 +80,12 @@ impl<'p> Staged<'p> {
     #[inline]
     pub(super) fn new(
         cases: &[Case<'p>],
+        sketches: &Sketches,
         mut judge: impl FnMut(&Case<'p>, &Sketch, bool) -> Judgement,
     ) -> Staged<'p> {
-        let mut staged = Staged::default();
+        let (mut staged, sketches) = (Staged::default(), sketches.0.load());
         for (place, case) in cases.iter().enumerate() {
-            let Some(sketch) = case.sketch else {
+            let Some(sketch) = find(&sketches, case.slo) else {
                 staged.push(case, None);
                 continue;
             };
@@ -75,10 +134,17 @@ fn is_first_stage(case: &Case<'_>) -> bool {
 }
 
 impl Throttle {
+    /// The counts of an SLO. None: its law counts in rows.
+    pub(super) fn sketch(&self, slo: &Slo) -> Option<Arc<Sketch>> {
+        find(&self.sketches.0.load(), slo).cloned()
+    }
+
     /// Consults the sketches of a request, and counts it there. The moment of the arrival becomes that of the count.
     #[inline]
     pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
-        Staged::new(cases, |case, sketch, is_stage| self.count_sketched(case, sketch, is_stage, arrival))
+        Staged::new(cases, &self.sketches, |case, sketch, is_stage| {
+            self.count_sketched(case, sketch, is_stage, arrival)
+        })
     }
 
     #[inline]
@@ -115,7 +181,7 @@ impl Throttle {
     /// Takes a refused request back from the sketches that admitted it.
     pub(super) fn leave_sketches(&self, judged: &[Judged], staged: &Staged<'_>, arrival: &Arrival) {
         for (case, _) in staged.cases.iter().zip(judged).filter(|(_, judged)| judged.is_counted()) {
-            if let Some(sketch) = case.sketch {
+            if let Some(sketch) = self.sketch(case.slo) {
                 sketch.take_back(case.key, arrival.cost, arrival.now);
             }
         }

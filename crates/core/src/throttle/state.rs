@@ -13,12 +13,14 @@ use crate::policy::{Case, Policy, Slo};
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::throttle::AuxStore;
 use crate::throttle::blocks::Blocks;
+use crate::throttle::sketches::Sketches;
 
 /// The policy in force, the table, and the auxiliary states.
 #[derive(Debug)]
 pub struct Throttle {
     policy: ArcSwap<Policy>,
     pub(super) table: Table,
+    pub(super) sketches: Sketches,
     pub(super) aux_store: AuxStore,
     pub(super) blocks: Blocks,
     /// None: this slowlane is not in a cluster.
@@ -41,9 +43,9 @@ pub struct AuxUsage {
 
 impl Throttle {
     /// The auxiliary states take up at most `annex_bytes_max` bytes in addition to the table.
-    pub fn new(mut policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
-        policy.put_sketches(None);
+    pub fn new(policy: Policy, sizing: Sizing, annex_bytes_max: usize) -> Throttle {
         Throttle {
+            sketches: Sketches::of(&policy),
             policy: ArcSwap::from_pointee(policy),
             table: Table::new(sizing),
             aux_store: AuxStore::new(annex_bytes_max),
@@ -105,7 +107,8 @@ impl Throttle {
     /// SLO has the same window, error and confidence.
     pub fn replace(&self, mut policy: Policy) -> Arc<Policy> {
         let operators = self.blocks.operators();
-        policy.put_sketches(Some(&self.policy()));
+        policy.continue_from(&self.policy());
+        self.sketches.begin(&policy);
         policy.put_blocks(operators.index(&policy));
         self.policy.swap(Arc::new(policy))
     }
@@ -140,6 +143,7 @@ impl Throttle {
             return;
         }
         self.aux_store.sweep(now);
+        self.sketches.sweep();
         self.sweep_blocks(now);
         if let Some(cluster) = &self.cluster {
             cluster.sweep(now);

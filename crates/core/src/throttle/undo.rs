@@ -34,7 +34,7 @@ impl Throttle {
             {
                 continue;
             }
-            if let Some(sketch) = policy.sketch(judged.slo) {
+            if let Some(sketch) = self.sketch(slo) {
                 sketch.take_back(judged.key, judged.cost, decision.at);
                 continue;
             }

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::base::{Ends, Quota, Rate, Sharing, SloId, Timestamp, UNCOUNTED, Unit, Verdict, units};
-use crate::law::{Arrival, Assured, Judgement, Law, Objective, OptionError, Options, Scale};
+use crate::base::{Ends, Quota, Rate, Sharing, SloId, UNCOUNTED, Unit, units};
+use crate::law::{Assured, Judgement, Law, Objective, OptionError, Options, Scale};
 use crate::policy::read::work::Work;
 use crate::policy::{
     Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, SKETCHES_BYTES_MAX, map,
     quoted,
 };
-use crate::table::Entry;
 
 /// A Service Level Objective: a rate, a burst and the law that enforces them.
 ///
@@ -43,12 +42,6 @@ pub struct Slo {
     pub work: Option<Box<Work>>,
     /// When the end of a request must be reported: never, unless the law or the unit needs it.
     pub ends: Ends,
-}
-
-/// Whether a law refuses even the first request of a key, although its rate is above 0.
-fn refuses_all(objective: &Objective, law: &Law) -> bool {
-    let first = law.judge(&mut Entry::default(), None, &Arrival::at(Timestamp::from_millis(1 << 40)));
-    !objective.rate.is_zero() && matches!(first.verdict, Verdict::Deny { .. })
 }
 
 /// The default field that `fair` shares by.
@@ -176,7 +169,7 @@ impl Slo {
             let sharing = sharing.name();
             kinds.push(PolicyErrorKind::Sharing { sharing, law: law.name(), known });
         }
-        if kinds.is_empty() && refuses_all(&objective, &law) {
+        if kinds.is_empty() && !objective.rate.is_zero() && law.refuses_first() {
             kinds.push(PolicyErrorKind::NonePasses { burst: objective.burst, rate: objective.rate });
         }
         if also.is_none() && law.sketched().is_some_and(|law| law.is_first_stage) {
