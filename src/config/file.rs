@@ -119,7 +119,7 @@ pub(crate) struct Flags {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [spop]", deny_unknown_fields)]
 pub(super) struct Spop {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -135,7 +135,7 @@ pub(super) struct Spop {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [http]", deny_unknown_fields)]
 pub(super) struct Http {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -150,7 +150,7 @@ pub(super) struct Http {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [admin]", deny_unknown_fields)]
 pub(super) struct Admin {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -168,7 +168,7 @@ pub(super) struct Admin {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [hold]", deny_unknown_fields)]
 pub(super) struct Hold {
     /// 0 is allowed: `when_full` then replaces every delay.
     #[serde(deserialize_with = "within::<0, 100_000_000, _, _>")]
@@ -179,7 +179,7 @@ pub(super) struct Hold {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [table]", deny_unknown_fields)]
 pub(super) struct TableSection {
     /// At about 75 bytes an entry, 100 million entries take 7.5 GB.
     #[serde(deserialize_with = "within::<1, 100_000_000, _, _>")]
@@ -192,7 +192,7 @@ pub(super) struct TableSection {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [ends]", deny_unknown_fields)]
 pub(super) struct EndsSection {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
@@ -200,7 +200,7 @@ pub(super) struct EndsSection {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [state]", deny_unknown_fields)]
 pub(super) struct StateSection {
     pub(super) file: Option<PathBuf>,
     #[serde(deserialize_with = "duration_within::<1_000, 3_600_000, _>", serialize_with = "written")]
@@ -208,7 +208,7 @@ pub(super) struct StateSection {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [cluster]", deny_unknown_fields)]
 pub(super) struct ClusterSection {
     /// `config show` leaves an address with a password out.
     #[serde(
@@ -268,7 +268,7 @@ impl ClusterSection {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [decision_log]", deny_unknown_fields)]
 pub(super) struct DecisionLog {
     pub(super) path: Option<PathBuf>,
     #[serde(deserialize_with = "sample")]

@@ -11,7 +11,7 @@ use slowlane_core::base::{Address, Network};
 
 /// The keys of the section.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [grpc]", deny_unknown_fields)]
 pub(super) struct Grpc {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]

@@ -11,7 +11,7 @@ use slowlane_core::base::{Address, Network};
 
 /// The TLS of a listener. Without a certificate it has none.
 #[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a section of TLS, with cert, key and client_ca", deny_unknown_fields)]
 pub(super) struct Tls {
     pub(super) cert: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,

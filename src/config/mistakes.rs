@@ -105,11 +105,6 @@ pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
 
 fn mistake(text: &str, error: &Error) -> ConfigMistake {
     let message = error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]");
-    // The name of one of our types is the name of its section.
-    let message = match message.split_once("expected struct ") {
-        Some((before, name)) => format!("{before}expected the section [{}]", name.to_ascii_lowercase()),
-        None => message,
-    };
     // The message may quote the text, and go to a terminal.
     ConfigMistake { line: line(text, error.span().map_or(0, |span| span.start)), message: shown(message) }
 }

@@ -14,7 +14,7 @@ const NAME: &str = "a name of 1 to 64 bytes without spaces, like lb1";
 
 /// The keys of the section.
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [peers]", deny_unknown_fields)]
 pub(super) struct Peers {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "name")]

@@ -19,7 +19,7 @@ pub(super) struct Policy {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [policy]", deny_unknown_fields)]
 pub(super) struct WrittenPolicy {
     pub(super) dir: Option<PathBuf>,
     pub(super) key_secret_file: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub(super) struct WrittenPolicy {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a section [policy.derived.NAME]", deny_unknown_fields)]
 struct WrittenDerivation {
     from: String,
     ipv4_prefix: PrefixBits<32>,
@@ -43,7 +43,7 @@ struct WrittenDerivation {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "a section [[policy.lookups]]", deny_unknown_fields)]
 struct WrittenLookup {
     fields: Names,
     map: PathBuf,

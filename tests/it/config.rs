@@ -119,6 +119,14 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         // Durations.
         ("[spop]\ntimeout = 5", ":2: invalid type: integer `5`, expected a duration, like \"60s\""),
         ("spop = 9000", ":1: invalid type: integer `9000`, expected the section [spop]"),
+        ("log = \"info\"", ":1: invalid type: string \"info\", expected the section [log]"),
+        ("policy = \"maps\"", ":1: invalid type: string \"maps\", expected the section [policy]"),
+        ("decision_log = true", ":1: invalid type: boolean `true`, expected the section [decision_log]"),
+        ("state = 5", ":1: invalid type: integer `5`, expected the section [state]"),
+        (
+            "[policy.derived]\nnetwork = 24",
+            ":2: invalid type: integer `24`, expected a section [policy.derived.NAME]",
+        ),
         ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
         ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
         ("[table]\nexpire = \"\"", ":2: \"\": expected a number and a unit us, ms, s, m, h or d, like 5s"),

@@ -207,6 +207,18 @@ fn alike<'f>(files: &'f [File]) -> Vec<String> {
     alike.map(|(named, places)| format!("{named}: {}", places.join(", "))).collect()
 }
 
+/// Exports whose names only another file tells.
+fn starred(files: &[File], _: &[&[&str]]) -> Vec<String> {
+    let is_starred = |line: &&str| line.starts_with("pub") && line.contains("use ") && line.contains("::*");
+    let lines = files.iter().flat_map(|(name, text)| text.lines().map(move |line| (name, line.trim_start())));
+    lines.filter(|(_, line)| is_starred(line)).map(|(name, line)| format!("{name}: {line:?}")).collect()
+}
+
+#[test]
+fn no_module_exports_a_star() {
+    holds(starred, &[("law/mod.rs", "pub use pace::*;"), ("law/mod.rs", "pub(crate) use pace::*;")]);
+}
+
 #[test]
 fn no_name_is_that_of_three_types() {
     let product = CRATES.iter().filter(|(root, _)| !root.starts_with("tools/"));

@@ -61,7 +61,7 @@ pub(crate) enum Format {
 
 /// Level and format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "the section [log]", deny_unknown_fields)]
 pub(crate) struct LogSettings {
     pub level: Level,
     pub format: Format,

@@ -162,7 +162,7 @@ impl Throttle {
 
     #[inline(never)]
     fn judge_general(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival) -> Judgement {
-        self.judge(case, entry, arrival, Way::Judge)
+        self.judge_and_note(case, entry, arrival, Way::Judge)
     }
 
     /// The decision under one SLO.
@@ -211,7 +211,8 @@ impl Throttle {
             let before: ArrayVec<Entry, JUDGED_MAX> = entries.iter().copied().collect();
             let mut rows = entries.iter_mut();
             let rule = |(case, judgement): (&Case<'_>, &Option<Judgement>)| {
-                let mut rule = || self.rule(case, rows.next().expect("a row for each"), arrival, way);
+                let mut rule =
+                    || self.judge_keeping_rate(case, rows.next().expect("a row for each"), arrival, way);
                 judgement.unwrap_or_else(&mut rule)
             };
             let judgements: ArrayVec<Judgement, JUDGED_MAX> =
@@ -257,7 +258,7 @@ impl Throttle {
             (true, true) if law.has_aux() || self.shared(case.slo).is_some() => {
                 // `foresee` left the auxiliary state and the view as they were. Judging again writes the row and them.
                 *entry = before;
-                self.judge(case, entry, arrival, Way::Judge);
+                self.judge_and_note(case, entry, arrival, Way::Judge);
             }
             (true, false) if judged.assurance.is_carried => {
                 *entry = before;
@@ -312,8 +313,8 @@ impl Throttle {
 
     /// Judges a request. A refusal may start a block.
     #[inline]
-    fn judge(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
-        let judgement = self.rule(case, entry, arrival, way);
+    fn judge_and_note(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
+        let judgement = self.judge_keeping_rate(case, entry, arrival, way);
         if !judgement.is_block() {
             self.refused(case, judgement.verdict, arrival.now);
         }
@@ -332,9 +333,15 @@ impl Throttle {
 
     /// The rate of admitted work is that of the true costs, which are known at the end.
     #[inline]
-    fn rule(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
+    fn judge_keeping_rate(
+        &self,
+        case: &Case<'_>,
+        entry: &mut Entry,
+        arrival: Arrival,
+        way: Way,
+    ) -> Judgement {
         let settled = entry.gpc1_rate;
-        let judgement = self.rule_now(case, entry, arrival, way);
+        let judgement = self.judge_unless_blocked(case, entry, arrival, way);
         if case.slo.ends.is_work() {
             entry.gpc1_rate = settled;
         }
@@ -343,7 +350,13 @@ impl Throttle {
 
     /// A request whose key is blocked counts as received, and its law is not consulted.
     #[inline]
-    fn rule_now(&self, case: &Case<'_>, entry: &mut Entry, arrival: Arrival, way: Way) -> Judgement {
+    fn judge_unless_blocked(
+        &self,
+        case: &Case<'_>,
+        entry: &mut Entry,
+        arrival: Arrival,
+        way: Way,
+    ) -> Judgement {
         if let Some(blocked) = self.blocks.find(case, arrival.now) {
             entry.ask(case.cost, arrival.now);
             return Judgement::blocked(blocked, arrival.now);
@@ -354,12 +367,12 @@ impl Throttle {
             Some(_) => self.judge_shared(case, entry, &arrival, way),
             None => None,
         };
-        judgement.unwrap_or_else(|| self.judge_here(case, entry, &arrival, way))
+        judgement.unwrap_or_else(|| self.judge_alone(case, entry, &arrival, way))
     }
 
     /// Judges a request that this node decides alone.
     #[inline]
-    fn judge_here(&self, case: &Case<'_>, entry: &mut Entry, arrival: &Arrival, way: Way) -> Judgement {
+    fn judge_alone(&self, case: &Case<'_>, entry: &mut Entry, arrival: &Arrival, way: Way) -> Judgement {
         let law = &case.slo.law;
         match way {
             Way::Judge => self
