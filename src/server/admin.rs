@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::observe::clock::WALL;
 use crate::observe::status::{DAY, Quotas, StatusRow, Why};
-use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, commands};
+use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, answer, commands};
 use crate::server::{
     Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
     scrape,
@@ -118,7 +118,7 @@ impl Admin {
             return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
         }
         match (path, method == Method::POST) {
-            ("/api/runtime", true) => return command(request, agent, signal).await,
+            ("/api/runtime", true) => return command(request, agent).await,
             ("/api/clear", true) => return clear(&request, agent),
             ("/api/block", true) => return block(request, agent).await,
             ("/api/unblock", true) => return unblock(&request, agent),
@@ -326,12 +326,12 @@ async fn body(request: Request<Incoming>) -> Option<Bytes> {
 }
 
 /// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
-async fn command(request: Request<Incoming>, agent: &Arc<Agent>, signal: &Signal) -> AdminAnswer {
+async fn command(request: Request<Incoming>, agent: &Arc<Agent>) -> AdminAnswer {
     let Some(line) = body(request).await else {
         return refused("expected one line of the Runtime API, like show table\n");
     };
     let reported = match &commands(line.trim_ascii_end())[..] {
-        [words] => agent.answer(words, signal),
+        [words] => answer(words, &agent.throttle, agent.clock.now()),
         _ => Reported::refusal("one command at a time\n".into()),
     };
     let status = if reported.is_refusal { StatusCode::BAD_REQUEST } else { StatusCode::OK };

@@ -200,18 +200,15 @@ impl StickTable {
         };
         let (folder, web) = (tempfile::tempdir().unwrap(), own_address());
         let path = |name: &str| folder.path().join(name).display().to_string();
-        fs::write(path("website.map"), WEBSITES).unwrap();
         let config = format!(
             "global\n    stats socket {} mode 600 level admin\n\
              defaults\n    mode http\n    timeout client 9s\n    timeout connect 9s\n    timeout server 9s\n\
              frontend f\n    bind {web}\n    http-request track-sc0 path,sha1,bytes(0,8) table slowlane\n    \
              http-request sc-inc-gpc0(0)\n    http-request sc-inc-gpc1(0) if {{ path /passed }}\n    \
-             http-request sc-set-gpt0(0) 1500\n    http-request set-var(txn.m) path,map({},-1)\n    \
-             http-request return status 200\n\
+             http-request sc-set-gpt0(0) 1500\n    http-request return status 200\n\
              backend slowlane\n    stick-table type binary len 8 size 1000000 expire 30s store \
              gpt0,gpc0_rate(1s),http_req_cnt,gpc1_rate(1s)\n",
             path("stats.sock"),
-            path("website.map"),
         );
         fs::write(path("haproxy.cfg"), config).unwrap();
         let process = Process::start(Command::new(binary).arg("-db").arg("-f").arg(path("haproxy.cfg")));
@@ -228,13 +225,7 @@ impl StickTable {
     fn try_ask(&self, said: &str) -> Option<String> {
         talk(&self.folder.path().join("stats.sock"), said.as_bytes())
     }
-
-    pub fn map(&self) -> String {
-        self.folder.path().join("website.map").display().to_string()
-    }
 }
-
-pub const WEBSITES: &str = "# ours\nshop.example 2001\n\n  fair.example   2002 \n";
 
 /// All bytes from a Unix socket until it is closed.
 pub fn talk(socket: &Path, said: &[u8]) -> Option<String> {

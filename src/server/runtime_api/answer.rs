@@ -1,17 +1,17 @@
 //! Answers of the Runtime API, produced in pieces.
 
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::observe::status::{Column, Filter, StatusRow, header};
-use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, Prompt};
-use crate::server::runtime_api::arguments::{filter, key, prompt, values, word};
-use crate::server::runtime_api::help::{help, unknown};
-use crate::server::runtime_api::maps::{PIECE_BYTES, get, lines, map, maps};
+use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, filter, key, values, word};
+use crate::server::runtime_api::help::{NO_INFO, NO_MAPS, NO_PROMPT, help, unknown};
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::table::{Cursor, Page};
 use slowlane_core::throttle::Throttle;
+
+/// The length of a piece, in bytes, before its last rows.
+pub const PIECE_BYTES: usize = 8 * 1024;
 
 /// The maximum number of pages that one piece scans, even if the filter matches no row.
 const PAGES_MAX: usize = 16;
@@ -27,22 +27,15 @@ pub struct RuntimeAnswer {
     /// None: the start is the whole answer.
     rest: Option<Rest>,
     pub is_refusal: bool,
-    /// The effect of the command on the connection.
-    pub control: Option<Control>,
+    /// The command ends the connection.
+    pub is_end: bool,
 }
 
 /// Appends the next piece of an answer; false if the answer is complete.
 type Rest = Box<dyn FnMut(&Throttle, Timestamp, &mut String) -> bool + Send>;
 
-/// A command to the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
-    Quit,
-    Prompt(Prompt),
-}
-
 /// Executes a command, or starts to, or returns its error as the answer. Errors are worded as in HAProxy if it has
-/// them. `info` creates the text of `show info`.
+/// them.
 ///
 /// ```
 /// # use {slowlane_core::{base::Timestamp, policy::Policy, table::Sizing, throttle::Throttle}, std::time::Duration};
@@ -50,24 +43,14 @@ pub enum Control {
 /// let sizing = Sizing { entries_max: 10, expire: Duration::from_secs(30) };
 /// let (throttle, now) = (Throttle::new(Policy::builtin(), sizing, 0), Timestamp::from_millis(1));
 /// let mut text = String::new();
-/// let goes_on = answer(&commands(b"show table other")[0], &throttle, now, String::new).more(&throttle, now, &mut text);
+/// let goes_on = answer(&commands(b"show table other")[0], &throttle, now).more(&throttle, now, &mut text);
 /// assert_eq!((goes_on, text.as_str()), (false, "No such table\n"));
 /// ```
-pub fn answer(
-    words: &[String],
-    throttle: &Throttle,
-    now: Timestamp,
-    info: impl FnOnce() -> String,
-) -> RuntimeAnswer {
-    carry_out(words, throttle, now, info).unwrap_or_else(RuntimeAnswer::refusal)
+pub fn answer(words: &[String], throttle: &Throttle, now: Timestamp) -> RuntimeAnswer {
+    carry_out(words, throttle, now).unwrap_or_else(RuntimeAnswer::refusal)
 }
 
-fn carry_out(
-    words: &[String],
-    throttle: &Throttle,
-    now: Timestamp,
-    info: impl FnOnce() -> String,
-) -> Result<RuntimeAnswer, String> {
+fn carry_out(words: &[String], throttle: &Throttle, now: Timestamp) -> Result<RuntimeAnswer, String> {
     if words.len() > WORDS_MAX {
         return Err(format!("Too many arguments. Commands must have at most {WORDS_MAX} arguments.\n"));
     }
@@ -78,16 +61,13 @@ fn carry_out(
             "The following commands are valid at this level:\n{}",
             help(&words[1..])
         )),
-        ("quit", _) => RuntimeAnswer::control(Control::Quit),
-        ("prompt", mode) => RuntimeAnswer::control(Control::Prompt(prompt(mode)?)),
+        ("quit", _) => RuntimeAnswer { is_end: true, ..RuntimeAnswer::default() },
         ("show", "table") if third.is_empty() => RuntimeAnswer::of(header(throttle.table())),
         ("show", "table") => match key(words)? {
             Some(key) => RuntimeAnswer::of(row(key, throttle, now)),
             None => {
                 let filter = filter(words, EXPECTED_SHOW)?;
-                let rest = rest(Cursor::default(), move |from, throttle, now, out| {
-                    rows(from, &filter, throttle, now, out)
-                });
+                let rest = rest(move |from, throttle, now, out| rows(from, &filter, throttle, now, out));
                 RuntimeAnswer { text: header(throttle.table()), rest, ..RuntimeAnswer::default() }
             }
         },
@@ -99,9 +79,7 @@ fn carry_out(
             }
             None => {
                 let filter = filter(words, EXPECTED_CLEAR)?;
-                let rest = rest(Cursor::default(), move |from, throttle, now, _| {
-                    clear(from, &filter, throttle, now)
-                });
+                let rest = rest(move |from, throttle, now, _| clear(from, &filter, throttle, now));
                 RuntimeAnswer { rest, ..RuntimeAnswer::default() }
             }
         },
@@ -110,31 +88,18 @@ fn carry_out(
             set(key, &values, throttle, now);
             RuntimeAnswer::default()
         }
-        ("show", "map") if third.is_empty() => RuntimeAnswer::of(maps(&throttle.policy())),
-        ("show", "map") => {
-            let policy = throttle.policy();
-            let (number, policy) = (map(&policy, third)?.number, Arc::downgrade(&policy));
-            let rest = rest(0, move |from, _, _, out| lines(&policy, number, from, out));
-            RuntimeAnswer { rest, ..RuntimeAnswer::default() }
-        }
-        ("get", "map") => match (third, word(words, 3)) {
-            ("", _) | (_, "") => return Err("Missing map identifier and/or key.\n".into()),
-            (name, value) => RuntimeAnswer::of(get(&map(&throttle.policy(), name)?, value)),
-        },
-        ("show", "info") => RuntimeAnswer::of(info()),
-        ("show", "version") => RuntimeAnswer::of(format!("{VERSION}\n")),
+        ("show" | "get", "map") => return Err(NO_MAPS.into()),
+        ("show", "info" | "version") => return Err(NO_INFO.into()),
+        ("prompt", _) => return Err(NO_PROMPT.into()),
         (word, _) => return Err(unknown(word)),
     })
 }
 
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// Repeats a step, each time from the cursor that the last one returned.
-fn rest<C: Send + 'static>(
-    start: C,
-    mut step: impl FnMut(C, &Throttle, Timestamp, &mut String) -> Option<C> + Send + 'static,
+fn rest(
+    mut step: impl FnMut(Cursor, &Throttle, Timestamp, &mut String) -> Option<Cursor> + Send + 'static,
 ) -> Option<Rest> {
-    let mut next = Some(start);
+    let mut next = Some(Cursor::default());
     Some(Box::new(move |throttle, now, out| {
         next = next.take().and_then(|from| step(from, throttle, now, out));
         next.is_some()
@@ -149,10 +114,6 @@ impl RuntimeAnswer {
 
     fn of(text: String) -> RuntimeAnswer {
         RuntimeAnswer { text, ..RuntimeAnswer::default() }
-    }
-
-    fn control(control: Control) -> RuntimeAnswer {
-        RuntimeAnswer { control: Some(control), ..RuntimeAnswer::default() }
     }
 
     /// Appends the next piece, which may be empty; false if the answer is complete.
@@ -234,7 +195,7 @@ mod tests {
     /// The answers to a line, each without its final empty line.
     fn reported(throttle: &Throttle, line: &[u8]) -> Vec<String> {
         let answered = |words: &Vec<String>| {
-            let mut answer = answer(words, throttle, NOW, String::new);
+            let mut answer = answer(words, throttle, NOW);
             let mut reported = String::new();
             for _ in 0..100 {
                 if !answer.more(throttle, NOW, &mut reported) {
@@ -287,7 +248,7 @@ mod tests {
 
     /// The error of the first command of a line.
     fn refusal(line: &str) -> Option<String> {
-        let answer = answer(&commands(line.as_bytes())[0], &full(10), NOW, String::new);
+        let answer = answer(&commands(line.as_bytes())[0], &full(10), NOW);
         answer.is_refusal.then_some(answer.text)
     }
 
@@ -347,8 +308,10 @@ mod tests {
                 "set table slowlane key 0000000000000001 data.gpt0 +1",
                 "Require a valid integer value to store",
             ),
-            ("get map", "Missing map identifier and/or key."),
-            ("get map x", "Missing map identifier and/or key."),
+            ("get map x", NO_MAPS.trim_end()),
+            ("show map", NO_MAPS.trim_end()),
+            ("show info", NO_INFO.trim_end()),
+            ("prompt i", NO_PROMPT.trim_end()),
         ] {
             assert_eq!(refusal(line), Some(format!("{reported}\n")), "{line}");
         }
@@ -381,9 +344,8 @@ mod tests {
         assert_eq!(reported("clear table slowlane key 00000000000000ab"), "");
         assert_eq!(reported(row), "");
         assert_eq!(reported(" "), "");
-        let control = |line: &str| answer(&commands(line.as_bytes())[0], &throttle, NOW, String::new).control;
-        assert_eq!(control("prompt i"), Some(Control::Prompt(Prompt::Interactive)));
-        assert_eq!([control("quit"), control("help")], [Some(Control::Quit), None]);
+        let is_end = |line: &str| answer(&commands(line.as_bytes())[0], &throttle, NOW).is_end;
+        assert_eq!([is_end("quit"), is_end("help")], [true, false]);
     }
 
     proptest! {

@@ -79,28 +79,3 @@ pub(super) fn values(words: &[String]) -> Result<(Key, Vec<(Column, u32)>), Stri
     });
     Ok((key, pairs.collect::<Result<_, String>>()?))
 }
-
-/// Whether a connection stays open after a line, and whether it shows a prompt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Prompt {
-    /// One line, one answer, then close.
-    #[default]
-    Once,
-    /// Line after line.
-    Interactive,
-    /// Line after line, with the prompt `> `.
-    Prompting,
-    /// Switch between `Once` and `Prompting`.
-    Toggle,
-}
-
-/// The mode in `prompt <mode>`.
-pub(super) fn prompt(mode: &str) -> Result<Prompt, String> {
-    match mode {
-        "" => Ok(Prompt::Toggle),
-        "n" => Ok(Prompt::Once),
-        "i" => Ok(Prompt::Interactive),
-        "p" => Ok(Prompt::Prompting),
-        _ => Err("prompt: expected n (once), i (interactive) or p (with a prompt)\n".into()),
-    }
-}

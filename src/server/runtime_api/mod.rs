@@ -1,7 +1,7 @@
 //! The commands of HAProxy's Runtime API that apply to slowlane.
 //!
 //! ```text
-//! show table slowlane data.gpc0_rate gt 10; show map
+//! show table slowlane data.gpc0_rate gt 10; help
 //!        │ words: `;` separates commands, a backslash quotes the next letter
 //!        ▼
 //!    answer ─ more, more, … ─▶ text, a few kilobytes at a time
@@ -12,11 +12,7 @@
 mod answer;
 mod arguments;
 mod help;
-mod maps;
 mod words;
 
-pub(crate) use answer::VERSION;
-pub use answer::{Control, RuntimeAnswer, answer};
-pub use arguments::Prompt;
-pub use maps::PIECE_BYTES;
+pub use answer::{PIECE_BYTES, RuntimeAnswer, answer};
 pub use words::commands;

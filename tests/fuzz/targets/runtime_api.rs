@@ -24,7 +24,7 @@ pub fn run(text: &[u8]) {
     }
     for line in text.split(|&byte| byte == b'\n') {
         for words in commands(line) {
-            let mut answer = answer(&words, &throttle, now, String::new);
+            let mut answer = answer(&words, &throttle, now);
             let (mut reported, mut pieces) = (String::new(), 1);
             while answer.more(&throttle, now, &mut reported) {
                 pieces += 1;
