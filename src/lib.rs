@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  socket ─bytes─▶ spop::Frame ─▶ spop::Connection ─Notify─▶ proxy::haproxy ─fields─▶┐
-//!  socket ─bytes─▶ http::Head ───────────────────────────▶ proxy::nginx ────fields─▶┤
+//!  socket ─bytes─▶ http::HttpHead ───────────────────────▶ proxy::nginx ────fields─▶┤
 //!  socket ─bytes─▶ hyper ─▶ grpc::decoded ───────────────▶ proxy::envoy ────fields─▶┤
 //!                                                                          Batch     ▼
 //!     Throttle::decide(&Batch, now, sample, &mut Decisions)                slowlane_core::throttle

@@ -4,8 +4,8 @@
 //! each side:  HELLO ─ "slowlane-store 03\n" │ frame │ frame │ …
 //! frame:      length ─ 4 bytes, little-endian │ message, postcard
 //!
-//! node ─▶ Question::Login ─▶ Answer::Welcome
-//! node ─▶ Question::Exchange ─▶ Answer::Response      one at a time
+//! node ─▶ Question::Login ─▶ StoreAnswer::Welcome
+//! node ─▶ Question::Exchange ─▶ StoreAnswer::Response      one at a time
 //! ```
 //! The version changes with each type of a message.
 

@@ -63,10 +63,10 @@ impl<'a> HttpHead<'a> {
     /// headers are converted to lower case in place, and `room` holds their positions.
     ///
     /// ```
-    /// use slowlane::http::{Head, HeaderSlots};
+    /// use slowlane::http::{HeaderSlots, HttpHead};
     /// let mut bytes = *b"GET /check?hold=off HTTP/1.1\r\nX-Slowlane-Source: 192.0.2.1\r\n\r\nmore";
     /// let mut room = HeaderSlots::default();
-    /// let (head, rest) = Head::cut(&mut bytes, &mut room).unwrap().unwrap();
+    /// let (head, rest) = HttpHead::cut(&mut bytes, &mut room).unwrap().unwrap();
     /// assert_eq!((head.method, head.path, head.query), (&b"GET"[..], &b"/check"[..], Some(&b"hold=off"[..])));
     /// assert_eq!(head.header("x-slowlane-source"), Some(&b"192.0.2.1"[..]));
     /// assert_eq!(rest, b"more");

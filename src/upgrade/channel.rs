@@ -22,7 +22,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// One end of the socket.
 ///
 /// ```text
-/// │ length: u32, little-endian │ Message, postcard │
+/// │ length: u32, little-endian │ UpgradeMessage, postcard │
 ///   a descriptor comes with the first byte
 /// ```
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! the body of an HTTP/2 request ─▶ unframed ─▶ decoded ─▶ a message
-//! a message ─▶ framed ─▶ the body of the response, and a Status in its trailers
+//! a message ─▶ framed ─▶ the body of the response, and a GrpcStatus in its trailers
 //! ```
 //! The messages have the fields that slowlane reads or writes; protobuf skips the others. Text whose bytes the client of
 //! the proxy chooses is `Bytes`, not `String`: if a request were refused for text that is not UTF-8, a proxy that fails

@@ -29,11 +29,12 @@ pub fn header(table: &Table) -> String {
 ///
 /// ```
 /// use std::time::Duration;
-/// use slowlane::observe::status::Row;
+/// use slowlane::observe::status::StatusRow;
 /// use slowlane_core::{base::{Key, Timestamp}, table::{Entry, Found}};
 /// let entry = Entry { gpt0: 2_500, http_req_cnt: 7, ..Entry::default() };
 /// let (key, left) = (Key::from_bits(255), Duration::from_secs(29));
-/// let row = Row { found: Found { key, entry, left, place: 0x1_0000_000d }, now: Timestamp::from_millis(90_000) };
+/// let found = Found { key, entry, left, place: 0x1_0000_000d };
+/// let row = StatusRow { found, now: Timestamp::from_millis(90_000) };
 /// assert_eq!(row.to_string(), "0x10000000d: key=00000000000000FF use=0 exp=29000 shard=0 gpt0=2500 \
 ///                              gpc0_rate(1000)=0 http_req_cnt=7 gpc1_rate(1000)=0");
 /// ```

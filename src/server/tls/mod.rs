@@ -1,7 +1,7 @@
 //! TLS on TCP connections: certificates from files, and handshakes limited in time and number.
 //!
 //! ```text
-//! Files::read ─▶ Loaded ─▶ Tls, swapped whole when a file changes
+//! TlsFiles::read ─▶ Loaded ─▶ Tls, swapped whole when a file changes
 //! TcpStream ─▶ Tls::handshake ─▶ TlsStream, in the connection's own task
 //! ```
 

@@ -1,8 +1,8 @@
 //! The snapshot: the state that survives a restart, as the parts of a file.
 //!
 //! ```text
-//! Throttle ─▶ save ─▶ Part, Part, … ─▶ PartWriter ─▶ bytes       every few seconds, and at the end
-//! bytes ─▶ Parts ─▶ Part, Part, … ─▶ restore ─▶ Throttle     at the start
+//! Throttle ─▶ save ─▶ SnapshotPart, … ─▶ PartWriter ─▶ bytes       every few seconds, and at the end
+//! bytes ─▶ Parts ─▶ SnapshotPart, … ─▶ restore ─▶ Throttle     at the start
 //! ```
 //! Each part has a checksum, and the last one counts the others: a file that is truncated or changed in a single bit
 //! is detected before the first row is restored.

@@ -1,10 +1,10 @@
 //! Reading access logs: lines of HAProxy or nginx become requests.
 //!
 //! ```text
-//!  bytes ─lines─▶ Line ─line─▶ Values ─plan─▶ Record
+//!  bytes ─lines─▶ Line ─line─▶ Values ─plan─▶ LogRecord
 //!  gzip           by its format        by field, with its time
 //!
-//!  "%ci [%tr] …" ─format─▶ Format ─choice─▶ Plan
+//!  "%ci [%tr] …" ─format─▶ Format ─choice─▶ LogPlan
 //! ```
 //! Nothing here knows a policy or a throttle. A line that cannot be read is a counted fault, never an error.
 

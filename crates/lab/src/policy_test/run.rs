@@ -63,13 +63,13 @@ pub struct Failure {
 /// ```
 /// # use std::{io, path::Path, time::Duration};
 /// use slowlane_core::policy::{Layout, Policy};
-/// use slowlane_lab::policy_test::{Settings, Suite, run};
+/// use slowlane_lab::policy_test::{Suite, TestSettings, run};
 /// let read = |path: &Path| match path.to_str() {
 ///     Some("slo.map") => Ok(b"0 burst=10 rate=1/s law=token-bucket".to_vec()),
 ///     _ => Err(io::ErrorKind::NotFound.into()),
 /// };
 /// let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
-/// let settings = Settings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 20 };
+/// let settings = TestSettings { expire: Duration::from_secs(30), annex_bytes_max: 1 << 20 };
 /// let text = b"source=192.0.2.1 -> 0; 11 at once -> 10 pass, 1 deny 1s; after 1s; 2 at once -> 2 pass";
 /// let suite = Suite::parse(text).unwrap();
 /// let (outcome, _) = run(&suite, policy, &settings);

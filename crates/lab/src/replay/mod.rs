@@ -1,9 +1,9 @@
 //! The replay: the verdicts of a policy on the requests of access logs.
 //!
 //! ```text
-//!  access_log ─Record─▶ order ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series
-//!                                            ▲                                       ▼
-//!                              virtual time, a seeded rng                          Outcome
+//!  access_log ─LogRecord─▶ order ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series
+//!                                               ▲                                       ▼
+//!                                 virtual time, a seeded rng                          Outcome
 //! ```
 //! The throttle is the production code. It gets each request as a proxy would send it, at the time in the log, so its
 //! verdicts are the live ones, bit for bit. It cannot know how clients would have reacted to a delay.

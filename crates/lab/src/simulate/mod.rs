@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Load ─▶ Queue: the next event ─▶ Throttle::decide ─verdict─▶ the next request of a client ─▶ Queue
-//!                    ▲                              └────────▶ Record ─▶ Outcome ─▶ report, plot
+//!                    ▲                              └────────▶ Record ─▶ SimulationOutcome ─▶ report, plot
 //!                    └── Nodes: one Throttle each ─▶ message ─▶ StoreServer ─▶ answer, turns of held requests
 //! ```
 //! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
