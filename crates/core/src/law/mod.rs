@@ -12,6 +12,7 @@
 //!  assured                                          the rate that an SLO has whatever those above it say
 //!  adaptive, gcra, fixed_window, … fixed            the laws
 //!  rule        the methods of every law
+//!  protect     as many at once as an application can serve: a state for each application, not for each entry
 //!  aux_state   memory beside the entry              made of calendar, log, open_tickets
 //!  bucket, window                                   arithmetic that laws share
 //!  objective, arrival, admission, judgement, used, options, formula
@@ -35,6 +36,7 @@ mod log;
 mod objective;
 mod open_tickets;
 mod options;
+pub mod protect;
 mod registry;
 mod rule;
 mod sketch;

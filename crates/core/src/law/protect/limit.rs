@@ -1,0 +1,253 @@
+//! The limit: how many requests may be inside, found by the slow-down.
+
+use std::time::Duration;
+
+use crate::base::Timestamp;
+use crate::law::protect::probe::{self, Probe, Saturation};
+
+/// Where the limit begins.
+const START: f64 = 16.0;
+
+const LEAST: f64 = 2.0;
+
+/// More requests inside than this are not counted.
+pub(super) const MOST: usize = 1 << 16;
+
+/// The limit moves at most once in this time, and only after this many ends.
+pub(super) const WINDOW: Duration = Duration::from_millis(200);
+const ENDS_MIN: u32 = 8;
+
+/// Time without calls is no saturation.
+const WINDOW_LONGEST: Duration = Duration::from_secs(1);
+
+/// The limit counts as used up from this part on.
+const FULL: f64 = 0.8;
+
+/// So many measured ends make up the slow-down.
+const MEMORY: f64 = 60.0;
+
+/// The slow-down may pass its target by this much before the limit shrinks.
+const SLACK: f64 = 0.1;
+
+/// Ends in a third of the time of their pages are errors, or come from a cache: the application has become no larger.
+pub(super) const TOO_FAST: f64 = -1.1;
+
+/// Windows without a change after the limit has shrunk, and after a probe: until then the ends are of the old limit.
+const SETTLES: u8 = 2;
+const SETTLES_AFTER_PROBE: u8 = 3;
+
+/// The limit of one application. It grows while requests wait and the slow-down is below the target, and shrinks by the
+/// excess above it, as limits by the gradient of the time do (Netflix, concurrency-limits, 2018), but with a base for
+/// each page in place of one minimum for all: a change in the mix of pages is no queue.
+///
+/// ```text
+/// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends      target t = log(slowdown)
+/// s > t + 0.1:                L = L * max(0.6, 1 - (s - t) / 2)
+/// s < t and requests wait:    L = L + max(1/4, 0.06 * L * min(1, (t - s) / t))
+/// ```
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    limit: f64,
+    target: f64,
+    /// The mean excess: a logarithm.
+    slow_down: f64,
+    settles: u8,
+    window: Window,
+    /// Whether the last window was idle.
+    was_idle: bool,
+    pub(super) probe: Probe,
+}
+
+/// What happened since the limit last moved.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    opened: Timestamp,
+    ends: u32,
+    measured: u32,
+    excess: f64,
+    peak: usize,
+    waited: bool,
+}
+
+impl Limit {
+    pub(super) fn new(slow_down: f64) -> Limit {
+        Limit {
+            limit: START,
+            // A target at 1 would take every page for queued.
+            target: slow_down.max(1.1).ln(),
+            slow_down: 0.0,
+            settles: 0,
+            window: Window::default(),
+            was_idle: true,
+            probe: Probe::new(START),
+        }
+    }
+
+    /// How many requests may be inside now.
+    pub(super) fn places(&self) -> usize {
+        let part = if self.probe.is_running() { probe::PART } else { 1.0 };
+        (self.limit * part).max(LEAST).ceil() as usize
+    }
+
+    /// How much longer a page takes than when nothing queues.
+    pub(super) fn slow_down(&self) -> f64 {
+        self.slow_down.exp()
+    }
+
+    /// Notes how many are inside, and whether others wait.
+    pub(super) fn note(&mut self, inside: usize, waits: bool) {
+        self.window.peak = self.window.peak.max(inside);
+        self.window.waited |= waits;
+    }
+
+    /// Whether nothing queues: a time of now is the time of the page.
+    pub(super) fn is_idle(&self) -> bool {
+        self.was_idle && self.is_window_idle()
+    }
+
+    fn is_window_idle(&self) -> bool {
+        !self.window.waited && (self.window.peak as f64) < self.limit / 2.0
+    }
+
+    /// Counts an end, with its excess if its page has a base.
+    pub(super) fn end(&mut self, excess: Option<f64>) {
+        self.window.ends += 1;
+        if let Some(excess) = excess {
+            self.window.measured += 1;
+            self.window.excess += excess;
+        }
+    }
+
+    /// When the window is over.
+    pub(super) fn due(&self) -> Timestamp {
+        self.window.opened + WINDOW
+    }
+
+    /// Closes a window that is over. Returns whether a probe has ended: the bases are known anew.
+    pub(super) fn close(&mut self, now: Timestamp, inside: usize, waits: bool) -> bool {
+        let has_ended = self.probe.end(now, self.limit);
+        if has_ended {
+            self.slow_down = self.slow_down.min(self.target);
+            self.settles = SETTLES_AFTER_PROBE;
+            self.window = Window { opened: now, peak: inside, ..Window::default() };
+        } else if !self.probe.is_running() && waits {
+            self.probe.begin(now, self.saturation(now, inside));
+        }
+        self.window.opened = now;
+        if self.window.ends >= ENDS_MIN {
+            self.was_idle = self.is_window_idle();
+            self.adapt();
+            self.window = Window { opened: now, peak: inside, ..Window::default() };
+        }
+        has_ended
+    }
+
+    fn saturation(&self, now: Timestamp, inside: usize) -> Saturation {
+        let (window, is_full) = (&self.window, inside as f64 >= FULL * self.limit);
+        Saturation {
+            limit: self.limit,
+            full: if is_full { now.since(window.opened).min(WINDOW_LONGEST) } else { Duration::ZERO },
+            is_slow: self.slow_down > self.target,
+            is_unknown: window.ends >= ENDS_MIN && 2 * window.measured < window.ends,
+        }
+    }
+
+    fn adapt(&mut self) {
+        let measured = f64::from(self.window.measured);
+        if self.probe.is_running() || measured == 0.0 {
+            return;
+        }
+        let mean = self.window.excess / measured;
+        self.slow_down += (mean - self.slow_down) * (measured / MEMORY).min(1.0);
+        let above = self.slow_down - self.target;
+        if self.settles > 0 {
+            self.settles -= 1;
+        } else if above > SLACK {
+            self.limit = (self.limit * (1.0 - above / 2.0).max(0.6)).max(LEAST);
+            self.settles = SETTLES;
+        } else if above < 0.0 && self.window.waited && mean > TOO_FAST {
+            self.limit += (0.06 * self.limit * (-above / self.target).min(1.0)).max(0.25);
+            self.limit = self.limit.min(MOST as f64);
+            self.probe.grown(self.limit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit whose first probe is over, and the moment.
+    fn probed() -> (Limit, Timestamp) {
+        let (mut limit, now) = (Limit::new(1.7), Timestamp::from_millis(1_000));
+        limit.note(16, true);
+        limit.close(now, 16, true);
+        assert!(limit.probe.is_running());
+        assert_eq!(limit.places(), 10, "0.6 of 16");
+        (0..25).for_each(|_| _ = limit.probe.counts(now, now, true));
+        assert!(limit.close(now + WINDOW, 10, true));
+        assert_eq!(limit.places(), 16);
+        (limit, now + WINDOW)
+    }
+
+    /// So many windows with eight ends each, that took so much longer than their bases.
+    fn windows(limit: &mut Limit, now: &mut Timestamp, count: u32, slow_down: f64, waits: bool) {
+        for _ in 0..count {
+            *now = *now + WINDOW;
+            limit.note(limit.places(), waits);
+            (0..8).for_each(|_| limit.end(Some(slow_down.ln())));
+            limit.close(*now, limit.places(), waits);
+        }
+    }
+
+    #[test]
+    fn it_grows_while_requests_wait_and_pages_are_fast() {
+        let (mut limit, mut now) = probed();
+        windows(&mut limit, &mut now, 3, 1.0, true);
+        assert_eq!(limit.places(), 16, "it settles after the probe");
+        windows(&mut limit, &mut now, 12, 1.0, true);
+        assert!((30..=33).contains(&limit.places()), "6 % each window: {}", limit.places());
+        windows(&mut limit, &mut now, 20, 1.0, false);
+        assert!((30..=33).contains(&limit.places()), "nobody waits");
+    }
+
+    #[test]
+    fn it_shrinks_while_pages_are_slow_and_keeps_two_places() {
+        let (mut limit, mut now) = probed();
+        windows(&mut limit, &mut now, 20, 3.0, true);
+        let places = limit.places();
+        assert!(places < 16 && limit.slow_down() > 1.7, "{places}");
+        for _ in 0..100 {
+            windows(&mut limit, &mut now, 1, 9.0, false);
+            assert!(limit.places() >= 2);
+        }
+        assert_eq!(limit.places(), 2);
+    }
+
+    #[test]
+    fn it_stays_at_its_target() {
+        let (mut limit, mut now) = probed();
+        windows(&mut limit, &mut now, 60, 1.75, true);
+        let places = limit.places();
+        windows(&mut limit, &mut now, 30, 1.75, true);
+        assert_eq!(limit.places(), places);
+    }
+
+    #[test]
+    fn errors_that_answer_at_once_do_not_make_it_grow() {
+        let (mut limit, mut now) = probed();
+        windows(&mut limit, &mut now, 50, 0.02, true);
+        assert_eq!(limit.places(), 16);
+    }
+
+    #[test]
+    fn few_ends_move_nothing() {
+        let (mut limit, mut now) = probed();
+        for _ in 0..50 {
+            now = now + WINDOW;
+            limit.close(now, 16, true);
+        }
+        assert_eq!(limit.places(), 16);
+        assert_eq!(limit.due(), now + WINDOW);
+    }
+}

@@ -1,0 +1,420 @@
+//! `protect`: as many requests at once as the application can serve, and turns among those who wait.
+//!
+//! ```text
+//! arrive ─▶ inside < limit and nobody waits: released ──────────────────────────▶ inside ─▶ end
+//!        ─▶ waits ─▶ its turn, once a place is free ────────────────────────────▶   │
+//!        ─▶ refused: it would wait longer than max_delay          its lease is over ┘
+//! ```
+//! It needs no rate. The limit follows the slow-down: how much longer a page takes inside than when nothing queues. A
+//! probe measures the times without a queue. Those who wait take turns by the work that they have used, on a tree of
+//! groups, and who has used little has credit. A request without an end gives its place back when its lease is over. Who
+//! would wait too long is refused on arrival.
+//!
+//! The state is a machine without a clock: moments come in as `now`, and each call appends the ids that it releases to
+//! the caller's list. As long as no end is reported, everything passes.
+
+mod credit;
+mod lease;
+mod limit;
+mod page;
+mod probe;
+mod refusal;
+mod request;
+mod slab;
+mod turns;
+
+pub use request::Id;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::base::{Key, Timestamp};
+use crate::law::protect::lease::Leases;
+use crate::law::protect::limit::Limit;
+use crate::law::protect::page::Pages;
+use crate::law::protect::refusal::{Backlog, Position};
+use crate::law::protect::request::{Request, Requests, Stage};
+use crate::law::protect::turns::Turns;
+
+/// Without an end for this long, ends are taken to be reported no more.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// A request is overdue after this part of the longest delay.
+const OVERDUE: (u32, u32) = (4, 5);
+
+/// Every third release of a group may go to the oldest of its overdue requests. With all of them, a neighbour of
+/// crawlers would wait as long as they do.
+const OVERDUE_OF_GROUP: u32 = 3;
+
+/// Every second release may go to the oldest overdue request of all, but only if a share is less than this many requests
+/// within the horizon of debts: there are more groups than taking turns can help.
+const OVERDUE_OF_ALL: u32 = 2;
+const CROWDED: i64 = 3;
+
+/// What an operator may set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// The slow-down at which the limit stays: 1.7 is a page that takes 1.7 times as long as when nothing queues.
+    pub slow_down: f64,
+    /// Nobody is let in to wait longer.
+    pub delay_max: Duration,
+    pub waiting_max: usize,
+    /// Groups and their members that are known at a time.
+    pub members_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            slow_down: 1.7,
+            delay_max: Duration::from_secs(5),
+            waiting_max: 10_000,
+            members_max: 65_536,
+        }
+    }
+}
+
+/// A request as the law sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// What takes about the same time each time: method and first segment of the path.
+    pub page: Key,
+    /// The groups that it belongs to, outermost first, and its source.
+    pub path: &'a [Key],
+}
+
+/// What becomes of a request on arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrived {
+    Released(Id),
+    /// It waits, for about this long.
+    Waits(Id, Duration),
+    /// It may come back after this time.
+    Refused(Duration),
+}
+
+/// The state as status and metrics show it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct View {
+    pub limit: usize,
+    pub inside: usize,
+    pub waiting: usize,
+    /// How long a request would wait as the last of all that wait.
+    pub queue: Duration,
+    pub slow_down: f64,
+    pub is_probing: bool,
+    /// Groups and members that are known.
+    pub members: usize,
+    /// Without ends, everything passes.
+    pub sees_ends: bool,
+}
+
+/// The state of one protected application.
+///
+/// ```
+/// use slowlane_core::base::{Key, Timestamp};
+/// use slowlane_core::law::protect::{Arrival, Arrived, Protect, Settings};
+///
+/// let (mut protect, mut released) = (Protect::new(Settings::default()), Vec::new());
+/// let (page, crawler, customer) = (Key::from_bits(1), [Key::from_bits(2)], [Key::from_bits(3)]);
+/// let mut at = |ms, protect: &mut Protect, path: &[Key]| {
+///     protect.arrive(Timestamp::from_millis(ms), Arrival { page, path }, &mut released)
+/// };
+/// // The first end shows that ends are reported. From then on, 16 are inside at most.
+/// let Arrived::Released(first) = at(1_000, &mut protect, &crawler) else { panic!() };
+/// assert!(protect.end(first, Timestamp::from_millis(1_060), None, &mut Vec::new()));
+/// let inside: Vec<Arrived> = (0..16).map(|_| at(1_070, &mut protect, &crawler)).collect();
+/// let Arrived::Released(ends) = inside[0] else { panic!() };
+/// // The crawler's next request came first, but the customer has used nothing yet.
+/// assert!(matches!(at(1_080, &mut protect, &crawler), Arrived::Waits(..)));
+/// let Arrived::Waits(waits, _) = at(1_090, &mut protect, &customer) else { panic!() };
+/// assert!(protect.end(ends, Timestamp::from_millis(1_100), None, &mut released));
+/// assert_eq!(released, [waits]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Protect {
+    settings: Settings,
+    limit: Limit,
+    pages: Pages,
+    turns: Turns,
+    requests: Requests,
+    leases: Leases,
+    /// No lease ends before.
+    expiry: Timestamp,
+    backlog: Backlog,
+    /// The waiting requests by age.
+    oldest: BTreeSet<(Timestamp, u32)>,
+    /// The same, by outermost group.
+    oldest_of: BTreeSet<(u32, Timestamp, u32)>,
+    releases: u32,
+    inside: usize,
+    waiting: usize,
+    sees_ends: bool,
+    last_end: Timestamp,
+    /// Leases that have ended since the last end.
+    silent: usize,
+}
+
+impl Protect {
+    pub fn new(settings: Settings) -> Protect {
+        Protect {
+            settings,
+            limit: Limit::new(settings.slow_down),
+            pages: Pages::new(),
+            turns: Turns::new(settings.members_max),
+            requests: Requests::new(),
+            leases: Leases::new(),
+            expiry: NEVER,
+            backlog: Backlog::default(),
+            oldest: BTreeSet::new(),
+            oldest_of: BTreeSet::new(),
+            releases: 0,
+            inside: 0,
+            waiting: 0,
+            sees_ends: false,
+            last_end: Timestamp::default(),
+            silent: 0,
+        }
+    }
+
+    /// A request arrives.
+    pub fn arrive(&mut self, now: Timestamp, arrival: Arrival<'_>, released: &mut Vec<Id>) -> Arrived {
+        self.wake(now, released);
+        let has_room = self.waiting == 0 && self.inside < self.places();
+        if has_room && self.inside >= limit::MOST {
+            return Arrived::Released(Id::UNCOUNTED);
+        }
+        let mut request = self.enter(now, arrival);
+        if has_room {
+            self.turns.pass(request.leaf, request.work_ns, now);
+            let id = self.requests.insert(request);
+            self.begin(id, now);
+            self.limit.note(self.inside, false);
+            return Arrived::Released(id);
+        }
+        self.limit.note(self.inside, true);
+        request.position = self.turns.position(request.leaf, request.work_ns);
+        let limit = self.limit.places();
+        let wait = self.backlog.expected(request.position, limit, self.turns.shares().0);
+        if wait > self.settings.delay_max || self.waiting >= self.settings.waiting_max {
+            self.leave(&request);
+            return Arrived::Refused(wait);
+        }
+        let id = self.requests.insert(request);
+        self.waiting += 1;
+        self.oldest.insert((now, id.place()));
+        self.oldest_of.insert((self.turns.outermost(request.leaf), now, id.place()));
+        self.backlog.add(request.position, request.work_ns);
+        self.turns.queue(request.leaf, id.place(), &mut self.requests);
+        Arrived::Waits(id, wait)
+    }
+
+    /// A request has ended that took this long, or the time since its release. False if its end is known, or no end is
+    /// expected: the first end counts.
+    pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
+        let Some(place) = self.inside_at(id) else { return false };
+        let request = self.requests.slab[place];
+        let inside = now.since(request.since).min(Leases::LONGEST);
+        self.measure(&request, now, took.unwrap_or(inside));
+        self.finish(place, Some(inside.as_nanos() as i64));
+        (self.sees_ends, self.silent, self.last_end) = (true, 0, now);
+        self.wake(now, released);
+        true
+    }
+
+    /// A request that has waited for the longest delay: it is refused. To be asked after each other call, until there is
+    /// none.
+    pub fn overdue(&mut self, now: Timestamp) -> Option<Id> {
+        let &(since, place) = self.oldest.first()?;
+        (now >= since + self.settings.delay_max).then(|| {
+            let id = self.requests.id(place);
+            self.drop_waiting(place);
+            id
+        })
+    }
+
+    /// A request is gone that tells nothing of the application: its client has left while it waited, an error answered it,
+    /// or it has become a stream. False if it is not known.
+    pub fn abandon(&mut self, id: Id, now: Timestamp, released: &mut Vec<Id>) -> bool {
+        let Some(place) = self.requests.find(id) else { return false };
+        match self.requests.slab[place].stage {
+            Stage::Waiting => self.drop_waiting(place),
+            _ => self.finish(place, None),
+        }
+        self.wake(now, released);
+        true
+    }
+
+    /// What time alone changes: leases end, the limit moves, a probe is over. To be called at the
+    /// [next moment](Protect::next_moment).
+    pub fn wake(&mut self, now: Timestamp, released: &mut Vec<Id>) {
+        if self.expiry <= now {
+            self.expire(now);
+        }
+        if self.limit.due() <= now && self.limit.close(now, self.inside, self.waiting > 0) {
+            self.pages.learn_probe();
+        }
+        while self.waiting > 0 && self.inside < self.places() {
+            let Some(place) = self.next(now) else { return };
+            self.dequeued(place);
+            let id = self.requests.id(place);
+            self.begin(id, now);
+            released.push(id);
+        }
+        self.limit.note(self.inside, self.waiting > 0);
+    }
+
+    /// When to wake it, if nothing else happens.
+    pub fn next_moment(&self) -> Option<Timestamp> {
+        let window = (self.waiting > 0).then(|| self.limit.due());
+        let lease = (self.inside > 0).then_some(self.expiry);
+        let overdue = self.oldest.first().map(|first| first.0 + self.settings.delay_max);
+        window.into_iter().chain(lease).chain(overdue).min()
+    }
+
+    pub fn view(&self) -> View {
+        View {
+            limit: self.limit.places(),
+            inside: self.inside,
+            waiting: self.waiting,
+            queue: self.backlog.queue(self.limit.places()),
+            slow_down: self.limit.slow_down(),
+            is_probing: self.limit.probe.is_running(),
+            members: self.turns.len(),
+            sees_ends: self.sees_ends,
+        }
+    }
+
+    /// The waiting request that is released next. It no longer waits.
+    fn next(&mut self, now: Timestamp) -> Option<u32> {
+        self.releases = self.releases.wrapping_add(1);
+        let Some(place) = self.next_overdue(now) else { return self.turns.next(&mut self.requests, now) };
+        self.turns.take(place, &mut self.requests, now);
+        Some(place)
+    }
+
+    /// An overdue request that is released out of turn: some within the group whose turn it is, and among all if taking
+    /// turns helps nobody.
+    fn next_overdue(&self, now: Timestamp) -> Option<u32> {
+        let overdue = self.settings.delay_max * OVERDUE.0 / OVERDUE.1;
+        let is_overdue = |since: Timestamp| now.since(since) > overdue;
+        let (since, oldest) = *self.oldest.first()?;
+        if !is_overdue(since) {
+            return None;
+        }
+        if self.releases.is_multiple_of(OVERDUE_OF_ALL) && self.is_crowded() {
+            return Some(oldest);
+        }
+        let group =
+            self.releases.is_multiple_of(OVERDUE_OF_GROUP).then(|| self.turns.next_group()).flatten()?;
+        let (of, since, place) = *self.oldest_of.range((group, Timestamp::default(), 0)..).next()?;
+        (of == group && is_overdue(since)).then_some(place)
+    }
+
+    /// Whether a share is less than a few requests.
+    fn is_crowded(&self) -> bool {
+        let request_ns = self.backlog.work_ns() / self.waiting.max(1) as i64;
+        self.turns.shares().1 < CROWDED * request_ns
+    }
+
+    fn places(&self) -> usize {
+        if self.sees_ends { self.limit.places() } else { usize::MAX }
+    }
+
+    /// Counts a request in with its page and its member.
+    fn enter(&mut self, now: Timestamp, arrival: Arrival<'_>) -> Request {
+        let page = self.pages.enter(arrival.page);
+        let known = self.pages.at(page);
+        Request {
+            stage: Stage::Waiting,
+            position: Position::default(),
+            class: Leases::class(known.base_ns()),
+            page,
+            serial: 0,
+            work_ns: known.work_ns(),
+            leaf: self.turns.enter(arrival.path, now),
+            since: now,
+        }
+    }
+
+    fn leave(&mut self, request: &Request) {
+        self.pages.leave(request.page);
+        self.turns.leave(request.leaf);
+    }
+
+    fn drop_waiting(&mut self, place: u32) {
+        let request = self.requests.slab[place];
+        self.turns.unqueue(request.leaf, place, &mut self.requests);
+        self.dequeued(place);
+        self.leave(&request);
+        self.requests.remove(place);
+    }
+
+    fn dequeued(&mut self, place: u32) {
+        let request = &self.requests.slab[place];
+        self.waiting -= 1;
+        self.oldest.remove(&(request.since, place));
+        self.oldest_of.remove(&(self.turns.outermost(request.leaf), request.since, place));
+        self.backlog.remove(request.position, request.work_ns);
+    }
+
+    /// A request that is in no list goes inside.
+    fn begin(&mut self, id: Id, now: Timestamp) {
+        let request = &mut self.requests.slab[id.place()];
+        (request.stage, request.since) = (Stage::Inside, now);
+        self.expiry = self.expiry.min(Leases::end_of(request));
+        self.leases.begin(id.place(), &mut self.requests);
+        self.inside += 1;
+    }
+
+    /// A request that is inside is gone. Its member is charged for the work that it has done, if known.
+    fn finish(&mut self, place: u32, work_ns: Option<i64>) {
+        let request = self.requests.slab[place];
+        self.leases.end(place, &mut self.requests);
+        if let Some(work_ns) = work_ns {
+            self.pages.at(request.page).learn_work(work_ns);
+            self.turns.charge(request.leaf, work_ns - request.work_ns, &self.requests);
+        }
+        self.leave(&request);
+        self.requests.remove(place);
+        self.inside -= 1;
+    }
+
+    /// What an end says about its page and about the limit.
+    fn measure(&mut self, request: &Request, now: Timestamp, took: Duration) {
+        let log_ns = (took.as_nanos().max(1_000) as f64).ln();
+        let page = self.pages.at(request.page);
+        if self.limit.probe.counts(request.since, now, self.inside <= self.limit.places()) {
+            page.probe(log_ns);
+        }
+        if self.limit.is_idle() {
+            page.learn_idle(log_ns);
+        }
+        self.limit.end(page.excess(log_ns));
+    }
+
+    /// Ends the leases that are over.
+    fn expire(&mut self, now: Timestamp) {
+        self.expiry = NEVER;
+        while let Some((end, place)) = self.leases.first(&self.requests) {
+            if now < end {
+                self.expiry = end;
+                break;
+            }
+            self.finish(place, None);
+            self.silent += 1;
+        }
+        if self.silent > self.limit.places() && now.since(self.last_end) > SILENCE {
+            self.sees_ends = false;
+        }
+    }
+
+    fn inside_at(&self, id: Id) -> Option<u32> {
+        self.requests.find(id).filter(|&place| self.requests.slab[place].stage == Stage::Inside)
+    }
+}
+
+const NEVER: Timestamp = Timestamp::from_nanos(u64::MAX);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Pages: requests that take about the same time, so that a longer time means a queue.
+
+use hashbrown::HashTable;
+
+use crate::base::Key;
+use crate::law::protect::limit::TOO_FAST;
+
+/// More pages share one, so that clients gain nothing from paths that they make up.
+const PAGES_MAX: usize = 256;
+
+/// The page of all requests whose own page has no place.
+pub(super) const REST: u16 = 0;
+
+/// A page keeps its place through this many looks at it without a request.
+const USES_MAX: u8 = 16;
+
+/// The work of a page that has never ended.
+const WORK_NS: f64 = 30e6;
+
+/// The weight of one end in the mean work of its page, once many have ended.
+const WORK_WEIGHT: f64 = 0.02;
+
+/// The weight of one end in the base of its page while nothing queues.
+const IDLE_WEIGHT: f64 = 0.006;
+
+/// The ends of a probe weigh as much as the old base at this number.
+const PROBE_ENDS: f64 = 8.0;
+
+/// A base is steady once a probe has confirmed it to this logarithm.
+const STEADY: f64 = 0.5;
+
+/// A steady base falls by at most this much in one probe if its ends were faster than a third of it. Errors end at once:
+/// after a probe of them, the base must not stay far below the time of the page.
+const FALL: f64 = 0.25;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    key: Key,
+    uses: u8,
+    /// Its requests that wait or are inside.
+    pending: u32,
+    work_ns: f64,
+    ends: u32,
+    /// The mean logarithm of its time in nanoseconds while nothing queues. None: not known yet.
+    base: Option<f64>,
+    is_steady: bool,
+    probed: f64,
+    probed_ends: u32,
+}
+
+impl Page {
+    fn new(key: Key) -> Page {
+        Page {
+            key,
+            uses: 1,
+            pending: 0,
+            work_ns: WORK_NS,
+            ends: 0,
+            base: None,
+            is_steady: false,
+            probed: 0.0,
+            probed_ends: 0,
+        }
+    }
+
+    /// The work of a request, as far as one can tell before its end.
+    pub(super) fn work_ns(&self) -> i64 {
+        self.work_ns as i64
+    }
+
+    /// The time that a request takes while nothing queues.
+    pub(super) fn base_ns(&self) -> Option<f64> {
+        self.base.map(f64::exp)
+    }
+
+    pub(super) fn learn_work(&mut self, work_ns: i64) {
+        self.ends = self.ends.saturating_add(1);
+        let weight = WORK_WEIGHT.max(1.0 / (f64::from(self.ends) + 1.0));
+        self.work_ns += (work_ns as f64 - self.work_ns) * weight;
+    }
+
+    /// How much longer a time is than the base, as a difference of logarithms.
+    pub(super) fn excess(&self, log_ns: f64) -> Option<f64> {
+        self.base.map(|base| log_ns - base)
+    }
+
+    /// Learns from an end while nothing queued.
+    pub(super) fn learn_idle(&mut self, log_ns: f64) {
+        let base = self.base.unwrap_or(log_ns);
+        self.base = Some(base + (log_ns - base) * IDLE_WEIGHT);
+    }
+
+    /// Collects an end of a probe.
+    pub(super) fn probe(&mut self, log_ns: f64) {
+        self.probed += log_ns;
+        self.probed_ends += 1;
+    }
+
+    /// Learns from the ends of a probe.
+    fn learn_probe(&mut self) {
+        if self.probed_ends > 0 {
+            let ends = f64::from(self.probed_ends);
+            let mean = self.probed / ends;
+            let base = self.base.unwrap_or(mean);
+            let is_fast = self.is_steady && mean - base < TOO_FAST;
+            let least = if is_fast { -FALL } else { f64::NEG_INFINITY };
+            self.is_steady |= self.base.is_some() && (mean - base).abs() < STEADY;
+            self.base = Some(base + ((mean - base) * ends / (ends + PROBE_ENDS)).max(least));
+            (self.probed, self.probed_ends) = (0.0, 0);
+        }
+    }
+}
+
+/// The pages of an application, and one that the rest shares.
+#[derive(Clone, Debug)]
+pub(super) struct Pages {
+    pages: Vec<Page>,
+    numbers: HashTable<u16>,
+    /// Where the next unknown page looks for a place.
+    hand: usize,
+}
+
+impl Pages {
+    pub(super) fn new() -> Pages {
+        let rest = Page::new(Key::from_bits(0));
+        Pages { pages: vec![rest], numbers: HashTable::new(), hand: 0 }
+    }
+
+    /// Counts a request in. Returns its page.
+    pub(super) fn enter(&mut self, key: Key) -> u16 {
+        let pages = &self.pages;
+        let known = self.numbers.find(key.bits(), |&number| pages[usize::from(number)].key == key);
+        let number = known.copied().or_else(|| self.place(key)).unwrap_or(REST);
+        let page = self.at(number);
+        page.uses = (page.uses + 1).min(USES_MAX);
+        page.pending += 1;
+        number
+    }
+
+    /// Counts a request out.
+    pub(super) fn leave(&mut self, number: u16) {
+        self.at(number).pending -= 1;
+    }
+
+    pub(super) fn at(&mut self, number: u16) -> &mut Page {
+        &mut self.pages[usize::from(number)]
+    }
+
+    pub(super) fn learn_probe(&mut self) {
+        self.pages.iter_mut().for_each(Page::learn_probe);
+    }
+
+    /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each look takes one use away from
+    /// the page at the hand, and a page without uses goes. A page with one request of 256 or more keeps its place.
+    fn place(&mut self, key: Key) -> Option<u16> {
+        let number = match self.pages.len() {
+            number @ ..=PAGES_MAX => {
+                self.pages.push(Page::new(key));
+                number
+            }
+            _ => {
+                self.hand = self.hand % PAGES_MAX + 1;
+                let page = &mut self.pages[self.hand];
+                page.uses = page.uses.saturating_sub(1);
+                if page.uses > 0 || page.pending > 0 {
+                    return None;
+                }
+                let (old, hand) = (page.key, self.hand as u16);
+                *page = Page::new(key);
+                if let Ok(entry) = self.numbers.find_entry(old.bits(), |&number| number == hand) {
+                    entry.remove();
+                }
+                self.hand
+            }
+        } as u16;
+        let pages = &self.pages;
+        self.numbers.insert_unique(key.bits(), number, |&number| pages[usize::from(number)].key.bits());
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(pages: &mut Pages, bits: u64) -> u16 {
+        let number = pages.enter(Key::from_bits(bits));
+        pages.leave(number);
+        number
+    }
+
+    #[test]
+    fn made_up_pages_take_no_place_of_a_page_in_use() {
+        let mut pages = Pages::new();
+        let own: Vec<u16> = (1..=100).map(|page| ask(&mut pages, page)).collect();
+        for made_up in 0..100_000 {
+            ask(&mut pages, 1_000_000 + made_up);
+            ask(&mut pages, 1 + made_up % 100);
+        }
+        let after: Vec<u16> = (1..=100).map(|page| ask(&mut pages, page)).collect();
+        assert_eq!((own, pages.pages.len()), (after, PAGES_MAX + 1));
+    }
+
+    #[test]
+    fn a_new_page_takes_the_place_of_one_out_of_use() {
+        let mut pages = Pages::new();
+        (1..=PAGES_MAX as u64).for_each(|page| _ = ask(&mut pages, page));
+        let asked = (0..10_000).find(|_| ask(&mut pages, 1_000) != REST);
+        assert!(asked.is_some_and(|asked| asked < 600), "{asked:?}");
+    }
+
+    #[test]
+    fn a_page_with_pending_requests_stays() {
+        let mut pages = Pages::new();
+        let pending: Vec<u16> =
+            (1..=PAGES_MAX as u64).map(|page| pages.enter(Key::from_bits(page))).collect();
+        assert!((0..10_000).all(|made_up| ask(&mut pages, 1_000 + made_up) == REST));
+        pending.into_iter().for_each(|number| pages.leave(number));
+    }
+
+    #[test]
+    fn a_base_is_the_time_of_quiet_and_of_probes() {
+        let mut page = Page::new(Key::from_bits(1));
+        assert_eq!(page.excess(18.0), None);
+        page.learn_idle(18.0);
+        assert_eq!(page.excess(18.5), Some(0.5));
+        (0..8).for_each(|_| page.probe(18.4));
+        page.learn_probe();
+        assert!((page.excess(18.5).unwrap() - 0.3).abs() < 1e-9, "eight ends weigh as much as the past");
+    }
+}

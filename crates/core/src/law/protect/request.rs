@@ -1,0 +1,88 @@
+//! A request that waits or is inside, and the id that names it.
+
+use crate::base::Timestamp;
+use crate::law::protect::refusal::Position;
+use crate::law::protect::slab::Slab;
+
+/// Names a request from its arrival to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    place: u32,
+    serial: u32,
+}
+
+impl Id {
+    /// The id of a request that is not counted: nothing happens at its end.
+    pub(super) const UNCOUNTED: Id = Id { place: u32::MAX, serial: 0 };
+
+    pub(super) fn place(self) -> u32 {
+        self.place
+    }
+
+    pub const fn bits(self) -> u64 {
+        (self.serial as u64) << 32 | self.place as u64
+    }
+
+    pub const fn from_bits(bits: u64) -> Id {
+        Id { place: bits as u32, serial: (bits >> 32) as u32 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Inside,
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) stage: Stage,
+    /// The class of its lease.
+    pub(super) class: u8,
+    pub(super) page: u16,
+    /// The member that asks.
+    pub(super) leaf: u32,
+    pub(super) serial: u32,
+    /// The work that it has been charged: an estimate.
+    pub(super) work_ns: i64,
+    /// Its arrival while it waits, its release while it is inside.
+    pub(super) since: Timestamp,
+    /// Where its turn lay on arrival.
+    pub(super) position: Position,
+}
+
+/// All requests that wait or are inside.
+#[derive(Clone, Debug)]
+pub(super) struct Requests {
+    pub(super) slab: Slab<Request>,
+    last_serial: u32,
+}
+
+impl Requests {
+    pub(super) fn new() -> Requests {
+        Requests { slab: Slab::new(), last_serial: 0 }
+    }
+
+    pub(super) fn insert(&mut self, request: Request) -> Id {
+        self.last_serial = self.last_serial.wrapping_add(1);
+        let serial = self.last_serial;
+        Id { place: self.slab.insert(Request { serial, ..request }), serial }
+    }
+
+    /// The place of a request, unless it is gone.
+    pub(super) fn find(&self, id: Id) -> Option<u32> {
+        let request = self.slab.get(id.place)?;
+        (request.serial == id.serial && request.stage != Stage::Gone).then_some(id.place)
+    }
+
+    pub(super) fn id(&self, place: u32) -> Id {
+        Id { place, serial: self.slab[place].serial }
+    }
+
+    /// Forgets a request that is in no list.
+    pub(super) fn remove(&mut self, place: u32) {
+        self.slab[place].stage = Stage::Gone;
+        self.slab.remove(place);
+    }
+}

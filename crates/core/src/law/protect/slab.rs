@@ -1,0 +1,148 @@
+//! Values in numbered places, and lists through them: nothing moves, and each step takes constant time.
+
+use std::ops::{Index, IndexMut};
+
+/// No place.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Values in numbered places. A place stays with its value until the value is removed.
+#[derive(Clone, Debug)]
+pub(super) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    /// The places to use again.
+    free: List,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<T> {
+    value: T,
+    previous: u32,
+    next: u32,
+}
+
+/// A list of places in a [`Slab`]. A place is in one list at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub(super) first: u32,
+    last: u32,
+}
+
+impl List {
+    pub(super) const EMPTY: List = List { first: NONE, last: NONE };
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+}
+
+impl<T> Slab<T> {
+    pub(super) fn new() -> Slab<T> {
+        Slab { slots: Vec::new(), free: List::EMPTY, len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, place: u32) -> Option<&T> {
+        self.slots.get(place as usize).map(|slot| &slot.value)
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        self.len += 1;
+        let place = self.free.first;
+        if place == NONE {
+            self.slots.push(Slot { value, previous: NONE, next: NONE });
+            return (self.slots.len() - 1) as u32;
+        }
+        let mut free = self.free;
+        self.unlink(&mut free, place);
+        self.free = free;
+        self[place] = value;
+        place
+    }
+
+    /// Frees a place that is in no list. Its value stays there until the place is used again.
+    pub(super) fn remove(&mut self, place: u32) {
+        let mut free = self.free;
+        self.append(&mut free, place);
+        self.free = free;
+        self.len -= 1;
+    }
+
+    /// Appends a place that is in no list.
+    pub(super) fn append(&mut self, list: &mut List, place: u32) {
+        let slot = &mut self.slots[place as usize];
+        (slot.previous, slot.next) = (list.last, NONE);
+        match list.last {
+            NONE => list.first = place,
+            last => self.slots[last as usize].next = place,
+        }
+        list.last = place;
+    }
+
+    /// Takes a place out of the list that it is in.
+    pub(super) fn unlink(&mut self, list: &mut List, place: u32) {
+        let Slot { previous, next, .. } = self.slots[place as usize];
+        match previous {
+            NONE => list.first = next,
+            previous => self.slots[previous as usize].next = next,
+        }
+        match next {
+            NONE => list.last = previous,
+            next => self.slots[next as usize].previous = previous,
+        }
+    }
+}
+
+/// Panics only for a place that was never given out.
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, place: u32) -> &T {
+        &self.slots[place as usize].value
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, place: u32) -> &mut T {
+        &mut self.slots[place as usize].value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A list through a slab behaves as a deque from which any value may leave.
+        #[test]
+        fn a_list_is_a_deque(steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..200)) {
+            let (mut slab, mut list, mut model) = (Slab::new(), List::EMPTY, VecDeque::new());
+            for (number, (is_new, which)) in steps.into_iter().enumerate() {
+                if is_new || model.is_empty() {
+                    let place = slab.insert(number);
+                    slab.append(&mut list, place);
+                    model.push_back((place, number));
+                } else {
+                    let (place, _) = model.remove(which.index(model.len())).unwrap();
+                    slab.unlink(&mut list, place);
+                    slab.remove(place);
+                }
+                prop_assert_eq!(slab.len(), model.len());
+                prop_assert_eq!(list.is_empty(), model.is_empty());
+                prop_assert!(slab.slots.len() <= 1 + number);
+                let (mut copy, mut rest) = (slab.clone(), list);
+                for &(place, number) in &model {
+                    prop_assert_eq!((rest.first, copy[place]), (place, number));
+                    copy.unlink(&mut rest, place);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! A world in virtual time: an application, its customers, and crawlers, with the law before it or without.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::base::{Key, Timestamp};
+use crate::law::protect::{Arrival, Arrived, Id, Protect, Settings, View};
+
+const MS: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1_000 * MS;
+
+/// An application of workers with one queue, or one whose requests all share a database.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    Workers,
+    /// Beyond 8 at a time, each is slower, and the whole loses 0.5 % of its throughput for each request too many.
+    Database,
+}
+
+/// Who asks, and how.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Asks {
+    /// Open loop: views a second. Each is a page, and then three small requests. Gives up after 20 s.
+    Views(f64),
+    /// Closed loop: the next request follows the answer.
+    Crawls,
+    /// Closed loop: one request each 45 s on average.
+    Rarely,
+}
+
+/// Network and address.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    Fixed(u64, u64),
+    /// Some 90 at a time, each of which stays for 18 s, in networks of their own.
+    Shoppers,
+    /// As many, in the networks of crawlers, from the first on.
+    Within(u64, u64),
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    pub(crate) group: Group,
+    pub(crate) asks: Asks,
+    pub(crate) source: Source,
+    /// Seconds.
+    pub(crate) from: f64,
+    pub(crate) until: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Group {
+    Customer,
+    Office,
+    Neighbour,
+    Crawler,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Outcome {
+    Served,
+    Refused,
+    GaveUp,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) group: Group,
+    pub(crate) page: usize,
+    pub(crate) begin: f64,
+    pub(crate) took_ms: f64,
+    pub(crate) outcome: Outcome,
+}
+
+/// What a page costs, ±50 % evenly.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages {
+    pub(crate) mean_ms: [f64; 3],
+    /// How often a customer's first request, and a crawler's, is for each.
+    pub(crate) customers: [f64; 3],
+    pub(crate) crawlers: [f64; 3],
+    pub(crate) pause_ms: f64,
+}
+
+/// The rig: small requests, pages, searches.
+pub(crate) const RIG: Pages = Pages {
+    mean_ms: [2.0, 60.0, 200.0],
+    customers: [0.0, 0.85, 0.15],
+    crawlers: [0.0, 0.7, 0.3],
+    pause_ms: 2.0,
+};
+
+#[derive(Clone, Copy)]
+enum Event {
+    /// A client of this number asks for the first time, or anew.
+    Ask(usize),
+    /// A job goes on with its next request.
+    Next(usize),
+    GiveUp(usize),
+    /// A slice of a job's work in the application is over.
+    Worked(usize),
+    Wake,
+    Change {
+        workers: usize,
+        factor: f64,
+    },
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    client: usize,
+    source: [u64; 2],
+    page: usize,
+    begin: u64,
+    /// In the application since.
+    entered: u64,
+    left_ns: f64,
+    work_ms: f64,
+    small_left: u32,
+    id: Option<Id>,
+    is_over: bool,
+}
+
+pub(crate) struct World {
+    pub(crate) now: u64,
+    rng: Rng,
+    seed: u64,
+    kind: Kind,
+    pages: Pages,
+    clients: Vec<Client>,
+    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    coming: Vec<Event>,
+    jobs: Vec<Job>,
+    workers: usize,
+    factor: f64,
+    busy: usize,
+    backlog: VecDeque<usize>,
+    pub(crate) protect: Option<Protect>,
+    held: HashMap<Id, usize>,
+    next_wake: u64,
+    pub(crate) done: Vec<Done>,
+    /// Work that ended, by second, in worker-milliseconds.
+    pub(crate) work_ms: Vec<f64>,
+    pub(crate) views: Vec<(f64, View)>,
+    /// The part of the ends that get lost, from this second on.
+    pub(crate) lost: (f64, f64),
+    /// Until this second, there is nothing before the application.
+    pub(crate) installed: f64,
+}
+
+impl World {
+    pub(crate) fn new(kind: Kind, pages: Pages, settings: Option<Settings>, seed: u64) -> World {
+        World {
+            now: 0,
+            rng: Rng::with_seed(seed),
+            seed,
+            kind,
+            pages,
+            clients: Vec::new(),
+            events: BinaryHeap::new(),
+            coming: Vec::new(),
+            jobs: Vec::new(),
+            workers: 8,
+            factor: 1.0,
+            busy: 0,
+            backlog: VecDeque::new(),
+            protect: settings.map(Protect::new),
+            held: HashMap::new(),
+            next_wake: u64::MAX,
+            done: Vec::new(),
+            work_ms: vec![0.0; 300],
+            views: Vec::new(),
+            lost: (0.0, 0.0),
+            installed: 0.0,
+        }
+    }
+
+    pub(crate) fn client(&mut self, client: Client) {
+        let number = self.clients.len();
+        self.clients.push(client);
+        let wait = match client.asks {
+            Asks::Views(rate) => self.exp(1.0 / rate),
+            Asks::Crawls => self.rng.f64(),
+            Asks::Rarely => self.exp(45.0),
+        };
+        self.at(client.from + wait, Event::Ask(number));
+    }
+
+    /// From this second on, the application has so many workers, and takes so much longer.
+    pub(crate) fn change(&mut self, second: f64, workers: usize, factor: f64) {
+        self.at(second, Event::Change { workers, factor });
+    }
+
+    pub(crate) fn run(mut self, seconds: f64) -> World {
+        let mut next_view = 0.0;
+        while let Some(&Reverse((at, _, event))) = self.events.peek() {
+            if at as f64 > seconds * SECOND as f64 {
+                break;
+            }
+            self.events.pop();
+            self.now = at;
+            if let Some(protect) = self.protect.as_ref().filter(|_| self.second() >= next_view) {
+                self.views.push((self.second(), protect.view()));
+                next_view = self.second() + 0.5;
+            }
+            self.happen(self.coming[event]);
+            self.plan_wake();
+        }
+        // A request that never came back counts as well.
+        for number in 0..self.jobs.len() {
+            let job = self.jobs[number];
+            if !job.is_over && self.clients[job.client].group != Group::Crawler {
+                self.report(number, Outcome::GaveUp);
+            }
+        }
+        self
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Ask(client) => self.ask(client),
+            Event::Next(job) => self.send(job),
+            Event::GiveUp(job) => self.give_up(job),
+            Event::Worked(job) => self.worked(job),
+            Event::Wake => self.with_protect(|protect, now, released| protect.wake(now, released)),
+            Event::Change { workers, factor } => {
+                (self.workers, self.factor) = (workers, factor);
+                self.start();
+            }
+        }
+    }
+
+    /// A client's first request, and when its next comes.
+    fn ask(&mut self, number: usize) {
+        let client = self.clients[number];
+        if self.second() > client.until {
+            return;
+        }
+        let slot = (self.second() * 5.0) as u64 + (self.rng.f64() * 90.0) as u64;
+        let hash = mix(slot * 31 + self.seed * 7919);
+        let source = match client.source {
+            Source::Fixed(network, address) => [network, address],
+            Source::Shoppers => [(64 + hash % 16) << 8 | hash >> 8 & 255, hash],
+            Source::Within(first, networks) => [first + hash % networks, 200 + (hash >> 8) % 50],
+        };
+        let weights = match client.asks {
+            Asks::Crawls => self.pages.crawlers,
+            Asks::Rarely => [0.0, 0.0, 1.0],
+            _ => self.pages.customers,
+        };
+        let page = self.choose(weights);
+        let small_left = if matches!(client.asks, Asks::Views(_)) { 3 } else { 0 };
+        self.jobs.push(Job {
+            client: number,
+            source,
+            page,
+            begin: 0,
+            entered: 0,
+            left_ns: 0.0,
+            work_ms: 0.0,
+            small_left,
+            id: None,
+            is_over: true,
+        });
+        if let Asks::Views(rate) = client.asks {
+            let wait = self.exp(1.0 / rate);
+            self.at(self.second() + wait, Event::Ask(number));
+        }
+        self.send(self.jobs.len() - 1);
+    }
+
+    fn send(&mut self, number: usize) {
+        let mean_ms = self.pages.mean_ms[self.jobs[number].page];
+        let work_ms = mean_ms * (0.5 + self.rng.f64());
+        let now = self.now;
+        let job = &mut self.jobs[number];
+        *job = Job { begin: now, left_ns: work_ms * MS as f64, work_ms, id: None, is_over: false, ..*job };
+        let (page, source) = (job.page, job.source);
+        if matches!(self.clients[self.jobs[number].client].asks, Asks::Views(_)) {
+            self.at(self.second() + 20.0, Event::GiveUp(number));
+        }
+        if self.protect.is_none() || self.second() < self.installed {
+            return self.enter(number);
+        }
+        let path = source.map(|part| Key::from_bits(mix(part)));
+        let arrival = Arrival { page: Key::from_bits(mix(page as u64 + 99)), path: &path };
+        let mut arrived = None;
+        self.with_protect(|protect, now, released| arrived = Some(protect.arrive(now, arrival, released)));
+        match arrived {
+            Some(Arrived::Released(id)) => {
+                self.jobs[number].id = Some(id);
+                self.enter(number);
+            }
+            Some(Arrived::Waits(id, _)) => {
+                self.jobs[number].id = Some(id);
+                self.held.insert(id, number);
+            }
+            _ => self.over(number, Outcome::Refused),
+        }
+    }
+
+    /// Calls the law, and lets those enter that it releases.
+    fn with_protect(&mut self, call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>)) {
+        let mut released = Vec::new();
+        if let Some(protect) = &mut self.protect {
+            call(protect, Timestamp::from_nanos(self.now), &mut released);
+        }
+        let now = Timestamp::from_nanos(self.now);
+        while let Some(id) = self.protect.as_mut().and_then(|protect| protect.overdue(now)) {
+            let number = self.held.remove(&id).expect("only those who wait are refused, and once");
+            self.over(number, Outcome::Refused);
+        }
+        for id in released {
+            let number = self.held.remove(&id).expect("only those who wait are released, and once");
+            self.enter(number);
+        }
+    }
+
+    fn plan_wake(&mut self) {
+        let moment = self.protect.as_ref().and_then(Protect::next_moment);
+        let moment = moment.map_or(u64::MAX, |moment| moment.as_nanos().max(self.now));
+        if moment < self.next_wake || self.next_wake <= self.now {
+            self.next_wake = moment;
+            if moment < u64::MAX {
+                self.coming.push(Event::Wake);
+                self.events.push(Reverse((moment, self.coming.len() as u64, self.coming.len() - 1)));
+            }
+        }
+    }
+
+    fn enter(&mut self, number: usize) {
+        self.jobs[number].entered = self.now;
+        self.backlog.push_back(number);
+        self.start();
+    }
+
+    fn start(&mut self) {
+        let most = if self.kind == Kind::Database { 1_000 } else { self.workers };
+        while self.busy < most
+            && let Some(job) = self.backlog.pop_front()
+        {
+            self.busy += 1;
+            self.work(job);
+        }
+    }
+
+    /// All of a job's work, or a slice of it while it shares the database with others.
+    fn work(&mut self, number: usize) {
+        let (slice, slower) = match self.kind {
+            Kind::Workers => (f64::INFINITY, 1.0),
+            Kind::Database => {
+                let (busy, able) = (self.busy as f64, self.workers as f64);
+                (5.0 * MS as f64, if busy > able { busy / able * (1.0 + 0.005 * (busy - able)) } else { 1.0 })
+            }
+        };
+        let job = &mut self.jobs[number];
+        let slice = job.left_ns.min(slice);
+        job.left_ns -= slice;
+        let end = self.second() + slice * slower * self.factor / SECOND as f64;
+        self.at(end, Event::Worked(number));
+    }
+
+    fn worked(&mut self, number: usize) {
+        let job = self.jobs[number];
+        if job.left_ns > 0.0 {
+            return self.work(number);
+        }
+        self.busy -= 1;
+        let second = self.second() as usize;
+        self.work_ms[second] += job.work_ms * self.factor;
+        self.start();
+        if let Some(id) = job.id
+            && !(self.second() >= self.lost.1 && self.rng.f64() < self.lost.0)
+        {
+            let took = Duration::from_nanos(self.now - job.entered);
+            self.with_protect(|protect, now, released| _ = protect.end(id, now, Some(took), released));
+        }
+        if !job.is_over {
+            self.over(number, Outcome::Served);
+        }
+    }
+
+    fn give_up(&mut self, number: usize) {
+        let job = self.jobs[number];
+        if job.is_over || self.now - job.begin < 20 * SECOND - MS {
+            return;
+        }
+        if let Some(id) = job.id.filter(|id| self.held.remove(id).is_some()) {
+            self.with_protect(|protect, now, released| assert!(protect.abandon(id, now, released)));
+        }
+        self.over(number, Outcome::GaveUp);
+    }
+
+    fn report(&mut self, number: usize, outcome: Outcome) {
+        let job = self.jobs[number];
+        let begin = job.begin as f64 / SECOND as f64;
+        let took_ms = (self.now - job.begin) as f64 / MS as f64;
+        let group = self.clients[job.client].group;
+        self.done.push(Done { group, page: job.page, begin, took_ms, outcome });
+    }
+
+    /// An answer: what its client does next.
+    fn over(&mut self, number: usize, outcome: Outcome) {
+        self.report(number, outcome);
+        self.jobs[number].is_over = true;
+        let (job, is_served) = (self.jobs[number], outcome == Outcome::Served);
+        match self.clients[job.client].asks {
+            Asks::Views(_) if is_served && job.small_left > 0 => {
+                self.jobs[number].small_left -= 1;
+                self.jobs[number].page = 0;
+                self.at(self.second(), Event::Next(number));
+            }
+            Asks::Crawls => {
+                let refused_ms = 250.0 * (0.8 + 0.4 * self.rng.f64());
+                let wait_ms = if is_served { self.pages.pause_ms } else { refused_ms };
+                self.at(self.second() + wait_ms / 1e3, Event::Ask(job.client));
+            }
+            Asks::Rarely => {
+                let wait = self.exp(45.0);
+                self.at(self.second() + wait, Event::Ask(job.client));
+            }
+            _ => {}
+        }
+    }
+
+    fn at(&mut self, second: f64, event: Event) {
+        self.coming.push(event);
+        let number = self.coming.len() - 1;
+        self.events.push(Reverse(((second * SECOND as f64) as u64, number as u64, number)));
+    }
+
+    fn second(&self) -> f64 {
+        self.now as f64 / SECOND as f64
+    }
+
+    fn exp(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.rng.f64()).ln()
+    }
+
+    fn choose(&mut self, weights: [f64; 3]) -> usize {
+        let mut draw = self.rng.f64() * weights.iter().sum::<f64>();
+        for (page, weight) in weights.into_iter().enumerate() {
+            draw -= weight;
+            if draw < 0.0 {
+                return page;
+            }
+        }
+        2
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+pub(crate) fn mix(bits: u64) -> u64 {
+    let mut z = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
