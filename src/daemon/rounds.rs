@@ -10,12 +10,16 @@ use crate::config::ConfigFile;
 use crate::daemon::edited::Look;
 use crate::observe::status::News;
 use crate::observe::{Clock, revived_task, systemd};
-use crate::server::{Agent, Shutdown, Tls};
+use crate::server::{Agent, Blind, Shutdown, Tls};
 use crate::watch::FileState;
+use slowlane_core::law::TICK;
 use slowlane_core::throttle::KEY_BLOCKS_MAX;
 
 /// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
+
+/// The time between two looks whether proxies report the ends of requests.
+const ENDS: Duration = Duration::from_secs(20);
 
 /// The certificates of all listeners.
 pub(super) type Certificates = Arc<[Arc<Tls>]>;
@@ -26,6 +30,7 @@ pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &
     watch_fields(agent.clone(), shutdown);
     watch_table(agent.clone(), shutdown);
     sweep(agent.clone(), shutdown);
+    wake_gates(agent.clone(), shutdown);
     watch_clock(agent.clock, shutdown);
     config.iter().for_each(|file| watch_config(agent.clone(), Look::at(file), shutdown));
 }
@@ -94,6 +99,14 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         is_reported = refused > before;
         before = refused;
     });
+}
+
+/// Moves the queues of protected applications when no request does, and warns of proxies that report no ends.
+fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
+    let waking = agent.clone();
+    every(TICK, "the queues of protect", shutdown, move || waking.throttle.wake_gates(waking.clock.now()));
+    let mut blind = Blind::default();
+    every(ENDS, "the look at the ends of requests", shutdown, move || blind.look(&agent));
 }
 
 /// Lets calendar quotas follow the wall clock when it is set: by hand, by a late time service, or after a suspension.

@@ -27,7 +27,7 @@ use crate::observe::status::{DAY, Quotas, StatusRow, Why};
 use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, answer, commands};
 use crate::server::{
     Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
-    scrape,
+    protected, scrape,
 };
 use slowlane_core::base::{Key, Query, Request as Asked, Timestamp, Token, units};
 use slowlane_core::throttle::Throttle;
@@ -142,6 +142,7 @@ impl Admin {
             "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
             "/api/peers" => peers(&request, agent),
+            "/api/protect" => shown(wants_json(&request), agent.as_ref(), protected::json, protected::text),
             "/api/blocks" => shown(wants_json(&request), agent.as_ref(), blocks::json, blocks::text),
             path => match path.strip_prefix("/api/table/") {
                 Some(key) => row(key, agent),
@@ -180,7 +181,7 @@ const MISDIRECTED: &str =
 
 const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the body\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/protect, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
 fn page() -> AdminAnswer {
     let (html, policy) = page::page();

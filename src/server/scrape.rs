@@ -13,6 +13,7 @@ use crate::observe::metrics::PREFIX;
 use crate::observe::status::Fault;
 use crate::server::Agent;
 use crate::server::process_use::ProcessUse;
+use slowlane_core::throttle::Protected;
 
 /// All metrics in the OpenMetrics text format, which Prometheus scrapes.
 pub(super) fn metrics(agent: &Agent) -> String {
@@ -51,6 +52,24 @@ fn of_throttle(agent: &Agent) -> Registry {
         work.get_or_create(&labels).inc_by(of.settled());
     }
     at.register("work", "Work of requests whose cost was reported, by SLO, in its unit", work);
+    let [limits, inside, waiting] = std::array::from_fn(|_| Family::<[(&str, String); 2], Gauge>::default());
+    let slow_downs = Family::<[(&str, String); 2], Gauge<f64, AtomicU64>>::default();
+    for Protected { slo, key, view } in throttle.protected() {
+        let labels = [("slo", slo.to_string()), ("key", key.to_string())];
+        limits.get_or_create(&labels).set(view.limit as i64);
+        inside.get_or_create(&labels).set(view.inside as i64);
+        waiting.get_or_create(&labels).set(view.waiting as i64);
+        slow_downs.get_or_create(&labels).set(view.slow_down);
+    }
+    at.register("protect_limit", "Requests that a protected application can serve at once", limits);
+    at.register("protect_inside", "Requests inside a protected application", inside);
+    at.register(
+        "protect_waiting",
+        "Requests that wait for their turn before a protected application",
+        waiting,
+    );
+    let help = "How many times as long a page takes inside as when nothing queues";
+    at.register("protect_slowdown", help, slow_downs);
     let missing = Family::<[(&str, String); 1], Gauge>::default();
     for (field, is_missing) in agent.status.missing.fields(&policy) {
         missing.get_or_create(&[("field", escaped(&field))]).set(is_missing.into());

@@ -55,6 +55,7 @@ mod page_details;
 mod peers;
 mod policy_test;
 mod prose;
+mod protect;
 mod proxies;
 mod quota_cli;
 mod ratelimit;

@@ -162,6 +162,16 @@ impl Named {
     fn part(part: &Part<'_>) -> Named {
         Named { name: shown(part.field.as_bytes()), value: part.value.as_deref().map(shown) }
     }
+
+    /// `network+source` and its values; None without parts.
+    fn path(parts: &[Part<'_>]) -> Option<Named> {
+        let mut parts = parts.iter().map(Named::part);
+        let first = parts.next()?;
+        Some(parts.fold(first, |Named { name, value }, inner| Named {
+            name: format!("{name}+{}", inner.name),
+            value: value.zip(inner.value).map(|(value, inner)| format!("{value}+{inner}")),
+        }))
+    }
 }
 
 impl VerdictFields {
@@ -201,7 +211,7 @@ impl RefusingSlo {
             asked: explained.asked.iter().map(asked).collect(),
             key: Some(explained.case.key.to_string()),
             key_of: explained.parts.iter().map(Named::part).collect(),
-            shared_by: explained.share.as_ref().map(Named::part),
+            shared_by: Named::path(&explained.share),
             entry: view.found.map(|found| Columns::of(&found, decision.at)),
             formula: view.formula.clone(),
             assured: view.assured.clone(),

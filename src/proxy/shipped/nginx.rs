@@ -74,6 +74,7 @@ fn values(places: &Places<'_>) -> Result<[Value; 1], WordError> {
         "has_certificate": places.tls.is_some_and(|tls| tls.has_certificate),
         "has_method": places.fields.iter().any(|field| field.eq_ignore_ascii_case("method")),
         "has_path": uses("$slowlane_path"),
+        "has_page": uses("$slowlane_page"),
         "has_query": uses("$slowlane_query"),
         "has_search": uses("$slowlane_search"),
         "own": values.collect::<Vec<_>>(),
@@ -86,7 +87,7 @@ fn variable(name: &str) -> Option<String> {
     let word = name.to_ascii_lowercase().replace('-', "_");
     Some(match word.as_str() {
         word if !word.chars().all(is_plain) => return None,
-        "path" | "query" => format!("$slowlane_{word}"),
+        "path" | "query" | "page" => format!("$slowlane_{word}"),
         "url" => "$slowlane_path$slowlane_search".to_owned(),
         "base" => "$host$slowlane_path".to_owned(),
         "user_agent" | "referer" | "origin" => format!("$http_{word}"),

@@ -17,6 +17,10 @@ const QUERY: &str = "query";
 const URL: &str = "url";
 const BASE: &str = "base";
 
+/// What tells the pages of `protect` apart. It is not looked up, so it needs none of the rules for a path.
+const PAGE: &str = "page";
+const FIRST_SEGMENT: &str = "path,field(2,/)";
+
 /// Headers that are fields by their own name. Others begin with `x-`.
 const HEADERS: [&str; 3] = ["user-agent", "referer", "origin"];
 
@@ -31,6 +35,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
         Some(header) => format!("req.fhdr({header})"),
         None => match name.to_ascii_lowercase().as_str() {
             QUERY => QUERY.to_owned(),
+            PAGE => FIRST_SEGMENT.to_owned(),
             part @ (PATH | URL | BASE) => format!("var(txn.{part})"),
             _ => format!("var(txn.{})", variable(name)),
         },
@@ -88,7 +93,8 @@ fn spellings(header: &str) -> String {
 
 /// The fields that the operator must set.
 fn own(fields: &[String]) -> impl Iterator<Item = &String> {
-    let is_url = |name: &str| [PATH, QUERY, URL, BASE].iter().any(|part| part.eq_ignore_ascii_case(name));
+    let is_url =
+        |name: &str| [PATH, QUERY, URL, BASE, PAGE].iter().any(|part| part.eq_ignore_ascii_case(name));
     let is_own =
         move |name: &&String| !is_usual(name) && is_plain(name) && header(name).is_none() && !is_url(name);
     fields.iter().filter(is_own)

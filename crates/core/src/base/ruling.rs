@@ -240,6 +240,18 @@ impl Decision {
         }
     }
 
+    /// Changes the verdict of one of its SLOs. With a turn, that SLO decides: the proxy asks for the turn by its key.
+    pub fn revise(&mut self, place: usize, verdict: Verdict, turn: u64) {
+        let (mut judged, blocked) = (self.judged(), self.blocked());
+        judged[place].verdict = verdict;
+        *self = Decision::of(&judged, self.cost, self.at);
+        self.set_blocked(blocked);
+        if turn != 0 {
+            (self.slo, self.key) = (judged[place].slo, judged[place].key);
+            self.set_turn(turn);
+        }
+    }
+
     pub const fn is_let_through(&self) -> bool {
         self.ruling.verdict.is_let_through()
     }

@@ -12,6 +12,7 @@
 //!  assured                                          the rate that an SLO has whatever those above it say
 //!  adaptive, gcra, fixed_window, … fixed            the laws
 //!  rule        the methods of every law
+//!  protection  the options of `protect`
 //!  protect     as many at once as an application can serve: a state for each application, not for each entry
 //!  aux_state   memory beside the entry              made of calendar, log, open_tickets
 //!  bucket, window                                   arithmetic that laws share
@@ -37,6 +38,7 @@ mod objective;
 mod open_tickets;
 mod options;
 pub mod protect;
+mod protection;
 mod registry;
 mod rule;
 mod sketch;
@@ -59,6 +61,7 @@ pub use objective::Objective;
 pub(crate) use open_tickets::OpenTickets;
 pub use open_tickets::Reservations;
 pub use options::{OptionError, Options};
+pub use protection::{Protection, TICK};
 pub use registry::Law;
 pub use rule::Rule;
 pub use sketch::Sketch;

@@ -14,7 +14,9 @@ use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::warm_up::WarmUp;
-use crate::law::{Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Rule, Scale, Window};
+use crate::law::{
+    Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Protection, Rule, Scale, Window,
+};
 use crate::table::Entry;
 
 /// Makes the enum [`Law`] of the lines `name => Variant(Type::constructor)`, with its names, its constructor and `of_each!`.
@@ -29,6 +31,8 @@ macro_rules! registry {
             Closed(Fixed),
             /// No law at all, at an unlimited rate.
             Open(Fixed),
+            /// The only law without a rate.
+            Protect(Protection),
         }
 
         impl Law {
@@ -39,6 +43,7 @@ macro_rules! registry {
                 match self {
                     $(Law::$Law(_) => $name,)+
                     Law::Closed(fixed) | Law::Open(fixed) => fixed.name,
+                    Law::Protect(_) => Law::PROTECT,
                 }
             }
 
@@ -57,6 +62,7 @@ macro_rules! registry {
                 match $dollar law {
                     $(Law::$Law($dollar rule) => $dollar call,)+
                     Law::Closed($dollar rule) | Law::Open($dollar rule) => $dollar call,
+                    Law::Protect($dollar rule) => $dollar call,
                 }
             };
         }
@@ -91,6 +97,24 @@ impl Deref for Law {
 impl Law {
     /// The law of an SLO that names none.
     pub const DEFAULT_NAME: &'static str = "pace";
+
+    /// The law that needs no rate.
+    pub const PROTECT: &'static str = "protect";
+
+    /// `protect`, with its options.
+    ///
+    /// # Errors
+    /// An option that it does not have, or a bad value.
+    pub fn protect(options: Options) -> Result<Law, OptionError> {
+        let mut options = options.for_law();
+        let protection = Protection::from_options(&mut options)?;
+        options.finish(Law::PROTECT).map(|()| Law::Protect(protection))
+    }
+
+    /// None: it is not `protect`.
+    pub fn protection(&self) -> Option<&Protection> {
+        if let Law::Protect(protection) = self { Some(protection) } else { None }
+    }
 
     /// Lets a quota of the calendar follow a wall clock.
     pub(crate) fn follow(&mut self, wall: WallShift) {

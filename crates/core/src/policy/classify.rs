@@ -11,9 +11,10 @@ use crate::base::{
 use crate::law::Judgement;
 use crate::policy::block_index::BlocksInForce;
 use crate::policy::plan::AddressPlace;
+use crate::policy::read::slo::{PAGE, SHARE_MAX};
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Policy, Slo, SloPlan,
-    Values,
+    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place, Policy, Slo,
+    SloPlan, Values,
 };
 
 /// The maximum number of values in a batch: enough for eight requests with every field of a policy.
@@ -235,6 +236,11 @@ impl<'p> Batch<'p, '_> {
         self.policy.plans[place].is_single.then(|| (self.policy.case(place, values, cost), cost))
     }
 
+    /// Who asks an application that this SLO protects.
+    pub fn asker(&self, row: usize, slo: SloId) -> Asker {
+        self.policy.asker_of(slo, self.values(row))
+    }
+
     /// All SLOs of a request.
     pub fn cases(&self, row: usize, looked_up: &LookedUp) -> Cases<'p> {
         self.cases_traced(row, looked_up, &mut |_, _| {})
@@ -418,12 +424,35 @@ impl Policy {
     fn completed<'p>(&'p self, bare: Case<'p>, place: usize, values: Values<'_, '_>) -> Case<'p> {
         let (slo, refs) = (bare.slo, &self.refs[place]);
         let cost = if slo.ends.is_work() { self.reservation(slo, values) } else { bare.cost };
-        let sharer = refs.share.map_or(0, |share| {
-            let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
-            self.fields.hash(&mut hasher, self.fields.masks(), share, values);
-            hasher.finish().bits()
-        });
+        let sharer = match *refs.share {
+            [share] if refs.page.is_empty() => self.member(share, values).bits(),
+            _ => 0,
+        };
         Case { sharer, cost, ..bare }
+    }
+
+    /// Who asks, by one field.
+    fn member(&self, share: Place, values: Values<'_, '_>) -> Key {
+        let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
+        self.fields.hash(&mut hasher, self.fields.masks(), share, values);
+        hasher.finish()
+    }
+
+    /// Who asks a protected application, and for which page.
+    fn asker_of(&self, slo: SloId, values: Values<'_, '_>) -> Asker {
+        let refs = &self.refs[self.place(slo).expect("an SLO of this policy")];
+        let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
+        hasher.part(b"page");
+        for &place in &refs.page {
+            match &values.0[place] {
+                Some(Value::Text(path)) if self.fields.name(place) == PAGE => {
+                    hasher.part(first_segment(path));
+                }
+                _ => self.fields.hash(&mut hasher, self.fields.masks(), place, values),
+            }
+        }
+        let path = refs.share.iter().map(|&share| self.member(share, values)).collect();
+        Asker { page: hasher.finish(), path }
     }
 
     /// What a request reserves before anything is known of its key.
@@ -468,6 +497,20 @@ impl Policy {
         }
         hasher.finish()
     }
+}
+
+/// Who asks a protected application, and for which page.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    pub(crate) page: Key,
+    /// The groups that it belongs to, outermost first, and itself.
+    pub(crate) path: ArrayVec<Key, SHARE_MAX>,
+}
+
+/// `/shop` of `/shop/shoes?size=42`.
+fn first_segment(path: &[u8]) -> &[u8] {
+    let length = path.iter().skip(1).take_while(|byte| !matches!(byte, b'/' | b'?')).count();
+    &path[..path.len().min(length + 1)]
 }
 
 /// The work that a request announces.

@@ -28,7 +28,7 @@ pub struct Explained<'p> {
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,
     /// The field that divides the SLO's bucket.
-    pub share: Option<Part<'p>>,
+    pub share: Vec<Part<'p>>,
 }
 
 /// The line of a map that answered.
@@ -101,7 +101,7 @@ impl Policy {
             named_by,
             asked: asked.iter().map(in_vain).collect(),
             parts: parts.collect(),
-            share: refs.share.map(|place| self.part(self.fields.masks(), place, values)),
+            share: refs.share.iter().map(|&place| self.part(self.fields.masks(), place, values)).collect(),
         }
     }
 

@@ -70,8 +70,10 @@ pub struct Policy {
 pub(super) struct SloRefs {
     /// The index of the lookup that names one more SLO. None also if its map is empty.
     pub(super) also: Option<usize>,
-    /// The field that divides the SLO's bucket.
-    pub(super) share: Option<Place>,
+    /// The fields that distinguish clients, outermost first.
+    pub(super) share: Box<[Place]>,
+    /// The fields that make up a page.
+    pub(super) page: Box<[Place]>,
     /// The SLO's line in `slo.map`.
     pub(super) line: usize,
 }
@@ -151,7 +153,8 @@ impl Policy {
         let refs = |slo: &Slo| SloRefs {
             line: lines[&slo.id],
             also: slo.also.as_ref().and_then(|also| lookups.iter().position(|map| map.name == *also)),
-            share: slo.share.as_ref().map(|share| fields.place(share)),
+            share: fields.places(&slo.share),
+            page: fields.places(&slo.page),
         };
         let refs = slos.iter().map(refs).collect();
         let refusing = Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s").expect("the line is valid");
@@ -269,12 +272,14 @@ impl Policy {
         self.used_places(0..self.slos.len()).any(|used| used == field)
     }
 
-    /// The fields of maps, and those of the keys and `share` options of these SLOs. Of a derived field, the one that
+    /// The fields of maps, and those of the keys, `share` and `page` options of these SLOs. Of a derived field, the one that
     /// it is made of.
     pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
         let looked_up = self.lookups.iter().flat_map(|map| &map.places);
-        let counted =
-            slos.flat_map(|slo| self.key_places(self.slos[slo].id).iter().chain(&self.refs[slo].share));
+        let counted = slos.flat_map(|slo| {
+            let refs = &self.refs[slo];
+            self.key_places(self.slos[slo].id).iter().chain(&refs.share).chain(&refs.page)
+        });
         looked_up.chain(counted).map(|&place| self.fields.origin(place))
     }
 

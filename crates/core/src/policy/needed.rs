@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::base::SloId;
+use crate::policy::generation::SloRefs;
 use crate::policy::{Batch, Crowd, FaultCounts, LookupMap, Place, Policy, ValueKind};
 
 /// A field that the policy needs, with its faults since the policy came into force.
@@ -89,9 +90,14 @@ impl Policy {
         let slos = || self.reachable().map(|slo| self.slos[slo].id);
         let types = slos().filter(|&id| self.key_places(id).iter().any(is_it)).map(SloId::kind);
         let types = types.collect::<BTreeSet<_>>().into_iter().map(|kind| format!("type {kind}"));
-        let shares = self.reachable().filter_map(|slo| self.refs[slo].share).filter(is_it);
-        let shares: BTreeSet<&str> = shares.map(|place| self.fields.name(place)).collect();
-        maps.chain(types).chain(shares.into_iter().map(|share| format!("share={share}"))).collect()
+        let named = |option: &'static str, of: fn(&SloRefs) -> &[Place]| {
+            let places =
+                self.reachable().flat_map(move |slo| of(&self.refs[slo])).filter(|place| is_it(place));
+            let names: BTreeSet<&str> = places.map(|&place| self.fields.name(place)).collect();
+            names.into_iter().map(move |name| format!("{option}={name}")).collect::<Vec<_>>()
+        };
+        let (shares, pages) = (named("share", |refs| &refs.share), named("page", |refs| &refs.page));
+        maps.chain(types).chain(shares).chain(pages).collect()
     }
 
     /// Begins the watch over the fields. None has been carried yet.

@@ -53,7 +53,7 @@ impl SloPlan {
             is_plain: is_single && !uses_aux && !slo.dry_run && slo.block.is_none(),
             draws: matches!(slo.law, Law::Adaptive(_)),
             uses_aux,
-            is_bare: refs.share.is_none() && !slo.ends.is_work(),
+            is_bare: refs.share.is_empty() && !slo.ends.is_work(),
             address,
         }
     }

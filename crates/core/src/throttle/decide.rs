@@ -51,32 +51,39 @@ impl Throttle {
         let looked_up = batch.look_up(now);
         for row in 0..batch.len() {
             let Some((case, cost)) = batch.only_case(row, &looked_up) else {
-                self.settle(&mut pending, now, decisions);
-                decisions.push(self.decide_several(&batch.cases(row, &looked_up), now, sample()));
+                self.settle(&mut pending, batch, now, decisions);
+                let cases = batch.cases(row, &looked_up);
+                decisions.push(self.decide_several(&cases, (batch, row), now, sample()));
                 continue;
             };
             if pending.must_settle_before(case.plan) {
-                self.settle(&mut pending, now, decisions);
+                self.settle(&mut pending, batch, now, decisions);
             }
             // A node that holds requests draws which ones may wait for a slot of others.
             let draws = case.plan.draws || self.cluster.is_some();
             let sample = if draws { sample() } else { Sample::MIDDLE };
             decisions.push_ruling(Ruling::unruled(case.key, case.plan.id, cost));
-            let single = Single { case, cost, sample, may_hold: batch.may_hold(row) };
+            let single = Single { case, cost, sample, row: row as u32, may_hold: batch.may_hold(row) };
             let is_bare = case.plan.is_plain && self.cluster.is_none();
             let keep = if is_bare { case.plan.keep } else { self.memory(&case) };
             self.reserve(pending.push(single, keep));
         }
-        self.settle(&mut pending, now, decisions);
+        self.settle(&mut pending, batch, now, decisions);
     }
 
     /// Decides a request under several SLOs, one with a sketch, or one that an operator may have blocked.
     #[cold]
-    fn decide_several(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Decision {
+    fn decide_several(
+        &self,
+        cases: &Cases<'_>,
+        asked: (&Batch<'_, '_>, usize),
+        now: Timestamp,
+        sample: Sample,
+    ) -> Decision {
         let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: cases.may_hold };
         match cases.blocked.filter(|blocked| blocked.holds_at(now)) {
             Some(blocked) => self.refuse_blocked(&cases.list, blocked, arrival),
-            None => self.decide_together(&cases.list, arrival),
+            None => self.decide_together(&cases.list, asked, arrival),
         }
     }
 
@@ -121,7 +128,13 @@ impl Throttle {
     }
 
     /// Judges the pending requests, and puts their decisions in their places.
-    fn settle(&self, pending: &mut Pending<'_>, now: Timestamp, decisions: &mut Decisions) {
+    fn settle(
+        &self,
+        pending: &mut Pending<'_>,
+        batch: &Batch<'_, '_>,
+        now: Timestamp,
+        decisions: &mut Decisions,
+    ) {
         let Pending { keys, singles, .. } = pending;
         let first = decisions.count() - singles.len();
         let mut others: ArrayVec<(usize, Judgement, Timestamp), BATCH_MAX> = ArrayVec::new();
@@ -137,8 +150,7 @@ impl Throttle {
         // These are made after the rows are unlocked, and in order: some of them open tickets.
         others.sort_unstable_by_key(|&(place, ..)| place);
         for (place, judgement, at) in &others {
-            let Single { case, cost, .. } = &singles[*place];
-            decisions.put(first + place, self.decision(case, judgement, *cost, *at));
+            decisions.put(first + place, self.decision(&singles[*place], judgement, batch, *at));
         }
         pending.clear();
     }
@@ -152,7 +164,7 @@ impl Throttle {
     /// Judges a request under one SLO.
     #[inline]
     fn judge_single(&self, single: &Single<'_>, entry: &mut Entry, now: Timestamp) -> Judgement {
-        let &Single { ref case, cost, sample, may_hold } = single;
+        let &Single { ref case, cost, sample, may_hold, .. } = single;
         let arrival = Arrival { now, sample, cost, sharer: 0, may_hold };
         if case.plan.is_plain && self.decides_alone() {
             return case.slo.law.judge(entry, None, &arrival);
@@ -167,15 +179,53 @@ impl Throttle {
 
     /// The decision under one SLO.
     #[inline(never)]
-    fn decision(&self, case: &Case<'_>, judgement: &Judgement, cost: u32, at: Timestamp) -> Decision {
+    fn decision(
+        &self,
+        single: &Single<'_>,
+        judgement: &Judgement,
+        batch: &Batch<'_, '_>,
+        at: Timestamp,
+    ) -> Decision {
         self.note_fallback(judgement);
-        let mut decision = Decision::of_one(case.judged(judgement), cost, at);
+        let case = &single.case;
+        let mut decision = Decision::of_one(case.judged(judgement), single.cost, at);
         decision.set_turn(judgement.turn);
         decision.set_blocked(case.blocked(judgement));
         if case.slo.ends != Ends::Never {
-            self.open_ticket(&mut decision, std::slice::from_ref(case));
+            let cases = std::slice::from_ref(case);
+            let number = self.ask_gate(&mut decision, cases, (batch, single.row as usize));
+            self.open_ticket(&mut decision, cases, number);
         }
         decision
+    }
+
+    /// Asks the application of the first SLO that protects one, for a request that is let through. Returns the number of
+    /// the request there, for its ticket. Others that protect count it.
+    fn ask_gate(
+        &self,
+        decision: &mut Decision,
+        cases: &[Case<'_>],
+        (batch, row): (&Batch<'_, '_>, usize),
+    ) -> u32 {
+        let protected = cases.iter().find_map(|case| Some((case, case.slo.law.protection()?)));
+        let Some((case, protection)) = protected.filter(|_| decision.has_ticket()) else { return 0 };
+        let is_it = |judged: &Judged| (judged.slo, judged.key) == (case.slo.id, case.key);
+        let judged = decision.judged();
+        let Some(place) = judged.iter().position(is_it) else { return 0 };
+        let may_wait = batch.may_hold(row) && !case.slo.dry_run;
+        let asker = batch.asker(row, case.slo.id);
+        let asked = (protection.settings(), may_wait);
+        let Some((id, verdict, waits)) = self.gates.arrive(&judged[place], asked, &asker, decision.at) else {
+            self.count_fallback();
+            return 0;
+        };
+        if !verdict.is_let_through() && !case.slo.dry_run {
+            self.take_back(batch.policy(), decision, decision.at);
+        }
+        if waits || verdict != Verdict::Pass && (case.slo.dry_run || !verdict.is_let_through()) {
+            decision.revise(place, verdict, if waits { id.bits().into() } else { 0 });
+        }
+        id.bits()
     }
 
     /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the request, the
@@ -184,7 +234,12 @@ impl Throttle {
     ///
     /// Sketches come first, and take the request back if another SLO denies it. A sketch that denies it leaves no new
     /// row.
-    fn decide_together(&self, cases: &[Case<'_>], mut arrival: Arrival) -> Decision {
+    fn decide_together(
+        &self,
+        cases: &[Case<'_>],
+        asked: (&Batch<'_, '_>, usize),
+        mut arrival: Arrival,
+    ) -> Decision {
         // The strictest of several delays is final.
         arrival.may_hold = false;
         let mut cases: ArrayVec<Case<'_>, JUDGED_MAX> = cases.iter().copied().collect();
@@ -234,7 +289,9 @@ impl Throttle {
         if !decision.is_let_through() {
             self.leave_sketches(&decision.judged(), &staged, &arrival);
         }
-        self.open_ticket(&mut decision, staged.cases.as_slice());
+        let cases = staged.cases.as_slice();
+        let number = self.ask_gate(&mut decision, cases, asked);
+        self.open_ticket(&mut decision, cases, number);
         decision
     }
 
@@ -293,9 +350,10 @@ impl Throttle {
         refusal(cases, blocked, arrival)
     }
 
-    /// Opens the ticket of a decision, if an SLO counts the request until its end.
+    /// Opens the ticket of a decision, if an SLO counts the request until its end. `protected`: its number in the
+    /// application that it asks.
     #[inline]
-    fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>]) {
+    fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>], protected: u32) {
         if !decision.has_ticket() {
             return;
         }
@@ -303,6 +361,9 @@ impl Throttle {
         decision.number(|judged| {
             let case = cases.iter().find(|case| (case.slo.id, case.key) == (judged.slo, judged.key));
             let slo = case.expect("each judgement is one of a case").slo;
+            if slo.law.protection().is_some() {
+                return protected;
+            }
             let work = slo.work.as_ref().map(|work| work.estimate());
             self.aux_store.open_ticket(judged.key, slo.lease(), work, at).unwrap_or_else(|| {
                 self.count_fallback();
@@ -473,6 +534,8 @@ struct Single<'p> {
     case: Case<'p>,
     cost: u32,
     sample: Sample,
+    /// Its place in the batch.
+    row: u32,
     may_hold: bool,
 }
 

@@ -13,6 +13,7 @@ use crate::policy::{Case, Policy, Slo};
 use crate::table::{Entry, Sizing, Table, Usage};
 use crate::throttle::AuxStore;
 use crate::throttle::blocks::Blocks;
+use crate::throttle::gates::{Gates, Protected};
 use crate::throttle::sketches::Sketches;
 
 /// The policy in force, the table, and the auxiliary states.
@@ -23,6 +24,7 @@ pub struct Throttle {
     pub(super) sketches: Sketches,
     pub(super) aux_store: AuxStore,
     pub(super) blocks: Blocks,
+    pub(super) gates: Gates,
     /// None: this slowlane is not in a cluster.
     pub(super) cluster: Option<Arc<Cluster>>,
     fallbacks: AtomicU64,
@@ -50,6 +52,7 @@ impl Throttle {
             table: Table::new(sizing),
             aux_store: AuxStore::new(annex_bytes_max),
             blocks: Blocks::default(),
+            gates: Gates::default(),
             cluster: None,
             fallbacks: AtomicU64::new(0),
             swept_s: AtomicU64::new(0),
@@ -145,9 +148,21 @@ impl Throttle {
         self.aux_store.sweep(now);
         self.sketches.sweep();
         self.sweep_blocks(now);
+        self.gates.sweep(now);
         if let Some(cluster) = &self.cluster {
             cluster.sweep(now);
         }
+    }
+
+    /// Lets time pass in protected applications: those who have waited for too long are refused, and lost requests give
+    /// their places back. To be called once in a [`TICK`](crate::law::TICK).
+    pub fn wake_gates(&self, now: Timestamp) {
+        self.gates.wake(now);
+    }
+
+    /// The protected applications that requests have come to lately.
+    pub fn protected(&self) -> Vec<Protected> {
+        self.gates.views()
     }
 
     pub fn table(&self) -> &Table {

@@ -29,6 +29,10 @@ impl Throttle {
                 let key = policy.assured_key(judged.key);
                 self.table.with_known(key, now, |entry, _| assured.take_back(entry, judged.cost));
             }
+            if slo.law.protection().is_some() {
+                self.gates.leave(judged.key, serial.into(), now);
+                continue;
+            }
             if judged.ends != Ends::Never
                 && !self.closes(judged.key, serial, decision.at.ticks_ms(), judged.ends.is_work())
             {
@@ -50,11 +54,13 @@ impl Throttle {
 
     /// The turn of a held request. None: its delay is final, or its queue has ended.
     pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
-        self.cluster().filter(|_| number != 0)?.turn(key, number)
+        let of_gate = self.gates.turn(key, number);
+        of_gate.or_else(|| self.cluster().filter(|_| number != 0)?.turn(key, number))
     }
 
     /// A held request has passed.
     pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
+        self.gates.pass(key, number, now);
         if let Some(cluster) = self.cluster() {
             cluster.pass(key, number, now);
         }
@@ -62,6 +68,7 @@ impl Throttle {
 
     /// Takes back a held request that its proxy does not hold.
     pub fn leave(&self, key: Key, number: u64, now: Timestamp) {
+        self.gates.leave(key, number, now);
         if let Some(cluster) = self.cluster() {
             cluster.take_back(key, 1, number, now);
         }
@@ -80,6 +87,10 @@ impl Throttle {
         let of = |counted: &Counted| match policy.slo(counted.slo) {
             Some(slo @ Slo { work: Some(work), .. }) => {
                 self.settle_work(slo, work, counted, ticket, ending, now)
+            }
+            Some(slo) if slo.law.protection().is_some() => {
+                let is_known = self.gates.end(counted.key, counted.serial, now);
+                if is_known { Ended::Counted } else { Ended::Late }
             }
             Some(slo) if slo.law.counts_ends() => self.end_one(slo, counted, ticket, now),
             _ => Ended::Late,

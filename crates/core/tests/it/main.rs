@@ -10,6 +10,7 @@ mod laws;
 mod many_keys;
 mod peers;
 mod policies;
+mod protect;
 mod quotas;
 mod snapshot;
 mod throttle;

@@ -73,14 +73,17 @@ impl Limit {
     pub(super) fn new(slow_down: f64) -> Limit {
         Limit {
             limit: START,
-            // A target at 1 would take every page for queued.
-            target: slow_down.max(1.1).ln(),
+            target: target(slow_down),
             slow_down: 0.0,
             settles: 0,
             window: Window::default(),
             was_idle: true,
             probe: Probe::new(START),
         }
+    }
+
+    pub(super) fn aim_at(&mut self, slow_down: f64) {
+        self.target = target(slow_down);
     }
 
     /// How many requests may be inside now.
@@ -171,6 +174,11 @@ impl Limit {
             self.probe.grown(self.limit);
         }
     }
+}
+
+/// A target at 1 would take every page for queued.
+fn target(slow_down: f64) -> f64 {
+    slow_down.max(1.1).ln()
 }
 
 #[cfg(test)]

@@ -77,6 +77,8 @@ impl Default for Settings {
 /// A request as the law sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
+    /// It can be held. Otherwise it goes inside at once, as one too many if need be.
+    pub may_wait: bool,
     /// What takes about the same time each time: method and first segment of the path.
     pub page: Key,
     /// The groups that it belongs to, outermost first, and its source.
@@ -91,6 +93,8 @@ pub enum Arrived {
     Waits(Id, Duration),
     /// It may come back after this time.
     Refused(Duration),
+    /// It goes inside, though it should wait for about this long.
+    Unheld(Id, Duration),
 }
 
 /// The state as status and metrics show it.
@@ -116,9 +120,10 @@ pub struct View {
 /// use slowlane_core::law::protect::{Arrival, Arrived, Protect, Settings};
 ///
 /// let (mut protect, mut released) = (Protect::new(Settings::default()), Vec::new());
+/// let may_wait = true;
 /// let (page, crawler, customer) = (Key::from_bits(1), [Key::from_bits(2)], [Key::from_bits(3)]);
 /// let mut at = |ms, protect: &mut Protect, path: &[Key]| {
-///     protect.arrive(Timestamp::from_millis(ms), Arrival { page, path }, &mut released)
+///     protect.arrive(Timestamp::from_millis(ms), Arrival { may_wait, page, path }, &mut released)
 /// };
 /// // The first end shows that ends are reported. From then on, 16 are inside at most.
 /// let Arrived::Released(first) = at(1_000, &mut protect, &crawler) else { panic!() };
@@ -192,10 +197,20 @@ impl Protect {
             self.limit.note(self.inside, false);
             return Arrived::Released(id);
         }
-        self.limit.note(self.inside, true);
+        self.limit.note(self.inside, arrival.may_wait);
         request.position = self.turns.position(request.leaf, request.work_ns);
         let limit = self.limit.places();
         let wait = self.backlog.expected(request.position, limit, self.turns.shares().0);
+        if !arrival.may_wait {
+            if self.inside >= limit::MOST {
+                self.leave(&request);
+                return Arrived::Unheld(Id::UNCOUNTED, wait);
+            }
+            self.turns.pass(request.leaf, request.work_ns, now);
+            let id = self.requests.insert(request);
+            self.begin(id, now);
+            return Arrived::Unheld(id, wait);
+        }
         if wait > self.settings.delay_max || self.waiting >= self.settings.waiting_max {
             self.leave(&request);
             return Arrived::Refused(wait);
@@ -207,6 +222,24 @@ impl Protect {
         self.backlog.add(request.position, request.work_ns);
         self.turns.queue(request.leaf, id.place(), &mut self.requests);
         Arrived::Waits(id, wait)
+    }
+
+    /// From now on, these settings hold.
+    pub fn set(&mut self, settings: Settings) {
+        if self.settings != settings {
+            self.settings = settings;
+            self.limit.aim_at(settings.slow_down);
+        }
+    }
+
+    /// A waiting request goes inside before its turn: whoever held it does so no longer.
+    pub fn admit(&mut self, id: Id, now: Timestamp) {
+        let Some(place) = self.requests.find(id) else { return };
+        if self.requests.slab[place].stage == Stage::Waiting {
+            self.turns.take(place, &mut self.requests, now);
+            self.dequeued(place);
+            self.begin(id, now);
+        }
     }
 
     /// A request has ended that took this long, or the time since its release. False if its end is known, or no end is

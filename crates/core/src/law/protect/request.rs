@@ -4,27 +4,39 @@ use crate::base::Timestamp;
 use crate::law::protect::refusal::Position;
 use crate::law::protect::slab::Slab;
 
-/// Names a request from its arrival to its end.
+/// Names a request from its arrival to its end: the place that it has, and a serial, for the place is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id {
-    place: u32,
-    serial: u32,
-}
+pub struct Id(u32);
+
+/// There are fewer places than this.
+const PLACE_BITS: u32 = 17;
+const PLACES: u32 = 1 << PLACE_BITS;
+const SERIALS: u32 = 1 << (u32::BITS - PLACE_BITS);
 
 impl Id {
     /// The id of a request that is not counted: nothing happens at its end.
-    pub(super) const UNCOUNTED: Id = Id { place: u32::MAX, serial: 0 };
+    pub const UNCOUNTED: Id = Id(0);
 
-    pub(super) fn place(self) -> u32 {
-        self.place
+    fn new(place: u32, serial: u32) -> Id {
+        Id(serial << PLACE_BITS | place)
     }
 
-    pub const fn bits(self) -> u64 {
-        (self.serial as u64) << 32 | self.place as u64
+    /// Where the request stands among all that wait or are inside.
+    pub const fn place(self) -> u32 {
+        self.0 & (PLACES - 1)
     }
 
-    pub const fn from_bits(bits: u64) -> Id {
-        Id { place: bits as u32, serial: (bits >> 32) as u32 }
+    const fn serial(self) -> u32 {
+        self.0 >> PLACE_BITS
+    }
+
+    /// Not 0, but for [`UNCOUNTED`](Id::UNCOUNTED).
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub const fn from_bits(bits: u32) -> Id {
+        Id(bits)
     }
 }
 
@@ -65,19 +77,21 @@ impl Requests {
     }
 
     pub(super) fn insert(&mut self, request: Request) -> Id {
-        self.last_serial = self.last_serial.wrapping_add(1);
+        self.last_serial = self.last_serial % (SERIALS - 1) + 1;
         let serial = self.last_serial;
-        Id { place: self.slab.insert(Request { serial, ..request }), serial }
+        let place = self.slab.insert(Request { serial, ..request });
+        debug_assert!(place < PLACES, "as many are inside or wait at most");
+        Id::new(place, serial)
     }
 
     /// The place of a request, unless it is gone.
     pub(super) fn find(&self, id: Id) -> Option<u32> {
-        let request = self.slab.get(id.place)?;
-        (request.serial == id.serial && request.stage != Stage::Gone).then_some(id.place)
+        let request = self.slab.get(id.place())?;
+        (request.serial == id.serial() && request.stage != Stage::Gone).then_some(id.place())
     }
 
     pub(super) fn id(&self, place: u32) -> Id {
-        Id { place, serial: self.slab[place].serial }
+        Id::new(place, self.slab[place].serial)
     }
 
     /// Forgets a request that is in no list.

@@ -36,16 +36,26 @@ pub struct Slo {
     /// How the nodes of a cluster share it, and whether its line says so.
     pub sharing: Sharing,
     pub is_sharing_given: bool,
-    /// The field that distinguishes clients, for a law that shares its bucket between them.
-    pub share: Option<String>,
+    /// The fields that distinguish clients, outermost first, for a law that shares between them.
+    pub share: Vec<String>,
+    /// The fields of a request whose time tells whether an application queues, for `protect`.
+    pub page: Vec<String>,
     /// None: it counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
     /// When the end of a request must be reported: never, unless the law or the unit needs it.
     pub ends: Ends,
 }
 
-/// The default field that `fair` shares by.
+/// A path, or its first segment: only that one counts.
+pub(in crate::policy) const PAGE: &str = "page";
+
+/// The default field that `fair` shares by, and the default fields of `protect`.
 const SHARE_DEFAULT: &str = "source";
+const SHARE_OF_PROTECT: &str = "network+source";
+const PAGE_DEFAULT: [&str; 2] = ["method", PAGE];
+
+/// `share=` takes at most this many fields.
+pub(in crate::policy) const SHARE_MAX: usize = 4;
 
 impl Slo {
     /// The quota to show to clients. None for a dry run, and none without a limit.
@@ -117,14 +127,20 @@ impl Slo {
     pub fn parse(id: SloId, text: &str) -> Result<Slo, Vec<PolicyErrorKind>> {
         let mut kinds = Vec::new();
         let mut options = options(text, &mut kinds);
-        let is_unlimited = options.get("rate") == Some(units::UNLIMITED);
+        let is_protect = options.get("law") == Some(Law::PROTECT);
+        let is_unlimited = !is_protect && options.get("rate") == Some(units::UNLIMITED);
         let dry_run = keep(options.choice("dry_run", ["yes", "no"]), &mut kinds).flatten() == Some("yes");
         let also = options.take("also");
         let work = if is_unlimited { Ok(None) } else { Work::take(&mut options) };
         // In an unknown unit, the other options have no meaning.
         let Some(work) = keep(work, &mut kinds) else { return Err(kinds) };
         let (burst, rate) = if work.is_some() {
+            if is_protect {
+                kinds.push(OptionError::unfit("unit", "", "another law: protect needs no number").into());
+            }
             (None, None)
+        } else if is_protect {
+            (None, Some(Rate::UNLIMITED))
         } else if is_unlimited {
             options.take("rate");
             kinds.extend(options.take_rest().map(of_no_limit));
@@ -145,7 +161,14 @@ impl Slo {
             kinds.push(OptionError::unfit("assured", &given, "an SLO that counts requests").into());
         }
         let assured = keep(options.rate("assured"), &mut kinds).flatten();
-        let share = options.get("share").unwrap_or(SHARE_DEFAULT).to_owned();
+        let share = options.get("share").unwrap_or(if is_protect { SHARE_OF_PROTECT } else { SHARE_DEFAULT });
+        let share: Vec<String> = share.split('+').map(str::to_owned).collect();
+        let page = if is_protect {
+            options.take("share");
+            options.take("page").map_or(PAGE_DEFAULT.map(str::to_owned).to_vec(), |page| vec![page])
+        } else {
+            Vec::new()
+        };
 
         if let (Some(burst), Some(rate)) = (burst, rate)
             && !rate.is_zero()
@@ -158,6 +181,7 @@ impl Slo {
         let law = law.as_deref().unwrap_or(Law::DEFAULT_NAME);
         let made = match work {
             Some(work) => work.law(law, &options).map(|(work, objective, law)| (Some(work), objective, law)),
+            None if is_protect => Law::protect(options).map(|law| (None, objective, law)),
             None => Law::new(law, objective, options).map(|law| (None, objective, law)),
         };
         let Some((work, objective, law)) = keep(made, &mut kinds) else { return Err(kinds) };
@@ -175,8 +199,13 @@ impl Slo {
         if also.is_none() && law.sketched().is_some_and(|law| law.is_first_stage) {
             kinds.push(PolicyErrorKind::NoAlso);
         }
-        if law.is_shared() && share.is_empty() {
+        let shares_max = if is_protect { SHARE_MAX } else { 1 };
+        let share = if law.is_shared() || is_protect { share } else { Vec::new() };
+        if share.iter().chain(&page).any(String::is_empty) {
             return Err(vec![PolicyErrorKind::NoShare]);
+        }
+        if share.len() > shares_max {
+            return Err(vec![PolicyErrorKind::ShareMax { law: law.name(), most: shares_max }]);
         }
         if !kinds.is_empty() {
             return Err(kinds);
@@ -191,7 +220,8 @@ impl Slo {
             assured: assured.map(|rate| Assured::new(Objective { rate, ..objective })),
             sharing: sharing.unwrap_or(known[0]),
             is_sharing_given: is_unlimited || sharing.is_some(),
-            share: law.is_shared().then_some(share),
+            share,
+            page,
             ends: ends(work.as_ref(), &law),
             work: work.map(Box::new),
         })
@@ -349,9 +379,9 @@ impl Slos {
         }
     }
 
-    /// The fields that SLOs share by.
+    /// The fields that SLOs share by, and those that make up pages.
     pub(in crate::policy) fn shares(&self) -> impl Iterator<Item = &str> {
-        self.sorted.iter().filter_map(|slo| slo.share.as_deref())
+        self.sorted.iter().flat_map(|slo| slo.share.iter().chain(&slo.page)).map(String::as_str)
     }
 
     /// Whether an SLO reserves what requests announce.

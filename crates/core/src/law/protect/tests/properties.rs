@@ -65,7 +65,7 @@ impl Model {
 
     fn arrive(&mut self, page: u64, path: &[u64]) -> Arrived {
         let path: Vec<Key> = path.iter().map(|&bits| Key::from_bits(bits)).collect();
-        let arrival = Arrival { page: Key::from_bits(page), path: &path };
+        let arrival = Arrival { may_wait: true, page: Key::from_bits(page), path: &path };
         let before = self.protect.view();
         let arrived = self.call(|protect, now, released| protect.arrive(now, arrival, released));
         match arrived {
@@ -75,7 +75,7 @@ impl Model {
                 assert!(self.known.insert(id) && self.inside.insert(id, self.now_ms).is_none());
             }
             Arrived::Waits(id, _) => assert!(self.known.insert(id) && self.waiting.insert(id)),
-            Arrived::Refused(_) => {}
+            Arrived::Refused(_) | Arrived::Unheld(..) => {}
         }
         arrived
     }

@@ -286,7 +286,7 @@ impl World {
             return self.enter(number);
         }
         let path = source.map(|part| Key::from_bits(mix(part)));
-        let arrival = Arrival { page: Key::from_bits(mix(page as u64 + 99)), path: &path };
+        let arrival = Arrival { may_wait: true, page: Key::from_bits(mix(page as u64 + 99)), path: &path };
         let mut arrived = None;
         self.with_protect(|protect, now, released| arrived = Some(protect.arrive(now, arrival, released)));
         match arrived {

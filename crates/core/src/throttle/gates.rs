@@ -1,0 +1,205 @@
+//! Gates: the state of each application under `protect`, and the turns of those who wait.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::base::{Judged, Key, SloId, Timestamp, Turn, Verdict};
+use crate::law::TICK;
+use crate::law::protect::{Arrival, Arrived, Id, Protect, Settings, View};
+use crate::policy::Asker;
+
+/// More applications are not protected.
+const GATES_MAX: usize = 1_024;
+
+/// An application without a request is forgotten after this time.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// A protected application, for operators.
+#[derive(Clone, Copy, Debug)]
+pub struct Protected {
+    pub slo: SloId,
+    pub key: Key,
+    pub view: View,
+}
+
+/// All gates.
+#[derive(Debug, Default)]
+pub(super) struct Gates(RwLock<HashMap<Key, Arc<Mutex<Gate>>>>);
+
+/// The state of one application. Its moments come from several connections, so the last one may be ahead of `now`.
+#[derive(Debug)]
+struct Gate {
+    slo: SloId,
+    protect: Protect,
+    /// The turns of those who wait, by place. One that has been released stays until its place is used again: the proxy
+    /// asks for its turn a moment after the decision.
+    turns: Vec<Option<(Id, Arc<Turn>)>>,
+    released: Vec<Id>,
+    last: Timestamp,
+}
+
+impl Gates {
+    fn find(&self, key: Key) -> Option<Arc<Mutex<Gate>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    fn find_or_make(&self, key: Key, slo: SloId, settings: Settings) -> Option<Arc<Mutex<Gate>>> {
+        self.find(key).or_else(|| {
+            let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            let has_room = gates.len() < GATES_MAX || gates.contains_key(&key);
+            has_room.then(|| gates.entry(key).or_insert_with(|| Gate::new(slo, settings)).clone())
+        })
+    }
+
+    /// Asks for a request that all SLOs let through. Returns its number for the ticket, or 0, and its verdict under the
+    /// SLO that protects; and whether its turn may move. None: too many applications are protected.
+    pub(super) fn arrive(
+        &self,
+        judged: &Judged,
+        (settings, may_wait): (Settings, bool),
+        asker: &Asker,
+        now: Timestamp,
+    ) -> Option<(Id, Verdict, bool)> {
+        let gate = self.find_or_make(judged.key, judged.slo, settings)?;
+        let mut gate = lock(&gate);
+        gate.protect.set(settings);
+        let arrival = Arrival { may_wait, page: asker.page, path: &asker.path };
+        let (arrived, now) = gate.call(now, |protect, now, released| protect.arrive(now, arrival, released));
+        Some(match arrived {
+            Arrived::Released(id) => (id, Verdict::Pass, false),
+            Arrived::Unheld(id, wait) => (id, delay(wait), false),
+            Arrived::Refused(wait) => {
+                (Id::UNCOUNTED, Verdict::Deny { retry_after_s: wait.as_secs().clamp(1, 60) as u32 }, false)
+            }
+            Arrived::Waits(id, wait) => {
+                // It is released or refused before.
+                let due = now + settings.delay_max + TICK * 2;
+                gate.put_turn(id, Arc::new(Turn::new(due)));
+                (id, delay(wait), true)
+            }
+        })
+    }
+
+    /// The turn of a request that waits, or has waited a moment ago.
+    pub(super) fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
+        let id = Id::from_bits(u32::try_from(number).ok()?);
+        let gate = self.find(key)?;
+        let gate = lock(&gate);
+        let (known, turn) = gate.turns.get(id.place() as usize)?.as_ref()?;
+        (*known == id).then(|| turn.clone())
+    }
+
+    /// A held request has passed, in its turn or before.
+    pub(super) fn pass(&self, key: Key, number: u64, now: Timestamp) {
+        self.with(key, number, now, |protect, id, now, _| protect.admit(id, now));
+    }
+
+    /// A request is gone before its turn, or before its end. False if it is not known.
+    pub(super) fn leave(&self, key: Key, number: u64, now: Timestamp) -> bool {
+        self.with(key, number, now, |protect, id, now, released| protect.abandon(id, now, released))
+            == Some(true)
+    }
+
+    /// The end of a request. False if it is known already, or its lease is over.
+    pub(super) fn end(&self, key: Key, number: u32, now: Timestamp) -> bool {
+        self.with(key, number.into(), now, |protect, id, now, released| protect.end(id, now, None, released))
+            == Some(true)
+    }
+
+    /// Lets time pass. To be called once in a [`TICK`].
+    pub(super) fn wake(&self, now: Timestamp) {
+        for (_, gate) in self.all() {
+            lock(&gate).call(now, |protect, now, released| protect.wake(now, released));
+        }
+    }
+
+    /// Forgets applications without requests.
+    pub(super) fn sweep(&self, now: Timestamp) {
+        let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        gates.retain(|_, gate| {
+            let gate = lock(gate);
+            let view = gate.protect.view();
+            view.inside + view.waiting > 0 || now.since(gate.last) < FORGOTTEN
+        });
+    }
+
+    /// All of them, in the order of their SLOs.
+    pub(super) fn views(&self) -> Vec<Protected> {
+        let view = |(key, gate): (Key, Arc<Mutex<Gate>>)| {
+            let gate = lock(&gate);
+            Protected { slo: gate.slo, key, view: gate.protect.view() }
+        };
+        let mut views: Vec<Protected> = self.all().into_iter().map(view).collect();
+        views.sort_by_key(|of| (of.slo, of.key));
+        views
+    }
+
+    fn all(&self) -> Vec<(Key, Arc<Mutex<Gate>>)> {
+        let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().map(|(key, gate)| (*key, gate.clone())).collect()
+    }
+
+    fn with<R>(
+        &self,
+        key: Key,
+        number: u64,
+        now: Timestamp,
+        call: impl FnOnce(&mut Protect, Id, Timestamp, &mut Vec<Id>) -> R,
+    ) -> Option<R> {
+        let id = Id::from_bits(u32::try_from(number).ok().filter(|&number| number != 0)?);
+        let gate = self.find(key)?;
+        let mut gate = lock(&gate);
+        Some(gate.call(now, |protect, now, released| call(protect, id, now, released)).0)
+    }
+}
+
+impl Gate {
+    fn new(slo: SloId, settings: Settings) -> Arc<Mutex<Gate>> {
+        let protect = Protect::new(settings);
+        let gate = Gate { slo, protect, turns: Vec::new(), released: Vec::new(), last: Timestamp::default() };
+        Arc::new(Mutex::new(gate))
+    }
+
+    fn put_turn(&mut self, id: Id, turn: Arc<Turn>) {
+        let place = id.place() as usize;
+        if self.turns.len() <= place {
+            self.turns.resize(place + 1, None);
+        }
+        self.turns[place] = Some((id, turn));
+    }
+
+    /// Calls the law, and tells those whose turn has come, or who have waited for too long. Returns the moment as well.
+    fn call<R>(
+        &mut self,
+        now: Timestamp,
+        call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>) -> R,
+    ) -> (R, Timestamp) {
+        let now = now.max(self.last);
+        self.last = now;
+        let mut released = std::mem::take(&mut self.released);
+        let result = call(&mut self.protect, now, &mut released);
+        for id in released.drain(..) {
+            self.tell(id, |turn| turn.move_to(now));
+        }
+        self.released = released;
+        while let Some(id) = self.protect.overdue(now) {
+            self.tell(id, Turn::refuse);
+        }
+        (result, now)
+    }
+
+    fn tell(&self, id: Id, tell: impl FnOnce(&Turn)) {
+        let turn = self.turns.get(id.place() as usize).and_then(Option::as_ref);
+        turn.filter(|(known, _)| *known == id).inspect(|(_, turn)| tell(turn));
+    }
+}
+
+fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
+    gate.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A wait in whole milliseconds, as proxies are told it.
+fn delay(wait: Duration) -> Verdict {
+    Verdict::Delay(wait.max(Duration::from_millis(1)))
+}
