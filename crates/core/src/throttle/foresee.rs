@@ -1,8 +1,12 @@
 //! The decision that a request would get, without deciding it.
 
+use std::time::Duration;
+
 use arrayvec::ArrayVec;
 
+use crate::base::units::written;
 use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
+use crate::law::protect;
 use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
 use crate::policy::{Case, Cases};
 use crate::table::{Entry, Found, Sketch};
@@ -99,6 +103,13 @@ impl Throttle {
             let judgement = self.read_sketched(case, &sketch, &arrival);
             return View { found, formula, used: None, assured: None, judgement };
         }
+        if slo.law.protection().is_some()
+            && let Some(of) = self.gates.view(key)
+        {
+            let (verdict, formula) = of_gate(&of);
+            let judgement = Judgement::new(verdict, UNCOUNTED);
+            return View { found, formula, used: None, assured: None, judgement };
+        }
         let shared = self.judge_shared(case, &mut { entry }, &arrival, Way::Foresee);
         let judgement =
             shared.unwrap_or_else(|| slo.law.foresee(&mut { entry }, aux.clone().as_mut(), &arrival));
@@ -144,6 +155,23 @@ impl Throttle {
             Some(format!("one of {} nodes: {alone}", cluster.nodes()))
         })
     }
+}
+
+/// What a protected application makes of one more request. One that has used little waits for less than the queue.
+fn of_gate(view: &protect::View) -> (Verdict, String) {
+    let &protect::View { limit, inside, waiting, slow_down, queue, .. } = view;
+    let state = format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slow_down:.2}");
+    if !view.sees_ends {
+        return (Verdict::Pass, format!("{state}; no end has been reported, so it passes"));
+    }
+    if inside < limit && waiting == 0 {
+        return (Verdict::Pass, format!("{state}; it passes"));
+    }
+    let queue = queue.max(Duration::from_millis(1));
+    (
+        Verdict::Delay(queue),
+        format!("{state}; it waits for its turn, as the last of all for {}", written(queue)),
+    )
 }
 
 /// The formula of a law that counts in a sketch.

@@ -1,8 +1,9 @@
 //! Gates: the state of each application under `protect`, and the turns of those who wait.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
+
+use hashbrown::HashMap;
 
 use crate::base::{Judged, Key, SloId, Timestamp, Turn, Verdict};
 use crate::law::TICK;
@@ -122,6 +123,10 @@ impl Gates {
             let view = gate.protect.view();
             view.inside + view.waiting > 0 || now.since(gate.last) < FORGOTTEN
         });
+    }
+
+    pub(super) fn view(&self, key: Key) -> Option<View> {
+        self.find(key).map(|gate| lock(&gate).protect.view())
     }
 
     /// All of them, in the order of their SLOs.

@@ -198,6 +198,28 @@ fn above_slos_of_customers_it_is_asked_last() {
 }
 
 #[test]
+fn an_operator_sees_why_a_request_waits() {
+    let mut shop = Shop::under(PROTECTED);
+    let why = |shop: &Shop| {
+        let policy = shop.throttle.policy();
+        let mut request = Request::new();
+        request.push(b"website", Value::Text(b"shop.example"));
+        let foreseen = shop.throttle.foresee(&policy.cases(&request), shop.now, Sample::MIDDLE);
+        (foreseen.decision.verdict.name(), foreseen.views[0].formula.clone())
+    };
+    assert_eq!(why(&shop), ("pass", "0 inside of 16, 0 waiting, slow-down 1.00; it passes".into()));
+    shop.fill();
+    (0..8).for_each(|_| _ = shop.ask("198.51.100.7"));
+    let (verdict, formula) = why(&shop);
+    assert_eq!(verdict, "delay");
+    let expected =
+        "16 inside of 16, 8 waiting, slow-down 1.00; it waits for its turn, as the last of all for ";
+    assert!(formula.starts_with(expected), "{formula}");
+    shop.pass(1);
+    assert_eq!(why(&shop), (verdict, formula), "asking changes nothing");
+}
+
+#[test]
 fn paths_that_are_made_up_are_one_page_and_take_no_memory() {
     let shop = Shop::under(PROTECTED);
     for number in 0..1_000_000 {
