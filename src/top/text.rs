@@ -89,9 +89,12 @@ fn throttled(snapshot: &Snapshot) -> String {
     if reported.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", reported.join(", ")) }
 }
 
-/// Table, holds, connections, blocks, the cluster and the peers, in one line.
+/// The maximum number of protected applications in the line of stores.
+const PROTECTED_MAX: usize = 3;
+
+/// Table, holds, connections, blocks, the cluster, protected applications and the peers, in one line.
 fn stores(snapshot: &Snapshot) -> String {
-    let Snapshot { table, holds, connections, blocks, cluster, peers, .. } = snapshot;
+    let Snapshot { table, holds, connections, blocks, cluster, peers, protect, .. } = snapshot;
     let [entries, entries_max, evictions, held, held_max] =
         [table.entries, table.entries_max, table.evictions, holds.now, holds.max]
             .map(|number| short(number as f64));
@@ -115,6 +118,9 @@ fn stores(snapshot: &Snapshot) -> String {
             format!("; cluster of {nodes}, {other_slos} with OTHER SLOs")
         }
     };
+    for application in protect.iter().take(PROTECTED_MAX) {
+        line += &format!("; SLO {}: {}", application.slo, application.state());
+    }
     line + &match peers {
         None => String::new(),
         Some(PeersUse { connected, lost: 0, keys, .. }) => {

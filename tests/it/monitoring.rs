@@ -23,8 +23,8 @@ const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 /// All metrics of a daemon after events of every kind, each with its labels and their values.
 fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let slo_map = "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s max_delay=2s\n\
-                   2002 burst=0 rate=0/s dry_run=yes\n";
-    let websites = "slow.example 2001\ntried.example 2002\n";
+                   2002 burst=0 rate=0/s dry_run=yes\n2003 law=protect\n";
+    let websites = "slow.example 2001\ntried.example 2002\nshop.example 2003\n";
     // Nobody listens at this port. The metrics of a cluster are there without a store.
     let authority = Authority::new("servers");
     let config = format!(
@@ -44,7 +44,7 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
         (slowlane.metric("slowlane_cluster_errors_total", "kind") > 0.0).then_some(())
     });
     let ask = |website: &str| slowlane.check("?hold=off", &[("X-Slowlane-Website", website)]).status;
-    assert_eq!([ask("other.example"), ask("tried.example")], [204, 204]);
+    assert_eq!([ask("other.example"), ask("tried.example"), ask("shop.example")], [204, 204, 204]);
     assert_eq!([ask("slow.example"), ask("slow.example"), ask("slow.example")], [204, 204, 403]);
     let mut line = Line::greeted(slowlane.spop);
     line.say(&[0, 0, 0, 1, 255]);

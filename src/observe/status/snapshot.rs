@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{Second, Seconds};
 use crate::observe::status::{
-    Busy, Engine, FaultLine, KeyCount, MissingLine, PeersSeen, PeersUse, Ranked, ReloadLine, Status,
-    Throttled,
+    Busy, Engine, FaultLine, KeyCount, MissingLine, PeersSeen, PeersUse, ProtectedLine, Ranked, ReloadLine,
+    Status, Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
 use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp};
@@ -56,6 +56,9 @@ pub struct Snapshot {
     pub cluster: Option<ClusterUse>,
     /// None: no proxy enforces limits locally.
     pub peers: Option<PeersUse>,
+    /// The applications with `law=protect` that requests have come to lately.
+    #[serde(default)]
+    pub protect: Vec<ProtectedLine>,
     pub holds: Holds,
     pub connections: Connections,
     pub slos: Vec<SloLine>,
@@ -286,6 +289,7 @@ impl Status {
                 keys: line.keys,
             }),
             peers: peers.usage,
+            protect: ProtectedLine::all(throttle).into_iter().take(KEYS_MAX).collect(),
             holds: Holds {
                 now: metrics.plain.holds.get().max(0) as u64,
                 max: holds_max as u64,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::Timestamp;
-use crate::law::protect::request::{Request, Requests};
+use crate::law::protect::request::{InFlight, Requests};
 use crate::law::protect::slab::List;
 
 /// The least lease, and the lease in times of the page.
@@ -35,7 +35,7 @@ impl Leases {
     }
 
     /// When the lease of a request ends that is inside.
-    pub(super) fn end_of(request: &Request) -> Timestamp {
+    pub(super) fn end_of(request: &InFlight) -> Timestamp {
         request.since + LEAST * (1 << request.class)
     }
 

@@ -33,7 +33,7 @@ use crate::law::protect::lease::Leases;
 use crate::law::protect::limit::Limit;
 use crate::law::protect::page::Pages;
 use crate::law::protect::refusal::{Backlog, Position};
-use crate::law::protect::request::{Request, Requests, Stage};
+use crate::law::protect::request::{InFlight, Requests, Stage};
 use crate::law::protect::turns::Turns;
 
 /// Without an end for this long, ends are taken to be reported no more.
@@ -232,7 +232,7 @@ impl Protect {
         }
     }
 
-    /// A waiting request goes inside before its turn: whoever held it does so no longer.
+    /// A waiting request goes inside before its turn: its proxy does not hold it.
     pub fn admit(&mut self, id: Id, now: Timestamp) {
         let Some(place) = self.requests.find(id) else { return };
         if self.requests.slab[place].stage == Stage::Waiting {
@@ -355,10 +355,10 @@ impl Protect {
     }
 
     /// Counts a request in with its page and its member.
-    fn enter(&mut self, now: Timestamp, arrival: Arrival<'_>) -> Request {
+    fn enter(&mut self, now: Timestamp, arrival: Arrival<'_>) -> InFlight {
         let page = self.pages.enter(arrival.page);
         let known = self.pages.at(page);
-        Request {
+        InFlight {
             stage: Stage::Waiting,
             position: Position::default(),
             class: Leases::class(known.base_ns()),
@@ -370,7 +370,7 @@ impl Protect {
         }
     }
 
-    fn leave(&mut self, request: &Request) {
+    fn leave(&mut self, request: &InFlight) {
         self.pages.leave(request.page);
         self.turns.leave(request.leaf);
     }
@@ -414,7 +414,7 @@ impl Protect {
     }
 
     /// What an end says about its page and about the limit.
-    fn measure(&mut self, request: &Request, now: Timestamp, took: Duration) {
+    fn measure(&mut self, request: &InFlight, now: Timestamp, took: Duration) {
         let log_ns = (took.as_nanos().max(1_000) as f64).ln();
         let page = self.pages.at(request.page);
         if self.limit.probe.counts(request.since, now, self.inside <= self.limit.places()) {

@@ -35,7 +35,7 @@ const FALL: f64 = 0.25;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Page {
+pub(super) struct PageTimes {
     key: Key,
     uses: u8,
     /// Its requests that wait or are inside.
@@ -49,9 +49,9 @@ pub(super) struct Page {
     probed_ends: u32,
 }
 
-impl Page {
-    fn new(key: Key) -> Page {
-        Page {
+impl PageTimes {
+    fn new(key: Key) -> PageTimes {
+        PageTimes {
             key,
             uses: 1,
             pending: 0,
@@ -115,7 +115,7 @@ impl Page {
 /// The pages of an application, and one that the rest shares.
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
-    pages: Vec<Page>,
+    pages: Vec<PageTimes>,
     numbers: HashTable<u16>,
     /// Where the next unknown page looks for a place.
     hand: usize,
@@ -123,7 +123,7 @@ pub(super) struct Pages {
 
 impl Pages {
     pub(super) fn new() -> Pages {
-        let rest = Page::new(Key::from_bits(0));
+        let rest = PageTimes::new(Key::from_bits(0));
         Pages { pages: vec![rest], numbers: HashTable::new(), hand: 0 }
     }
 
@@ -143,12 +143,12 @@ impl Pages {
         self.at(number).pending -= 1;
     }
 
-    pub(super) fn at(&mut self, number: u16) -> &mut Page {
+    pub(super) fn at(&mut self, number: u16) -> &mut PageTimes {
         &mut self.pages[usize::from(number)]
     }
 
     pub(super) fn learn_probe(&mut self) {
-        self.pages.iter_mut().for_each(Page::learn_probe);
+        self.pages.iter_mut().for_each(PageTimes::learn_probe);
     }
 
     /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each look takes one use away from
@@ -156,7 +156,7 @@ impl Pages {
     fn place(&mut self, key: Key) -> Option<u16> {
         let number = match self.pages.len() {
             number @ ..=PAGES_MAX => {
-                self.pages.push(Page::new(key));
+                self.pages.push(PageTimes::new(key));
                 number
             }
             _ => {
@@ -167,7 +167,7 @@ impl Pages {
                     return None;
                 }
                 let (old, hand) = (page.key, self.hand as u16);
-                *page = Page::new(key);
+                *page = PageTimes::new(key);
                 if let Ok(entry) = self.numbers.find_entry(old.bits(), |&number| number == hand) {
                     entry.remove();
                 }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_base_is_the_time_of_quiet_and_of_probes() {
-        let mut page = Page::new(Key::from_bits(1));
+        let mut page = PageTimes::new(Key::from_bits(1));
         assert_eq!(page.excess(18.0), None);
         page.learn_idle(18.0);
         assert_eq!(page.excess(18.5), Some(0.5));

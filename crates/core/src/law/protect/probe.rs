@@ -23,7 +23,7 @@ const FALLEN: f64 = 0.65;
 /// When to measure. Bases are measured, not guessed: nobody is refused for it, but some wait half a second longer.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
-    run: Option<Run>,
+    run: Option<ProbeRun>,
     /// The time of saturation since the last probe, and that at which the next one is due.
     saturated: Duration,
     due: Duration,
@@ -33,7 +33,7 @@ pub(super) struct Probe {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct ProbeRun {
     begun: Timestamp,
     /// When the requests of before had gone.
     quiet: Option<Timestamp>,
@@ -71,7 +71,7 @@ impl Probe {
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;
         let is_paused = self.last.is_some_and(|last| now.since(last) <= PAUSE);
         if self.saturated >= self.due || !is_paused && (has_fallen || saturation.is_unknown) {
-            self.run = Some(Run { begun: now, quiet: None, ends: 0 });
+            self.run = Some(ProbeRun { begun: now, quiet: None, ends: 0 });
         }
     }
 

@@ -48,7 +48,7 @@ pub(super) enum Stage {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
+pub(super) struct InFlight {
     pub(super) stage: Stage,
     /// The class of its lease.
     pub(super) class: u8,
@@ -67,7 +67,7 @@ pub(super) struct Request {
 /// All requests that wait or are inside.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
-    pub(super) slab: Slab<Request>,
+    pub(super) slab: Slab<InFlight>,
     last_serial: u32,
 }
 
@@ -76,10 +76,10 @@ impl Requests {
         Requests { slab: Slab::new(), last_serial: 0 }
     }
 
-    pub(super) fn insert(&mut self, request: Request) -> Id {
+    pub(super) fn insert(&mut self, request: InFlight) -> Id {
         self.last_serial = self.last_serial % (SERIALS - 1) + 1;
         let serial = self.last_serial;
-        let place = self.slab.insert(Request { serial, ..request });
+        let place = self.slab.insert(InFlight { serial, ..request });
         debug_assert!(place < PLACES, "as many are inside or wait at most");
         Id::new(place, serial)
     }

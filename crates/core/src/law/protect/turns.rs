@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use crate::base::{Key, Timestamp};
 use crate::law::protect::credit::VirtualTime;
 use crate::law::protect::refusal::Position;
-use crate::law::protect::request::{Request, Requests};
+use crate::law::protect::request::{InFlight, Requests};
 use crate::law::protect::slab::{List, NONE, Slab};
 
 /// The group of all.
@@ -168,7 +168,7 @@ impl Turns {
 
     /// Takes a waiting request out of its turn.
     pub(super) fn take(&mut self, place: u32, requests: &mut Requests, now: Timestamp) {
-        let Request { leaf, work_ns, .. } = requests.slab[place];
+        let InFlight { leaf, work_ns, .. } = requests.slab[place];
         self.serve(leaf, work_ns, false, now);
         self.unqueue(leaf, place, requests);
     }
@@ -343,7 +343,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::law::protect::request::{Request, Stage};
+    use crate::law::protect::request::{InFlight, Stage};
 
     const MS: i64 = 1_000_000;
     const NOW: Timestamp = Timestamp::from_millis(1_000);
@@ -367,7 +367,7 @@ mod tests {
             let leaf = self.turns.enter(path, NOW);
             let (stage, position) = (Stage::Waiting, Position::default());
             let request =
-                Request { stage, leaf, work_ns, position, class: 0, page: 0, serial: 0, since: NOW };
+                InFlight { stage, leaf, work_ns, position, class: 0, page: 0, serial: 0, since: NOW };
             let place = self.requests.insert(request).place();
             self.turns.queue(leaf, place, &mut self.requests);
             place
@@ -376,7 +376,7 @@ mod tests {
         /// The next turn: its member, and its work.
         fn next(&mut self) -> Option<(Key, i64)> {
             let place = self.turns.next(&mut self.requests, NOW)?;
-            let Request { leaf, work_ns, .. } = self.requests.slab[place];
+            let InFlight { leaf, work_ns, .. } = self.requests.slab[place];
             self.turns.leave(leaf);
             self.requests.remove(place);
             Some((self.turns.members[leaf].key, work_ns))

@@ -1,7 +1,7 @@
 //! The loads of the rig and of the model in Python, and what is measured of them.
 
 use crate::law::protect::Settings;
-use crate::law::protect::tests::world::{Asks, Client, Done, Group, Kind, Outcome, RIG, Source, World, mix};
+use crate::law::protect::tests::world::{AppKind, Asks, Caller, Done, Fate, Group, RIG, Source, World, mix};
 
 /// A load of the rig: customers, an office and a neighbour; crawlers from the sixth second on; 60 s.
 pub(crate) fn rig(load: &str, settings: Option<Settings>, seed: u64) -> World {
@@ -12,12 +12,12 @@ pub(crate) fn rig(load: &str, settings: Option<Settings>, seed: u64) -> World {
 /// The load, before it begins. `crowd`: customers alone, who ask for 1.9 times the capacity.
 pub(crate) fn prepared(load: &str, settings: Option<Settings>, seed: u64) -> World {
     let (name, kind) = match load.strip_suffix('+') {
-        Some(name) => (name, Kind::Database),
-        None => (load, Kind::Workers),
+        Some(name) => (name, AppKind::Database),
+        None => (load, AppKind::Workers),
     };
     let mut world = World::new(kind, RIG, settings, seed);
     let (from, until) = (0.0, 60.0);
-    let mut add = |group, asks, source, from| world.client(Client { group, asks, source, from, until });
+    let mut add = |group, asks, source, from| world.client(Caller { group, asks, source, from, until });
     // A view is 87 ms of work.
     let views = if name == "crowd" { 1.9 * 8.0 / 0.087 - 2.5 } else { 18.4 };
     add(Group::Customer, Asks::Views(views), Source::Shoppers, from);
@@ -85,7 +85,7 @@ pub(crate) fn summary(world: &World, group: Group, (from, to): (f64, f64)) -> Su
     let done: Vec<&Done> = of_group.filter(|done| (from..to).contains(&when(done))).collect();
     let times = |is_small: bool| {
         let of_kind = done.iter().filter(|done| (done.page == 0) == is_small);
-        let served = of_kind.filter(|done| done.outcome == Outcome::Served);
+        let served = of_kind.filter(|done| done.outcome == Fate::Served);
         let mut times: Vec<f64> = served.map(|done| done.took_ms).collect();
         times.sort_by(f64::total_cmp);
         times

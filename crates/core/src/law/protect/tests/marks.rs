@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::law::protect::Settings;
 use crate::law::protect::tests::loads::{Summary, prepared, rig, summary, used};
-use crate::law::protect::tests::world::{Done, Group, Outcome, World};
+use crate::law::protect::tests::world::{Done, Fate, Group, World};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 
@@ -149,11 +149,11 @@ fn customers_alone_who_ask_for_too_much_are_served_in_time_or_refused_at_once() 
     let settings = Settings::default();
     for seed in SEEDS {
         let world = prepared("crowd", Some(settings), seed).run(60.0);
-        let served = world.done.iter().filter(|done| done.outcome == Outcome::Served && done.begin >= 5.0);
+        let served = world.done.iter().filter(|done| done.outcome == Fate::Served && done.begin >= 5.0);
         let most_ms = served.map(|done| done.took_ms).fold(0.0, f64::max);
         at_most(most_ms, 1.0, settings.delay_max.as_millis() as f64 + 1_000.0);
         at_least(used(&world, 8.0, STEADY), 0.97);
-        let refused = world.done.iter().filter(|done| done.outcome == Outcome::Refused);
+        let refused = world.done.iter().filter(|done| done.outcome == Fate::Refused);
         let (at_once, late): (Vec<&Done>, Vec<&Done>) = refused.partition(|done| done.took_ms < 50.0);
         assert!(at_once.len() > late.len(), "{} at once, {} late", at_once.len(), late.len());
     }
@@ -198,6 +198,6 @@ fn an_application_that_dies_and_comes_back_is_not_flooded() {
 fn the_longest_wait_is_what_was_promised() {
     let settings = Settings { delay_max: Duration::from_secs(2), ..Settings::default() };
     let world = prepared("crowd", Some(settings), 1).run(60.0);
-    let served = world.done.iter().filter(|done| done.outcome == Outcome::Served && done.begin >= 5.0);
+    let served = world.done.iter().filter(|done| done.outcome == Fate::Served && done.begin >= 5.0);
     at_most(served.map(|done| done.took_ms).fold(0.0, f64::max), 1.0, 3_000.0);
 }

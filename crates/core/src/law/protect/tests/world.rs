@@ -14,7 +14,7 @@ pub(crate) const SECOND: u64 = 1_000 * MS;
 
 /// An application of workers with one queue, or one whose requests all share a database.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum AppKind {
     Workers,
     /// Beyond 8 at a time, each is slower, and the whole loses 0.5 % of its throughput for each request too many.
     Database,
@@ -42,7 +42,7 @@ pub(crate) enum Source {
 }
 
 #[derive(Clone, Copy)]
-pub(crate) struct Client {
+pub(crate) struct Caller {
     pub(crate) group: Group,
     pub(crate) asks: Asks,
     pub(crate) source: Source,
@@ -60,7 +60,7 @@ pub(crate) enum Group {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum Fate {
     Served,
     Refused,
     GaveUp,
@@ -72,7 +72,7 @@ pub(crate) struct Done {
     pub(crate) page: usize,
     pub(crate) begin: f64,
     pub(crate) took_ms: f64,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: Fate,
 }
 
 /// What a page costs, ±50 % evenly.
@@ -128,9 +128,9 @@ pub(crate) struct World {
     pub(crate) now: u64,
     rng: Rng,
     seed: u64,
-    kind: Kind,
+    kind: AppKind,
     pages: Pages,
-    clients: Vec<Client>,
+    clients: Vec<Caller>,
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
     coming: Vec<Event>,
     jobs: Vec<Job>,
@@ -152,7 +152,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(kind: Kind, pages: Pages, settings: Option<Settings>, seed: u64) -> World {
+    pub(crate) fn new(kind: AppKind, pages: Pages, settings: Option<Settings>, seed: u64) -> World {
         World {
             now: 0,
             rng: Rng::with_seed(seed),
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    pub(crate) fn client(&mut self, client: Client) {
+    pub(crate) fn client(&mut self, client: Caller) {
         let number = self.clients.len();
         self.clients.push(client);
         let wait = match client.asks {
@@ -213,7 +213,7 @@ impl World {
         for number in 0..self.jobs.len() {
             let job = self.jobs[number];
             if !job.is_over && self.clients[job.client].group != Group::Crawler {
-                self.report(number, Outcome::GaveUp);
+                self.report(number, Fate::GaveUp);
             }
         }
         self
@@ -298,7 +298,7 @@ impl World {
                 self.jobs[number].id = Some(id);
                 self.held.insert(id, number);
             }
-            _ => self.over(number, Outcome::Refused),
+            _ => self.over(number, Fate::Refused),
         }
     }
 
@@ -311,7 +311,7 @@ impl World {
         let now = Timestamp::from_nanos(self.now);
         while let Some(id) = self.protect.as_mut().and_then(|protect| protect.overdue(now)) {
             let number = self.held.remove(&id).expect("only those who wait are refused, and once");
-            self.over(number, Outcome::Refused);
+            self.over(number, Fate::Refused);
         }
         for id in released {
             let number = self.held.remove(&id).expect("only those who wait are released, and once");
@@ -338,7 +338,7 @@ impl World {
     }
 
     fn start(&mut self) {
-        let most = if self.kind == Kind::Database { 1_000 } else { self.workers };
+        let most = if self.kind == AppKind::Database { 1_000 } else { self.workers };
         while self.busy < most
             && let Some(job) = self.backlog.pop_front()
         {
@@ -350,8 +350,8 @@ impl World {
     /// All of a job's work, or a slice of it while it shares the database with others.
     fn work(&mut self, number: usize) {
         let (slice, slower) = match self.kind {
-            Kind::Workers => (f64::INFINITY, 1.0),
-            Kind::Database => {
+            AppKind::Workers => (f64::INFINITY, 1.0),
+            AppKind::Database => {
                 let (busy, able) = (self.busy as f64, self.workers as f64);
                 (5.0 * MS as f64, if busy > able { busy / able * (1.0 + 0.005 * (busy - able)) } else { 1.0 })
             }
@@ -379,7 +379,7 @@ impl World {
             self.with_protect(|protect, now, released| _ = protect.end(id, now, Some(took), released));
         }
         if !job.is_over {
-            self.over(number, Outcome::Served);
+            self.over(number, Fate::Served);
         }
     }
 
@@ -391,10 +391,10 @@ impl World {
         if let Some(id) = job.id.filter(|id| self.held.remove(id).is_some()) {
             self.with_protect(|protect, now, released| assert!(protect.abandon(id, now, released)));
         }
-        self.over(number, Outcome::GaveUp);
+        self.over(number, Fate::GaveUp);
     }
 
-    fn report(&mut self, number: usize, outcome: Outcome) {
+    fn report(&mut self, number: usize, outcome: Fate) {
         let job = self.jobs[number];
         let begin = job.begin as f64 / SECOND as f64;
         let took_ms = (self.now - job.begin) as f64 / MS as f64;
@@ -403,10 +403,10 @@ impl World {
     }
 
     /// An answer: what its client does next.
-    fn over(&mut self, number: usize, outcome: Outcome) {
+    fn over(&mut self, number: usize, outcome: Fate) {
         self.report(number, outcome);
         self.jobs[number].is_over = true;
-        let (job, is_served) = (self.jobs[number], outcome == Outcome::Served);
+        let (job, is_served) = (self.jobs[number], outcome == Fate::Served);
         match self.clients[job.client].asks {
             Asks::Views(_) if is_served && job.small_left > 0 => {
                 self.jobs[number].small_left -= 1;

@@ -1,0 +1,53 @@
+//! The protected applications, for operators.
+
+use serde::{Deserialize, Serialize};
+
+use slowlane_core::throttle::{Protected, Throttle};
+
+/// A protected application.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProtectedLine {
+    pub slo: u16,
+    pub key: String,
+    pub limit: usize,
+    pub inside: usize,
+    pub waiting: usize,
+    /// How many times as long a page takes as when nothing queues.
+    pub slowdown: f64,
+    /// How long a request would wait as the last of all.
+    pub queue_ms: u64,
+    /// It measures how long pages take when nothing queues.
+    pub is_measuring: bool,
+    /// Ends of requests are reported. Otherwise everything passes.
+    pub sees_ends: bool,
+}
+
+impl ProtectedLine {
+    /// The applications that requests have come to lately.
+    pub fn all(throttle: &Throttle) -> Vec<ProtectedLine> {
+        let line = |Protected { slo, key, view }| ProtectedLine {
+            slo: slo.number(),
+            key: key.to_string(),
+            limit: view.limit,
+            inside: view.inside,
+            waiting: view.waiting,
+            slowdown: (view.slow_down * 100.0).round() / 100.0,
+            queue_ms: view.queue.as_millis() as u64,
+            is_measuring: view.is_probing,
+            sees_ends: view.sees_ends,
+        };
+        throttle.protected().into_iter().map(line).collect()
+    }
+
+    /// Its state in words.
+    pub fn state(&self) -> String {
+        let ProtectedLine { limit, inside, waiting, slowdown, .. } = self;
+        match self.sees_ends {
+            true => format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slowdown:.2}"),
+            false => format!("everything passes, because {NO_ENDS}"),
+        }
+    }
+}
+
+/// Why an application is not protected.
+pub const NO_ENDS: &str = "the proxy reports no end of a request";
