@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::{Quota, UNCOUNTED, Verdict};
 use crate::law::formula::time;
-use crate::law::protect::Settings;
+use crate::law::protect::ProtectSettings;
 use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
@@ -31,9 +31,9 @@ impl Protection {
         })
     }
 
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> ProtectSettings {
         let (slow_down, delay_max) = (self.slow_down, self.delay_max - TICK);
-        Settings { slow_down, delay_max, ..Settings::default() }
+        ProtectSettings { slow_down, delay_max, ..ProtectSettings::default() }
     }
 }
 

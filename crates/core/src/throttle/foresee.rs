@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use crate::base::units::written;
 use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
-use crate::law::protect;
+use crate::law::protect::ProtectView;
 use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
 use crate::policy::{Case, Cases};
 use crate::table::{Entry, Found, Sketch};
@@ -158,8 +158,8 @@ impl Throttle {
 }
 
 /// What a protected application makes of one more request. One that has used little waits for less than the queue.
-fn of_gate(view: &protect::View) -> (Verdict, String) {
-    let &protect::View { limit, inside, waiting, slow_down, queue, .. } = view;
+fn of_gate(view: &ProtectView) -> (Verdict, String) {
+    let &ProtectView { limit, inside, waiting, slow_down, queue, .. } = view;
     let state = format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slow_down:.2}");
     if !view.sees_ends {
         return (Verdict::Pass, format!("{state}; no end has been reported, so it passes"));

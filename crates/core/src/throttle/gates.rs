@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use crate::base::{Judged, Key, SloId, Timestamp, Turn, Verdict};
 use crate::law::TICK;
-use crate::law::protect::{Arrival, Arrived, Id, Protect, Settings, View};
+use crate::law::protect::{Arrival, Arrived, Id, Protect, ProtectSettings, ProtectView};
 use crate::policy::Asker;
 
 /// More applications are not protected.
@@ -21,7 +21,7 @@ const FORGOTTEN: Duration = Duration::from_secs(600);
 pub struct Protected {
     pub slo: SloId,
     pub key: Key,
-    pub view: View,
+    pub view: ProtectView,
 }
 
 /// All gates.
@@ -45,7 +45,7 @@ impl Gates {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
-    fn find_or_make(&self, key: Key, slo: SloId, settings: Settings) -> Option<Arc<Mutex<Gate>>> {
+    fn find_or_make(&self, key: Key, slo: SloId, settings: ProtectSettings) -> Option<Arc<Mutex<Gate>>> {
         self.find(key).or_else(|| {
             let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
             let has_room = gates.len() < GATES_MAX || gates.contains_key(&key);
@@ -58,7 +58,7 @@ impl Gates {
     pub(super) fn arrive(
         &self,
         judged: &Judged,
-        (settings, may_wait): (Settings, bool),
+        (settings, may_wait): (ProtectSettings, bool),
         asker: &Asker,
         now: Timestamp,
     ) -> Option<(Id, Verdict, bool)> {
@@ -125,7 +125,7 @@ impl Gates {
         });
     }
 
-    pub(super) fn view(&self, key: Key) -> Option<View> {
+    pub(super) fn view(&self, key: Key) -> Option<ProtectView> {
         self.find(key).map(|gate| lock(&gate).protect.view())
     }
 
@@ -160,7 +160,7 @@ impl Gates {
 }
 
 impl Gate {
-    fn new(slo: SloId, settings: Settings) -> Arc<Mutex<Gate>> {
+    fn new(slo: SloId, settings: ProtectSettings) -> Arc<Mutex<Gate>> {
         let protect = Protect::new(settings);
         let gate = Gate { slo, protect, turns: Vec::new(), released: Vec::new(), last: Timestamp::default() };
         Arc::new(Mutex::new(gate))

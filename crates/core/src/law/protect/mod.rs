@@ -53,7 +53,7 @@ const CROWDED: i64 = 3;
 
 /// What an operator may set.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct ProtectSettings {
     /// The slow-down at which the limit stays: 1.7 is a page that takes 1.7 times as long as when nothing queues.
     pub slow_down: f64,
     /// Nobody is let in to wait longer.
@@ -63,9 +63,9 @@ pub struct Settings {
     pub members_max: usize,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ProtectSettings {
+    fn default() -> ProtectSettings {
+        ProtectSettings {
             slow_down: 1.7,
             delay_max: Duration::from_secs(5),
             waiting_max: 10_000,
@@ -99,7 +99,7 @@ pub enum Arrived {
 
 /// The state as status and metrics show it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct View {
+pub struct ProtectView {
     pub limit: usize,
     pub inside: usize,
     pub waiting: usize,
@@ -117,9 +117,9 @@ pub struct View {
 ///
 /// ```
 /// use slowlane_core::base::{Key, Timestamp};
-/// use slowlane_core::law::protect::{Arrival, Arrived, Protect, Settings};
+/// use slowlane_core::law::protect::{Arrival, Arrived, Protect, ProtectSettings};
 ///
-/// let (mut protect, mut released) = (Protect::new(Settings::default()), Vec::new());
+/// let (mut protect, mut released) = (Protect::new(ProtectSettings::default()), Vec::new());
 /// let may_wait = true;
 /// let (page, crawler, customer) = (Key::from_bits(1), [Key::from_bits(2)], [Key::from_bits(3)]);
 /// let mut at = |ms, protect: &mut Protect, path: &[Key]| {
@@ -138,7 +138,7 @@ pub struct View {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Protect {
-    settings: Settings,
+    settings: ProtectSettings,
     limit: Limit,
     pages: Pages,
     turns: Turns,
@@ -161,7 +161,7 @@ pub struct Protect {
 }
 
 impl Protect {
-    pub fn new(settings: Settings) -> Protect {
+    pub fn new(settings: ProtectSettings) -> Protect {
         Protect {
             settings,
             limit: Limit::new(settings.slow_down),
@@ -225,7 +225,7 @@ impl Protect {
     }
 
     /// From now on, these settings hold.
-    pub fn set(&mut self, settings: Settings) {
+    pub fn set(&mut self, settings: ProtectSettings) {
         if self.settings != settings {
             self.settings = settings;
             self.limit.aim_at(settings.slow_down);
@@ -305,8 +305,8 @@ impl Protect {
         window.into_iter().chain(lease).chain(overdue).min()
     }
 
-    pub fn view(&self) -> View {
-        View {
+    pub fn view(&self) -> ProtectView {
+        ProtectView {
             limit: self.limit.places(),
             inside: self.inside,
             waiting: self.waiting,

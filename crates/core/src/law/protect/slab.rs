@@ -8,14 +8,14 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Values in numbered places. A place stays with its value until the value is removed.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<Cell<T>>,
     /// The places to use again.
     free: List,
     len: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Slot<T> {
+struct Cell<T> {
     value: T,
     previous: u32,
     next: u32,
@@ -53,7 +53,7 @@ impl<T> Slab<T> {
         self.len += 1;
         let place = self.free.first;
         if place == NONE {
-            self.slots.push(Slot { value, previous: NONE, next: NONE });
+            self.slots.push(Cell { value, previous: NONE, next: NONE });
             return (self.slots.len() - 1) as u32;
         }
         let mut free = self.free;
@@ -84,7 +84,7 @@ impl<T> Slab<T> {
 
     /// Takes a place out of the list that it is in.
     pub(super) fn unlink(&mut self, list: &mut List, place: u32) {
-        let Slot { previous, next, .. } = self.slots[place as usize];
+        let Cell { previous, next, .. } = self.slots[place as usize];
         match previous {
             NONE => list.first = next,
             previous => self.slots[previous as usize].next = next,

@@ -1,16 +1,16 @@
 //! The loads of the rig and of the model in Python, and what is measured of them.
 
-use crate::law::protect::Settings;
+use crate::law::protect::ProtectSettings;
 use crate::law::protect::tests::world::{AppKind, Asks, Caller, Done, Fate, Group, RIG, Source, World, mix};
 
 /// A load of the rig: customers, an office and a neighbour; crawlers from the sixth second on; 60 s.
-pub(crate) fn rig(load: &str, settings: Option<Settings>, seed: u64) -> World {
+pub(crate) fn rig(load: &str, settings: Option<ProtectSettings>, seed: u64) -> World {
     // Long waits at the end are waited for.
     prepared(load, settings, seed).run(60.0 + 20.5)
 }
 
 /// The load, before it begins. `crowd`: customers alone, who ask for 1.9 times the capacity.
-pub(crate) fn prepared(load: &str, settings: Option<Settings>, seed: u64) -> World {
+pub(crate) fn prepared(load: &str, settings: Option<ProtectSettings>, seed: u64) -> World {
     let (name, kind) = match load.strip_suffix('+') {
         Some(name) => (name, AppKind::Database),
         None => (load, AppKind::Workers),

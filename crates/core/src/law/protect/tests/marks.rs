@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::law::protect::Settings;
+use crate::law::protect::ProtectSettings;
 use crate::law::protect::tests::loads::{Summary, prepared, rig, summary, used};
 use crate::law::protect::tests::world::{Done, Fate, Group, World};
 
@@ -16,7 +16,7 @@ struct Runs(Vec<World>);
 
 impl Runs {
     fn of(load: &str) -> Runs {
-        Runs(SEEDS.map(|seed| rig(load, Some(Settings::default()), seed)).collect())
+        Runs(SEEDS.map(|seed| rig(load, Some(ProtectSettings::default()), seed)).collect())
     }
 
     fn without(load: &str) -> Runs {
@@ -92,7 +92,7 @@ fn crawlers_cost_customers_little() {
 fn crawlers_that_were_there_first_cost_customers_little_after_twenty_seconds() {
     let alone = Runs::without("none");
     let installed = SEEDS.map(|seed| {
-        let mut world = prepared("a", Some(Settings::default()), seed);
+        let mut world = prepared("a", Some(ProtectSettings::default()), seed);
         world.installed = 20.0;
         world.run(80.5)
     });
@@ -146,7 +146,7 @@ fn more_crawlers_than_shares_are_no_worse_than_without() {
 
 #[test]
 fn customers_alone_who_ask_for_too_much_are_served_in_time_or_refused_at_once() {
-    let settings = Settings::default();
+    let settings = ProtectSettings::default();
     for seed in SEEDS {
         let world = prepared("crowd", Some(settings), seed).run(60.0);
         let served = world.done.iter().filter(|done| done.outcome == Fate::Served && done.begin >= 5.0);
@@ -161,7 +161,7 @@ fn customers_alone_who_ask_for_too_much_are_served_in_time_or_refused_at_once() 
 
 #[test]
 fn without_ends_everything_passes_within_a_minute() {
-    let mut world = prepared("a", Some(Settings::default()), 1);
+    let mut world = prepared("a", Some(ProtectSettings::default()), 1);
     world.lost = (1.0, 15.0);
     let world = world.run(80.0);
     let views = world.views.iter().filter(|(second, _)| (50.0..58.0).contains(second));
@@ -171,7 +171,7 @@ fn without_ends_everything_passes_within_a_minute() {
 
 #[test]
 fn some_ends_may_get_lost() {
-    let mut world = prepared("a", Some(Settings::default()), 1);
+    let mut world = prepared("a", Some(ProtectSettings::default()), 1);
     world.lost = (0.01, 0.0);
     let world = world.run(80.5);
     at_least(used(&world, 8.0, (40.0, 60.0)), 0.9);
@@ -183,7 +183,7 @@ fn some_ends_may_get_lost() {
 /// An application that answers all with an error, at once, must not look like one that serves everybody.
 #[test]
 fn an_application_that_dies_and_comes_back_is_not_flooded() {
-    let mut world = prepared("a", Some(Settings::default()), 1);
+    let mut world = prepared("a", Some(ProtectSettings::default()), 1);
     world.change(30.0, 8, 0.01);
     world.change(45.0, 8, 1.0);
     let world = world.run(80.5);
@@ -196,7 +196,7 @@ fn an_application_that_dies_and_comes_back_is_not_flooded() {
 
 #[test]
 fn the_longest_wait_is_what_was_promised() {
-    let settings = Settings { delay_max: Duration::from_secs(2), ..Settings::default() };
+    let settings = ProtectSettings { delay_max: Duration::from_secs(2), ..ProtectSettings::default() };
     let world = prepared("crowd", Some(settings), 1).run(60.0);
     let served = world.done.iter().filter(|done| done.outcome == Fate::Served && done.begin >= 5.0);
     at_most(served.map(|done| done.took_ms).fold(0.0, f64::max), 1.0, 3_000.0);

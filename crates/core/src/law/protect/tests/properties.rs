@@ -7,25 +7,25 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::base::{Key, Timestamp};
-use crate::law::protect::{Arrival, Arrived, Id, Protect, Settings};
+use crate::law::protect::{Arrival, Arrived, Id, Protect, ProtectSettings};
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Move {
     Arrive { page: u64, network: u64, source: u64 },
     End { which: Index },
     Abandon { which: Index, waits: bool },
     Pass { ms: u64 },
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let arrive = |page, network, source| Step::Arrive { page, network, source };
+fn step() -> impl Strategy<Value = Move> {
+    let arrive = |page, network, source| Move::Arrive { page, network, source };
     prop_oneof![
         6 => (0u64..4, 0u64..6, 0u64..8).prop_map(move |(page, network, source)| arrive(page, network, source)),
         1 => (0u64..5_000, 0u64..5_000, 0u64..5_000).prop_map(move |(page, network, source)| arrive(page, network, source)),
-        5 => any::<Index>().prop_map(|which| Step::End { which }),
-        1 => (any::<Index>(), any::<bool>()).prop_map(|(which, waits)| Step::Abandon { which, waits }),
-        4 => (0u64..100).prop_map(|ms| Step::Pass { ms }),
-        1 => (100u64..9_000).prop_map(|ms| Step::Pass { ms }),
+        5 => any::<Index>().prop_map(|which| Move::End { which }),
+        1 => (any::<Index>(), any::<bool>()).prop_map(|(which, waits)| Move::Abandon { which, waits }),
+        4 => (0u64..100).prop_map(|ms| Move::Pass { ms }),
+        1 => (100u64..9_000).prop_map(|ms| Move::Pass { ms }),
     ]
 }
 
@@ -39,11 +39,11 @@ struct Model {
     known: BTreeSet<Id>,
 }
 
-const SETTINGS: Settings =
-    Settings { slow_down: 1.7, delay_max: Duration::from_secs(3), waiting_max: 60, members_max: 64 };
+const SETTINGS: ProtectSettings =
+    ProtectSettings { slow_down: 1.7, delay_max: Duration::from_secs(3), waiting_max: 60, members_max: 64 };
 
 impl Model {
-    fn new(settings: Settings) -> Model {
+    fn new(settings: ProtectSettings) -> Model {
         let (waiting, inside, known) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
         Model { protect: Protect::new(settings), now_ms: 1_000, waiting, inside, known }
     }
@@ -87,25 +87,25 @@ impl Model {
         assert!(!self.call(|protect, now, released| protect.end(id, now, None, released)), "twice");
     }
 
-    fn take(&mut self, step: Step) {
+    fn take(&mut self, step: Move) {
         match step {
-            Step::Arrive { page, network, source } => _ = self.arrive(page, &[network, source]),
-            Step::End { which } if !self.inside.is_empty() => {
+            Move::Arrive { page, network, source } => _ = self.arrive(page, &[network, source]),
+            Move::End { which } if !self.inside.is_empty() => {
                 let id = *self.inside.keys().nth(which.index(self.inside.len())).unwrap();
                 self.end(id);
             }
-            Step::Abandon { which, waits: true } if !self.waiting.is_empty() => {
+            Move::Abandon { which, waits: true } if !self.waiting.is_empty() => {
                 let id = *self.waiting.iter().nth(which.index(self.waiting.len())).unwrap();
                 self.waiting.remove(&id);
                 assert!(self.call(|protect, now, released| protect.abandon(id, now, released)));
             }
-            Step::Abandon { which, waits: false } if !self.inside.is_empty() => {
+            Move::Abandon { which, waits: false } if !self.inside.is_empty() => {
                 let id = *self.inside.keys().nth(which.index(self.inside.len())).unwrap();
                 self.inside.remove(&id);
                 self.call(|protect, now, released| protect.abandon(id, now, released));
                 assert!(!self.call(|protect, now, released| protect.abandon(id, now, released)), "twice");
             }
-            Step::Pass { ms } => {
+            Move::Pass { ms } => {
                 self.now_ms += ms;
                 self.call(|protect, now, released| protect.wake(now, released));
             }
@@ -156,8 +156,8 @@ proptest! {
         let mut model = Model::new(SETTINGS);
         for step in steps {
             match step {
-                Step::End { .. } => {}
-                Step::Arrive { page, network, source } => {
+                Move::End { .. } => {}
+                Move::Arrive { page, network, source } => {
                     prop_assert!(matches!(model.arrive(page, &[network, source]), Arrived::Released(_)));
                 }
                 step => model.take(step),

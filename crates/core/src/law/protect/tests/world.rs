@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::base::{Key, Timestamp};
-use crate::law::protect::{Arrival, Arrived, Id, Protect, Settings, View};
+use crate::law::protect::{Arrival, Arrived, Id, Protect, ProtectSettings, ProtectView};
 
 const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000 * MS;
@@ -144,7 +144,7 @@ pub(crate) struct World {
     pub(crate) done: Vec<Done>,
     /// Work that ended, by second, in worker-milliseconds.
     pub(crate) work_ms: Vec<f64>,
-    pub(crate) views: Vec<(f64, View)>,
+    pub(crate) views: Vec<(f64, ProtectView)>,
     /// The part of the ends that get lost, from this second on.
     pub(crate) lost: (f64, f64),
     /// Until this second, there is nothing before the application.
@@ -152,7 +152,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(kind: AppKind, pages: Pages, settings: Option<Settings>, seed: u64) -> World {
+    pub(crate) fn new(kind: AppKind, pages: Pages, settings: Option<ProtectSettings>, seed: u64) -> World {
         World {
             now: 0,
             rng: Rng::with_seed(seed),
