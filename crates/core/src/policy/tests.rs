@@ -262,7 +262,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
         "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
-            fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency, sketch",
+            fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency, sketch, protect",
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
         "maps/slo.map:6: \"burst\": expected an option, like burst=100",
         "maps/slo.map:6: \"burst\" is given twice: keep one",
