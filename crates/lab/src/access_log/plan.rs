@@ -113,8 +113,13 @@ impl LogPlan {
                 fields.add(name, origin);
             }
         }
-        for (name, part) in [("method", LogPart::Method), ("path", LogPart::Path), ("website", LogPart::Host)]
-        {
+        let of_request_line = [
+            ("method", LogPart::Method),
+            ("path", LogPart::Path),
+            ("page", LogPart::Path),
+            ("website", LogPart::Host),
+        ];
+        for (name, part) in of_request_line {
             if is_found(name)
                 && let Some(origin) = Origin::of_request_line(part, &mut items)
             {

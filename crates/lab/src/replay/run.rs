@@ -206,7 +206,7 @@ fn likely_items(field: &str) -> [String; 2] {
     match field {
         // Parts of the request line, which every log has.
         "method" => ["%HM".into(), "$request_method".into()],
-        "path" => ["%HP".into(), "$uri".into()],
+        "path" | "page" => ["%HP".into(), "$uri".into()],
         "url" => ["%HU".into(), "$request_uri".into()],
         _ if is_header => ["%[capture.req.hdr(0)]".into(), format!("$http_{field}")],
         _ => [format!("%[var(txn.{field})]"), format!("$http_x_{field}")],
