@@ -89,6 +89,34 @@ fn a_customer_passes_the_crawler_in_haproxy() {
     });
 }
 
+/// HAProxy does not hold uploads.
+#[test]
+fn a_crawler_does_not_get_around_its_turn_by_uploads() {
+    each(EACH_DELIVERY, |version, delivery| {
+        let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
+        let agent = slowlane.spop.to_string();
+        let mut haproxy = Haproxy::shipped(version, delivery, &agent, app.address).unwrap();
+        haproxy.wait_for_agent("UP");
+        ask(haproxy.address, CRAWLER, "/").receive("GET", Instant::now()).unwrap();
+        eventually("its end is known", || (application(&slowlane, 2001)?["sees_ends"] == true).then_some(()));
+        app.gate.close();
+        let inside: Vec<Client> = (0..60).map(|_| ask(haproxy.address, CRAWLER, "/")).collect();
+        settles(&slowlane, PLACES, 60 - PLACES);
+        let upload = |source: &str| {
+            let mut client = Client::over(connection_from(source, haproxy.address)).unwrap();
+            client.send("POST", "/", &[("Host", "shop.example")], "x").unwrap();
+            client
+        };
+        let refused = upload(CRAWLER).receive("POST", Instant::now()).unwrap();
+        assert_eq!(refused.status, 429);
+        let mut customer = upload("127.9.0.1");
+        settles(&slowlane, PLACES + 1, 60 - PLACES);
+        app.gate.open();
+        assert_eq!(customer.receive("POST", Instant::now()).unwrap().status, 200);
+        drop(inside);
+    });
+}
+
 /// The shipped nginx configuration, but with reports of the end.
 fn reporting_the_end(name: &str, text: String) -> String {
     if name == "nginx.conf" { replace(&text, "# post_action", "post_action") } else { text }

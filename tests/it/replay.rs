@@ -847,7 +847,7 @@ fn concurrency_uses_the_ends_in_the_log() {
     assert_eq!(rows[0], "total,policy,,,,,,3,0,2,,,,");
     assert_eq!(
         problems[1],
-        "the log has no durations (%Ta, $request_time): 1 requests under law=concurrency count for their whole lease"
+        "the log has no durations (%Ta, $request_time): 1 requests under law=concurrency or law=protect count for their whole lease"
     );
 }
 

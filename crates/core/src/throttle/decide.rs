@@ -8,6 +8,7 @@ use crate::base::{
     BATCH_MAX, Blocked, Decision, Decisions, Ends, JUDGED_MAX, Judged, Key, Request, Ruling, Sample,
     Timestamp, Verdict,
 };
+use crate::law::protect::Means;
 use crate::law::{Arrival, Judgement};
 use crate::policy::{Batch, Case, Cases, SloPlan};
 use crate::table::{EACH_MAX, Entry};
@@ -212,9 +213,13 @@ impl Throttle {
         let is_it = |judged: &Judged| (judged.slo, judged.key) == (case.slo.id, case.key);
         let judged = decision.judged();
         let Some(place) = judged.iter().position(is_it) else { return 0 };
-        let may_wait = batch.may_hold(row) && !case.slo.dry_run;
+        let means = match (case.slo.dry_run, batch.may_hold(row)) {
+            (true, _) => Means::Watch,
+            (_, true) => Means::Hold,
+            (_, false) => Means::Refuse,
+        };
         let asker = batch.asker(row, case.slo.id);
-        let asked = (protection.settings(), may_wait);
+        let asked = (protection.settings(), means);
         let Some((id, verdict, waits)) = self.gates.arrive(&judged[place], asked, &asker, decision.at) else {
             self.count_fallback();
             return 0;

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use crate::base::{Judged, Key, SloId, Timestamp, Turn, Verdict};
 use crate::law::TICK;
-use crate::law::protect::{Arrival, Arrived, Id, Protect, ProtectSettings, ProtectView};
+use crate::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 use crate::policy::Asker;
 
 /// More applications are not protected.
@@ -58,14 +58,14 @@ impl Gates {
     pub(super) fn arrive(
         &self,
         judged: &Judged,
-        (settings, may_wait): (ProtectSettings, bool),
+        (settings, means): (ProtectSettings, Means),
         asker: &Asker,
         now: Timestamp,
     ) -> Option<(Id, Verdict, bool)> {
         let gate = self.find_or_make(judged.key, judged.slo, settings)?;
         let mut gate = lock(&gate);
         gate.protect.set(settings);
-        let arrival = Arrival { may_wait, page: asker.page, path: &asker.path };
+        let arrival = Arrival { means, page: asker.page, path: &asker.path };
         let (arrived, now) = gate.call(now, |protect, now, released| protect.arrive(now, arrival, released));
         Some(match arrived {
             Arrived::Released(id) => (id, Verdict::Pass, false),

@@ -157,14 +157,22 @@ fn who_waits_for_max_delay_is_refused_and_lost_ends_give_their_places_back() {
     assert_eq!(shop.end(&inside[3]), Ended::Late);
 }
 
+/// HAProxy does not hold uploads: a crawler that sends them must not get around its turn.
 #[test]
-fn where_nobody_can_wait_everybody_passes_and_is_counted() {
-    let shop = Shop::under(PROTECTED);
-    let inside: Vec<Decision> = (0..40).map(|_| shop.ask_for("198.51.100.7", "/shoes", false)).collect();
-    assert!(inside.iter().all(|decision| decision.verdict == Verdict::Pass && decision.turn() == 0));
-    assert_eq!(shop.view(), (40, 0));
-    assert_eq!(shop.end(&inside[39]), Ended::Counted);
-    assert_eq!(shop.view(), (39, 0));
+fn who_cannot_wait_passes_with_credit_and_is_refused_without() {
+    let mut shop = Shop::under(PROTECTED);
+    let crawled: Vec<Decision> = (0..40).map(|_| shop.ask_for("198.51.100.7", "/upload", false)).collect();
+    let passed = crawled.iter().filter(|decision| decision.verdict == Verdict::Pass).count();
+    assert!(crawled.iter().all(|decision| decision.turn() == 0));
+    assert!((PLACES..PLACES + 10).contains(&passed), "{passed}: its credit is 0.3 s of work");
+    assert!(matches!(crawled[39].verdict, Verdict::Deny { .. }));
+    assert_eq!(shop.view(), (passed, 0));
+    let customer = shop.ask_for("203.0.113.1", "/upload", false);
+    assert_eq!((customer.verdict, customer.turn()), (Verdict::Pass, 0));
+    assert_eq!(shop.view(), (passed + 1, 0));
+    shop.pass(10);
+    assert_eq!(shop.end(&customer), Ended::Counted);
+    assert_eq!(shop.view(), (passed, 0));
 }
 
 #[test]

@@ -153,11 +153,11 @@ impl Run<'_> {
         let unknown = self.sides.iter().map(|side| side.unknown_ends).max().unwrap_or(0);
         if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(
-                "the end of {unknown} requests under law=concurrency is unknown: they count for their whole lease"
+                "the end of {unknown} requests under law=concurrency or law=protect is unknown: they count for their whole lease"
             ));
         } else if unknown > 0 {
             notes.push(format!(
-                "the log has no durations (%Ta, $request_time): {unknown} requests under law=concurrency count for \
+                "the log has no durations (%Ta, $request_time): {unknown} requests under law=concurrency or law=protect count for \
                  their whole lease"
             ));
         }

@@ -77,12 +77,23 @@ impl Default for ProtectSettings {
 /// A request as the law sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// It can be held. Otherwise it goes inside at once, as one too many if need be.
-    pub may_wait: bool,
+    pub means: Means,
     /// What takes about the same time each time: method and first segment of the path.
     pub page: Key,
     /// The groups that it belongs to, outermost first, and its source.
     pub path: &'a [Key],
+}
+
+/// What can be done with a request that finds no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// It can be held.
+    Hold,
+    /// It cannot be held. With credit it goes inside all the same, as one too many; without, it is refused: a client must
+    /// not get around its turn by requests that are not held.
+    Refuse,
+    /// It goes inside whatever happens: a dry run.
+    Watch,
 }
 
 /// What becomes of a request on arrival.
@@ -117,13 +128,12 @@ pub struct ProtectView {
 ///
 /// ```
 /// use slowlane_core::base::{Key, Timestamp};
-/// use slowlane_core::law::protect::{Arrival, Arrived, Protect, ProtectSettings};
+/// use slowlane_core::law::protect::{Arrival, Arrived, Means, Protect, ProtectSettings};
 ///
 /// let (mut protect, mut released) = (Protect::new(ProtectSettings::default()), Vec::new());
-/// let may_wait = true;
 /// let (page, crawler, customer) = (Key::from_bits(1), [Key::from_bits(2)], [Key::from_bits(3)]);
 /// let mut at = |ms, protect: &mut Protect, path: &[Key]| {
-///     protect.arrive(Timestamp::from_millis(ms), Arrival { may_wait, page, path }, &mut released)
+///     protect.arrive(Timestamp::from_millis(ms), Arrival { means: Means::Hold, page, path }, &mut released)
 /// };
 /// // The first end shows that ends are reported. From then on, 16 are inside at most.
 /// let Arrived::Released(first) = at(1_000, &mut protect, &crawler) else { panic!() };
@@ -197,11 +207,16 @@ impl Protect {
             self.limit.note(self.inside, false);
             return Arrived::Released(id);
         }
-        self.limit.note(self.inside, arrival.may_wait);
+        self.limit.note(self.inside, arrival.means != Means::Watch);
         request.position = self.turns.position(request.leaf, request.work_ns);
         let limit = self.limit.places();
         let wait = self.backlog.expected(request.position, limit, self.turns.shares().0);
-        if !arrival.may_wait {
+        let is_unheld = match arrival.means {
+            Means::Hold => false,
+            Means::Refuse => request.position.has_credit,
+            Means::Watch => true,
+        };
+        if is_unheld {
             if self.inside >= limit::MOST {
                 self.leave(&request);
                 return Arrived::Unheld(Id::UNCOUNTED, wait);
@@ -211,7 +226,8 @@ impl Protect {
             self.begin(id, now);
             return Arrived::Unheld(id, wait);
         }
-        if wait > self.settings.delay_max || self.waiting >= self.settings.waiting_max {
+        let is_too_long = wait > self.settings.delay_max || arrival.means == Means::Refuse;
+        if is_too_long || self.waiting >= self.settings.waiting_max {
             self.leave(&request);
             return Arrived::Refused(wait);
         }

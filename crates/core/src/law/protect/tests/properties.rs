@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::base::{Key, Timestamp};
-use crate::law::protect::{Arrival, Arrived, Id, Protect, ProtectSettings};
+use crate::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -65,7 +65,7 @@ impl Model {
 
     fn arrive(&mut self, page: u64, path: &[u64]) -> Arrived {
         let path: Vec<Key> = path.iter().map(|&bits| Key::from_bits(bits)).collect();
-        let arrival = Arrival { may_wait: true, page: Key::from_bits(page), path: &path };
+        let arrival = Arrival { means: Means::Hold, page: Key::from_bits(page), path: &path };
         let before = self.protect.view();
         let arrived = self.call(|protect, now, released| protect.arrive(now, arrival, released));
         match arrived {

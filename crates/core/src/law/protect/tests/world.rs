@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::base::{Key, Timestamp};
-use crate::law::protect::{Arrival, Arrived, Id, Protect, ProtectSettings, ProtectView};
+use crate::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 
 const MS: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000 * MS;
@@ -286,7 +286,8 @@ impl World {
             return self.enter(number);
         }
         let path = source.map(|part| Key::from_bits(mix(part)));
-        let arrival = Arrival { may_wait: true, page: Key::from_bits(mix(page as u64 + 99)), path: &path };
+        let arrival =
+            Arrival { means: Means::Hold, page: Key::from_bits(mix(page as u64 + 99)), path: &path };
         let mut arrived = None;
         self.with_protect(|protect, now, released| arrived = Some(protect.arrive(now, arrival, released)));
         match arrived {
