@@ -102,7 +102,7 @@ pub fn descriptor_fields<'a>(
 }
 
 /// The fields in the attributes of a request: those with an [origin](Origins), the context extensions, and `source`,
-/// `website`, `method`, `path` and `page`. Of two with one name, the first counts.
+/// `website`, `method` and `path`. Of two with one name, the first counts.
 pub fn attribute_fields<'a>(
     request: &'a CheckRequest,
     origins: &'a Origins,
@@ -120,8 +120,7 @@ pub fn attribute_fields<'a>(
     });
     let of_http = http.into_iter().flat_map(|http| {
         let path = without_query(&http.path);
-        let website = (b"website".as_slice(), http.host.as_ref());
-        [website, (b"method", http.method.as_ref()), (b"path", path), (b"page", path)]
+        [(b"website".as_slice(), http.host.as_ref()), (b"method", http.method.as_ref()), (b"path", path)]
     });
     let all = headers.chain(extensions).chain(address).chain(of_http);
     all.map(|(name, value)| Field { name, value: Value::Text(value) }).filter(has_value).take(FIELDS_MAX)

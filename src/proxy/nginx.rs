@@ -144,15 +144,14 @@ const HOPS_MAX: usize = 32;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_METHOD: &str = "x-forwarded-method";
-const FORWARDED_URI: &str = "x-forwarded-uri";
 
 /// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. At most [`FIELDS_MAX`].
 ///
 /// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
 /// text; the policy parses addresses.
 ///
-/// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill the
-/// fields `source`, `website`, `method` and `page`, unless an `X-Slowlane-` header sets them.
+/// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
+/// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
 pub fn fields<'a>(head: &HttpHead<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
     let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
     named(head).chain(forwarded.into_iter().flatten()).take(FIELDS_MAX)
@@ -166,11 +165,10 @@ fn named<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
 }
 
 fn forwarded<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> {
-    let forwarded: [(&[u8], _); 4] = [
+    let forwarded: [(&[u8], _); 3] = [
         (SOURCE, forwarded_source(head)),
         (b"website", head.header(FORWARDED_HOST)),
         (b"method", head.header(FORWARDED_METHOD)),
-        (b"page", head.header(FORWARDED_URI)),
     ];
     forwarded.into_iter().filter_map(move |(name, value)| {
         let value = value.filter(|value| !value.is_empty())?;

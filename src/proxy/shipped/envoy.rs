@@ -97,7 +97,7 @@ fn scalar(text: &str) -> Result<String, WordError> {
 }
 
 /// The fields that the shipped files send.
-const SENT: [&str; 4] = ["source", "website", "method", "page"];
+const SENT: [&str; 3] = ["source", "website", "method"];
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use crate::base::{
 use crate::law::Judgement;
 use crate::policy::block_index::BlocksInForce;
 use crate::policy::plan::AddressPlace;
-use crate::policy::read::slo::{PAGE, SHARE_MAX};
+use crate::policy::read::slo::{PATHS, SHARE_MAX};
 use crate::policy::{
     Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place, Policy, Slo,
     SloPlan, Values,
@@ -452,7 +452,7 @@ impl Policy {
         hasher.part(b"page");
         for &place in &refs.page {
             match &values.0[place] {
-                Some(Value::Text(path)) if self.fields.name(place) == PAGE => {
+                Some(Value::Text(path)) if PATHS.contains(&self.fields.name(place)) => {
                     hasher.part(first_segment(path));
                 }
                 _ => self.fields.hash(&mut hasher, self.fields.masks(), place, values),

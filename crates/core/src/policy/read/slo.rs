@@ -46,8 +46,11 @@ pub struct Slo {
     pub ends: Ends,
 }
 
-/// A path, or its first segment: only that one counts.
-pub(in crate::policy) const PAGE: &str = "page";
+/// The default field of a page: the first segment of the path.
+const PAGE: &str = "page";
+
+/// Paths, of which only the first segment counts.
+pub(in crate::policy) const PATHS: [&str; 2] = [PAGE, "path"];
 
 /// The default field that `fair` shares by, and the default fields of `protect`.
 const SHARE_DEFAULT: &str = "source";
