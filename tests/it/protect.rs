@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, connection_from};
 use crate::support::eventually;
-use crate::support::haproxy::Version::V2_6;
-use crate::support::haproxy::{EACH_DELIVERY, Haproxy, each, replace};
+use crate::support::haproxy::Version::{V3_0, V3_2, V3_4};
+use crate::support::haproxy::{Delivery, EACH_DELIVERY, Haproxy, each, replace};
 use crate::support::nginx::Nginx;
 use crate::support::slowlane::Slowlane;
 
@@ -165,10 +165,13 @@ fn a_proxy_that_reports_no_ends_lets_everybody_pass() {
     }
 }
 
-/// slowlane is killed while requests wait: they proceed.
+/// slowlane is killed while requests wait: they proceed. HAProxy 2.6.12 may keep those whose message it was just sending:
+/// it loses `timeout processing` when a stream is woken for another reason (mended in 2024 by its commit 3c066b1e3).
 #[test]
 fn held_requests_proceed_when_slowlane_dies() {
-    each(EACH_DELIVERY, |version, delivery| {
+    let deliveries =
+        [(V3_0, Delivery::Hold), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause), (V3_4, Delivery::Hold)];
+    each(&deliveries, |version, delivery| {
         let (app, mut slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
         let agent = slowlane.spop.to_string();
         let mut haproxy = Haproxy::shipped(version, delivery, &agent, app.address).unwrap();
@@ -181,14 +184,6 @@ fn held_requests_proceed_when_slowlane_dies() {
         slowlane.kill();
         eventually("all are inside", || (app.gate.inside() == 60).then_some(()));
         app.gate.open();
-        // In HAProxy 2.6.12, the event of a response can outlast its `timeout processing`. It is sent with the next one
-        // once the agent is back.
-        if version == V2_6 {
-            slowlane.restart();
-            haproxy.wait_for_agent("UP");
-            let next = ask(haproxy.address, "127.9.0.1", "/").receive("GET", Instant::now()).unwrap();
-            assert_eq!(next.status, 200);
-        }
         for client in &mut clients {
             assert_eq!(client.receive("GET", Instant::now()).unwrap().status, 200);
         }
