@@ -4,9 +4,9 @@
 //! "slowlane state", version ─ 2 bytes │ frame │ frame │ …
 //! frame:  length ─ 4 bytes │ checksum ─ 8 bytes │ payload
 //! ```
-//! Numbers are little-endian. The checksum is XXH3-64 of the payload, and its seed is the number of the frame, from 0:
-//! it finds accidents, not forgers. So frames can neither be changed, nor swapped, nor left out. Only the owner of the
-//! file can write it.
+//! Numbers are little-endian. The checksum is XXH3-64 of the payload, and its seed is the number of the frame, from 0,
+//! with the version in the upper half of the first: it finds accidents, not forgers. So frames can neither be changed, nor
+//! swapped, nor left out. Only the owner of the file can write it.
 
 use std::io::{self, Read, Write};
 
@@ -15,10 +15,13 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::snapshot::{SnapshotError, SnapshotHead, SnapshotPart};
 
 /// The version of the layout. It changes with every type that a part contains, and with the meaning of a law's state.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The oldest layout that is still read: it has no notes, and no reservations of work.
 const OLDEST_READ: u16 = 3;
+
+/// The first layout in which the checksum of the first frame includes the version.
+const SEALS_VERSION: u16 = 6;
 
 /// The maximum size of a payload. The largest is an auxiliary state of 512 KiB, whose 8-byte numbers take up to ten
 /// bytes each.
@@ -66,7 +69,7 @@ impl<W: Write> PartWriter<W> {
         let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= FRAME_BYTES_MAX);
         let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
         self.to.write_all(&length.to_le_bytes())?;
-        self.to.write_all(&xxh3_64_with_seed(payload, self.parts).to_le_bytes())?;
+        self.to.write_all(&xxh3_64_with_seed(payload, seed(self.parts, VERSION)).to_le_bytes())?;
         self.to.write_all(payload)?;
         self.parts += 1;
         self.bytes += HEAD_BYTES + u64::from(length);
@@ -107,7 +110,7 @@ impl<R: Read> Parts<R> {
             return Err(SnapshotError::Version(version, VERSION));
         }
         let mut payload = Vec::new();
-        if !read_frame(&mut from, 0, &mut payload)? {
+        if !read_frame(&mut from, (0, version), &mut payload)? {
             return Err(SnapshotError::CutOff);
         }
         match decoded(&payload, 0)? {
@@ -145,14 +148,24 @@ impl<R: Read> Parts<R> {
 
     /// Reads the next frame. False: there is none.
     fn advance(&mut self) -> Result<bool, SnapshotError> {
-        let is_there = read_frame(&mut self.from, self.read, &mut self.payload)?;
+        let is_there = read_frame(&mut self.from, (self.read, VERSION), &mut self.payload)?;
         self.read += u64::from(is_there);
         Ok(is_there)
     }
 }
 
-/// Reads the payload of the frame with this number. False: there is none.
-fn read_frame(from: &mut impl Read, number: u64, payload: &mut Vec<u8>) -> Result<bool, SnapshotError> {
+/// The seed of the checksum of a frame. The number of the first is 0, and only there the version counts.
+fn seed(number: u64, version: u16) -> u64 {
+    let is_sealed = number == 0 && version >= SEALS_VERSION;
+    if is_sealed { u64::from(version) << 32 } else { number }
+}
+
+/// Reads the payload of the frame with this number in a snapshot of this version. False: there is none.
+fn read_frame(
+    from: &mut impl Read,
+    (number, version): (u64, u16),
+    payload: &mut Vec<u8>,
+) -> Result<bool, SnapshotError> {
     let mut head = Vec::with_capacity(HEAD_BYTES as usize);
     from.take(HEAD_BYTES).read_to_end(&mut head)?;
     if head.is_empty() {
@@ -166,7 +179,7 @@ fn read_frame(from: &mut impl Read, number: u64, payload: &mut Vec<u8>) -> Resul
     }
     payload.resize(length, 0);
     from.read_exact(payload)?;
-    if xxh3_64_with_seed(payload, number) != u64::from_le_bytes(*checksum) {
+    if xxh3_64_with_seed(payload, seed(number, version)) != u64::from_le_bytes(*checksum) {
         return Err(SnapshotError::Damaged(number));
     }
     Ok(true)

@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use slowlane_core::base::{Key, KeySecret, Request, Sample, Timestamp};
 use slowlane_core::policy::{Layout, Policy};
 use slowlane_core::snapshot::{NOTE_BYTES_MAX, Parts, Restored, SnapshotHead, VERSION, restore, save};
@@ -84,10 +86,17 @@ fn notes_come_back_and_a_file_from_before_there_were_notes_is_read() {
 
     let mut before = saved(&throttle, None);
     let version = b"slowlane state".len();
-    for (number, is_read) in
-        [(VERSION - 1, true), (VERSION - 2, true), (VERSION - 3, false), (VERSION + 1, false)]
-    {
+    for number in 0..VERSION + 2 {
         before[version..version + 2].copy_from_slice(&number.to_le_bytes());
+        assert_eq!(Parts::new(&before[..]).is_ok(), number == VERSION, "{number} is sealed as {VERSION}");
+    }
+    // Until 5, the checksum of the first frame did not include the version.
+    let [length, checksum, payload] = [version + 2, version + 6, version + 14];
+    let bytes = u32::from_le_bytes(before[length..checksum].try_into().unwrap()) as usize;
+    let unsealed = xxh3_64_with_seed(&before[payload..payload + bytes], 0);
+    before[checksum..payload].copy_from_slice(&unsealed.to_le_bytes());
+    for (number, is_read) in [(5, true), (4, true), (3, true), (2, false), (VERSION, false)] {
+        before[version..version + 2].copy_from_slice(&u16::to_le_bytes(number));
         assert_eq!(Parts::new(&before[..]).is_ok(), is_read, "{number}");
     }
 }
