@@ -17,9 +17,10 @@ const QUERY: &str = "query";
 const URL: &str = "url";
 const BASE: &str = "base";
 
-/// What tells the pages of `protect` apart. It is not looked up, so it needs none of the rules for a path.
+/// What tells the pages of `protect` apart. It is not looked up, so it needs none of the rules for a path; and it is cut,
+/// so that it takes no room of a query.
 const PAGE: &str = "page";
-const FIRST_SEGMENT: &str = "path,field(2,/)";
+const FIRST_SEGMENT: &str = "path,field(2,/),bytes(0,64)";
 
 /// Headers that are fields by their own name. Others begin with `x-`.
 const HEADERS: [&str; 3] = ["user-agent", "referer", "origin"];
