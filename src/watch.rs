@@ -9,8 +9,9 @@ mod fingerprint;
 mod writers;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::iter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -62,6 +63,12 @@ impl Source {
             policy.warn_of_work();
         }
         Ok(policy)
+    }
+
+    /// The policy as it would be with other texts of some files.
+    pub(crate) fn read_with(&self, text: impl Fn(&Path) -> Option<String>) -> Result<Policy, PolicyErrors> {
+        let read = |path: &Path| text(path).map_or_else(|| fs::read(path), |text| Ok(text.into()));
+        Policy::examine(&self.dir, &self.layout, read)
     }
 
     /// Reads the policy at the start, and returns the metadata that the files had before. If the files change all the

@@ -1,5 +1,6 @@
 //! `slowlane attach`: shows the operator's own configuration with slowlane in it, and writes it on demand.
 
+mod protect;
 mod tried;
 mod written;
 
@@ -13,9 +14,10 @@ use clap::{Args, Subcommand};
 use glob::{GlobResult, Pattern};
 
 use crate::cli::arguments::RunArguments;
+use crate::cli::attach::protect::Protected;
 pub(super) use crate::cli::attach::written::lossy;
 use crate::cli::attach::written::{FileChange, Folder, read};
-use crate::cli::config::{Answers, AskedProxy, Way, haproxy_files, nginx_files};
+use crate::cli::config::{AgentFacts, Answers, Way, haproxy_files, nginx_files};
 use crate::cli::listening::{self, Taken};
 use crate::cli::{say, tell};
 use crate::config::{Config, Flags, Listen};
@@ -24,7 +26,7 @@ use crate::proxy::attach::{Refused, haproxy, joined};
 use crate::proxy::nginx_files::PATTERNS;
 use crate::proxy::shipped::haproxy::{self as haproxy_shipped, Delivery, Pieces};
 use crate::proxy::shipped::{APP, File, nginx as nginx_shipped};
-use slowlane_core::base::Network;
+use slowlane_core::base::{Address, Network};
 
 pub(super) const EXAMPLES: &str = include_str!("help/attach.txt");
 
@@ -79,6 +81,9 @@ struct Common {
     /// Network of a CDN or a load balancer, whose X-Forwarded-For has the client's address; may be repeated
     #[arg(long, value_name = "NETWORK")]
     trusted: Vec<Network>,
+    /// Also protect this website against overload [without a name: everything]
+    #[arg(long, value_name = "WEBSITE", conflicts_with = "undo")]
+    protect: Option<Option<String>>,
     /// Write the result; slowlane/before/, beside your configuration, keeps each file as it was
     #[arg(long, conflicts_with = "undo")]
     write: bool,
@@ -88,21 +93,36 @@ struct Common {
 }
 
 impl Common {
-    /// What another program's listener at slowlane's address means.
-    fn taken(&self, listen: fn(&Config) -> &Listen) -> anyhow::Result<Option<String>> {
-        let run = RunArguments { config: self.slowlane.clone(), flags: Flags::default() };
-        let config = run.or_of_service().load()?;
-        let (listen, first) = (listen(&config), listen(&config).addresses.first());
-        // It is free until slowlane starts.
-        let taken = first.and_then(|address| listening::taken(listen, address).ok()).flatten();
-        Ok(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")))
-    }
-
     /// The slowlane to attach.
-    fn asked(self) -> AskedProxy {
+    fn load(self, listen: fn(&Config) -> &Listen) -> anyhow::Result<Attaching> {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
-        AskedProxy { answers: self.answers, run }
+        let config = run.or_of_service().load()?;
+        let first = listen(&config).addresses.first();
+        // It is free until slowlane starts.
+        let taken = first.and_then(|address| listening::taken(listen(&config), address).ok()).flatten();
+        let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")));
+        let protected =
+            self.protect.map(|website| protect::protect(&config, website.as_deref())).transpose()?;
+        let ends = protected.is_some().then(|| protect::ends(&config)).transpose()?;
+        let mut asked = AgentFacts::of(self.answers, config);
+        let mut changes = Vec::new();
+        if let Some(Protected { policy, changes: of_policy, note }) = protected {
+            asked = asked.with_policy(&policy);
+            changes = of_policy;
+            notes.extend(note);
+        }
+        Ok(Attaching { asked, ends, changes, notes })
     }
+}
+
+/// What is attached to the proxy.
+struct Attaching {
+    asked: AgentFacts,
+    /// Where nginx reports ends, and the change by which slowlane listens there.
+    ends: Option<(Address, Option<FileChange>)>,
+    /// The files of the policy.
+    changes: Vec<FileChange>,
+    notes: Vec<String>,
 }
 
 pub(super) fn attach(proxy: Proxy) -> anyhow::Result<()> {
@@ -123,15 +143,18 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let ((_, folder), is_to_write) = (found(first)?, common.write);
     let paths: Vec<PathBuf> = config.iter().map(|path| Ok(found(path)?.0)).collect::<anyhow::Result<_>>()?;
     if common.undo {
-        return folder.undo(first, paths.into_iter().collect());
+        // The maps that --protect has changed are undone, too.
+        let maps = folder.changed()?.into_iter().filter(|path| path.extension() == Some("map".as_ref()));
+        return folder.undo(first, paths.into_iter().chain(maps).collect());
     }
     let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
                     see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
-    let taken = common.taken(|config| &config.spop.listen)?;
     let trusted = common.trusted.clone();
+    let Attaching { asked, changes: of_policy, notes: of_slowlane, .. } =
+        common.load(|config| &config.spop.listen)?;
     let mut files =
-        haproxy_files(&way, common.asked(), [haproxy_shipped::LISTEN, APP, &folder.0.display().to_string()])?;
+        haproxy_files(&way, asked, [haproxy_shipped::LISTEN, APP, &folder.0.display().to_string()])?;
     let list = (!trusted.is_empty()).then(|| folder.0.join(TRUSTED).display().to_string());
     if !trusted.is_empty() {
         let text = trusted.iter().map(|network| format!("{network}\n")).collect();
@@ -144,10 +167,13 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let texts: Vec<(String, &str)> = names.zip(before.iter().map(String::as_str)).collect();
     let attached = haproxy::attach(&texts, &frontend, &pieces, list.as_deref()).map_err(&refuse)?;
     let warnings = tried::haproxy(&config, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
-    let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
+    let notes = [of_slowlane, attached.notes, warnings].concat();
     let changes = paths.into_iter().zip(before).zip(attached.after);
     let changes = changes.map(|((path, before), after)| FileChange { path, before, after });
-    let changes: Vec<FileChange> = changes.filter(|change| change.before != change.after).collect();
+    let changes = of_policy
+        .into_iter()
+        .chain(changes.filter(|change| change.before != change.after))
+        .collect::<Vec<_>>();
     finish(is_to_write, &folder, &files[1..], &changes, &notes, &attached.names)
 }
 
@@ -162,14 +188,21 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
-    let taken = common.taken(|config| &config.http.listen)?;
     let trusted = common.trusted.clone();
-    let printed = nginx_files(common.asked(), nginx_shipped::LISTEN, APP)?;
+    let Attaching { asked, ends, changes: mut of_slowlane, notes: mut said } =
+        common.load(|config| &config.http.listen)?;
+    let (ends, listening) = ends.unzip();
+    let listening = listening.flatten();
+    said.extend(listening.as_ref().map(|change| {
+        format!("{}: restart slowlane: it listens for the ends of requests then", change.path.display())
+    }));
+    of_slowlane.extend(listening);
+    let printed = nginx_files(asked, nginx_shipped::LISTEN, APP)?;
     let own = [1, 2].map(|number| folder.0.join(printed[number].name));
     let ours = own.each_ref().map(PathBuf::as_path);
     let refuse = |refused| by_hand(&config, &folder, "nginx", &nginx::to_paste(ours), &refused);
     let files = files.map_err(&refuse)?;
-    let attached = nginx::attach(&files, &server, ours, &trusted).map_err(&refuse)?;
+    let attached = nginx::attach(&files, &server, ours, &trusted, ends.as_ref()).map_err(&refuse)?;
     let change = |(path, after): (PathBuf, String)| {
         let before = files.text(&path).to_owned();
         FileChange { path, before, after }
@@ -192,8 +225,9 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     };
     let after = NginxFiles::read(&[&main], &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;
-    let notes = [Vec::from_iter(taken), attached.notes, warnings].concat();
-    finish(is_to_write, &folder, &printed[1..], &changes, &notes, &attached.names)
+    let notes = [said, attached.notes, warnings].concat();
+    of_slowlane.extend(changes);
+    finish(is_to_write, &folder, &printed[1..], &of_slowlane, &notes, &attached.names)
 }
 
 /// The real path of the main file, and slowlane's folder beside the path that was typed.

@@ -85,7 +85,7 @@ pub(super) struct Envoy {
     #[arg(long, value_name = "ADDR", default_value = APP)]
     app: String,
     #[command(flatten)]
-    asked: AskedProxy,
+    asked: AskedArguments,
 }
 
 #[derive(Debug, Args)]
@@ -100,16 +100,52 @@ struct Common {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    asked: AskedProxy,
+    asked: AskedArguments,
+}
+
+/// The slowlane that the proxy asks, by its arguments.
+#[derive(Debug, Args)]
+struct AskedArguments {
+    #[command(flatten)]
+    answers: Answers,
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+impl AskedArguments {
+    fn load(self) -> anyhow::Result<AgentFacts> {
+        Ok(AgentFacts::of(self.answers, self.run.or_of_service().load()?))
+    }
 }
 
 /// The slowlane that the proxy asks.
-#[derive(Debug, Args)]
-pub(super) struct AskedProxy {
-    #[command(flatten)]
-    pub(super) answers: Answers,
-    #[command(flatten)]
-    pub(super) run: RunArguments,
+pub(super) struct AgentFacts {
+    answers: Answers,
+    config: Config,
+    facts: PolicyFacts,
+}
+
+impl AgentFacts {
+    /// If the policy has an error, only the fields of the config are known.
+    pub(super) fn of(answers: Answers, config: Config) -> AgentFacts {
+        let facts = match config.policy.as_ref().map(|source| (source, source.read())) {
+            None => PolicyFacts::none(),
+            Some((source, Ok(policy))) => PolicyFacts::of(&source.layout, &config, Some(&policy)),
+            Some((source, Err(problems))) => {
+                tell(format_args!("warning: printed without the policy: {problems}"));
+                PolicyFacts::of(&source.layout, &config, None)
+            }
+        };
+        AgentFacts { answers, config, facts }
+    }
+
+    /// With the policy as it will be.
+    pub(super) fn with_policy(mut self, policy: &Policy) -> AgentFacts {
+        if let Some(source) = &self.config.policy {
+            self.facts = PolicyFacts::of(&source.layout, &self.config, Some(policy));
+        }
+        self
+    }
 }
 
 /// How the proxy connects to slowlane.
@@ -138,7 +174,7 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         Some(dir) => absolute(dir)?.display().to_string(),
         None => haproxy::FOLDER.to_owned(),
     };
-    let mut files = haproxy_files(&way, asked, [&bind, &app, &folder])?;
+    let mut files = haproxy_files(&way, asked.load()?, [&bind, &app, &folder])?;
     if attach {
         // The paths come first, so that nothing follows the lines to paste.
         dir.map_or(Ok(()), |dir| write_all(&files[1..], &dir))?;
@@ -154,12 +190,11 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
 /// The files for HAProxy, which binds an address, forwards to an application and has its files in a directory.
 pub(super) fn haproxy_files(
     way: &Way,
-    asked: AskedProxy,
+    asked: AgentFacts,
     [listen, app, folder]: [&str; 3],
 ) -> anyhow::Result<Vec<File>> {
-    let AskedProxy { answers: Answers { ratelimit, tls }, run } = asked;
-    let config = run.or_of_service().load()?;
-    let PolicyFacts { fields, delay_max, paced } = PolicyFacts::of(&config);
+    let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked;
+    let PolicyFacts { fields, delay_max, paced } = facts;
     let peer = match &config.peers {
         Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
         _ => haproxy::PEER.parse()?,
@@ -183,24 +218,22 @@ pub(super) fn haproxy_files(
 
 fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
     let Nginx { listen, common: Common { app, file, dir, asked } } = typed;
-    put(&nginx_files(asked, &listen, &app)?, file.as_deref(), dir.as_deref())
+    put(&nginx_files(asked.load()?, &listen, &app)?, file.as_deref(), dir.as_deref())
 }
 
 /// The files for nginx, which listens on an address and forwards to an application.
-pub(super) fn nginx_files(asked: AskedProxy, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
-    let AskedProxy { answers: Answers { ratelimit, tls }, run } = asked;
-    let config = run.or_of_service().load()?;
-    let PolicyFacts { fields, delay_max, .. } = PolicyFacts::of(&config);
+pub(super) fn nginx_files(asked: AgentFacts, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
+    let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked;
+    let PolicyFacts { fields, delay_max, .. } = facts;
     let agent = first(&config.http.listen.addresses, "http")?;
     let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
     Ok(nginx::files(&Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields })?)
 }
 
 fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
-    let Envoy { delivery, listen, app, asked: AskedProxy { answers: Answers { ratelimit, tls }, run } } =
-        typed;
-    let config = run.or_of_service().load()?;
-    let PolicyFacts { fields, delay_max, .. } = PolicyFacts::of(&config);
+    let Envoy { delivery, listen, app, asked } = typed;
+    let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked.load()?;
+    let PolicyFacts { fields, delay_max, .. } = facts;
     let usual = envoy::GRPC.parse()?;
     let (asked, agent) = match delivery {
         envoy::EnvoyDelivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
@@ -226,24 +259,21 @@ struct PolicyFacts {
 }
 
 impl PolicyFacts {
-    /// If a policy has an error, only the fields of the config are known.
-    fn of(config: &Config) -> PolicyFacts {
-        let mut used =
-            PolicyFacts { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] };
-        let Some(source) = &config.policy else { return used };
-        let mut names: BTreeSet<String> =
-            source.layout.sent_fields().into_iter().map(str::to_owned).collect();
-        match source.read() {
-            Ok(policy) => {
-                names.extend(policy.used_fields().map(str::to_owned));
-                used.paced = paced(&source.layout, &policy);
-                let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
-                used.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
-            }
-            Err(problems) => tell(format_args!("warning: printed without the policy: {problems}")),
+    fn none() -> PolicyFacts {
+        PolicyFacts { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] }
+    }
+
+    fn of(layout: &Layout, config: &Config, policy: Option<&Policy>) -> PolicyFacts {
+        let mut facts = PolicyFacts::none();
+        let mut names: BTreeSet<String> = layout.sent_fields().into_iter().map(str::to_owned).collect();
+        if let Some(policy) = policy {
+            names.extend(policy.used_fields().map(str::to_owned));
+            facts.paced = paced(layout, policy);
+            let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
+            facts.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
         }
-        used.fields = names.into_iter().collect();
-        used
+        facts.fields = names.into_iter().collect();
+        facts
     }
 }
 

@@ -12,6 +12,7 @@ mod accuracy;
 mod advise;
 mod allocations;
 mod attach;
+mod attach_protect;
 mod bad_http;
 mod bad_spop;
 mod batch;

@@ -118,7 +118,7 @@ fn no_spelling_of_a_path_makes_it_cheap_in_nginx() {
 /// customer comes, and the customer is next.
 #[test]
 fn a_full_application_serves_first_who_has_least_inside() {
-    let recipe = lines("doc/book/recipes.md", "Keep a full application usable with HAProxy alone");
+    let recipe = lines("doc/book/protect.md", "With HAProxy alone");
     let (frontend, backend) = (&recipe[0], replace(&recipe[1], "maxconn 8", "maxconn 1"));
     let versions =
         [(V2_6, Delivery::Lua), (V3_0, Delivery::Lua), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)];

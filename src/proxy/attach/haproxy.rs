@@ -123,7 +123,7 @@ impl Config<'_> {
             Insertion::After(line) => self.lines.get(line).map(|line| (line.file, line.end)),
         };
         let (file, at) = place.unwrap_or_default();
-        (file, Block { at, lines })
+        (file, Block::at(at, lines))
     }
 
     /// The place where the rules of slowlane belong: after the others, before the choice of a backend, and outside of

@@ -19,6 +19,9 @@ const END: &str = "# slowlane: end";
 /// The last line of a block inside a line, whose rest follows.
 const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 
+/// What a line of a block replaces follows this.
+const INSTEAD: &str = "# slowlane: instead of: ";
+
 /// The note if nothing takes the client's address.
 const BEHIND: &str = "behind a CDN or a load balancer, all clients have its address: with its networks, --trusted takes \
                       theirs from X-Forwarded-For";
@@ -116,24 +119,38 @@ pub fn joined(names: &[String]) -> String {
     }
 }
 
-/// A block of lines, to be added at a byte of the text.
+/// A block of lines, to be added at a byte of the text, in place of the bytes up to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Block {
-    at: usize,
-    lines: Vec<String>,
+pub struct Block {
+    pub at: usize,
+    /// What is replaced is a whole line with its end, or inside one.
+    pub until: usize,
+    pub lines: Vec<String>,
+}
+
+impl Block {
+    pub fn at(at: usize, lines: Vec<String>) -> Block {
+        Block { at, until: at, lines }
+    }
 }
 
 /// The text with the blocks, each between marks.
-fn with_blocks(text: &str, mut blocks: Vec<Block>) -> String {
+pub fn with_blocks(text: &str, mut blocks: Vec<Block>) -> String {
     blocks.sort_by_key(|block| block.at);
     let (mut written, mut from) = (String::new(), 0);
-    for Block { at, lines } in blocks {
+    for Block { at, until, lines } in blocks {
         written += &text[from..at];
-        from = at;
-        let is_split = !written.is_empty() && !written.ends_with('\n');
+        from = until;
+        let replaced = &text[at..until];
+        let is_part = !replaced.is_empty() && !replaced.ends_with('\n');
+        let is_split = is_part || !written.is_empty() && !written.ends_with('\n');
         let begin = if is_split { format!("\n{BEGIN_SPLIT}") } else { BEGIN.to_owned() };
-        let end = if is_split && at < text.len() { END_SPLIT } else { END };
-        written += &format!("{begin}\n{}\n{end}\n", lines.join("\n"));
+        let end = if is_split && until < text.len() { END_SPLIT } else { END };
+        let instead = match replaced.trim_end_matches('\n') {
+            "" => String::new(),
+            replaced => format!("{INSTEAD}{replaced}\n"),
+        };
+        written += &format!("{begin}\n{instead}{}\n{end}\n", lines.join("\n"));
     }
     written + &text[from..]
 }
@@ -154,7 +171,10 @@ pub fn detached(text: &str) -> Result<Option<String>, Refused> {
             (END, true) => is_inside = false,
             (END_SPLIT, true) => (is_inside, is_split) = (false, false),
             (BEGIN | BEGIN_SPLIT | END | END_SPLIT, _) => return Err(Refused::Marks(number + 1)),
-            (_, true) => {}
+            (_, true) => {
+                let replaced = line.strip_prefix(INSTEAD).unwrap_or_default();
+                kept += if is_split { replaced.trim_end_matches('\n') } else { replaced };
+            }
             (_, false) => {
                 // Somebody has added text after what was the last line.
                 if std::mem::take(&mut is_split) {
@@ -180,9 +200,20 @@ mod tests {
         /// Removing the lines restores the text byte for byte, whatever its line breaks.
         #[test]
         fn a_text_comes_back_to_the_byte(
-            text in "[a-z {};\r\n#]{0,60}", places in prop::collection::vec(0usize..61, 1..4),
+            text in "[a-z {};\r\n#]{0,60}", places in prop::collection::vec((0usize..61, 0usize..9), 1..4),
         ) {
-            let block = |place: usize| Block { at: place.min(text.len()), lines: vec!["filter x".into(), "  y".into()] };
+            let mut free = 0;
+            let mut places: Vec<_> = places.into_iter().map(|(at, length)| (at.min(text.len()), length)).collect();
+            places.sort_unstable();
+            let block = |(at, length): (usize, usize)| {
+                let at = at.max(free);
+                let rest = text[at..].split_inclusive('\n').next().unwrap_or_default();
+                let is_line = at == 0 || text[..at].ends_with('\n');
+                let is_fit = |replaced: &&str| !replaced.ends_with('\n') || is_line && replaced.len() > 1;
+                let until = at + rest.get(..length).filter(is_fit).unwrap_or_default().len();
+                free = until;
+                Block { at, until, lines: vec!["filter x".into(), "  y".into()] }
+            };
             let attached = with_blocks(&text, places.into_iter().map(block).collect());
             prop_assert_eq!(detached(&attached), Ok(Some(text.clone())));
             prop_assert_eq!(detached(&text), Ok(None));
@@ -191,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_block_begins_on_a_line_of_its_own() {
-        let block = || vec![Block { at: 1, lines: vec!["b".into()] }];
+        let block = || vec![Block::at(1, vec!["b".into()])];
         assert_eq!(with_blocks("a\n", block()), format!("a\n{BEGIN_SPLIT}\nb\n{END_SPLIT}\n\n"));
         let last = with_blocks("a", block());
         assert_eq!(last, format!("a\n{BEGIN_SPLIT}\nb\n{END}\n"));

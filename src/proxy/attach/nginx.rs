@@ -1,13 +1,14 @@
 //! A configuration of nginx with slowlane in some of its servers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN, chosen, with_blocks};
 use crate::proxy::nginx_files::{Placed, quoted};
 
 pub use crate::proxy::nginx_files::NginxFiles;
-use slowlane_core::base::Network;
+use slowlane_core::base::{Address, Network};
 
 /// A server of HTTP, and what is directly inside.
 pub(crate) struct Server<'f> {
@@ -17,7 +18,8 @@ pub(crate) struct Server<'f> {
 
 /// Adds slowlane to the servers with these names or places, or to the only one: the files that change, as they would be.
 /// `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a server. The client's
-/// address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any.
+/// address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any. Log lines report the ends of
+/// requests to `ends`.
 ///
 /// # Errors
 /// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
@@ -26,6 +28,7 @@ pub fn attach(
     names: &[String],
     ours: [&Path; 2],
     trusted: &[Network],
+    ends: Option<&Address>,
 ) -> Result<Attached<BTreeMap<PathBuf, String>>, Refused> {
     let top = files.top();
     let http = top.iter().find(|placed| placed.name() == "http");
@@ -62,7 +65,20 @@ pub fn attach(
     let places = chosen.iter().map(|site| (site.of.at, begin(&site.of.at), ours[1], trusting(trusted)));
     for (placed, at, path, mut lines) in places.chain([(http, end(&http), ours[0], Vec::new())]) {
         lines.push(format!("    include {};", quoted(path)));
-        blocks.entry(placed.path).or_default().push(Block { at, lines });
+        blocks.entry(placed.path).or_default().push(Block::at(at, lines));
+    }
+    if let Some(ends) = ends {
+        let servers: Vec<&Server<'_>> = chosen.iter().map(|site| site.of).collect();
+        for (path, block) in logged(files, http, &inner, &servers, ends)? {
+            blocks.entry(path).or_default().push(block);
+        }
+        let is_default = |server: &&Server<'_>| !has(&server.inner, LOG) && !has(&inner, LOG);
+        notes.extend(servers.into_iter().find(is_default).map(|server| {
+            format!(
+                "{}: write your access_log here: nginx leaves out the one that it has by default",
+                server.at.place()
+            )
+        }));
     }
     let changed =
         blocks.into_iter().map(|(path, blocks)| (path.to_owned(), with_blocks(files.text(path), blocks)));
@@ -80,6 +96,52 @@ fn trusting(networks: &[Network]) -> Vec<String> {
         );
     }
     lines
+}
+
+/// The directive that adds a log, and takes the place of those of the outer blocks.
+const LOG: &str = "access_log";
+
+/// The blocks that add a log of ends to the chosen servers, beside every other log that is kept there.
+fn logged<'f>(
+    files: &'f NginxFiles,
+    http: Placed<'f>,
+    inner: &[Placed<'f>],
+    servers: &[&Server<'f>],
+    ends: &Address,
+) -> Result<Vec<(&'f Path, Block)>, Refused> {
+    let format = "    log_format slowlane_end 'ticket=$slowlane_ticket bytes=$bytes_sent seconds=\"$upstream_response_time\"';";
+    let line = format!("    access_log syslog:server={ends},nohostname slowlane_end if=$slowlane_ticket;");
+    let keeps = |inner: &[Placed<'_>]| has(inner, LOG) && !inner.iter().any(is_off);
+    let own = |placed: Placed<'f>, at| (placed.path, Block::at(at, vec![line.clone()]));
+    let mut blocks = vec![(http.path, Block::at(begin(&http), vec![format.to_owned()]))];
+    let is_inherited = |server: &&&Server<'_>| !has(&server.inner, LOG);
+    if keeps(inner) && servers.iter().any(|server| is_inherited(&server)) {
+        blocks.push(own(http, end(&http)));
+    } else {
+        blocks.extend(servers.iter().filter(is_inherited).map(|server| own(server.at, begin(&server.at))));
+    }
+    for server in servers {
+        let deep = deep(files, &server.inner, Nesting::Server).into_iter().map(|(placed, ..)| placed);
+        let below = deep.map(|placed| (placed, files.inside(placed)));
+        for (placed, inner) in [(server.at, server.inner.clone())].into_iter().chain(below) {
+            if keeps(&inner) {
+                blocks.push(own(placed, begin(&placed)));
+            }
+            for off in inner.iter().filter(|placed| is_off(placed)) {
+                let Range { start: at, end: until } = off.directive.place;
+                if off.text()[at..until].contains('\n') {
+                    return Err(off.refuse("write this on one line, or add the log of ends by hand"));
+                }
+                blocks.push((off.path, Block { at, until, lines: vec![line.clone()] }));
+            }
+        }
+    }
+    Ok(blocks)
+}
+
+/// Whether this keeps no log in its block.
+fn is_off(placed: &Placed<'_>) -> bool {
+    matches!(placed.words()[..], [LOG, "off", ..])
 }
 
 /// The directive by which a server takes the client's address, and the note on it.

@@ -19,7 +19,7 @@ impl Policy {
             }
             for next in self.named_by(also) {
                 match self.slos[next].law {
-                    Law::Open(_) | Law::Closed(_) => {}
+                    Law::Open(_) | Law::Closed(_) | Law::Protect(_) => {}
                     law if law.gcra().is_none() => {
                         let kind = self.error_above(guarantee, also, next);
                         errors.add(&self.slo_map.path, Some(self.refs[guarantee].line), kind);

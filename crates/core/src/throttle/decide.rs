@@ -8,7 +8,7 @@ use crate::base::{
     BATCH_MAX, Blocked, Decision, Decisions, Ends, JUDGED_MAX, Judged, Key, Request, Ruling, Sample,
     Timestamp, Verdict,
 };
-use crate::law::protect::Means;
+use crate::law::protect::{Means, ProtectView};
 use crate::law::{Arrival, Judgement};
 use crate::policy::{Batch, Case, Cases, SloPlan};
 use crate::table::{EACH_MAX, Entry};
@@ -213,7 +213,8 @@ impl Throttle {
         let is_it = |judged: &Judged| (judged.slo, judged.key) == (case.slo.id, case.key);
         let judged = decision.judged();
         let Some(place) = judged.iter().position(is_it) else { return 0 };
-        let means = match (case.slo.dry_run, batch.may_hold(row)) {
+        let is_assured = place > 0 && self.is_assured(&cases[..place], case.key, &judged, decision.at);
+        let means = match (case.slo.dry_run || is_assured, batch.may_hold(row)) {
             (true, _) => Means::Watch,
             (_, true) => Means::Hold,
             (_, false) => Means::Refuse,
@@ -224,6 +225,9 @@ impl Throttle {
             self.count_fallback();
             return 0;
         };
+        if is_assured {
+            return id.bits();
+        }
         if !verdict.is_let_through() && !case.slo.dry_run {
             self.take_back(batch.policy(), decision, decision.at);
         }
@@ -231,6 +235,21 @@ impl Throttle {
             decision.revise(place, verdict, if waits { id.bits().into() } else { 0 });
         }
         id.bits()
+    }
+
+    /// Whether one of these SLOs carries the request past a full application above. Its assured rate is charged then.
+    fn is_assured(&self, below: &[Case<'_>], application: Key, judged: &[Judged], now: Timestamp) -> bool {
+        let is_full = |view: ProtectView| view.waiting > 0 || view.inside >= view.limit;
+        self.gates.view(application).is_some_and(is_full)
+            && below.iter().zip(judged).any(|(case, judged)| {
+                let Some((assured, key)) = self.assured(case).zip(case.assured) else { return false };
+                judged.assurance.carries
+                    || self.table.with(key, now, assured.memory(), |entry| {
+                        let has_room = assured.has_room(entry, case.cost, now);
+                        has_room.then(|| assured.charge(entry, case.cost, now));
+                        has_room
+                    })
+            })
     }
 
     /// Decides a request under several SLOs as one step, by the strictest verdict. If one SLO denies the request, the

@@ -267,3 +267,22 @@ fn its_line_needs_no_number_and_says_what_it_does_not_know() {
         assert!(errors(line).contains(reason), "{line}: {}", errors(line));
     }
 }
+
+/// The request of an owner that stays within its assured rate.
+#[test]
+fn an_assured_rate_holds_within_a_protected_application() {
+    let slo_map = "0 rate=unlimited\n3001 burst=1 rate=50/s also=website assured=1/s\n2001 law=protect\n";
+    let mut shop = Shop::under(slo_map);
+    let inside = shop.fill();
+    let (assured, waits) = (shop.ask("203.0.113.9"), shop.ask("203.0.113.8"));
+    assert_eq!(assured.verdict, Verdict::Pass, "it does not wait for its turn");
+    assert!(matches!(waits.verdict, Verdict::Delay(_)));
+    assert_eq!(shop.view(), (PLACES + 1, 1), "it is inside all the same");
+    let beyond = shop.ask("203.0.113.9");
+    assert!(matches!(beyond.verdict, Verdict::Delay(_)), "a second one within the second waits");
+    shop.pass(40);
+    assert_eq!(shop.end(&assured), Ended::Counted);
+    assert_eq!(shop.view(), (PLACES, 2));
+    assert_eq!(shop.end(&inside[0]), Ended::Counted);
+    assert_eq!(shop.view(), (PLACES, 1));
+}

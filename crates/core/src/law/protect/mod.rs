@@ -92,7 +92,7 @@ pub enum Means {
     /// It cannot be held. With credit it goes inside all the same, as one too many; without, it is refused: a client must
     /// not get around its turn by requests that are not held.
     Refuse,
-    /// It goes inside whatever happens: a dry run.
+    /// It goes inside whatever happens: a dry run, or an assured rate.
     Watch,
 }
 

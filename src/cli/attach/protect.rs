@@ -1,0 +1,170 @@
+//! `attach --protect`: the lines of the policy that protect an application, and where nginx reports the ends of requests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail, ensure};
+
+use crate::cli::attach::written::{FileChange, read};
+use crate::config::Config;
+use crate::proxy::attach::{Block, with_blocks};
+use crate::watch::Source;
+use slowlane_core::base::{Address, SloId};
+use slowlane_core::law::Law;
+use slowlane_core::policy::{Policy, Slo, map};
+
+/// Where slowlane listens for ends, if it listens nowhere yet.
+const ENDS: &str = "127.0.0.1:9004";
+
+/// What an application without SLOs of its own has.
+const UNLIMITED: &str = "rate=unlimited";
+
+/// A policy in which an application is protected.
+pub(super) struct Protected {
+    pub(super) policy: Policy,
+    pub(super) changes: Vec<FileChange>,
+    /// What is not protected.
+    pub(super) note: Option<String>,
+}
+
+/// Protects a website, or everything.
+pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<Protected> {
+    let source =
+        config.policy.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
+    let policy = source.read()?;
+    let changes = match website {
+        Some(website) => protect_website(source, &policy, &website.to_ascii_lowercase())?,
+        None => protect_all(source, &policy)?,
+    };
+    let policy = source.read_with(|path| {
+        let path = fs::canonicalize(path).ok()?;
+        Some(changes.iter().find(|change| change.path == path)?.after.clone())
+    })?;
+    let note = note(&policy, website);
+    Ok(Protected { policy, changes, note })
+}
+
+fn note(policy: &Policy, website: Option<&str>) -> Option<String> {
+    let earlier = policy.looked_up().filter(|fields| website.is_none() || *fields != ["website"]);
+    let names: Vec<String> = earlier.map(|fields| format!("{}.map", fields.join("+"))).collect();
+    let above = if website.is_some() { ", unless their SLO has also=website" } else { "" };
+    (!names.is_empty())
+        .then(|| format!("requests that {} names are not protected{above}", names.join(" or ")))
+}
+
+fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::Result<Vec<FileChange>> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
+    ensure!(
+        !website.is_empty() && website.chars().all(is_plain),
+        "--protect {website:?}: expected a website, like shop.example"
+    );
+    let by_website = ["website".to_owned()];
+    let layout = &source.layout;
+    let lookup = layout.lookups().iter().find(|lookup| lookup.fields == by_website);
+    let kind = (1..=9).find(|&kind| layout.type_fields(kind) == by_website);
+    let (Some(lookup), Some(kind)) = (lookup, kind) else {
+        bail!("--protect {website}: [policy] has no lookup or no type of the website alone")
+    };
+    let is_protecting = |id: &SloId| policy.slo(*id).is_some_and(|slo| protects(slo) && !slo.dry_run);
+    let ids = || (1..1_000).filter_map(|number| SloId::new(u16::from(kind) * 1_000 + number));
+    let maps = path(source, &lookup.file);
+    let before = read(&maps)?;
+    if let Some(line) = map::lines(before.as_bytes()).flatten().find(|line| line.key == website.as_bytes()) {
+        let named = String::from_utf8_lossy(line.value).parse().ok().and_then(SloId::new);
+        ensure!(
+            named.is_some_and(|id| is_protecting(&id)),
+            "{}:{}: {website} has an SLO already: write law=protect there, or above it with also=",
+            maps.display(),
+            line.number
+        );
+        return Ok(Vec::new());
+    }
+    let mut changes = Vec::new();
+    let id = match ids().find(is_protecting) {
+        Some(id) => id,
+        None => {
+            let id = ids().find(|id| policy.slo(*id).is_none()).context("all SLOs of websites are in use")?;
+            changes.push(with_line(path(source, Path::new("slo.map")), format!("{id} law=protect"))?);
+            id
+        }
+    };
+    changes.push(with_line(maps, format!("{website} {id}"))?);
+    Ok(changes)
+}
+
+fn protect_all(source: &Source, policy: &Policy) -> anyhow::Result<Vec<FileChange>> {
+    let slo = policy.slo(SloId::DEFAULT).context("SLO 0 is missing")?;
+    if protects(slo) {
+        return Ok(Vec::new());
+    }
+    let path = path(source, Path::new("slo.map"));
+    let before = read(&path)?;
+    let line =
+        map::lines(before.as_bytes()).flatten().find(|line| line.key == b"0").context("SLO 0 is missing")?;
+    ensure!(
+        line.value == UNLIMITED.as_bytes(),
+        "{}:{}: SLO 0 has options of its own: write law=protect there, or name a website, like --protect shop.example",
+        path.display(),
+        line.number
+    );
+    let number = line.number;
+    Ok(vec![replaced(path, before, number, "0 law=protect")])
+}
+
+fn protects(slo: &Slo) -> bool {
+    matches!(slo.law, Law::Protect(_))
+}
+
+/// Where nginx sends its log lines of ends, and the change of slowlane's config file if it must listen there first.
+pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChange>)> {
+    if let Some(address) = config.ends.addresses.first() {
+        return Ok((address.clone(), None));
+    }
+    let file = config.file.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
+    let path = fs::canonicalize(&file.path)?;
+    let before = read(&path)?;
+    let listen = format!("listen = [\"{ENDS}\"]");
+    let lines = || before.lines().map(str::trim_start).zip(1..);
+    let Some((_, section)) = lines().find(|(line, _)| line.starts_with("[ends]")) else {
+        let change = added(path, before, vec!["[ends]".to_owned(), listen]);
+        return Ok((ENDS.parse()?, Some(change)));
+    };
+    let inside = || lines().skip(section).take_while(|(line, _)| !line.starts_with('['));
+    let at = inside().find(|(line, _)| line.starts_with("listen"));
+    let change = match at {
+        Some((line, number)) => {
+            ensure!(line.contains(']'), "{}:{number}: write {listen} here", path.display());
+            replaced(path, before, number, &listen)
+        }
+        None => {
+            let at = before.split_inclusive('\n').take(section).map(str::len).sum();
+            let after = with_blocks(&before, vec![Block::at(at, vec![listen])]);
+            FileChange { path, before, after }
+        }
+    };
+    Ok((ENDS.parse()?, Some(change)))
+}
+
+fn path(source: &Source, name: &Path) -> PathBuf {
+    let path = source.dir.join(name);
+    fs::canonicalize(&path).unwrap_or(path)
+}
+
+/// A file with one more line.
+fn with_line(path: PathBuf, line: String) -> anyhow::Result<FileChange> {
+    let before = read(&path).map_err(|error| anyhow!("{error}; make an empty one first"))?;
+    Ok(added(path, before, vec![line]))
+}
+
+fn added(path: PathBuf, before: String, lines: Vec<String>) -> FileChange {
+    let after = with_blocks(&before, vec![Block::at(before.len(), lines)]);
+    FileChange { path, before, after }
+}
+
+/// A file with another line of this number.
+fn replaced(path: PathBuf, before: String, number: usize, line: &str) -> FileChange {
+    let bytes = |lines| before.split_inclusive('\n').take(lines).map(str::len).sum();
+    let block = Block { at: bytes(number - 1), until: bytes(number), lines: vec![line.to_owned()] };
+    let after = with_blocks(&before, vec![block]);
+    FileChange { path, before, after }
+}
