@@ -235,17 +235,22 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked.load()?;
     let PolicyFacts { fields, delay_max, .. } = facts;
     let usual = envoy::GRPC.parse()?;
+    let grpc = &config.grpc.listen;
+    let ends = if grpc.addresses.is_empty() { &usual } else { first(&grpc.addresses, "grpc")? };
     let (asked, agent) = match delivery {
         envoy::EnvoyDelivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
-        envoy::EnvoyDelivery::Header if config.grpc.listen.addresses.is_empty() => {
-            tell(format_args!("warning: [grpc] listen is empty: start slowlane with --grpc {usual}"));
-            (&config.grpc.listen, &usual)
+        envoy::EnvoyDelivery::Header => {
+            if grpc.addresses.is_empty() {
+                tell(format_args!("warning: [grpc] listen is empty: start slowlane with --grpc {usual}"));
+            }
+            (grpc, ends)
         }
-        envoy::EnvoyDelivery::Header => (&config.grpc.listen, first(&config.grpc.listen.addresses, "grpc")?),
     };
+    let ends_tls = spoken(grpc, ends, tls.as_deref().filter(|_| matches!(ends, Address::Tcp(_))))?;
     let tls = spoken(asked, agent, tls.as_deref())?;
     let (listen, app, fields) = (&*listen, &*app, &*fields);
-    say(&envoy::text(delivery, &Places { agent, listen, app, tls, ratelimit, delay_max, fields })?)
+    let places = Places { agent, listen, app, tls, ratelimit, delay_max, fields };
+    say(&envoy::text(delivery, &places, (ends, ends_tls))?)
 }
 
 /// Facts about the policy that the files of a proxy depend on.

@@ -45,7 +45,7 @@ group! {
         "Holds that ended early: the client disconnected, the connection ended, or HAProxy abandoned it";
     request_ids_forgotten: Counter = "request_ids_forgotten",
         "Request ids forgotten because too many came within a second";
-    end_lines: Counter = "end_lines", "Log lines that [ends] has read";
+    end_lines: Counter = "end_lines", "Log lines that [ends] has read, and ends in access logs of Envoy";
     end_lines_dropped: Family<OfListener, Counter> = "end_lines_dropped",
         "Log lines that [ends] has not read, by reason; lost: the buffer of the socket was full";
     grpc_failures: Family<OfListener, Counter> = "grpc_failures",

@@ -1,5 +1,7 @@
-//! Envoy's gRPC services: reads requests from descriptors or attributes, and writes decisions as their responses.
+//! Envoy's gRPC services: reads requests from descriptors or attributes, writes decisions as their responses, and reads
+//! the ends of requests from its access log.
 
+use grpc::accesslog::{CommonProperties, Elapsed, HttpEntry, LogMessage};
 use grpc::auth::{
     Allowed, AuthAnswer, CheckRequest, CheckResponse, Denied, HeaderOption, HttpStatus, RpcStatus,
 };
@@ -9,9 +11,10 @@ use grpc::ratelimit::{
 use grpc::{GrpcStatus, HeaderValue, StatusCode, Struct};
 
 use crate::http::StatusCode as HttpStatusCode;
-use crate::proxy::nginx::limit;
+use crate::proxy::nginx::{TICKET, limit};
 use slowlane_core::base::{
-    Decision, FIELDS_MAX, Field, KeySecret, Period, Quota, Rate, Reply, Value, Verdict, counted,
+    Amount, Decision, Ending, FIELDS_MAX, Field, KeySecret, Period, Quota, Rate, Reply, Value, Verdict,
+    counted,
 };
 
 /// The header that the fault filter of Envoy obeys, in milliseconds. Clients must not send it.
@@ -227,6 +230,38 @@ fn metadata(decision: &Decision, secret: KeySecret) -> Struct {
     match decision.ticket() {
         Some(ticket) => facts.text("ticket", ticket.sealed(secret).to_string()),
         None => facts,
+    }
+}
+
+/// The ticket and the measures of each request whose end is in the message.
+///
+/// The ticket is in the dynamic metadata, where no client can write: `ticket` of a gRPC answer, or the header of an HTTP
+/// answer. Without it, a request header that the operator has logged counts.
+pub fn ends(message: &LogMessage) -> impl Iterator<Item = (&str, Ending)> {
+    message.http.iter().flat_map(|http| &http.entries).filter_map(|entry| {
+        let common = entry.common.as_ref().filter(|common| common.is_end())?;
+        Some((ticket(entry, common)?, ending(common)))
+    })
+}
+
+fn ticket<'a>(entry: &'a HttpEntry, common: &'a CommonProperties) -> Option<&'a str> {
+    let header = || {
+        let headers = &entry.request.as_ref()?.headers;
+        headers.iter().find(|header| header.key == TICKET).map(|header| &header.value)
+    };
+    let ticket = common.fact([b"ticket", TICKET.as_bytes()]).or_else(header)?;
+    str::from_utf8(ticket).ok()
+}
+
+/// The application's time ends with its last byte, or with the request if there is none.
+fn ending(common: &CommonProperties) -> Ending {
+    let micros = |elapsed: Option<Elapsed>| elapsed.map(Elapsed::micros);
+    let end = micros(common.from_upstream).or(micros(common.duration)).unwrap_or(0);
+    let seconds = micros(common.to_upstream).map_or(0, |begin| end.saturating_sub(begin));
+    Ending {
+        cost: None,
+        seconds: Some(Amount::from_micros(seconds)),
+        bytes: Some(Amount::from_micros(common.bytes_sent.saturating_mul(Amount::UNIT))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The gRPC listener: Envoy's rate limit and authorization services, and the health check, over HTTP/2.
+//! The gRPC listener: Envoy's rate limit, authorization and access log services, and the health check, over HTTP/2.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
+use grpc::accesslog::LogMessage;
 use grpc::auth::{CheckRequest, CheckResponse};
 use grpc::ratelimit::{RateLimitRequest, RateLimitResponse};
-use grpc::{BODY_BYTES_MAX, GrpcStatus, Method, StatusCode as Code, decoded, framed, health, unframed};
+use grpc::{
+    BODY_BYTES_MAX, GrpcStatus, Method, StatusCode as Code, decoded, framed, health, next_message, unframed,
+};
 use http_body_util::combinators::WithTrailers;
 use http_body_util::{BodyExt, Either, Empty, Full, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -33,6 +37,9 @@ const STREAMS_MAX: u32 = 1_024;
 
 /// The maximum number of messages that are read at a time on one connection. Others wait, within the flow control window.
 const READS_MAX: usize = 64;
+
+/// The maximum number of access logs on one connection. Each thread of Envoy sends one, on a connection of its own.
+const LOGS_MAX: usize = 16;
 
 /// The longest list of headers of a call. Envoy sends the `tracestate` of its client, which may have 60 KiB.
 const HEADERS_BYTES_MAX: u32 = 96 * 1024;
@@ -82,7 +89,8 @@ impl Grpc {
         let signal = shutdown.signal.clone();
         let called = AtomicU64::new(agent.clock.now().as_nanos());
         let reads = Semaphore::new(READS_MAX);
-        let calls = Arc::new(Calls { grpc: self, agent, signal: signal.clone(), called, reads });
+        let logs = Semaphore::new(LOGS_MAX);
+        let calls = Arc::new(Calls { grpc: self, agent, signal: signal.clone(), called, reads, logs });
         let answer = |request| {
             let calls = calls.clone();
             async move { Ok::<_, Infallible>(calls.answer(request).await) }
@@ -134,6 +142,8 @@ struct Calls {
     called: AtomicU64,
     /// Places for messages that are being read.
     reads: Semaphore,
+    /// Places for access logs.
+    logs: Semaphore,
 }
 
 impl Calls {
@@ -148,8 +158,13 @@ impl Calls {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<MessageBody> {
+    /// Begins the wait for the next call anew.
+    fn is_called(&self) {
         self.called.store(self.agent.clock.now().as_nanos(), Relaxed);
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<MessageBody> {
+        self.is_called();
         if !is_grpc(request.headers()) {
             let mut response = Response::new(Either::Right(Empty::new()));
             *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -168,17 +183,61 @@ impl Calls {
     }
 
     /// The message of the response.
-    async fn call(&self, request: Request<Incoming>) -> Result<Vec<u8>, GrpcStatus> {
+    async fn call(self: &Arc<Self>, request: Request<Incoming>) -> Result<Vec<u8>, GrpcStatus> {
         let method = Method::at(request.uri().path())
             .ok_or(GrpcStatus::new(Code::Unimplemented, "there is no such method"))?;
-        let place = self.reads.acquire().await;
-        let message = unframed(&body(request.into_body()).await?)?;
-        drop(place);
+        let body = request.into_body();
         Ok(match method {
-            Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&message)?)?),
-            Method::Check => framed(&self.check(&decoded(&message)?)),
-            Method::Health => framed(&health::health(&decoded(&message)?, self.signal.has_ended())?),
+            Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&self.message(body).await?)?)?),
+            Method::Check => framed(&self.check(&decoded(&self.message(body).await?)?)),
+            Method::StreamAccessLogs => {
+                // From the answer on, Envoy opens another log. What it has sent before is still read.
+                let reading = tokio::spawn(self.clone().read_log(body));
+                if let Some(Ok(Err(status))) = self.signal.unless_begun(reading).await {
+                    return Err(status);
+                }
+                framed(&())
+            }
+            Method::Health => {
+                framed(&health::health(&decoded(&self.message(body).await?)?, self.signal.has_ended())?)
+            }
         })
+    }
+
+    /// The only message of a call.
+    async fn message(&self, of: Incoming) -> Result<Bytes, GrpcStatus> {
+        let _place = self.reads.acquire().await;
+        unframed(&body(of).await?)
+    }
+
+    /// Reads an access log until Envoy ends it.
+    async fn read_log(self: Arc<Self>, mut body: Incoming) -> Result<(), GrpcStatus> {
+        let Ok(_place) = self.logs.try_acquire() else { return Err(TOO_MANY_LOGS) };
+        let mut unread = BytesMut::new();
+        loop {
+            let frame = timeout(IDLE_TIMEOUT / 2, body.frame()).await;
+            // A log keeps its connection open, however rarely a request ends.
+            self.is_called();
+            match frame {
+                Err(_) => continue,
+                Ok(Some(Ok(frame))) => unread.extend_from_slice(&frame.into_data().unwrap_or_default()),
+                Ok(None | Some(Err(_))) => return Ok(()),
+            }
+            while let Some(message) = next_message(&mut unread)? {
+                self.end_all(&message);
+            }
+        }
+    }
+
+    /// Ends the requests in a message. One that cannot be read is left out: others may have ended in the next.
+    fn end_all(&self, message: &Bytes) {
+        match decoded::<LogMessage>(message) {
+            Ok(message) => envoy::ends(&message).for_each(|(ticket, ending)| {
+                self.agent.metrics.plain.end_lines.inc();
+                self.agent.end(ticket, Ok(ending), self.agent.clock.now());
+            }),
+            Err(status) => self.agent.metrics.plain.grpc_failed(status.code.name()),
+        }
     }
 
     fn rate_limit(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, GrpcStatus> {
@@ -194,6 +253,9 @@ impl Calls {
         envoy::authorized(&decision, quota, self.agent.secret)
     }
 }
+
+const TOO_MANY_LOGS: GrpcStatus =
+    GrpcStatus::new(Code::ResourceExhausted, "there are 16 access logs on this connection");
 
 /// A decision, and what its response says of the SLO.
 struct Decided {

@@ -33,6 +33,7 @@ mod decision_log;
 mod demo;
 mod doctor;
 mod ends;
+mod ends_envoy;
 mod evasion;
 mod examples;
 mod fields;

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 use crate::support::backend::Backend;
 use crate::support::client::{self, Client, connection_from};
-use crate::support::eventually;
 use crate::support::haproxy::Version::{V3_0, V3_2, V3_4};
 use crate::support::haproxy::{Delivery, EACH_DELIVERY, Haproxy, each, replace};
 use crate::support::nginx::Nginx;
+use crate::support::printed::Printed;
 use crate::support::slowlane::Slowlane;
+use crate::support::{eventually, own_address};
 
 /// A busy machine gets more than the usual five seconds.
 const POLICY: &[(&str, &str)] = &[
@@ -127,6 +128,16 @@ fn a_customer_passes_the_crawler_in_nginx() {
     let (app, slowlane) = (Backend::start(), Slowlane::with_policy(POLICY));
     let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, reporting_the_end);
     a_customer_passes_the_crawler(&slowlane, &app, nginx.address);
+}
+
+/// Envoy's access log reports the ends.
+#[test]
+fn a_customer_passes_the_crawler_in_envoy() {
+    let (app, grpc) = (Backend::start(), own_address());
+    let config = format!("[policy]\nkey_secret_file = \"secret\"\n[grpc]\nlisten = [\"{grpc}\"]\n");
+    let slowlane = Slowlane::with_config(POLICY, &config);
+    let Some(envoy) = Printed::envoy("hold", &slowlane, grpc, &app, |file| file) else { return };
+    a_customer_passes_the_crawler(&slowlane, &app, envoy.address);
 }
 
 /// nginx closes the connection of the check, so the place in the queue is free at once.

@@ -1,6 +1,6 @@
 //! The frame of a message: whether it is compressed, and its length.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 
 use crate::{GrpcStatus, StatusCode};
@@ -20,20 +20,37 @@ pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
 /// # Errors
 /// The body is no single message, or it is compressed.
 pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
-    let Some((&[compressed, length @ ..], rest)) = body.split_first_chunk::<PREFIX>() else {
-        return Err(GrpcStatus::new(StatusCode::Internal, "the request has no message"));
-    };
-    let length = u32::from_be_bytes(length) as usize;
+    match announced(body)? {
+        None => Err(GrpcStatus::new(StatusCode::Internal, "the request has no message")),
+        Some(length) if PREFIX + length == body.len() => Ok(body.slice(PREFIX..)),
+        Some(_) => Err(GrpcStatus::new(StatusCode::Internal, "the request is not one whole message")),
+    }
+}
+
+/// Takes the next message off the unread bytes of a stream. `None`: it has not arrived whole.
+///
+/// # Errors
+/// The message is too long, or it is compressed. Where the next one begins is then unknown.
+///
+/// ```
+/// let mut unread = [0, 0, 0, 0, 2, 0x08, 2, 0][..].into();
+/// assert_eq!(grpc::next_message(&mut unread).unwrap().as_deref(), Some(&[0x08, 2][..]));
+/// assert_eq!((grpc::next_message(&mut unread), unread.len()), (Ok(None), 1));
+/// ```
+pub fn next_message(unread: &mut BytesMut) -> Result<Option<Bytes>, GrpcStatus> {
+    let whole = announced(unread)?.map(|length| PREFIX + length);
+    let Some(whole) = whole.filter(|&whole| whole <= unread.len()) else { return Ok(None) };
+    Ok(Some(unread.split_to(whole).freeze().slice(PREFIX..)))
+}
+
+/// The length of the message that begins here. `None`: that has not arrived yet.
+fn announced(bytes: &[u8]) -> Result<Option<usize>, GrpcStatus> {
+    let Some((&[compressed, length @ ..], _)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if compressed != 0 {
         return Err(GrpcStatus::new(StatusCode::Unimplemented, "compressed messages are not supported"));
     }
-    if length > MESSAGE_BYTES_MAX {
-        return Err(TOO_LARGE);
-    }
-    if length != rest.len() {
-        return Err(GrpcStatus::new(StatusCode::Internal, "the request is not one whole message"));
-    }
-    Ok(body.slice(PREFIX..))
+    let length = u32::from_be_bytes(length) as usize;
+    if length > MESSAGE_BYTES_MAX { Err(TOO_LARGE) } else { Ok(Some(length)) }
 }
 
 /// The status of a message above [`MESSAGE_BYTES_MAX`].

@@ -1,7 +1,8 @@
-//! Unary gRPC as values: Envoy's rate limit and authorization services, and the health check.
+//! gRPC as values: Envoy's rate limit, authorization and access log services, and the health check.
 //!
 //! ```text
 //! the body of an HTTP/2 request ─▶ unframed ─▶ decoded ─▶ a message
+//! those of a stream ─▶ next_message ─▶ decoded ─▶ a message, and so on
 //! a message ─▶ framed ─▶ the body of the response, and a GrpcStatus in its trailers
 //! ```
 //! The messages have the fields that slowlane reads or writes; protobuf skips the others. Text whose bytes the client of
@@ -17,6 +18,7 @@
 //! assert_eq!(message.overall_code, 2);
 //! ```
 
+pub mod accesslog;
 pub mod auth;
 mod frame;
 pub mod health;
@@ -25,7 +27,7 @@ pub mod ratelimit;
 mod status;
 mod structure;
 
-pub use frame::{BODY_BYTES_MAX, MESSAGE_BYTES_MAX, TOO_LARGE, decoded, framed, unframed};
+pub use frame::{BODY_BYTES_MAX, MESSAGE_BYTES_MAX, TOO_LARGE, decoded, framed, next_message, unframed};
 pub use method::Method;
 pub use status::{GrpcStatus, StatusCode};
 pub use structure::{HeaderValue, Struct};

@@ -7,9 +7,9 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::proxy::shipped::Places;
 use crate::proxy::shipped::template::fill;
 use crate::proxy::shipped::words::{WordError, word};
+use crate::proxy::shipped::{Places, ProxyTls};
 use slowlane_core::base::{Address, reachable, shown};
 
 const HEADER: &str = include_str!("../../../examples/envoy-ratelimit/envoy.yaml");
@@ -43,11 +43,15 @@ pub enum Unprintable {
     Word(#[from] WordError),
 }
 
-/// The text of the file.
+/// The text of the file. Ends of requests go to the address of the gRPC listener, perhaps over TLS.
 ///
 /// # Errors
 /// A word cannot be written into it, or an address has no port.
-pub fn text(delivery: EnvoyDelivery, places: &Places<'_>) -> Result<String, Unprintable> {
+pub fn text(
+    delivery: EnvoyDelivery,
+    places: &Places<'_>,
+    (ends, ends_tls): (&Address, Option<ProxyTls<'_>>),
+) -> Result<String, Unprintable> {
     if places.ratelimit && delivery == EnvoyDelivery::Hold {
         return Err(Unprintable::NoRateLimit);
     }
@@ -55,9 +59,19 @@ pub fn text(delivery: EnvoyDelivery, places: &Places<'_>) -> Result<String, Unpr
         EnvoyDelivery::Header => (HEADER, GRPC),
         EnvoyDelivery::Hold => (HOLD, "127.0.0.1:9001"),
     };
-    let agent = agent.parse().expect("it is an address");
-    Ok(fill(text, TEMPLATE, &[values(&Places::shipped(&agent, LISTEN))?], &[values(places)?]))
+    let (asked, reader) = text.split_at(text.find(ENDS).unwrap_or(text.len()));
+    let ends = Places { agent: ends, tls: ends_tls, ..*places };
+    Ok(filled(asked, agent, places)? + &filled(reader, GRPC, &ends)?)
 }
+
+/// A part of a shipped file, which names this address of slowlane.
+fn filled(shipped: &str, agent: &str, places: &Places<'_>) -> Result<String, Unprintable> {
+    let agent = agent.parse().expect("it is an address");
+    Ok(fill(shipped, TEMPLATE, &[values(&Places::shipped(&agent, LISTEN))?], &[values(places)?]))
+}
+
+/// Begins the last cluster of a file that asks slowlane over HTTP.
+const ENDS: &str = "    - name: slowlane-ends\n";
 
 /// The values for the template.
 fn values(places: &Places<'_>) -> Result<Value, Unprintable> {

@@ -101,7 +101,7 @@ fn the_file_for_envoy_is_sound() {
         let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
         endpoint["address"]["socket_address"]["port_value"].as_u64().unwrap()
     });
-    assert_eq!(ports.collect::<Vec<_>>(), [9001, 8000]);
+    assert_eq!(ports.collect::<Vec<_>>(), [9001, 8000, 9005]);
 }
 
 /// Whatever a client says to the fault filter is removed before slowlane speaks to it.

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use slowlane::proxy::envoy::FAULT_HEADERS;
 
 use super::kubernetes::{list, objects, of_kind};
-use super::stage::{is_there, wheels};
+use super::stage::is_there;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::{Version, replace};
 use crate::support::process::Process;
 use crate::support::slowlane::Slowlane;
-use crate::support::{eventually, own_address, project, skipped};
+use crate::support::{eventually, own_address, project, skipped, wheels};
 
 const POLICY: [(&str, &str); 2] = [
     ("slo.map", "0 rate=unlimited\n2001 burst=1 rate=1/s\n2002 burst=1 rate=1/m law=token-bucket\n"),

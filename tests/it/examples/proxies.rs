@@ -9,11 +9,11 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::lists::clients_behind_a_cdn;
-use super::stage::{Stage, in_each_haproxy, is_there, versions_of, wheels};
+use super::stage::{Stage, in_each_haproxy, is_there, versions_of};
 use crate::cli::ran;
 use crate::support::client::{Client, Response};
 use crate::support::tls::Authority;
-use crate::support::{PATIENCE, eventually, project, skipped};
+use crate::support::{PATIENCE, eventually, project, skipped, wheels};
 
 const SHOP: (&str, &str) = ("Host", "shop.example");
 
@@ -47,6 +47,8 @@ fn each_way_over_grpc(story: impl Fn(Stage)) {
             let begin = text.find("                  - name: envoy.filters.http.ratelimit\n").unwrap();
             let end = text.find("                  # Holds a request").unwrap();
             stage.edit("envoy.yaml", &text[begin..end], &filter);
+            let ticket = "filter: envoy.filters.http.ratelimit, path";
+            stage.edit("envoy.yaml", ticket, &ticket.replace("ratelimit", "ext_authz"));
         }
         story(stage);
     }

@@ -15,7 +15,7 @@ use crate::support::client::{self, Client};
 use crate::support::haproxy::{Delivery, Version, each};
 use crate::support::process::Process;
 use crate::support::slowlane::BINARY;
-use crate::support::{eventually, own_address, project, set_clock, skipped, unpacked};
+use crate::support::{eventually, own_address, project, set_clock, skipped, unpacked, wheels};
 
 /// The folders that examples refer to.
 const SHIPPED: [&str; 2] = ["haproxy", "nginx"];
@@ -167,7 +167,7 @@ impl Stage {
         for (flag, port) in [("--spop", 9000), ("--http", 9001), ("--admin", 9002)] {
             command.arg(flag).arg(self.at(port).to_string());
         }
-        if self.name == "envoy-ratelimit" {
+        if self.name.starts_with("envoy") {
             command.arg("--grpc").arg(self.at(9005).to_string());
         }
         let mut process = Process::start(&mut command);
@@ -263,11 +263,6 @@ impl Stage {
     pub fn verdicts(&self, slo: u16, verdict: &str) -> f64 {
         self.metric("slowlane_verdicts_total", &format!("slo=\"{slo}\",verdict=\"{verdict}\""))
     }
-}
-
-/// The folder of the programs that `tests/support/unpack-wheels` has unpacked.
-pub fn wheels() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("wheels")
 }
 
 /// The folders of a proxy, for [`Stage::proxies`]: of the installed one, and of a newer Caddy.

@@ -87,6 +87,11 @@ pub fn unpacked(program: &str, version: &str) -> Option<PathBuf> {
     (tells("-v") || tells("-V") || tells("version")).then_some(binary)
 }
 
+/// The folder of the programs that `tests/support/unpack-wheels` has unpacked.
+pub fn wheels() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("wheels")
+}
+
 /// The key of an SLO with these options, for a daemon that was started `with_policy`.
 pub fn key_hasher(kind: u8, options: &str) -> KeyHasher {
     let slo = Slo::parse(SloId::DEFAULT, options).unwrap();

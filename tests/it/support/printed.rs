@@ -13,7 +13,7 @@ use super::client::Client;
 use super::haproxy::{Version, replace};
 use super::process::Process;
 use super::slowlane::{BINARY, Slowlane};
-use super::{eventually, own_address};
+use super::{eventually, own_address, skipped, wheels};
 
 /// The versions with their deliveries, as typed on the command line, and the main file of each.
 pub const EACH: [(Version, &str, &str, &str); 10] = [
@@ -40,7 +40,7 @@ pub const PEERS: [(Version, &str, &str, &str); 4] = [
 /// A running proxy.
 pub struct Printed {
     process: Process,
-    address: SocketAddr,
+    pub address: SocketAddr,
     _folder: TempDir,
 }
 
@@ -118,6 +118,35 @@ impl Printed {
         Printed { process, address, _folder: folder }.once_it_listens()
     }
 
+    /// Starts Envoy, which asks over HTTP (`hold`) or gRPC (`header`), and reports ends to this gRPC listener. Its file is
+    /// edited before. None: it is not installed.
+    pub fn envoy(
+        delivery: &str,
+        slowlane: &Slowlane,
+        grpc: SocketAddr,
+        app: &Backend,
+        edit: impl Fn(String) -> String,
+    ) -> Option<Printed> {
+        let binary = wheels().join("envoy");
+        if !binary.exists() {
+            skipped("Envoy cannot be had on this machine");
+            return None;
+        }
+        let (folder, address) = (tempfile::tempdir().unwrap(), own_address());
+        let [http, grpc, listen, app] = [slowlane.http, grpc, address, app.address].map(|at| at.to_string());
+        let policy = slowlane.policy().display().to_string();
+        let args =
+            ["--http", &http, "--grpc", &grpc, "--listen", &listen, "--app", &app, "--policy", &policy];
+        let text = config(&[&["envoy", "--delivery", delivery][..], &args].concat());
+        let path = folder.path().join("envoy.yaml");
+        // A slow machine may stall for the shipped 100 ms, and the request would pass.
+        fs::write(&path, edit(text.replace("timeout: 0.1s", "timeout: 5s"))).unwrap();
+        let mut envoy = Command::new(binary);
+        envoy.args(["--disable-hot-restart", "--concurrency", "2", "--config-path"]).arg(path);
+        let process = Process::start(&mut envoy);
+        Some(Printed { process, address, _folder: folder }.once_it_listens())
+    }
+
     pub fn client(&self) -> Client {
         Client::connect(self.address)
     }
@@ -151,9 +180,10 @@ fn in_folder(files: &Path, tls: Option<&Path>) {
 }
 
 /// Without a config or a policy, those of a service that is installed here would be read.
-fn config(args: &[&str]) {
+fn config(args: &[&str]) -> String {
     let is_given = args.iter().any(|arg| ["--config", "--policy"].contains(arg));
     let defaults: &[&str] = if is_given { &[] } else { &["--config", "/dev/null"] };
     let output = Command::new(BINARY).arg("config").args(args).args(defaults).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

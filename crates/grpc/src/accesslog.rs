@@ -1,0 +1,124 @@
+//! The messages of `envoy.service.accesslog.v3.AccessLogService`.
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::auth::HeaderEntry;
+
+/// `StreamAccessLogsMessage`: the entries since the last one.
+#[derive(Clone, PartialEq, Message)]
+pub struct LogMessage {
+    #[prost(message, optional, tag = "2")]
+    pub http: Option<HttpEntries>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct HttpEntries {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<HttpEntry>,
+}
+
+/// `envoy.data.accesslog.v3.HTTPAccessLogEntry`.
+#[derive(Clone, PartialEq, Message)]
+pub struct HttpEntry {
+    #[prost(message, optional, tag = "1")]
+    pub common: Option<CommonProperties>,
+    #[prost(message, optional, tag = "3")]
+    pub request: Option<LoggedRequest>,
+}
+
+/// `AccessLogCommon`. Each time begins with the request.
+#[derive(Clone, PartialEq, Message)]
+pub struct CommonProperties {
+    #[prost(message, optional, tag = "7")]
+    pub to_upstream: Option<Elapsed>,
+    #[prost(message, optional, tag = "10")]
+    pub from_upstream: Option<Elapsed>,
+    #[prost(message, optional, tag = "17")]
+    pub metadata: Option<Metadata>,
+    #[prost(message, optional, tag = "23")]
+    pub duration: Option<Elapsed>,
+    #[prost(uint64, tag = "29")]
+    pub bytes_sent: u64,
+    /// `AccessLogType`.
+    #[prost(int32, tag = "33")]
+    pub kind: i32,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Elapsed {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+/// `envoy.config.core.v3.Metadata`: what filters have learned of the request. Some of it may be text of clients.
+#[derive(Clone, PartialEq, Message)]
+pub struct Metadata {
+    #[prost(message, repeated, tag = "1")]
+    pub filters: Vec<FilterEntry>,
+}
+
+/// An entry of `map<string, Struct>`.
+#[derive(Clone, PartialEq, Message)]
+pub struct FilterEntry {
+    #[prost(message, optional, tag = "2")]
+    pub facts: Option<Facts>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Facts {
+    #[prost(message, repeated, tag = "1")]
+    pub facts: Vec<FactEntry>,
+}
+
+/// An entry of `map<string, Value>`.
+#[derive(Clone, PartialEq, Message)]
+pub struct FactEntry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    #[prost(message, optional, tag = "2")]
+    pub value: Option<Fact>,
+}
+
+/// `google.protobuf.Value`, if it is a text.
+#[derive(Clone, PartialEq, Message)]
+pub struct Fact {
+    #[prost(bytes = "bytes", tag = "3")]
+    pub text: Bytes,
+}
+
+/// `HTTPRequestProperties`.
+#[derive(Clone, PartialEq, Message)]
+pub struct LoggedRequest {
+    /// Those in `additional_request_headers_to_log`.
+    #[prost(message, repeated, tag = "13")]
+    pub headers: Vec<HeaderEntry>,
+}
+
+impl CommonProperties {
+    /// Whether the request has ended: Envoy also logs streams while they are open, and each attempt at an upstream.
+    pub fn is_end(&self) -> bool {
+        const NOT_SET: i32 = 0;
+        const DOWNSTREAM_END: i32 = 6;
+        matches!(self.kind, NOT_SET | DOWNSTREAM_END)
+    }
+
+    /// A fact that a filter has learned, by one of these names.
+    pub fn fact(&self, names: [&[u8]; 2]) -> Option<&Bytes> {
+        let filters = self.metadata.iter().flat_map(|metadata| &metadata.filters);
+        let mut facts = filters.filter_map(|filter| filter.facts.as_ref()).flat_map(|facts| &facts.facts);
+        let found = facts.find(|fact| names.contains(&fact.key.as_ref()))?;
+        found.value.as_ref().map(|value| &value.text)
+    }
+}
+
+impl Elapsed {
+    /// In microseconds; 0 if it is negative.
+    pub fn micros(self) -> u64 {
+        let micros = self.seconds.saturating_mul(1_000_000).saturating_add((self.nanos / 1_000).into());
+        u64::try_from(micros).unwrap_or(0)
+    }
+}
