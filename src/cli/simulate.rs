@@ -13,6 +13,7 @@ use crate::cli::progress::Progress;
 use crate::cli::say;
 use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
+use slowlane_lab::protect::{Played, ProtectLoad, json_protected, plot_protected, report_protected};
 use slowlane_lab::simulate::{
     self, Cluster, Costs, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
 };
@@ -21,6 +22,34 @@ pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct SimulateArguments {
+    #[command(flatten)]
+    of_laws: LawArguments,
+    /// Overrun an application, with nothing before it and with law=protect; names some of the loads
+    #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
+          value_parser = PossibleValuesParser::new(ProtectLoad::NAMES))]
+    protect: Option<Vec<String>>,
+    /// Workers of the application
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "protect",
+          value_parser = clap::value_parser!(u8).range(2..=64))]
+    workers: u8,
+    /// Runs of each load, with a seed each; the table has their medians
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "protect",
+          value_parser = clap::value_parser!(u8).range(1..=99))]
+    runs: u8,
+    /// Seed of the random numbers; several runs count up from it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Draw rates and delays over time, or with --protect one load, into this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What only the simulation of laws with a rate takes.
+#[derive(Debug, Args)]
+struct LawArguments {
     /// The laws to run; `all` leaves out concurrency
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
           value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
@@ -94,15 +123,6 @@ pub(super) struct SimulateArguments {
     /// Parts of the run that the table covers, with a row for each [default: the last three quarters]
     #[arg(long, value_name = "FROM..TO", value_delimiter = ',')]
     measure: Vec<Span>,
-    /// Seed of the random numbers
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Draw rates and delays over time into this file (SVG)
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 const ALL: &str = "all";
@@ -153,7 +173,10 @@ fn law_option(text: &str) -> Result<LawOption, &'static str> {
 }
 
 pub(super) fn simulate(typed: SimulateArguments) -> anyhow::Result<()> {
-    let scenarios = scenarios(&typed)?;
+    if let Some(names) = &typed.protect {
+        return protect(&typed, names);
+    }
+    let scenarios = scenarios(&typed.of_laws, typed.seed)?;
     if let Some(path) = &typed.plot {
         check_plot(path, scenarios.len())?;
     }
@@ -169,13 +192,38 @@ pub(super) fn simulate(typed: SimulateArguments) -> anyhow::Result<()> {
     say(&form(&outcomes))
 }
 
+/// Plays an overrun application.
+fn protect(typed: &SimulateArguments, names: &[String]) -> anyhow::Result<()> {
+    let mut loads: Vec<ProtectLoad> = names.iter().filter_map(|name| ProtectLoad::named(name)).collect();
+    if let Some(path) = &typed.plot {
+        ensure!(loads.len() == 1, "--plot draws one load: name it, like --protect crawlers");
+        check_writable(path)?;
+    }
+    if loads.is_empty() {
+        loads.extend(ProtectLoad::NAMES.into_iter().filter_map(ProtectLoad::named));
+    }
+    let seeds: Vec<u64> = (0..u64::from(typed.runs)).map(|run| typed.seed.wrapping_add(run)).collect();
+    let mut progress = Progress::begin();
+    let play = |load: ProtectLoad| {
+        progress.report(|| load.name.to_owned());
+        Played::of(load, typed.workers.into(), &seeds)
+    };
+    let played: Vec<Played> = loads.into_iter().map(play).collect();
+    progress.end();
+    if let Some(path) = &typed.plot {
+        fs::write(path, plot_protected(&played[0])).map_err(|error| unwritable(path, &error))?;
+    }
+    let form = if typed.json { json_protected } else { report_protected };
+    say(&form(&played))
+}
+
 fn far(Scenario { law, load, seconds, .. }: &Scenario, passed: Duration) -> String {
     let (clients, passed_s) = (&load.clients, passed.as_secs());
     format!("{law}, {clients} clients: {passed_s} of {seconds} s ")
 }
 
 /// Builds a scenario for each law and number of clients, and checks all of them.
-fn scenarios(typed: &SimulateArguments) -> anyhow::Result<Vec<Scenario>> {
+fn scenarios(typed: &LawArguments, seed: u64) -> anyhow::Result<Vec<Scenario>> {
     let laws: Vec<String> = match typed.law.iter().any(|law| law == ALL) {
         true => Scenario::laws_of_rates().map(str::to_owned).collect(),
         false => typed.law.clone(),
@@ -189,7 +237,7 @@ fn scenarios(typed: &SimulateArguments) -> anyhow::Result<Vec<Scenario>> {
     let mut scenarios = Vec::new();
     for law in &laws {
         for clients in &typed.clients {
-            scenarios.push(Scenario { cluster, ..scenario(typed, law, clients) });
+            scenarios.push(Scenario { cluster, ..scenario(typed, law, clients, seed) });
         }
         let first = &scenarios[scenarios.len() - typed.clients.len()];
         if let Err(error) = first.check() {
@@ -202,7 +250,7 @@ fn scenarios(typed: &SimulateArguments) -> anyhow::Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-fn scenario(typed: &SimulateArguments, law: &str, clients: &Phases) -> Scenario {
+fn scenario(typed: &LawArguments, law: &str, clients: &Phases, seed: u64) -> Scenario {
     let is_for_it = |option: &&LawOption| option.law.as_ref().is_none_or(|of| of == law);
     let options = typed.option.iter().filter(is_for_it);
     Scenario {
@@ -224,12 +272,12 @@ fn scenario(typed: &SimulateArguments, law: &str, clients: &Phases) -> Scenario 
         cluster: None,
         seconds: typed.seconds,
         measured: typed.measure.clone(),
-        seed: typed.seed,
+        seed,
     }
 }
 
 /// The nodes, if there is more than one.
-fn cluster(typed: &SimulateArguments) -> anyhow::Result<Option<Cluster>> {
+fn cluster(typed: &LawArguments) -> anyhow::Result<Option<Cluster>> {
     if typed.nodes == 1 {
         let flags = [
             ("--rtt", typed.rtt.is_some()),

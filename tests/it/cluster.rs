@@ -11,7 +11,7 @@ use slowlane_lab::simulate::{Cluster, Load, Phase, Scenario, plot, report};
 use crate::accuracy::pictures;
 use crate::accuracy::suite::{Suite, suite};
 use crate::cli::{Ran, ran};
-use crate::support::pages::Page;
+use crate::support::pages::{Page, assert_alike};
 
 const NODES: u32 = 35;
 
@@ -348,25 +348,4 @@ fn the_pictures_of_accuracy_are_what_their_commands_draw() {
         assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
         assert_alike(&Page::read(&format!("doc/book/{picture}")).text, &plot(&outcomes), &picture);
     }
-}
-
-/// Texts that differ at most in their numbers, and there only by the noise of a run.
-#[track_caller]
-fn assert_alike(shown: &str, made: &str, name: &str) {
-    let words = |text: &str| -> (Vec<String>, Vec<f64>) {
-        let marked = text.replace(|c: char| !c.is_ascii_digit() && c != '.', " ");
-        let numbers = marked.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        (
-            text.split(|c: char| c.is_ascii_digit() || "+-. ".contains(c))
-                .map(str::to_owned)
-                .filter(|word| !word.is_empty())
-                .collect(),
-            numbers,
-        )
-    };
-    let ((shown_words, shown), (made_words, made)) = (words(shown), words(made));
-    assert!(shown_words == made_words, "{name} has other words");
-    let far =
-        shown.iter().zip(&made).find(|(shown, made)| (*shown - *made).abs() > (made.abs() / 5.0).max(5.0));
-    assert!(shown.len() == made.len() && far.is_none(), "{name}: {far:?}");
 }

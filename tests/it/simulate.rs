@@ -7,7 +7,7 @@ use slowlane_core::base::Rate;
 use slowlane_lab::simulate::{Figures, Load, Phase, Scenario, SimulationOutcome, Who, plot, report};
 
 use crate::cli::{Ran, ran, ran_in};
-use crate::support::pages::Page;
+use crate::support::pages::{Page, assert_alike};
 use crate::support::project;
 
 const SLO: &str = "50/s";
@@ -211,30 +211,62 @@ fn a_seed_gives_the_same_numbers_to_the_last_digit() {
     assert_ne!(run("adaptive", 7), run("adaptive", 8));
 }
 
-#[test]
-fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
-    let page = Page::read("doc/book/laws-compared.md");
+/// Runs the commands of a page of the manual, and compares what they print and draw with what the page shows.
+fn assert_page(page: &str, commands: usize, compare: fn(shown: &str, made: &str, command: &str)) {
+    let page = Page::read(page);
     let blocks = page.blocks("sh");
     let shown: Vec<(&str, &str)> = blocks
         .iter()
         .filter_map(|block| block.text.strip_prefix("$ slowlane ")?.split_once('\n'))
         .filter(|(command, _)| command.starts_with("simulate"))
         .collect();
-    assert_eq!(shown.len(), 3);
+    assert_eq!(shown.len(), commands);
     let folder = tempfile::tempdir().unwrap();
     for (command, printed) in shown {
         let args: Vec<&str> = command.split_whitespace().collect();
         let Ran { code, out, problems } = ran_in(folder.path(), &args);
         assert_eq!((code, problems), (0, vec![]), "{command}");
-        assert_eq!(out, printed, "{command}");
-        let picture = args[args.iter().position(|&arg| arg == "--plot").unwrap() + 1];
+        compare(printed, &out, command);
+        let Some(plot) = args.iter().position(|&arg| arg == "--plot") else { continue };
+        let picture = args[plot + 1];
         assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
         let read = |root: &Path| fs::read_to_string(root.join(picture)).unwrap();
-        assert!(
-            read(folder.path()) == read(&project("doc/book")),
-            "{picture} is not what `slowlane {command}` draws"
-        );
+        compare(&read(&project("doc/book")), &read(folder.path()), picture);
     }
+}
+
+#[test]
+fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
+    assert_page("doc/book/laws-compared.md", 3, |shown, made, command| assert!(shown == made, "{command}"));
+}
+
+#[test]
+fn the_tables_and_pictures_of_protection_are_what_its_commands_make() {
+    assert_page("doc/book/protect-measured.md", 2, assert_alike);
+}
+
+#[test]
+fn json_has_the_loads_that_are_named() {
+    let typed = "simulate --protect crawler,crowd --workers 2 --runs 1 --json --seed 7";
+    let args: Vec<&str> = typed.split(' ').collect();
+    let Ran { out, problems, .. } = ran(&args);
+    assert_eq!(out, ran(&args).out, "the same seed");
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{problems:?}"));
+    let lines: Vec<String> =
+        json.as_array().unwrap().iter().map(|run| format!("{} {}", run["load"], run["before"])).collect();
+    assert_eq!(
+        lines,
+        [
+            "\"crawler\" \"nothing\"",
+            "\"crawler\" \"protect\"",
+            "\"crowd\" \"nothing\"",
+            "\"crowd\" \"protect\""
+        ]
+    );
+    assert_eq!([&json[0]["workers"], &json[0]["measured_s"][0]], [2.0, 15.0]);
+    assert!(json[0]["p50_ms"].as_f64() > json[1]["p50_ms"].as_f64(), "{json}");
+    assert!(json[2]["failed_percent"].as_f64() > json[3]["failed_percent"].as_f64(), "{json}");
+    assert_eq!(json[3]["crawlers_per_s"], 0.0);
 }
 
 #[test]
@@ -324,6 +356,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             "nowhere/laws.svg: cannot be written: No such file or directory (os error 2); make its directory first, \
              or choose another file",
         ),
+        (&["--protect", "--plot", "x.svg"], "--plot draws one load: name it, like --protect crawlers"),
         (&["--skew", "80%"], "--skew needs several nodes: add --nodes, like --nodes 35"),
         (&["--nodes", "1", "--rtt", "5ms"], "--rtt needs several nodes: add --nodes, like --nodes 35"),
         (

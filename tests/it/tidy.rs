@@ -22,7 +22,12 @@ const CRATES: &[(&str, &[&[&str]])] = &[
     ),
     (
         "crates/lab/src",
-        &[&["chart", "events"], &["access_log", "policy_test", "simulate"], &["replay"], &["advise"]],
+        &[
+            &["chart", "events"],
+            &["access_log", "policy_test", "protect", "simulate"],
+            &["replay"],
+            &["advise"],
+        ],
     ),
     (
         "src",

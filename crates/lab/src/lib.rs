@@ -15,6 +15,7 @@ pub mod advise;
 mod chart;
 mod events;
 pub mod policy_test;
+pub mod protect;
 pub mod replay;
 pub mod simulate;
 

@@ -105,3 +105,24 @@ pub fn pages() -> Vec<Page> {
     paths.insert(0, "README.md".to_owned());
     paths.iter().map(|path| Page::read(path)).collect()
 }
+
+/// Texts that differ at most in their numbers, and there only by the noise of a run.
+#[track_caller]
+pub fn assert_alike(shown: &str, made: &str, name: &str) {
+    let words = |text: &str| -> (Vec<String>, Vec<f64>) {
+        let marked = text.replace(|c: char| !c.is_ascii_digit() && c != '.', " ");
+        let numbers = marked.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        (
+            text.split(|c: char| c.is_ascii_digit() || "+-. ".contains(c))
+                .map(str::to_owned)
+                .filter(|word| !word.is_empty())
+                .collect(),
+            numbers,
+        )
+    };
+    let ((shown_words, shown), (made_words, made)) = (words(shown), words(made));
+    assert!(shown_words == made_words, "{name} has other words");
+    let far =
+        shown.iter().zip(&made).find(|(shown, made)| (*shown - *made).abs() > (made.abs() / 5.0).max(5.0));
+    assert!(shown.len() == made.len() && far.is_none(), "{name}: {far:?}");
+}

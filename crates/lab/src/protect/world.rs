@@ -1,4 +1,4 @@
-//! A world in virtual time: an application, its customers, and crawlers, with the law before it or without.
+//! An application, its customers and crawlers in virtual time, with the law before it or without.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::base::{Key, Timestamp};
-use crate::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
+use slowlane_core::base::{Key, Timestamp};
+use slowlane_core::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 
 const MS: u64 = 1_000_000;
-pub(crate) const SECOND: u64 = 1_000 * MS;
+const SECOND: u64 = 1_000 * MS;
 
 /// An application of workers with one queue, or one whose requests all share a database.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AppKind {
     Workers,
-    /// Beyond 8 at a time, each is slower, and the whole loses 0.5 % of its throughput for each request too many.
+    /// With more at a time than its workers, each is slower, and the whole loses 0.5 % of its throughput for each request too many.
     Database,
 }
 
 /// Who asks, and how.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Asks {
     /// Open loop: views a second. Each is a page, and then three small requests. Gives up after 20 s.
     Views(f64),
@@ -32,7 +32,7 @@ pub(crate) enum Asks {
 }
 
 /// Network and address.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Fixed(u64, u64),
     /// Some 90 at a time, each of which stays for 18 s, in networks of their own.
@@ -41,7 +41,7 @@ pub(crate) enum Source {
     Within(u64, u64),
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) group: Group,
     pub(crate) asks: Asks,
@@ -59,14 +59,14 @@ pub(crate) enum Group {
     Crawler,
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fate {
     Served,
     Refused,
     GaveUp,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) group: Group,
     pub(crate) page: usize,
@@ -75,25 +75,25 @@ pub(crate) struct Done {
     pub(crate) outcome: Fate,
 }
 
-/// What a page costs, ±50 % evenly.
-#[derive(Clone, Copy)]
-pub(crate) struct Pages {
-    pub(crate) mean_ms: [f64; 3],
-    /// How often a customer's first request, and a crawler's, is for each.
-    pub(crate) customers: [f64; 3],
-    pub(crate) crawlers: [f64; 3],
-    pub(crate) pause_ms: f64,
+/// What stands before the application, and how many workers it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) workers: usize,
+    /// None: nothing stands before it.
+    pub(crate) settings: Option<ProtectSettings>,
 }
 
-/// The rig: small requests, pages, searches.
-pub(crate) const RIG: Pages = Pages {
-    mean_ms: [2.0, 60.0, 200.0],
-    customers: [0.0, 0.85, 0.15],
-    crawlers: [0.0, 0.7, 0.3],
-    pause_ms: 2.0,
-};
+/// The work of a small request, a page and a search, ±50 % evenly.
+const WORK_MS: [f64; 3] = [2.0, 60.0, 200.0];
 
-#[derive(Clone, Copy)]
+/// How often a customer's first request, and a crawler's, is for each.
+const OF_CUSTOMERS: [f64; 3] = [0.0, 0.85, 0.15];
+const OF_CRAWLERS: [f64; 3] = [0.0, 0.7, 0.3];
+
+/// From an answer to a crawler's next request.
+const PAUSE_MS: f64 = 2.0;
+
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// A client of this number asks for the first time, or anew.
     Ask(usize),
@@ -109,7 +109,7 @@ enum Event {
     },
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Job {
     client: usize,
     source: [u64; 2],
@@ -124,12 +124,12 @@ struct Job {
     is_over: bool,
 }
 
+#[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) now: u64,
+    now: u64,
     rng: Rng,
     seed: u64,
     kind: AppKind,
-    pages: Pages,
     clients: Vec<Caller>,
     events: BinaryHeap<Reverse<(u64, u64, usize)>>,
     coming: Vec<Event>,
@@ -138,7 +138,7 @@ pub(crate) struct World {
     factor: f64,
     busy: usize,
     backlog: VecDeque<usize>,
-    pub(crate) protect: Option<Protect>,
+    protect: Option<Protect>,
     held: HashMap<Id, usize>,
     next_wake: u64,
     pub(crate) done: Vec<Done>,
@@ -152,22 +152,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(kind: AppKind, pages: Pages, settings: Option<ProtectSettings>, seed: u64) -> World {
+    pub(crate) fn new(kind: AppKind, setting: Setting, seed: u64) -> World {
         World {
             now: 0,
             rng: Rng::with_seed(seed),
             seed,
             kind,
-            pages,
             clients: Vec::new(),
             events: BinaryHeap::new(),
             coming: Vec::new(),
             jobs: Vec::new(),
-            workers: 8,
+            workers: setting.workers,
             factor: 1.0,
             busy: 0,
             backlog: VecDeque::new(),
-            protect: settings.map(Protect::new),
+            protect: setting.settings.map(Protect::new),
             held: HashMap::new(),
             next_wake: u64::MAX,
             done: Vec::new(),
@@ -247,9 +246,9 @@ impl World {
             Source::Within(first, networks) => [first + hash % networks, 200 + (hash >> 8) % 50],
         };
         let weights = match client.asks {
-            Asks::Crawls => self.pages.crawlers,
+            Asks::Crawls => OF_CRAWLERS,
             Asks::Rarely => [0.0, 0.0, 1.0],
-            _ => self.pages.customers,
+            _ => OF_CUSTOMERS,
         };
         let page = self.choose(weights);
         let small_left = if matches!(client.asks, Asks::Views(_)) { 3 } else { 0 };
@@ -273,7 +272,7 @@ impl World {
     }
 
     fn send(&mut self, number: usize) {
-        let mean_ms = self.pages.mean_ms[self.jobs[number].page];
+        let mean_ms = WORK_MS[self.jobs[number].page];
         let work_ms = mean_ms * (0.5 + self.rng.f64());
         let now = self.now;
         let job = &mut self.jobs[number];
@@ -416,7 +415,7 @@ impl World {
             }
             Asks::Crawls => {
                 let refused_ms = 250.0 * (0.8 + 0.4 * self.rng.f64());
-                let wait_ms = if is_served { self.pages.pause_ms } else { refused_ms };
+                let wait_ms = if is_served { PAUSE_MS } else { refused_ms };
                 self.at(self.second() + wait_ms / 1e3, Event::Ask(job.client));
             }
             Asks::Rarely => {
