@@ -54,7 +54,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     at.register("work", "Work of requests whose cost was reported, by SLO, in its unit", work);
     let [limits, inside, waiting] = std::array::from_fn(|_| Family::<[(&str, String); 2], Gauge>::default());
     let slow_downs = Family::<[(&str, String); 2], Gauge<f64, AtomicU64>>::default();
-    for Protected { slo, key, view } in throttle.protected() {
+    for Protected { slo, key, view, .. } in throttle.protected() {
         let labels = [("slo", slo.to_string()), ("key", key.to_string())];
         limits.get_or_create(&labels).set(view.limit as i64);
         inside.get_or_create(&labels).set(view.inside as i64);

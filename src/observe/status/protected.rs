@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::throttle::{Protected, Throttle};
+use slowlane_core::throttle::{Group, Protected, Throttle};
 
 /// A protected application.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,12 +20,23 @@ pub struct ProtectedLine {
     pub is_measuring: bool,
     /// Ends of requests are reported. Otherwise everything passes.
     pub sees_ends: bool,
+    /// The groups with waiting requests that have the most requests.
+    #[serde(default)]
+    pub groups: Vec<GroupLine>,
+}
+
+/// A group with waiting requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupLine {
+    pub name: String,
+    pub requests: u32,
 }
 
 impl ProtectedLine {
     /// The applications that requests have come to lately.
     pub fn all(throttle: &Throttle) -> Vec<ProtectedLine> {
-        let line = |Protected { slo, key, view }| ProtectedLine {
+        let group = |Group { name, requests }| GroupLine { name, requests };
+        let line = |Protected { slo, key, view, groups }| ProtectedLine {
             slo: slo.number(),
             key: key.to_string(),
             limit: view.limit,
@@ -35,6 +46,7 @@ impl ProtectedLine {
             queue_ms: view.queue.as_millis() as u64,
             is_measuring: view.is_probing,
             sees_ends: view.sees_ends,
+            groups: groups.into_iter().map(group).collect(),
         };
         throttle.protected().into_iter().map(line).collect()
     }
@@ -43,7 +55,15 @@ impl ProtectedLine {
     pub fn state(&self) -> String {
         let ProtectedLine { limit, inside, waiting, slowdown, .. } = self;
         match self.sees_ends {
-            true => format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slowdown:.2}"),
+            true => {
+                let groups: String = self
+                    .groups
+                    .iter()
+                    .take(3)
+                    .map(|GroupLine { name, requests }| format!(", {name}: {requests}"))
+                    .collect();
+                format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slowdown:.2}{groups}")
+            }
             false => format!("everything passes, because {NO_ENDS}"),
         }
     }

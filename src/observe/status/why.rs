@@ -102,7 +102,8 @@ impl Why {
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
-        let foreseen = throttle.foresee(&explanation.cases, now, Sample::MIDDLE);
+        let foreseen =
+            throttle.foresee_for(explanation.asker.as_ref(), &explanation.cases, now, Sample::MIDDLE);
         let decision = foreseen.decision;
         let slos = explanation.of.iter().zip(&foreseen.views);
         Why {

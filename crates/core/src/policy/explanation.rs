@@ -2,14 +2,16 @@
 
 use std::path::Path;
 
-use crate::base::{Request, SloId};
-use crate::policy::{Answer, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Values};
+use crate::base::{Request, SloId, shown};
+use crate::policy::{Answer, Asker, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Values};
 
 /// All SLOs of a request, its own first, with their reasons.
 #[derive(Clone, Debug)]
 pub struct Explanation<'p> {
     pub of: Vec<Explained<'p>>,
     pub cases: Cases<'p>,
+    /// Who asks, if an SLO protects an application.
+    pub asker: Option<Asker>,
 }
 
 /// One SLO of a request.
@@ -77,7 +79,9 @@ impl Policy {
             let asked = if named_by.is_none() { in_vain } else { &[] };
             self.explained(case, batch.values(0), asked, origins.next().flatten(), named_by)
         });
-        Explanation { of: of.collect(), cases }
+        let protected = cases.list.iter().find(|case| case.slo.law.protection().is_some());
+        let asker = protected.map(|case| batch.asker(0, case.slo.id));
+        Explanation { of: of.collect(), cases, asker }
     }
 
     fn explained<'p>(
@@ -103,6 +107,15 @@ impl Policy {
             parts: parts.collect(),
             share: refs.share.iter().map(|&place| self.part(self.fields.masks(), place, values)).collect(),
         }
+    }
+
+    /// The outermost group of a request under an SLO with `share`, like `network 203.0.113.0/24`.
+    pub(super) fn group_name(&self, slo: SloId, values: Values<'_, '_>) -> String {
+        let refs = &self.refs[self.place(slo).expect("an SLO of this policy")];
+        let Some(&outermost) = refs.share.first() else { return String::new() };
+        let Part { field, value } = self.part(self.fields.masks(), outermost, values);
+        let name = shown(field.as_bytes());
+        value.map_or_else(|| format!("no {name}"), |value| format!("{name} {}", shown(&value)))
     }
 
     fn part(&self, masks: Masks, place: Place, values: Values<'_, '_>) -> Part<'_> {

@@ -221,7 +221,9 @@ impl Throttle {
         };
         let asker = batch.asker(row, case.slo.id);
         let asked = (protection.settings(), means);
-        let Some((id, verdict, waits)) = self.gates.arrive(&judged[place], asked, &asker, decision.at) else {
+        let name = || batch.group_name(row, case.slo.id);
+        let arrived = self.gates.arrive(&judged[place], asked, (&asker, name), decision.at);
+        let Some((id, verdict, waits)) = arrived else {
             self.count_fallback();
             return 0;
         };

@@ -8,10 +8,11 @@ use crate::base::units::written;
 use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
 use crate::law::protect::ProtectView;
 use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
-use crate::policy::{Case, Cases};
+use crate::policy::{Asker, Case, Cases};
 use crate::table::{Entry, Found, Sketch};
 use crate::throttle::Throttle;
 use crate::throttle::decide::{Way, combine, refusal};
+use crate::throttle::gates::Outlook;
 use crate::throttle::sketches::Staged;
 
 /// A decision that was not made, with the reasons for it.
@@ -58,6 +59,17 @@ impl Throttle {
     /// assert_eq!(foreseen(), 9_998);
     /// ```
     pub fn foresee(&self, cases: &Cases<'_>, now: Timestamp, sample: Sample) -> Foreseen {
+        self.foresee_for(None, cases, now, sample)
+    }
+
+    /// The same, for somebody who asks a protected application.
+    pub fn foresee_for(
+        &self,
+        asker: Option<&Asker>,
+        cases: &Cases<'_>,
+        now: Timestamp,
+        sample: Sample,
+    ) -> Foreseen {
         let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: false };
         let by_operator = cases.blocked.filter(|blocked| blocked.holds_at(now));
         let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = cases.list.clone();
@@ -69,7 +81,7 @@ impl Throttle {
             }),
         };
         let view = |case| match staged.has(case) {
-            true => self.view(case, by_operator, arrival),
+            true => self.view(case, (asker, by_operator), arrival),
             false => self.left_out(case, arrival),
         };
         let views: ArrayVec<View, JUDGED_MAX> = list.iter().map(view).collect();
@@ -86,7 +98,12 @@ impl Throttle {
         Foreseen { decision, views }
     }
 
-    fn view(&self, case: &Case<'_>, by_operator: Option<Blocked>, arrival: Arrival) -> View {
+    fn view(
+        &self,
+        case: &Case<'_>,
+        (asker, by_operator): (Option<&Asker>, Option<Blocked>),
+        arrival: Arrival,
+    ) -> View {
         let &Case { slo, key, sharer, .. } = case;
         let (arrival, now) = (Arrival { sharer, cost: case.cost, ..arrival }, arrival.now);
         let found = self.table.row(key, now);
@@ -104,7 +121,7 @@ impl Throttle {
             return View { found, formula, used: None, assured: None, judgement };
         }
         if slo.law.protection().is_some()
-            && let Some(of) = self.gates.view(key)
+            && let Some(of) = asker.and_then(|asker| self.gates.foresee(key, asker, now))
         {
             let (verdict, formula) = of_gate(&of);
             let judgement = Judgement::new(verdict, UNCOUNTED);
@@ -158,20 +175,20 @@ impl Throttle {
 }
 
 /// What a protected application makes of one more request. One that has used little waits for less than the queue.
-fn of_gate(view: &ProtectView) -> (Verdict, String) {
-    let &ProtectView { limit, inside, waiting, slow_down, queue, .. } = view;
+fn of_gate(of: &Outlook) -> (Verdict, String) {
+    let &ProtectView { limit, inside, waiting, slow_down, .. } = &of.view;
     let state = format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slow_down:.2}");
-    if !view.sees_ends {
+    if !of.view.sees_ends {
         return (Verdict::Pass, format!("{state}; no end has been reported, so it passes"));
     }
     if inside < limit && waiting == 0 {
         return (Verdict::Pass, format!("{state}; it passes"));
     }
-    let queue = queue.max(Duration::from_millis(1));
-    (
-        Verdict::Delay(queue),
-        format!("{state}; it waits for its turn, as the last of all for {}", written(queue)),
-    )
+    let wait = Duration::from_millis(of.wait.as_millis().max(1) as u64);
+    let behind = of.behind.as_ref().map_or(String::new(), |group| {
+        format!("it waits behind the {} requests of {}; ", group.requests, group.name)
+    });
+    (Verdict::Delay(wait), format!("{state}; {behind}its turn is in about {}", written(wait)))
 }
 
 /// The formula of a law that counts in a sketch.

@@ -16,12 +16,38 @@ const GATES_MAX: usize = 1_024;
 /// An application without a request is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
+/// The names of more groups are not kept.
+const NAMES_MAX: usize = 1_024;
+
+/// An operator is shown as many groups.
+const GROUPS_SHOWN: usize = 5;
+
 /// A protected application, for operators.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Protected {
     pub slo: SloId,
     pub key: Key,
     pub view: ProtectView,
+    /// The groups with waiting requests that have the most requests.
+    pub groups: Vec<Group>,
+}
+
+/// A group whose requests wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Like `network 203.0.113.0/24`.
+    pub name: String,
+    /// Its requests, waiting or inside.
+    pub requests: u32,
+}
+
+/// What a request would meet.
+#[derive(Clone, Debug)]
+pub(super) struct Outlook {
+    pub(super) view: ProtectView,
+    pub(super) wait: Duration,
+    /// The group with the most requests, of those that wait.
+    pub(super) behind: Option<Group>,
 }
 
 /// All gates.
@@ -37,6 +63,8 @@ struct Gate {
     /// asks for its turn a moment after the decision.
     turns: Vec<Option<(Id, Arc<Turn>)>>,
     released: Vec<Id>,
+    /// The names of groups that have had to wait, by their keys.
+    names: HashMap<Key, String>,
     last: Timestamp,
 }
 
@@ -59,7 +87,7 @@ impl Gates {
         &self,
         judged: &Judged,
         (settings, means): (ProtectSettings, Means),
-        asker: &Asker,
+        (asker, name): (&Asker, impl FnOnce() -> String),
         now: Timestamp,
     ) -> Option<(Id, Verdict, bool)> {
         let gate = self.find_or_make(judged.key, judged.slo, settings)?;
@@ -77,6 +105,7 @@ impl Gates {
                 // It is released or refused before.
                 let due = now + settings.delay_max + TICK * 2;
                 gate.put_turn(id, Arc::new(Turn::new(due)));
+                asker.path.first().inspect(|group| gate.put_name(**group, name));
                 (id, delay(wait), true)
             }
         })
@@ -129,11 +158,28 @@ impl Gates {
         self.find(key).map(|gate| lock(&gate).protect.view())
     }
 
+    /// What a request would meet. It is not counted.
+    pub(super) fn foresee(&self, key: Key, asker: &Asker, now: Timestamp) -> Option<Outlook> {
+        let gate = self.find(key)?;
+        let mut gate = lock(&gate);
+        let now = now.max(gate.last);
+        let wait = gate.protect.foresee(now, asker.page, &asker.path);
+        let mut groups = gate.protect.waiting_groups().into_iter();
+        let other = groups.find(|(group, _)| Some(group) != asker.path.first());
+        Some(Outlook { view: gate.protect.view(), wait, behind: other.map(|of| gate.group(of)) })
+    }
+
     /// All of them, in the order of their SLOs.
     pub(super) fn views(&self) -> Vec<Protected> {
         let view = |(key, gate): (Key, Arc<Mutex<Gate>>)| {
             let gate = lock(&gate);
-            Protected { slo: gate.slo, key, view: gate.protect.view() }
+            let groups = gate.protect.waiting_groups().into_iter().take(GROUPS_SHOWN);
+            Protected {
+                slo: gate.slo,
+                key,
+                view: gate.protect.view(),
+                groups: groups.map(|of| gate.group(of)).collect(),
+            }
         };
         let mut views: Vec<Protected> = self.all().into_iter().map(view).collect();
         views.sort_by_key(|of| (of.slo, of.key));
@@ -162,8 +208,8 @@ impl Gates {
 impl Gate {
     fn new(slo: SloId, settings: ProtectSettings) -> Arc<Mutex<Gate>> {
         let protect = Protect::new(settings);
-        let gate = Gate { slo, protect, turns: Vec::new(), released: Vec::new(), last: Timestamp::default() };
-        Arc::new(Mutex::new(gate))
+        let (turns, released, names) = (Vec::new(), Vec::new(), HashMap::new());
+        Arc::new(Mutex::new(Gate { slo, protect, turns, released, names, last: Timestamp::default() }))
     }
 
     fn put_turn(&mut self, id: Id, turn: Arc<Turn>) {
@@ -172,6 +218,18 @@ impl Gate {
             self.turns.resize(place + 1, None);
         }
         self.turns[place] = Some((id, turn));
+    }
+
+    fn put_name(&mut self, group: Key, name: impl FnOnce() -> String) {
+        if self.names.len() >= NAMES_MAX && !self.names.contains_key(&group) {
+            self.names.clear();
+        }
+        self.names.entry(group).or_insert_with(name);
+    }
+
+    fn group(&self, (key, requests): (Key, u32)) -> Group {
+        let name = self.names.get(&key).cloned();
+        Group { name: name.unwrap_or_else(|| "a group".to_owned()), requests }
     }
 
     /// Calls the law, and tells those whose turn has come, or who have waited for too long. Returns the moment as well.

@@ -32,7 +32,7 @@ pub use blocking::{Block, BlockUsage};
 pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
 pub use changes::{CHANGES_MAX, Change, Changes, Ordered, Reach, Receipt};
 pub use foresee::{Foreseen, View};
-pub use gates::Protected;
+pub use gates::{Group, Protected};
 pub use key_blocks::{BlockOrigin, KEY_BLOCKS_MAX};
 pub use proxy_limits::{Paced, ProxyLimits};
 pub use state::{AuxUsage, InForce, Throttle};

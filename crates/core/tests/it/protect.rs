@@ -11,7 +11,7 @@ use slowlane_core::base::{
 use slowlane_core::law::TICK;
 use slowlane_core::policy::{Batch, Layout, Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
-use slowlane_core::throttle::{Ended, Throttle};
+use slowlane_core::throttle::{Ended, Group, Throttle};
 
 const START: Timestamp = Timestamp::from_millis(1_000_000_000);
 
@@ -211,8 +211,11 @@ fn an_operator_sees_why_a_request_waits() {
     let why = |shop: &Shop| {
         let policy = shop.throttle.policy();
         let mut request = Request::new();
+        request.push(b"source", Value::address("203.0.113.1".parse().unwrap()));
         request.push(b"website", Value::Text(b"shop.example"));
-        let foreseen = shop.throttle.foresee(&policy.cases(&request), shop.now, Sample::MIDDLE);
+        let explained = policy.explain(&request);
+        let asker = explained.asker.as_ref();
+        let foreseen = shop.throttle.foresee_for(asker, &explained.cases, shop.now, Sample::MIDDLE);
         (foreseen.decision.verdict.name(), foreseen.views[0].formula.clone())
     };
     assert_eq!(why(&shop), ("pass", "0 inside of 16, 0 waiting, slow-down 1.00; it passes".into()));
@@ -220,11 +223,14 @@ fn an_operator_sees_why_a_request_waits() {
     (0..8).for_each(|_| _ = shop.ask("198.51.100.7"));
     let (verdict, formula) = why(&shop);
     assert_eq!(verdict, "delay");
-    let expected =
-        "16 inside of 16, 8 waiting, slow-down 1.00; it waits for its turn, as the last of all for ";
+    let expected = "16 inside of 16, 8 waiting, slow-down 1.00; it waits behind the 24 requests of network \
+                    198.51.100.0/24; its turn is in about ";
     assert!(formula.starts_with(expected), "{formula}");
     shop.pass(1);
     assert_eq!(why(&shop), (verdict, formula), "asking changes nothing");
+    let [protected] = &shop.throttle.protected()[..] else { panic!("one application") };
+    let group = Group { name: "network 198.51.100.0/24".into(), requests: 24 };
+    assert_eq!(protected.groups, [group]);
 }
 
 #[test]

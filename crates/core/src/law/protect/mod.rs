@@ -25,6 +25,7 @@ mod turns;
 
 pub use request::Id;
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -319,6 +320,21 @@ impl Protect {
         let lease = (self.inside > 0).then_some(self.expiry);
         let overdue = self.oldest.first().map(|first| first.0 + self.settings.delay_max);
         window.into_iter().chain(lease).chain(overdue).min()
+    }
+
+    /// How long a request would wait. It changes nothing.
+    pub fn foresee(&mut self, now: Timestamp, page: Key, path: &[Key]) -> Duration {
+        let request = self.enter(now, Arrival { means: Means::Watch, page, path });
+        let position = self.turns.position(request.leaf, request.work_ns);
+        self.leave(&request);
+        self.backlog.expected(position, self.limit.places(), self.turns.shares().0)
+    }
+
+    /// The outermost groups with waiting requests, those with the most requests first, waiting or inside.
+    pub fn waiting_groups(&self) -> Vec<(Key, u32)> {
+        let mut groups: Vec<(Key, u32)> = self.turns.waiting_groups().collect();
+        groups.sort_unstable_by_key(|&(key, requests)| (Reverse(requests), key));
+        groups
     }
 
     pub fn view(&self) -> ProtectView {

@@ -197,6 +197,12 @@ impl Turns {
         }
     }
 
+    /// The outermost groups with waiting requests, and the number of their requests that wait or are inside.
+    pub(super) fn waiting_groups(&self) -> impl Iterator<Item = (Key, u32)> {
+        let turns = self.turns.iter().take_while(|turn| turn.group == ROOT);
+        turns.map(|turn| (self.members[turn.member].key, self.members[turn.member].pending))
+    }
+
     /// The outermost group of a member.
     pub(super) fn outermost(&self, leaf: u32) -> u32 {
         let mut number = leaf;
