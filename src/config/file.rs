@@ -82,6 +82,7 @@ impl File {
             .chain(tls)
             .flatten()
             .chain(log)
+            .chain(&mut self.ends.follow)
     }
 }
 
@@ -197,6 +198,7 @@ pub(super) struct EndsSection {
     pub(super) listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
     pub(super) allow: Vec<Network>,
+    pub(super) follow: Vec<PathBuf>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -86,6 +86,8 @@ pub(crate) struct Config {
     pub peers: Option<PeersConfig>,
     /// Over UDP. Without an address, no log lines are read.
     pub ends: Listen,
+    /// The log files whose lines report the ends of requests.
+    pub followed: Vec<PathBuf>,
     /// `None`: no decisions are logged.
     pub decision_log: Option<decision_log::DecisionLogSettings>,
     pub log: log::LogSettings,
@@ -318,8 +320,8 @@ impl Config {
             None
         });
         let peers = PeersConfig::new(peers, &mut report);
-        let ends =
-            Listen::new("ends", ends.listen, ends.allow, Tls::default(), 0, HANDSHAKE_MAX, &mut report);
+        let file::EndsSection { listen, allow, follow: followed } = ends;
+        let ends = Listen::new("ends", listen, allow, Tls::default(), 0, HANDSHAKE_MAX, &mut report);
         if let Some(unix) = ends.addresses.iter().find(|address| matches!(address, Address::Unix(_))) {
             report("ends", "listen", ConfigError::EndsOverUnix(unix.to_string()));
         }
@@ -351,6 +353,7 @@ impl Config {
             token_server,
             peers,
             ends,
+            followed,
             state: state.file.map(|path| StateFile { path, every: state.every }),
             key_secret,
             decision_log: decision_log.settings(),

@@ -1,6 +1,7 @@
 //! The listeners of a daemon, each with the service behind it.
 
 use std::iter;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
@@ -18,7 +19,8 @@ use crate::server::http::Check;
 use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{
-    Acceptor, AcceptorLines, AccessList, Agent, Ends, Inherited, Service, Shutdown, Tls, Transfer, peers,
+    Acceptor, AcceptorLines, AccessList, Agent, Ends, FollowedLog, Inherited, Service, Shutdown, Tls,
+    Transfer, peers,
 };
 use crate::sync::TokenServer;
 use crate::watch::FileState;
@@ -29,6 +31,7 @@ use slowlane_core::base::Address;
 pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
     ends: Vec<Arc<Ends>>,
+    followed: Vec<Arc<FollowedLog>>,
     /// The threads of the listeners that are not for proxies, until this is dropped.
     _threads: Vec<oneshot::Sender<()>>,
     /// `None`: this slowlane is not a store for others.
@@ -74,9 +77,12 @@ impl Listeners {
             let (metrics, peers) = (&metrics.peer_connections, peers.clone());
             binder.on_own_thread("peers", |binder| binder.bind(listen, UNIX_MODE, metrics, peers))?;
         }
-        let mut ends = Vec::new();
-        if !config.ends.addresses.is_empty() {
-            ends = binder.on_own_thread("ends", |binder| binder.bind_ends(&config.ends))?;
+        let (mut ends, mut followed) = Default::default();
+        if !(config.ends.addresses.is_empty() && config.followed.is_empty()) {
+            let follow = |path: &PathBuf| Arc::new(FollowedLog::at_end(path.clone(), agent.clone()));
+            (ends, followed) = binder.on_own_thread("ends", |binder| {
+                Ok((binder.bind_ends(&config.ends)?, config.followed.iter().map(follow).collect()))
+            })?;
         }
         let AdminConfig { listen, token, hosts, socket, socket_mode } = admin;
         let addresses = socket.iter().cloned().map(Address::Unix).collect();
@@ -92,6 +98,7 @@ impl Listeners {
         Ok(Listeners {
             acceptors,
             ends,
+            followed,
             _threads: threads,
             token_server,
             certificates: secured.into(),
@@ -116,6 +123,7 @@ impl Listeners {
             }
         }
         self.ends.iter().for_each(|ends| ends.open(shutdown));
+        self.followed.iter().for_each(|log| log.open(shutdown));
     }
 
     /// All listeners, each with the name of its acceptor.

@@ -1,6 +1,7 @@
 //! A log line of a proxy that reports the end of a request.
 
 use memchr::{memchr, memmem};
+use serde::Deserialize;
 
 use slowlane_core::base::{Amount, AmountError, Ending};
 
@@ -19,11 +20,44 @@ use slowlane_core::base::{Amount, AmountError, Ending};
 /// assert_eq!(ending.unwrap().bytes.unwrap().to_string(), "1052");
 /// assert!(read(b"ticket=- ms=0-0--1--1-0 bytes=120").is_none());
 /// ```
+///
+/// A line that begins with a brace is JSON: the ticket and the measures are fields of its own, under the names that Caddy and
+/// Traefik give them. Text of clients is inside other values.
+///
+/// ```
+/// # use slowlane::proxy::end_line::read;
+/// let line = br#"{"request":{"uri":"/?ticket=1"},"size":676,"upstream_ms":3.679,"ticket":"5-2001.7"}"#;
+/// let (ticket, ending) = read(line).unwrap();
+/// assert_eq!((ticket, ending.unwrap().seconds.unwrap().to_string().as_str()), ("5-2001.7", "0.003679"));
+/// ```
 pub fn read(line: &[u8]) -> Option<(&str, Result<Ending, AmountError>)> {
+    if line.starts_with(b"{") {
+        let JsonEnd { ticket, bytes, upstream_ms, upstream_ns } = serde_json::from_slice(line).ok()?;
+        let micros = upstream_ms.map(|ms| ms * 1e3).or(upstream_ns.map(|ns| ns / 1e3));
+        let amount = |micros| Amount::from_micros(micros as u64);
+        let bytes = bytes.map(|bytes| amount(bytes * Amount::UNIT as f64));
+        return Some((given(ticket?)?, Ok(Ending { cost: None, seconds: micros.map(amount), bytes })));
+    }
     let begin = memmem::find(line, TICKET)? + TICKET.len();
     let (ticket, measures) = value(&line[begin..]);
-    let ticket = str::from_utf8(ticket).ok().filter(|ticket| !matches!(*ticket, "" | "-"))?;
-    Some((ticket, ending(measures)))
+    Some((given(str::from_utf8(ticket).ok()?)?, ending(measures)))
+}
+
+/// Proxies write a dash for a request without a ticket.
+fn given(ticket: &str) -> Option<&str> {
+    (!matches!(ticket, "" | "-")).then_some(ticket)
+}
+
+/// The end of a request in a line of JSON. A number may be negative or a fraction.
+#[derive(Deserialize)]
+struct JsonEnd<'l> {
+    #[serde(alias = "request_X-Slowlane-Ticket")]
+    ticket: Option<&'l str>,
+    #[serde(alias = "size", alias = "DownstreamContentSize")]
+    bytes: Option<f64>,
+    upstream_ms: Option<f64>,
+    #[serde(rename = "OriginDuration")]
+    upstream_ns: Option<f64>,
 }
 
 const TICKET: &[u8] = b"ticket=";
@@ -148,14 +182,44 @@ mod tests {
         assert_eq!(measured(" cost=- bytes=7 agent=x bytes=0"), Ok([None, None, Some("7".into())]));
     }
 
+    #[test]
+    fn the_lines_of_caddy_and_traefik_are_reports() {
+        let read = |line: &str| {
+            let (ticket, ending) = read(line.as_bytes())?;
+            let Ending { seconds, bytes, .. } = ending.unwrap();
+            Some((ticket.to_owned(), seconds.map(Amount::micros), bytes.map(|bytes| bytes.to_string())))
+        };
+        let caddy = r#"{"level":"info","ts":1795.0,"request":{"headers":{"Ticket":["F"]}},"duration":0.004,"size":676,"upstream_ms":3.679862,"ticket":"T"}"#;
+        assert_eq!(read(caddy), Some(("T".into(), Some(3_679), Some("676".into()))));
+        let traefik = r#"{"DownstreamContentSize":656,"Duration":5776697,"OriginDuration":4912779,"RequestPath":"/","request_X-Slowlane-Ticket":"T"}"#;
+        assert_eq!(read(traefik), Some(("T".into(), Some(4_912), Some("656".into()))));
+        assert_eq!(
+            read(r#"{"ticket":"T","size":-1,"upstream_ms":null}"#),
+            Some(("T".into(), None, Some("0".into())))
+        );
+        for none in
+            [r#"{"ticket":null}"#, r#"{"size":1}"#, r#"{"ticket":"T""#, r#"{"request":{"ticket":"T"}}"#]
+        {
+            assert_eq!(read(none), None, "{none}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn text_of_clients_is_no_ticket_in_json(text in any::<String>(), name in any::<String>()) {
+            let request = serde_json::json!({ "uri": &text, "headers": { name: [&text] } });
+            let line = serde_json::json!({ "RequestPath": text, "request": request, "ticket": "T" }).to_string();
+            prop_assert_eq!(read(line.as_bytes()).map(|(ticket, _)| ticket.to_owned()), Some("T".into()));
+        }
+
         #[test]
         fn a_report_reads_back_whatever_surrounds_it(
             before in "[ -~]{0,40}",
             after in "( [^=]{0,40})?",
             [cost, seconds, bytes] in [0..=Amount::MAX.micros(), 0..=1_099_511_627_776, 0..=Amount::MAX.micros()],
         ) {
-            prop_assume!(!before.contains("ticket="));
+            // A line of JSON has no measures in its text.
+            prop_assume!(!before.contains("ticket=") && !before.starts_with('{'));
             let [cost, seconds, bytes] = [cost, seconds, bytes].map(Amount::from_micros);
             let line = format!("{before} ticket=5-A cost={cost} seconds={seconds} bytes={bytes}{after}");
             let all = Ending { cost: Some(cost), seconds: Some(seconds), bytes: Some(bytes) };

@@ -60,24 +60,29 @@ impl Ends {
 
     fn take(&self, line: &[u8], from: IpAddr) {
         if !self.access_list.allows(from.to_canonical()) {
-            return self.dropped("not_allowed", 1);
+            return dropped(&self.agent, "not_allowed", 1);
         }
-        if line.len() > LINE_BYTES_MAX {
-            return self.dropped("too_long", 1);
-        }
-        self.agent.metrics.plain.end_lines.inc();
-        if let Some((ticket, ending)) = end_line::read(line) {
-            self.agent.end(ticket, ending, self.agent.clock.now());
-        }
+        end_line(&self.agent, line, LINE_BYTES_MAX);
     }
 
     /// Counts the lines that the kernel has dropped since the last time.
     fn count_lost(&self) {
         let Ok(lost) = self.listener.lost() else { return };
-        self.dropped("lost", lost.saturating_sub(self.lost.swap(lost, Relaxed)));
+        dropped(&self.agent, "lost", lost.saturating_sub(self.lost.swap(lost, Relaxed)));
     }
+}
 
-    fn dropped(&self, reason: &'static str, lines: u64) {
-        self.agent.metrics.plain.end_lines_dropped.get_or_create(&[("reason", reason)]).inc_by(lines);
+/// Ends the request that a line reports, if it reports one.
+pub(super) fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
+    if line.len() > bytes_max {
+        return dropped(agent, "too_long", 1);
     }
+    agent.metrics.plain.end_lines.inc();
+    if let Some((ticket, ending)) = end_line::read(line) {
+        agent.end(ticket, ending, agent.clock.now());
+    }
+}
+
+fn dropped(agent: &Agent, reason: &'static str, lines: u64) {
+    agent.metrics.plain.end_lines_dropped.get_or_create(&[("reason", reason)]).inc_by(lines);
 }

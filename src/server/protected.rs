@@ -37,7 +37,8 @@ impl Blind {
             if self.logged.insert(*key) {
                 tracing::warn!(
                     "SLO {slo} protects nothing: {NO_ENDS}, so everything passes; HAProxy reports ends with the \
-                     message `response`, nginx with `post_action /slowlane-done`, Envoy with its access log"
+                     message `response`, nginx with `post_action /slowlane-done`, Envoy with its access log, Caddy and \
+                     Traefik with `[ends] follow`"
                 );
             }
         }

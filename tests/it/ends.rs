@@ -1,6 +1,9 @@
 //! Log lines of real proxies that report the ends of requests, with their bytes and their time.
 
+use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use slowlane::proxy::end_line;
@@ -379,6 +382,67 @@ fn lines_that_wait_are_read_after_an_upgrade() {
     sending(&tickets[1]);
     counted(&slowlane, 1.0);
     assert_eq!(left(&slowlane, "seconds.example"), 998);
+}
+
+/// A log that is renamed, copied and emptied, not there, and one that is older than slowlane.
+#[test]
+fn a_followed_log_may_rotate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    fs::write(&path, "{\"ticket\":\"old\"}\n").unwrap();
+    let config = format!("[policy]\nkey_secret_file = \"secret\"\n[ends]\nfollow = [{path:?}]\n");
+    let policy = "0 burst=100s rate=1s/h unit=seconds reserve=2s law=token-bucket\n";
+    let mut slowlane = Slowlane::with_config(&[("slo.map", policy)], &config);
+    let append = |text: &str| {
+        let mut file = fs::OpenOptions::new().append(true).create(true).open(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    let line = |slowlane: &Slowlane| {
+        let (ticket, _) = ticket(slowlane, "any.example");
+        format!("{{\"request_X-Slowlane-Ticket\":\"{ticket}\",\"OriginDuration\":1000000000}}\n")
+    };
+    append(&line(&slowlane));
+    counted(&slowlane, 1.0);
+    // A line in two pieces.
+    let text = line(&slowlane);
+    append(&text[..20]);
+    thread::sleep(Duration::from_millis(200));
+    append(&text[20..]);
+    counted(&slowlane, 2.0);
+    // The last line before a rename, and the first after it.
+    append(&line(&slowlane));
+    fs::rename(&path, path.with_extension("1")).unwrap();
+    append(&line(&slowlane));
+    counted(&slowlane, 4.0);
+    // The writer still has the renamed file.
+    fs::rename(&path, path.with_extension("2")).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    fs::OpenOptions::new()
+        .append(true)
+        .open(path.with_extension("2"))
+        .and_then(|mut file| file.write_all(line(&slowlane).as_bytes()))
+        .unwrap();
+    counted(&slowlane, 5.0);
+    append(&line(&slowlane));
+    counted(&slowlane, 6.0);
+    // Copied and emptied.
+    fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    append(&line(&slowlane));
+    counted(&slowlane, 7.0);
+    assert_eq!((ends(&slowlane, "refused"), ends(&slowlane, "late")), (0.0, 0.0), "old lines are not read");
+    assert_eq!(ticket(&slowlane, "any.example").1, 91, "seven seconds, and what is reserved");
+
+    slowlane.kill();
+    fs::remove_file(&path).unwrap();
+    slowlane.restart();
+    append(&line(&slowlane));
+    counted(&slowlane, 1.0);
+    let before = line(&slowlane);
+    slowlane.upgrade();
+    append(&before);
+    append(&line(&slowlane));
+    counted(&slowlane, 2.0);
 }
 
 /// A stopped process cannot read. Its socket keeps what fits into the buffer, and the kernel counts the rest.

@@ -1,5 +1,6 @@
 //! Examples of several proxies, and of other ones: HAProxy beside nginx, Caddy, Traefik, Envoy.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -11,9 +12,9 @@ use std::thread;
 use super::lists::clients_behind_a_cdn;
 use super::stage::{Stage, in_each_haproxy, is_there, versions_of};
 use crate::cli::ran;
-use crate::support::client::{Client, Response};
+use crate::support::client::{self, Client, Response};
 use crate::support::tls::Authority;
-use crate::support::{PATIENCE, eventually, project, skipped, wheels};
+use crate::support::{PATIENCE, eventually, project, skipped, unpacked, wheels};
 
 const SHOP: (&str, &str) = ("Host", "shop.example");
 
@@ -309,7 +310,7 @@ fn no_client_can_set_a_field(stage: &Stage) {
 /// A field is a header of slowlane's own, which no application needs.
 fn no_field_reaches_the_application(stage: &Stage) {
     for seen in stage.app.seen() {
-        assert!(!seen.headers.iter().any(|header| header.contains("slowlane")), "{seen:?}");
+        assert!(!seen.headers.iter().any(|header| header.starts_with("x-slowlane")), "{seen:?}");
     }
 }
 
@@ -345,10 +346,81 @@ fn enable(stage: &Stage, file: &str, marks: &[&str]) {
     let text = fs::read_to_string(stage.own_folder().join(file)).unwrap();
     let lines =
         text.lines().filter(|line| line.contains("# ") && marks.iter().any(|mark| line.contains(mark)));
-    for line in lines {
+    // Equal lines are edited together.
+    for line in lines.collect::<BTreeSet<_>>() {
         let enabled = line.replacen("# ", "", 1).replace("192.0.2.0", "127.9.1.0");
         stage.edit(file, &format!("{line}\n"), &format!("{enabled}\n"));
     }
+}
+
+/// Places come back when the log of the proxy says so, also after it has rotated. No client ends another's request.
+fn ends_are_in_the_log(stage: &mut Stage, proxy: &str, file: &str, path: &str) {
+    let log = stage.own_folder().join("slowlane.log");
+    stage.edit(file, path, log.to_str().unwrap());
+    stage.edit(
+        "maps/slo.map",
+        "burst=5 rate=6/m law=token-bucket",
+        "burst=1 rate=1/s law=concurrency max=5 lease=1h",
+    );
+    stage.start_slowlane_with(&format!("[ends]\nfollow = [{log:?}]\n"));
+    stage.start_proxy(proxy);
+    let counted = |number: f64| {
+        let counted = || stage.metric("slowlane_ends_total", "result=\"counted\"");
+        eventually(&format!("{number} ends"), || (counted() == number).then_some(()));
+    };
+    let check = || client::get(stage.at(9001), "/check", &[("X-Slowlane-Source", "127.0.0.1")]);
+    let open = check();
+    let ticket = open.header("x-slowlane-ticket").unwrap();
+    let quoted = format!("\",\"ticket\":\"{ticket}\",\"request_X-Slowlane-Ticket\":\"{ticket}\"");
+    let forged = [SHOP, ("X-Slowlane-Ticket", ticket), ("Ticket", ticket), ("User-Agent", &quoted)];
+    eventually("the proxy serves", || {
+        (stage.client().request("GET", "/", &[SHOP], "").status == 200).then_some(())
+    });
+    counted(1.0);
+    for number in 2..=15 {
+        let status = stage.client().request("GET", &format!("/?ticket={ticket}"), &forged, "").status;
+        assert_eq!(status, 200, "request {number}");
+        counted(f64::from(number));
+    }
+    let others = ["late", "refused"]
+        .map(|result| stage.metric("slowlane_ends_total", &format!("result=\"{result}\"")));
+    assert_eq!(others, [0.0; 2]);
+    // Four places are left beside the open one.
+    let left = check();
+    assert_eq!(left.header("x-slowlane-remaining"), Some("3"));
+}
+
+#[test]
+fn the_log_of_caddy_has_the_ends() {
+    let Some(caddy) = unpacked("caddy", "2.11") else {
+        return skipped("Caddy 2.11 cannot be had on this machine");
+    };
+    let mut stage = Stage::set("caddy");
+    stage.proxies = caddy.parent().unwrap().to_owned();
+    let block = [
+        "# log {",
+        "output file",
+        "mode 0644",
+        "# \t}",
+        "format filter",
+        "_headers",
+        "request delete",
+        "# }",
+    ];
+    enable(&stage, "Caddyfile", &[&block[..], &["# log_append"]].concat());
+    ends_are_in_the_log(&mut stage, "caddy", "Caddyfile", "/var/log/caddy/slowlane.log");
+    no_field_reaches_the_application(&stage);
+}
+
+#[test]
+fn the_log_of_traefik_has_the_ends() {
+    if !is_there("traefik", "version") {
+        return skipped("Traefik cannot be had on this machine");
+    }
+    let mut stage = Stage::set("traefik");
+    enable(&stage, "traefik.yml", &["accessLog:", "filePath", "format: json", "fields:"]);
+    enable(&stage, "dynamic.yml", &["authResponseHeaders:"]);
+    ends_are_in_the_log(&mut stage, "traefik", "traefik.yml", "/var/log/traefik/slowlane.log");
 }
 
 /// Waits until Traefik has read its files.

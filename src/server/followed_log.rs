@@ -1,0 +1,169 @@
+//! A log file that a proxy writes: each line may report the end of a request.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::time::interval;
+
+use crate::observe::revived_task;
+use crate::server::ends::end_line;
+use crate::server::{Agent, Shutdown};
+
+/// How often a file is read. An end that is known later costs its place until then.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// The longest line: Caddy logs all headers of a request, if nothing is filtered.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// How much of a file is read at once, and at most each time: the thread also reads sockets.
+const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNKS_MAX: usize = 64;
+
+/// A file that is followed by its path.
+#[derive(Debug)]
+pub(crate) struct FollowedLog {
+    path: PathBuf,
+    agent: Arc<Agent>,
+    runtime: Handle,
+    /// None: there is no file.
+    open: Mutex<Option<OpenLog>>,
+}
+
+impl FollowedLog {
+    /// Follows a file from its end on, for the runtime of the caller. One that does not exist yet is read when it does.
+    pub(crate) fn at_end(path: PathBuf, agent: Arc<Agent>) -> FollowedLog {
+        let open = file(&path).and_then(|_| OpenLog::of(&path, SeekFrom::End(0)));
+        match &open {
+            Ok(_) => tracing::info!("ends of requests from {}", path.display()),
+            Err(error) => {
+                tracing::warn!("[ends] follow: {}: {error}; it is read once it can be", path.display())
+            }
+        }
+        FollowedLog { path, agent, runtime: Handle::current(), open: Mutex::new(open.ok()) }
+    }
+
+    /// Reads lines until the shutdown begins. After an upgrade, the next process has the file open before that.
+    pub(crate) fn open(self: &Arc<FollowedLog>, shutdown: &Shutdown) {
+        let (log, shutdown) = (self.clone(), shutdown.clone());
+        self.runtime.spawn(async move {
+            revived_task("a followed log", || log.follow(&shutdown)).await;
+        });
+    }
+
+    async fn follow(&self, shutdown: &Shutdown) {
+        let mut look = interval(EVERY);
+        while shutdown.signal.unless_begun(look.tick()).await.is_some() {
+            self.look();
+        }
+        self.look();
+    }
+
+    /// Reads what is new. A file that has another in its place is read to its end first.
+    fn look(&self) {
+        let (mut open, current) = (self.open.lock(), file(&self.path).ok());
+        let mut take = |line: &[u8]| end_line(&self.agent, line, LINE_BYTES_MAX);
+        let is_at_end = open.as_mut().is_none_or(|log| log.read_on(&mut take).unwrap_or(true));
+        let is_other = |new: &Metadata| open.as_ref().is_none_or(|log| log.inode != inode(new));
+        if is_at_end && current.as_ref().is_some_and(is_other) {
+            *open = OpenLog::of(&self.path, SeekFrom::Start(0)).ok();
+        }
+    }
+}
+
+/// Nothing else is opened: a pipe would block.
+fn file(path: &PathBuf) -> io::Result<Metadata> {
+    let found = fs::metadata(path)?;
+    if found.is_file() { Ok(found) } else { Err(io::Error::other("expected a file")) }
+}
+
+fn inode(of: &Metadata) -> (u64, u64) {
+    (of.dev(), of.ino())
+}
+
+/// An open file, and how far it has been read.
+#[derive(Debug)]
+struct OpenLog {
+    file: File,
+    inode: (u64, u64),
+    read: u64,
+    /// The beginning of a line whose end has not been written yet.
+    line: Vec<u8>,
+}
+
+impl OpenLog {
+    fn of(path: &PathBuf, from: SeekFrom) -> io::Result<OpenLog> {
+        let mut file = File::open(path)?;
+        let (inode, read) = (inode(&file.metadata()?), file.seek(from)?);
+        Ok(OpenLog { file, inode, read, line: Vec::new() })
+    }
+
+    /// Takes the lines that are new, and returns whether those are all.
+    fn read_on(&mut self, take: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+        // It was copied and emptied.
+        if self.file.metadata()?.len() < self.read {
+            self.read = self.file.seek(SeekFrom::Start(0))?;
+            self.line.clear();
+        }
+        let mut chunk = vec![0; CHUNK_BYTES];
+        for _ in 0..CHUNKS_MAX {
+            let bytes = self.file.read(&mut chunk)?;
+            if bytes == 0 {
+                return Ok(true);
+            }
+            self.read += bytes as u64;
+            chunk[..bytes].split_inclusive(|byte| *byte == b'\n').for_each(|piece| self.add(piece, take));
+        }
+        Ok(false)
+    }
+
+    /// Adds a piece of a line, and takes the line if it is whole. Of one that is too long, a byte too much is kept.
+    fn add(&mut self, piece: &[u8], take: &mut impl FnMut(&[u8])) {
+        let room = LINE_BYTES_MAX + 1 - self.line.len();
+        self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+        if piece.ends_with(b"\n") {
+            take(&self.line);
+            self.line.clear();
+            self.line.shrink_to(CHUNK_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// The lines that a look finds.
+    fn lines(log: &mut OpenLog) -> Vec<usize> {
+        let mut found = Vec::new();
+        while !log.read_on(&mut |line| found.push(line.len())).unwrap() {}
+        found
+    }
+
+    #[test]
+    fn lines_are_whole_and_bounded_however_they_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut writer = File::create(&path).unwrap();
+        let mut write = |text: &str| writer.write_all(text.as_bytes()).unwrap();
+        write("an old line\n");
+        let mut log = OpenLog::of(&path, SeekFrom::End(0)).unwrap();
+        write("ab");
+        assert_eq!(lines(&mut log), [0; 0]);
+        write("c\n\nd\ne");
+        assert_eq!(lines(&mut log), [4, 1, 2]);
+        write(&"x".repeat(9 << 20));
+        write("\nf\n");
+        assert_eq!(lines(&mut log), [LINE_BYTES_MAX + 1, 2]);
+        assert!(log.line.capacity() <= CHUNK_BYTES);
+        File::create(&path).unwrap().write_all(b"new\n").unwrap();
+        assert_eq!(lines(&mut log), [4]);
+    }
+}
