@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use crate::demo::{Demo, SECONDS_DEFAULT, SECONDS_MIN};
+use crate::demo::{Demo, DemoSlo, SECONDS_DEFAULT, SECONDS_MIN};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::Version;
 use slowlane_core::base::Rate;
@@ -15,12 +15,15 @@ pub(super) const EXAMPLES: &str = include_str!("help/demo.txt");
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArguments {
-    /// Connections of the crawler; each sends its next request after each answer
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    clients: u32,
+    /// Connections of the crawlers; each sends its next request after each answer [default: 20, or 80 with --protect]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clients: Option<u32>,
     /// Rate of the SLO, for each source
     #[arg(long, value_name = "RATE", default_value = "50/s")]
     rate: Rate,
+    /// Protect the application from many crawlers with law=protect, without a rate
+    #[arg(long, conflicts_with = "rate")]
+    protect: bool,
     /// Print this many seconds, then exit [default: print 15, then run until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
     seconds: Option<u32>,
@@ -30,9 +33,11 @@ pub(super) struct DemoArguments {
 }
 
 pub(super) fn demo(typed: DemoArguments) -> anyhow::Result<()> {
-    let DemoArguments { clients, rate, seconds, haproxy } = typed;
+    let DemoArguments { clients, rate, protect, seconds, haproxy } = typed;
+    let (slo, clients_default) = if protect { (DemoSlo::Protect, 80) } else { (DemoSlo::Rate(rate), 20) };
+    let clients = clients.unwrap_or(clients_default);
     let (haproxy, stays) = (program(haproxy)?, seconds.is_none());
-    let demo = Demo { clients, rate, seconds: seconds.unwrap_or(SECONDS_DEFAULT), stays, haproxy };
+    let demo = Demo { clients, slo, seconds: seconds.unwrap_or(SECONDS_DEFAULT), stays, haproxy };
     demo.run(&mut stdout(), stdout().is_terminal())
 }
 

@@ -14,6 +14,8 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::daemon::listeners::Listeners;
 use crate::daemon::{parts, rounds};
+#[cfg(feature = "lab")]
+use crate::observe::status::ProtectedLine;
 use crate::observe::{Clock, Status, systemd};
 use crate::server::admin::UpgradeRequest;
 use crate::server::shutdown::{self, Trigger};
@@ -141,6 +143,12 @@ impl Serving {
 
     pub(super) fn certificates(&self) -> rounds::Certificates {
         self.listeners.certificates.clone()
+    }
+
+    /// The applications that are protected.
+    #[cfg(feature = "lab")]
+    pub(crate) fn protected(&self) -> Vec<ProtectedLine> {
+        ProtectedLine::all(&self.agent.throttle)
     }
 
     /// The policy in force, in words for the operator.

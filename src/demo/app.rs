@@ -15,9 +15,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The rough time of a request. Timers are exact to a millisecond.
-const SERVICE: Duration = Duration::from_millis(15);
-
 /// It runs until it is dropped.
 pub(super) struct App {
     pub(super) address: SocketAddr,
@@ -25,17 +22,15 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Serves about `per_s` requests per second. Further requests queue.
-    pub(super) async fn start(per_s: f64) -> io::Result<App> {
+    /// Serves so many requests at a time, each for this long. Further requests queue.
+    pub(super) async fn start(workers: usize, service: Duration) -> io::Result<App> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let hands = (per_s * SERVICE.as_secs_f64()).round().max(1.0);
-        let service = Duration::from_secs_f64(hands / per_s);
-        let hands = Arc::new(Semaphore::new(hands as usize));
+        let workers = Arc::new(Semaphore::new(workers));
         let answer = service_fn(move |_| {
-            let hands = hands.clone();
+            let workers = workers.clone();
             async move {
-                let _hand = hands.acquire().await;
+                let _worker = workers.acquire().await;
                 sleep(service).await;
                 Ok::<_, Infallible>(Response::new("ok\n".to_owned()))
             }

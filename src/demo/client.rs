@@ -4,16 +4,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::demo::http::{HttpClient, WEBSITE};
 use crate::demo::tally::{AnswerTally, Who};
 
-/// All of 127.0.0.0/8 is loopback, so two sources need no network.
-const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// All of 127.0.0.0/8 is loopback, so many sources need no network.
+pub(super) const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const CUSTOMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 pub(super) const CUSTOMER_PER_S: u32 = 5;
+
+/// The end of a request that slowlane counts is reported with it.
+const TICKET: &str = "x-slowlane-ticket";
 
 /// The pause after a missing or unexpected answer.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -46,21 +50,24 @@ impl ClientConnection {
 
     /// Sends one request, and returns the status of its answer.
     async fn ask(&mut self) -> anyhow::Result<u16> {
-        if let Some(check) = &mut self.check {
-            let fields = [("x-slowlane-source", self.source.as_str()), ("x-slowlane-website", WEBSITE)];
-            // The check delays its answer.
-            let status = check.get("/check?deny=429", &fields).await?;
-            if status != 204 {
-                return Ok(status);
-            }
+        let Some(check) = &mut self.check else { return Ok(self.site.get("/", &[]).await?.0.as_u16()) };
+        let fields = [("x-slowlane-source", self.source.as_str()), ("x-slowlane-website", WEBSITE)];
+        // The check delays its answer.
+        let (status, headers) = check.get("/check?deny=429", &fields).await?;
+        if status != StatusCode::NO_CONTENT {
+            return Ok(status.as_u16());
         }
-        self.site.get("/", &[]).await
+        let (status, _) = self.site.get("/", &[]).await?;
+        if let Some(ticket) = headers.get(TICKET) {
+            check.get("/done", &[(TICKET, ticket.to_str()?)]).await?;
+        }
+        Ok(status.as_u16())
     }
 }
 
 /// One connection of the crawler: it sends the next request after each answer.
-pub(super) async fn crawl(target: Target, tally: Arc<AnswerTally>) {
-    let mut client = Client { target, source: CRAWLER, who: Who::Crawler, connection: None, tally };
+pub(super) async fn crawl(target: Target, source: Ipv4Addr, tally: Arc<AnswerTally>) {
+    let mut client = Client { target, source, who: Who::Crawler, connection: None, tally };
     loop {
         if client.ask().await != Some(200) {
             sleep(PAUSE).await;

@@ -27,10 +27,10 @@ pub(super) struct HaproxyChild {
 }
 
 impl HaproxyChild {
-    /// Starts it with the files shipped for its version.
+    /// Starts it with the files shipped for its version and this delivery.
     pub(super) async fn start(
         binary: &Path,
-        version: Version,
+        (version, delivery): (Version, Delivery),
         agent: SocketAddr,
         app: SocketAddr,
         folder: &Path,
@@ -39,9 +39,10 @@ impl HaproxyChild {
         let address = free_address().await?;
         let agent = Address::Tcp(agent.to_string());
         let (listen, app) = (address.to_string(), app.to_string());
-        let places = Places { app: &app, ..Places::shipped(&agent, &listen) };
+        let fields = ["page".to_owned()];
+        let places = Places { app: &app, fields: &fields, ..Places::shipped(&agent, &listen) };
         let own = Own { folder: &folder.display().to_string(), peer: &agent, ends: None, paced: &[] };
-        let files = files(version, Delivery::of(version), &places, &own)?;
+        let files = files(version, delivery, &places, &own)?;
         fs::create_dir(&folder)?;
         for File { name, text } in &files {
             fs::write(folder.join(name), text)?;
@@ -58,8 +59,8 @@ impl HaproxyChild {
     }
 
     /// One line with the programs and their addresses.
-    pub(super) fn note(&self, version: Version, agent: SocketAddr) -> String {
-        let delays_by = match Delivery::of(version) {
+    pub(super) fn note(&self, (version, delivery): (Version, Delivery), agent: SocketAddr) -> String {
+        let delays_by = match delivery {
             Delivery::Hold => "slowlane, which answers late",
             _ => "HAProxy, which pauses requests",
         };

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use http_body_util::{BodyExt, Empty};
-use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::HOST;
+use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpSocket;
 
@@ -27,16 +27,20 @@ impl HttpClient {
         Ok(HttpClient(sender))
     }
 
-    /// Requests a path, with further headers. Returns the status of the answer.
-    pub(super) async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<u16> {
+    /// Requests a path, with further headers. Returns the status and the headers of the answer.
+    pub(super) async fn get(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<(StatusCode, HeaderMap)> {
         let mut request = Request::get(path).header(HOST, WEBSITE);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         self.0.ready().await?;
         let answer = self.0.send_request(request.body(Empty::new())?).await?;
-        let status = answer.status().as_u16();
-        answer.into_body().collect().await?;
-        Ok(status)
+        let (head, body) = answer.into_parts();
+        body.collect().await?;
+        Ok((head.status, head.headers))
     }
 }

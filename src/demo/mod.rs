@@ -8,11 +8,14 @@
 //! ```
 //! In the first seconds, the SLO limits nothing, and the crawler takes all capacity of the application. Then
 //! `slo.map` is edited, as an operator would, and every source is limited to the rate.
+//!
+//! With `--protect`, the crawlers have many addresses, 127.66.x.y, and the line protects the application instead.
 
 mod app;
 mod client;
 mod haproxy;
 mod http;
+mod slo;
 mod table;
 mod tally;
 
@@ -22,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, interval_at};
@@ -34,15 +37,18 @@ use crate::demo::client::Target;
 use crate::demo::haproxy::HaproxyChild;
 use crate::demo::table::DelayTable;
 use crate::demo::tally::{AnswerTally, Second};
+use crate::observe::status::ProtectedLine;
 use crate::proxy::shipped::haproxy::Version;
 use crate::watch::Reload;
-use slowlane_core::base::{Address, Rate};
+use slowlane_core::base::Address;
+
+pub(crate) use slo::DemoSlo;
 
 /// The settings of a demonstration.
 pub(crate) struct Demo {
-    /// Connections of the crawler.
+    /// Connections of the crawlers.
     pub clients: u32,
-    pub rate: Rate,
+    pub slo: DemoSlo,
     /// The number of seconds to print.
     pub seconds: u32,
     /// Whether it continues after that, until a signal.
@@ -63,17 +69,8 @@ const FREE_S: u32 = 4;
 /// From the edit of `slo.map` until the burst is used up and its requests are answered.
 const SETTLE_S: u32 = 2;
 
-/// The rate of the application, as a multiple of the SLO's rate. Alone, the crawler takes all of it.
-const CAPACITY: f64 = 6.0;
-
 /// An SLO that limits nothing here.
 const FREE: &str = "burst=1000000 rate=1000000/s";
-
-/// Lower rates show too little in a second; higher rates are too much for a small machine.
-const RATES: std::ops::RangeInclusive<f64> = 5.0..=500.0;
-
-/// Longer delays exceed the timeouts of the shipped files, which are made for a `max_delay` of 5 s.
-const DELAY_MAX_S: f64 = 4.0;
 
 impl Demo {
     /// Runs the demonstration to its end or to a signal. It leaves no process and no directory behind.
@@ -81,21 +78,7 @@ impl Demo {
     /// # Errors
     /// Settings that show no effect, a daemon or a proxy that does not start, or an output that cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
-        let rate = self.rate.per_second();
-        ensure!(
-            RATES.contains(&rate),
-            "--rate {}: expected {}/s to {}/s, or there is little to see",
-            self.rate,
-            RATES.start(),
-            RATES.end()
-        );
-        ensure!(
-            f64::from(self.clients) <= DELAY_MAX_S * rate,
-            "--clients {} --rate {}: each would wait for {:.0} s: expected fewer clients or a higher rate, so that it is at most {DELAY_MAX_S} s",
-            self.clients,
-            self.rate,
-            f64::from(self.clients) / rate,
-        );
+        self.slo.check(self.clients)?;
         let runtime = Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(async {
             let end = asked_to_end()?;
@@ -110,21 +93,21 @@ impl Demo {
         let mut stage = Stage::set(self).await?;
         self.introduce(&stage, out)?;
         let tally = Arc::new(AnswerTally::default());
-        stage.let_in(self.clients, &tally);
+        stage.let_in(self, &tally);
 
-        let table = DelayTable::new(is_terminal, CAPACITY * self.rate.per_second());
-        table.head(out)?;
+        let table = DelayTable::new(is_terminal, self.slo.capacity_per_s());
+        table.head(self.slo.last_column(), out)?;
         let mut seconds = Vec::new();
         let mut tick = interval_at(Instant::now() + Duration::from_secs(1), Duration::from_secs(1));
         while seconds.len() < self.seconds as usize {
             if seconds.len() == FREE_S as usize {
-                let line = self.objective();
+                let line = self.slo.line(&self.slo.options());
                 stage.edit(&line)?;
                 table.event(&format!("slo.map now says: {line}"), out)?;
             }
             tick.tick().await;
             let second = tally.take();
-            table.row(seconds.len() + 1, &second, out)?;
+            table.row(seconds.len() + 1, &second, stage.protection(), out)?;
             seconds.push(second);
             stage.check()?;
         }
@@ -144,17 +127,11 @@ impl Demo {
         Ok(())
     }
 
-    /// The line of `slo.map`. Its burst is one second of requests.
-    fn objective(&self) -> String {
-        let burst = self.rate.per_second().ceil();
-        format!("3001 burst={burst} rate={}", self.rate)
-    }
-
     fn introduce(&self, stage: &Stage, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "{}", stage.proxy_note)?;
-        writeln!(out, "  a crawler       {} connections that never pause", self.clients)?;
+        writeln!(out, "{}", self.slo.crawlers(self.clients))?;
         writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
-        let capacity = CAPACITY * self.rate.per_second();
+        let capacity = self.slo.capacity_per_s();
         writeln!(out, "  an application  that can answer some {capacity:.0} requests/s")?;
         writeln!(out, "  the page        http://{}/\n", stage.page())
     }
@@ -166,15 +143,18 @@ impl Demo {
         let after = Second::mean(&seconds[settled..]);
         let refused: u32 = seconds.iter().map(|second| second.refused).sum();
         let lost: u32 = seconds.iter().map(|second| second.lost).sum();
+        let (who, get, limited) = match self.slo {
+            DemoSlo::Rate(rate) => ("the crawler", "it gets", format!("Limited to {rate}")),
+            DemoSlo::Protect => ("the crawlers", "they get", "With law=protect".to_owned()),
+        };
         writeln!(
             out,
-            "\nWithout a limit, the crawler got {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
+            "\nWithout a limit, {who} got {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
             before.crawler_per_s, before.customer_ms
         )?;
         writeln!(
             out,
-            "Limited to {}, it gets {:.1} requests/s (seconds {} to {}) after {:.0} ms each, and the customer waits {:.0} ms.",
-            self.rate,
+            "{limited}, {get} {:.1} requests/s (seconds {} to {}) after {:.0} ms each, and the customer waits {:.0} ms.",
             after.crawler_per_s,
             settled + 1,
             seconds.len(),
@@ -207,8 +187,9 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
         let policy = folder.path().join("policy");
         fs::create_dir(&policy)?;
-        fs::write(policy.join("source.map"), "0.0.0.0/0 3001\n::/0 3001\n")?;
-        write_slo_map(&policy, &format!("3001 {FREE}"))?;
+        let (map, text) = demo.slo.map();
+        fs::write(policy.join(map), text)?;
+        write_slo_map(&policy, &demo.slo.line(FREE))?;
 
         // Free ports on the loopback interface.
         let any = || vec![Address::Tcp("127.0.0.1:0".into())];
@@ -217,11 +198,13 @@ impl Stage {
         let slowlane = daemon::start(&Config::load(None, flags)?)?;
         let [spop, http, _] = &slowlane.addresses;
         let (spop, check) = (spop[0].parse()?, http[0].parse()?);
-        let app = App::start(demo.rate.per_second() * CAPACITY).await?;
+        let (workers, service) = demo.slo.application();
+        let app = App::start(workers, service).await?;
         let (haproxy, proxy_note) = match &demo.haproxy {
             Ok((binary, version)) => {
-                let haproxy = HaproxyChild::start(binary, *version, spop, app.address, folder.path()).await?;
-                let note = haproxy.note(*version, spop);
+                let form = (*version, demo.slo.delivery(*version));
+                let haproxy = HaproxyChild::start(binary, form, spop, app.address, folder.path()).await?;
+                let note = haproxy.note(form, spop);
                 (Some(haproxy), note)
             }
             Err(why) => (None, format!("{why}: slowlane takes its place, and queries itself over HTTP")),
@@ -234,9 +217,9 @@ impl Stage {
     }
 
     /// Starts the clients. They end with the runtime.
-    fn let_in(&self, clients: u32, tally: &Arc<AnswerTally>) {
-        for _ in 0..clients {
-            tokio::spawn(client::crawl(self.target, tally.clone()));
+    fn let_in(&self, demo: &Demo, tally: &Arc<AnswerTally>) {
+        for number in 0..demo.clients {
+            tokio::spawn(client::crawl(self.target, demo.slo.crawler(number), tally.clone()));
         }
         tokio::spawn(client::visit(self.target, tally.clone()));
     }
@@ -246,6 +229,11 @@ impl Stage {
         write_slo_map(&self.folder.path().join("policy"), line)?;
         self.slowlane.reload.iter().for_each(Reload::ask);
         Ok(())
+    }
+
+    /// The state of the protected application, if there is one.
+    fn protection(&self) -> Option<String> {
+        self.slowlane.protected().first().map(ProtectedLine::state)
     }
 
     /// The address of the status page.

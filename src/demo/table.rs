@@ -18,17 +18,25 @@ impl DelayTable {
         DelayTable { is_terminal, most_per_s }
     }
 
-    pub(super) fn head(&self, out: &mut impl Write) -> io::Result<()> {
+    /// `last` names the last column.
+    pub(super) fn head(&self, last: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "            crawler            customer")?;
-        writeln!(out, "second  req/s  answer in   req/s  answer in   429   crawler's req/s")
+        writeln!(out, "second  req/s  answer in   req/s  answer in   429   {last}")
     }
 
-    pub(super) fn row(&self, number: usize, second: &Second, out: &mut impl Write) -> io::Result<()> {
+    /// The last column is a bar, unless there is something to tell.
+    pub(super) fn row(
+        &self,
+        number: usize,
+        second: &Second,
+        last: Option<String>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         let Second { crawler_per_s, crawler_ms, customer_per_s, customer_ms, refused, .. } = second;
         writeln!(
             out,
             "{number:>6}  {crawler_per_s:>5.0}  {crawler_ms:>6.0} ms   {customer_per_s:>5.0}  {customer_ms:>6.0} ms  {refused:>4}   {}",
-            self.bar(*crawler_per_s)
+            last.unwrap_or_else(|| self.bar(*crawler_per_s))
         )
     }
 
@@ -54,7 +62,7 @@ mod tests {
     fn a_line_stands_under_its_head() {
         let table = DelayTable::new(false, 300.0);
         let mut out = Vec::new();
-        table.head(&mut out).unwrap();
+        table.head("crawler's req/s", &mut out).unwrap();
         let second = Second {
             crawler_per_s: 50.0,
             crawler_ms: 399.6,
@@ -63,14 +71,16 @@ mod tests {
             refused: 0,
             lost: 0,
         };
-        table.row(7, &second, &mut out).unwrap();
-        table.row(8, &Second { crawler_per_s: 900.0, ..second }, &mut out).unwrap();
+        table.row(7, &second, None, &mut out).unwrap();
+        table.row(8, &Second { crawler_per_s: 900.0, ..second }, None, &mut out).unwrap();
+        table.row(9, &second, Some("9 inside".into()), &mut out).unwrap();
         table.event("now", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1], "second  req/s  answer in   req/s  answer in   429   crawler's req/s");
         assert_eq!(lines[2], "     7     50     400 ms       5      17 ms     0   #######");
         assert!(lines[3].ends_with(&format!("   {}", "#".repeat(40))));
-        assert_eq!(lines[4], "        now");
+        assert_eq!(lines[4], "     9     50     400 ms       5      17 ms     0   9 inside");
+        assert_eq!(lines[5], "        now");
     }
 }

@@ -118,6 +118,44 @@ fn where_there_is_no_haproxy_slowlane_plays_its_part_and_says_so() {
     tells_its_story(&["--haproxy", "none"], outcome);
 }
 
+/// The customer is three to six times as fast, so a slow machine does not matter.
+fn protects_the_application(args: &[&str], first_line: &str) {
+    let mut demo = Demo::start(&[&["--protect", "--seconds", "10"], args].concat());
+    let (addresses, children) = (demo.addresses(), demo.children());
+    demo.process.logged("With law=protect, they get ");
+    let (code, outcome) = demo.ended(&addresses, &children);
+    assert_eq!(code, Some(0), "{outcome:#?}");
+    assert!(outcome[0].starts_with(first_line), "{outcome:#?}");
+    assert!(outcome.contains(&"        slo.map now says: 2001 law=protect".to_owned()), "{outcome:#?}");
+    let row =
+        |number: usize| outcome.iter().find(|line| line.starts_with(&format!("{number:>6}  "))).unwrap();
+    for number in 7..=10 {
+        assert!(
+            row(number).contains(" inside of ") && row(number).contains(" waiting, slow-down "),
+            "{outcome:#?}"
+        );
+    }
+    let customer_ms = |number| row(number).split_whitespace().nth(5).unwrap().parse::<f64>().unwrap();
+    let (before, after) = (customer_ms(3), (customer_ms(8) + customer_ms(9) + customer_ms(10)) / 3.0);
+    assert!(after < before / 1.5, "the customer waits for less: {outcome:#?}");
+}
+
+#[test]
+fn an_application_is_protected_behind_haproxy() {
+    protects_the_application(&[], "HAProxy ");
+    for version in [Version::V3_2, Version::V3_4] {
+        match version.binary() {
+            Some(binary) => protects_the_application(&["--haproxy", binary.to_str().unwrap()], "HAProxy 3."),
+            None => skipped(&format!("HAProxy {} cannot be had on this machine (demo)", version.number())),
+        }
+    }
+}
+
+#[test]
+fn without_haproxy_the_clients_report_the_ends() {
+    protects_the_application(&["--haproxy", "none"], "without HAProxy: ");
+}
+
 #[test]
 fn it_can_be_ended_at_any_moment() {
     for signal in ["INT", "TERM", "HUP", "QUIT"] {

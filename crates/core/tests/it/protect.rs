@@ -89,7 +89,7 @@ impl Shop {
 
     /// Inside and waiting.
     fn view(&self) -> (usize, usize) {
-        let [protected] = self.throttle.protected()[..] else { panic!("one application") };
+        let [protected] = &self.throttle.protected()[..] else { panic!("one application") };
         (protected.view.inside, protected.view.waiting)
     }
 }
