@@ -241,11 +241,6 @@ impl<'p> Batch<'p, '_> {
         self.policy.asker_of(slo, self.values(row))
     }
 
-    /// The outermost group of those who ask, for operators.
-    pub fn group_name(&self, row: usize, slo: SloId) -> String {
-        self.policy.group_name(slo, self.values(row))
-    }
-
     /// All SLOs of a request.
     pub fn cases(&self, row: usize, looked_up: &LookedUp) -> Cases<'p> {
         self.cases_traced(row, looked_up, &mut |_, _| {})

@@ -58,6 +58,13 @@ pub struct Part<'p> {
     pub value: Option<Vec<u8>>,
 }
 
+impl Batch<'_, '_> {
+    /// The outermost group of a request under an SLO with `share`, like `network 203.0.113.0/24`.
+    pub fn group_name(&self, row: usize, slo: SloId) -> String {
+        self.policy().group_name(slo, self.values(row))
+    }
+}
+
 impl Policy {
     /// The [`cases`](Policy::cases) of a request with the reasons, from a trace of the same walk. It counts
     /// lines in maps, so it is too slow for every request.
@@ -109,8 +116,7 @@ impl Policy {
         }
     }
 
-    /// The outermost group of a request under an SLO with `share`, like `network 203.0.113.0/24`.
-    pub(super) fn group_name(&self, slo: SloId, values: Values<'_, '_>) -> String {
+    fn group_name(&self, slo: SloId, values: Values<'_, '_>) -> String {
         let refs = &self.refs[self.place(slo).expect("an SLO of this policy")];
         let Some(&outermost) = refs.share.first() else { return String::new() };
         let Part { field, value } = self.part(self.fields.masks(), outermost, values);
