@@ -103,7 +103,7 @@ impl Common {
         let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")));
         let protected =
             self.protect.map(|website| protect::protect(&config, website.as_deref())).transpose()?;
-        let ends = protected.is_some().then(|| protect::ends(&config)).transpose()?;
+        let ends = protected.is_some().then(|| protect::ends(&config));
         let mut asked = AgentFacts::of(self.answers, config);
         let mut changes = Vec::new();
         if let Some(Protected { policy, changes: of_policy, note }) = protected {
@@ -119,7 +119,7 @@ impl Common {
 struct Attaching {
     asked: AgentFacts,
     /// Where nginx reports ends, and the change by which slowlane listens there.
-    ends: Option<(Address, Option<FileChange>)>,
+    ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
     /// The files of the policy.
     changes: Vec<FileChange>,
     notes: Vec<String>,
@@ -191,7 +191,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let trusted = common.trusted.clone();
     let Attaching { asked, ends, changes: mut of_slowlane, notes: mut said } =
         common.load(|config| &config.http.listen)?;
-    let (ends, listening) = ends.unzip();
+    let (ends, listening) = ends.transpose()?.unzip();
     let listening = listening.flatten();
     said.extend(listening.as_ref().map(|change| {
         format!("{}: restart slowlane: it listens for the ends of requests then", change.path.display())

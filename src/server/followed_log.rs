@@ -23,7 +23,7 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// How much of a file is read at once, and at most each time: the thread also reads sockets.
 const CHUNK_BYTES: usize = 64 * 1024;
-const CHUNKS_MAX: usize = 64;
+const CHUNKS_MAX: usize = 16;
 
 /// A file that is followed by its path.
 #[derive(Debug)]

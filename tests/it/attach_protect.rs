@@ -142,6 +142,39 @@ fn slowlane_listens_for_the_ends_that_nginx_reports() {
     }
 }
 
+/// A snippet that several servers include is changed once.
+#[test]
+fn a_file_that_two_servers_include_is_changed_once() {
+    let (slowlane, app) = (Slowlane::with_policy(POLICY), Backend::start());
+    let own = own(&slowlane, "");
+    let (main, _) = write_nginx(&own, own_address(), app.address);
+    let quiet = "location /pictures { access_log off; }\nlocation /own {\n    access_log off;\n}\n";
+    own.write("quiet.inc", quiet);
+    let server = |name: &str| {
+        format!(
+            "server {{\n    listen {};\n    server_name {name};\n    include quiet.inc;\n    location / {{ proxy_pass http://{}; }}\n}}\n",
+            own_address(),
+            app.address
+        )
+    };
+    own.write("sites/shop.conf", &(server("shop.example") + &server("blog.example")));
+    let args = ["--server", "shop.example", "--server", "blog.example", "--protect", "--write"];
+    own.attached("nginx", "nginx.conf", &args);
+    assert_eq!(own.text("quiet.inc").matches("slowlane_end").count(), 2, "{}", own.text("quiet.inc"));
+    own.attached("nginx", "nginx.conf", &["--undo"]);
+    assert_eq!((own.text("quiet.inc").as_str(), own.text("nginx.conf")), (quiet, main));
+}
+
+/// HAProxy reports ends by itself, so `[ends]` may be as it is.
+#[test]
+fn haproxy_needs_no_listener_for_ends() {
+    let (slowlane, app) = (Slowlane::with_policy(POLICY), Backend::start());
+    let own = own(&slowlane, "[ends]\nlisten = [\n]\n");
+    own.write("haproxy.cfg", &haproxy_config(own_address(), own_address(), app.address));
+    let diff = own.attached("haproxy", "haproxy.cfg", &["--frontend", "shop", "--protect"]);
+    assert!(diff.contains("\n+0 law=protect\n") && !diff.contains("9004"), "{diff}");
+}
+
 #[test]
 fn limits_of_the_operator_are_not_replaced() {
     let policy = &[

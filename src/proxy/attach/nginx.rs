@@ -70,7 +70,11 @@ pub fn attach(
     if let Some(ends) = ends {
         let servers: Vec<&Server<'_>> = chosen.iter().map(|site| site.of).collect();
         for (path, block) in logged(files, http, &inner, &servers, ends)? {
-            blocks.entry(path).or_default().push(block);
+            let there = blocks.entry(path).or_default();
+            // Several servers may include a file.
+            if !there.contains(&block) {
+                there.push(block);
+            }
         }
         let is_default = |server: &&Server<'_>| !has(&server.inner, LOG) && !has(&inner, LOG);
         notes.extend(servers.into_iter().find(is_default).map(|server| {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::base::{Request, SloId, shown};
+use crate::base::{Request, SloId, cut, shown};
 use crate::policy::{Answer, Asker, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Values};
 
 /// All SLOs of a request, its own first, with their reasons.
@@ -120,14 +120,18 @@ impl Policy {
         let refs = &self.refs[self.place(slo).expect("an SLO of this policy")];
         let Some(&outermost) = refs.share.first() else { return String::new() };
         let Part { field, value } = self.part(self.fields.masks(), outermost, values);
-        let name = shown(field.as_bytes());
-        value.map_or_else(|| format!("no {name}"), |value| format!("{name} {}", shown(&value)))
+        let name = shown(field);
+        let text = value.map_or_else(|| format!("no {name}"), |value| format!("{name} {}", shown(value)));
+        cut(text, GROUP_NAME_CHARS)
     }
 
     fn part(&self, masks: Masks, place: Place, values: Values<'_, '_>) -> Part<'_> {
         Part { field: self.fields.name(place), value: self.fields.customer_text(masks, place, values) }
     }
 }
+
+/// The longest name of a group: a client may choose it, and many are kept.
+const GROUP_NAME_CHARS: usize = 60;
 
 /// Replaces the options of an SLO.
 const REFUSED: &[u8] = b"refused: the website is not a host, or a value is too long to be searched";

@@ -10,7 +10,7 @@
 use arrayvec::ArrayVec;
 
 use crate::base::{Assurance, JUDGED_MAX, Judged, Timestamp, Verdict};
-use crate::law::{Assured, Gcra, Judgement};
+use crate::law::{Assured, Gcra, Judgement, Law};
 use crate::policy::{Case, Slo};
 use crate::table::Entry;
 use crate::throttle::Throttle;
@@ -55,9 +55,9 @@ impl Carried {
         let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).any(refuses);
-        // An SLO with rate 0 is closed for all.
-        let is_closed = (by + 1..=last)
-            .any(|place| stops(place) && !cases[place].slo.law.gcra().is_some_and(Gcra::can_owe));
+        // An SLO with rate 0 is closed for all. An application has room for one more.
+        let has_room = |law: &Law| law.protection().is_some() || law.gcra().is_some_and(Gcra::can_owe);
+        let is_closed = (by + 1..=last).any(|place| stops(place) && !has_room(&cases[place].slo.law));
         let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cases[by].cost);
         (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
     }

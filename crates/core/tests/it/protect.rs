@@ -284,6 +284,18 @@ fn an_assured_rate_holds_within_a_protected_application() {
     assert_eq!(assured.verdict, Verdict::Pass, "it does not wait for its turn");
     assert!(matches!(waits.verdict, Verdict::Delay(_)));
     assert_eq!(shop.view(), (PLACES + 1, 1), "it is inside all the same");
+    let why = |source: &str| {
+        let policy = shop.throttle.policy();
+        let mut request = Request::new();
+        request.push(b"source", Value::address(source.parse().unwrap()));
+        request.push(b"website", Value::Text(b"shop.example"));
+        let explained = policy.explain(&request);
+        let now = shop.now + Duration::from_secs(2);
+        let foreseen =
+            shop.throttle.foresee_for(explained.asker.as_ref(), &explained.cases, now, Sample::MIDDLE);
+        foreseen.decision.verdict.name()
+    };
+    assert_eq!([why("203.0.113.9"), why("203.0.113.8")], ["pass", "delay"], "an operator is told the same");
     let beyond = shop.ask("203.0.113.9");
     assert!(matches!(beyond.verdict, Verdict::Delay(_)), "a second one within the second waits");
     shop.pass(40);
@@ -291,4 +303,26 @@ fn an_assured_rate_holds_within_a_protected_application() {
     assert_eq!(shop.view(), (PLACES, 2));
     assert_eq!(shop.end(&inside[0]), Ended::Counted);
     assert_eq!(shop.view(), (PLACES, 1));
+}
+
+/// A client that chooses what its group is called.
+#[test]
+fn the_name_of_a_group_is_short() {
+    let shop = Shop::under("0 rate=unlimited\n2001 law=protect share=agent\n");
+    let agent = "a".repeat(10_000);
+    let ask = || {
+        let policy = shop.throttle.policy();
+        let mut request = Request::new();
+        request.push(b"agent", Value::Text(agent.as_bytes()));
+        request.push(b"website", Value::Text(b"shop.example"));
+        let mut batch = Batch::of(&policy);
+        batch.push(&request);
+        batch.may_hold_last();
+        let mut decisions = Decisions::new();
+        shop.throttle.decide(&batch, shop.now, &mut || Sample::MIDDLE, &mut decisions);
+        decisions.only()
+    };
+    (0..=PLACES).for_each(|_| _ = ask());
+    let [protected] = &shop.throttle.protected()[..] else { panic!("one application") };
+    assert!(protected.groups[0].name.starts_with("agent aaa") && protected.groups[0].name.len() < 100);
 }

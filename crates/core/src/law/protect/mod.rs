@@ -322,7 +322,7 @@ impl Protect {
         window.into_iter().chain(lease).chain(overdue).min()
     }
 
-    /// How long a request would wait. It changes nothing.
+    /// How long a request would wait. It is not counted.
     pub fn foresee(&mut self, now: Timestamp, page: Key, path: &[Key]) -> Duration {
         let request = self.enter(now, Arrival { means: Means::Watch, page, path });
         let position = self.turns.position(request.leaf, request.work_ns);
