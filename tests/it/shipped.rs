@@ -138,7 +138,9 @@ fn behind_a_cdn_haproxy_takes_the_address_of_the_client() {
             let ask = |address: &&str| {
                 let mut stream = TcpStream::connect(haproxy.address).unwrap();
                 if line.contains("expect-proxy") && networks != NETWORKS {
-                    write!(stream, "PROXY TCP4 {address} 192.0.2.200 1000 8080\r\n").unwrap();
+                    // In one piece: HAProxy refuses a part of it.
+                    let header = format!("PROXY TCP4 {address} 192.0.2.200 1000 8080\r\n");
+                    stream.write_all(header.as_bytes()).unwrap();
                 }
                 let forwarded = ("X-Forwarded-For", *address);
                 Client::over(stream).unwrap().request("GET", "/", &[forwarded], "").status
