@@ -60,7 +60,7 @@ impl Source {
             policy.warn_of_sharing(period, self.has_peers);
         }
         if self.has_peers {
-            policy.warn_of_work();
+            policy.warn_of_peers();
         }
         Ok(policy)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Sharing, SloId};
+use crate::base::{Sharing, SloId, Unit};
 use crate::law::{Law, Window};
 use crate::policy::{Policy, Slo, WarningKind};
 
@@ -30,11 +30,12 @@ impl Policy {
         }
     }
 
-    /// Adds a warning for each SLO in work, which HAProxy cannot enforce as a peer.
-    pub fn warn_of_work(&mut self) {
+    /// Adds a warning for each SLO that HAProxy cannot enforce as a peer: it knows no work, and holds no request.
+    pub fn warn_of_peers(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs) {
-            if let Some(unit) = slo.unit() {
-                let warning = WarningKind::Asked(unit.name().to_owned());
+            let of_unit = |unit: &Unit| WarningKind::Asked(unit.name().to_owned());
+            let of_law = || matches!(slo.law, Law::Protect(_)).then_some(WarningKind::Unprotected);
+            if let Some(warning) = slo.unit().map(of_unit).or_else(of_law) {
                 self.warnings.add(&self.slo_map.path, Some(refs.line), warning);
             }
         }

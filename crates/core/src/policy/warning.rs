@@ -109,6 +109,11 @@ pub enum WarningKind {
     )]
     Asked(String),
     #[error(
+        "law=protect: as a peer, HAProxy holds no request and reports no end, so nothing is protected: attach it over \
+         SPOE instead"
+    )]
+    Unprotected,
+    #[error(
         "cluster={sharing}: all nodes together may let through more than the quota of {}; cluster=lease never does",
         written(*.window)
     )]

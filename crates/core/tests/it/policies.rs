@@ -50,6 +50,18 @@ fn a_count_of_an_hour_or_more_is_a_quota_that_may_be_exceeded() {
     assert_eq!(doubt("burst=0 rate=9/h law=fixed-window cluster=lease"), None);
 }
 
+#[test]
+fn what_haproxy_cannot_do_as_a_peer_is_a_warning() {
+    let mut policy =
+        policy("0 law=protect\n1001 burst=1s rate=1s/s unit=seconds\n1002 burst=1 rate=1/s\n", &[]);
+    let before = policy.warnings().listed().len();
+    policy.warn_of_peers();
+    let added: Vec<_> =
+        policy.warnings().listed()[before..].iter().map(|warning| (warning.line, &warning.kind)).collect();
+    let asked = WarningKind::Asked("seconds".to_owned());
+    assert_eq!(added, [(Some(1), &WarningKind::Unprotected), (Some(2), &asked)]);
+}
+
 /// Two nodes have less than a request each in a tenth of a second. A law that refuses has no turns.
 #[test]
 fn a_low_rate_is_uneven_if_haproxy_enforces_it_for_several_nodes() {
