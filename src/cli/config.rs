@@ -299,8 +299,8 @@ fn paced(layout: &Layout, policy: &Policy) -> Vec<Paced> {
 }
 
 /// The type whose keys have exactly these fields; 0 if there is none.
-fn kind(layout: &Layout, fields: &[String]) -> u8 {
-    (1..=9).find(|&kind| layout.type_fields(kind) == fields).unwrap_or(0)
+fn kind(layout: &Layout, fields: &[String]) -> u16 {
+    layout.kinds().skip(1).find(|&kind| layout.type_fields(kind) == fields).unwrap_or(0)
 }
 
 /// The TLS of the agent's address: as in the config, or with the name given.

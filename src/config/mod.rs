@@ -565,7 +565,7 @@ mod tests {
             error("[admin]\nhosts = ['a.example:80']"),
             "file:2: \"a.example:80\": expected a name or an address without a port, like slowlane.example"
         );
-        assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 9"));
+        assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 999"));
         assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));
         assert!(error("[spop").starts_with("file:1: "));
     }

@@ -27,9 +27,9 @@ pub(super) struct WrittenPolicy {
     ipv4_prefix: u8,
     #[serde(deserialize_with = "within::<0, 128, _, _>")]
     ipv6_prefix: u8,
-    types: BTreeMap<KindDigit, Names>,
-    ipv4_prefixes: BTreeMap<KindDigit, PrefixBits<32>>,
-    ipv6_prefixes: BTreeMap<KindDigit, PrefixBits<128>>,
+    types: BTreeMap<Kind, Names>,
+    ipv4_prefixes: BTreeMap<Kind, PrefixBits<32>>,
+    ipv6_prefixes: BTreeMap<Kind, PrefixBits<128>>,
     derived: BTreeMap<String, WrittenDerivation>,
     lookups: Vec<WrittenLookup>,
 }
@@ -62,7 +62,7 @@ impl TryFrom<WrittenPolicy> for Policy {
             layout =
                 layout.with_derived(name, Derivation { from: from.clone(), ipv4_prefix, ipv6_prefix })?;
         }
-        for (KindDigit(kind), Names(fields)) in types {
+        for (Kind(kind), Names(fields)) in types {
             layout = layout.with_type(*kind, fields.clone())?;
         }
         let lookup = |lookup: &WrittenLookup| Lookup {
@@ -80,24 +80,24 @@ impl TryFrom<WrittenPolicy> for Policy {
     }
 }
 
-/// The digit of a type. TOML keys are text; checking them here gives the error a line number.
+/// The number of a type. TOML keys are text; checking them here gives the error a line number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-struct KindDigit(u8);
+struct Kind(u16);
 
-impl From<KindDigit> for String {
-    fn from(KindDigit(kind): KindDigit) -> String {
+impl From<Kind> for String {
+    fn from(Kind(kind): Kind) -> String {
         kind.to_string()
     }
 }
 
-impl TryFrom<String> for KindDigit {
+impl TryFrom<String> for Kind {
     type Error = String;
 
-    fn try_from(text: String) -> Result<KindDigit, String> {
-        let expected = "expected a type, 1 to 9; type 0 is one bucket for all and has no fields";
+    fn try_from(text: String) -> Result<Kind, String> {
+        let expected = "expected a type, 1 to 999; type 0 is one bucket for all and has no fields";
         match text.parse() {
-            Ok(kind @ 1..=9) => Ok(KindDigit(kind)),
+            Ok(kind @ 1..=999) => Ok(Kind(kind)),
             _ => Err(format!("{text:?}: {expected}")),
         }
     }

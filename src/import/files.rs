@@ -37,7 +37,7 @@ const CHAIN_MAX: usize = 3;
 const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's files again with --config: they send the new fields.\n";
 
 /// The types that a policy may add.
-const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
+const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 
 /// Leaves out what the policy reader refuses or warns of.
 pub(super) fn write(from: Program, found: ImportFindings) -> Written {
@@ -105,7 +105,7 @@ fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
 struct Map {
     lookup: Lookup,
     rank: Rank,
-    lines: Vec<(String, u16)>,
+    lines: Vec<(String, u32)>,
 }
 
 /// The order of lookups: exceptions by network first, then from the most specific to the one for every request.
@@ -115,9 +115,9 @@ type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 #[derive(Default)]
 struct PolicyDraft {
     /// The counter of each type, and the fields of its key.
-    types: BTreeMap<u8, (String, Vec<String>)>,
+    types: BTreeMap<u16, (String, Vec<String>)>,
     /// The ids of SLOs, by their type and options.
-    ids: BTreeMap<(u8, String), u16>,
+    ids: BTreeMap<(u16, String), u32>,
     slos: String,
     maps: Vec<Map>,
 }
@@ -180,7 +180,7 @@ impl PolicyDraft {
     }
 
     /// The type of a limit: a built-in one for its key, or a new one if another counter has that.
-    fn type_of(&mut self, limit: &Limit) -> Result<u8, String> {
+    fn type_of(&mut self, limit: &Limit) -> Result<u16, String> {
         let mut key = limit.key.clone();
         key.sort();
         if let Some(field) = key.iter().find(|field| !is_field(field)) {
@@ -191,28 +191,27 @@ impl PolicyDraft {
             return Ok(kind);
         }
         let built_in = ["", "owner", "website", "source", "owner+source", "source+website"];
-        let built_in = built_in.iter().position(|fields| *fields == key.join("+")).map(|kind| kind as u8);
+        let built_in = built_in.iter().position(|fields| *fields == key.join("+")).map(|kind| kind as u16);
         let own = OWN_TYPES.filter(|_| !key.is_empty());
         let free = built_in.into_iter().chain(own).find(|kind| !self.types.contains_key(kind));
-        let kind =
-            free.ok_or("no type is free: only four counters can have a key of their own (types 6 to 9)")?;
+        let kind = free.ok_or("no type is free: the types 6 to 999 are in use")?;
         self.types.insert(kind, counter);
         Ok(kind)
     }
 
-    fn slo(&mut self, limit: &Limit, options: String, names: &[String]) -> Result<u16, String> {
+    fn slo(&mut self, limit: &Limit, options: String, names: &[String]) -> Result<u32, String> {
         let kind = self.type_of(limit)?;
         if let Some(&id) = self.ids.get(&(kind, options.clone())) {
             return Ok(id);
         }
-        let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u16;
-        let id = u16::from(kind) * 1_000 + count + 1;
+        let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u32;
+        let id = u32::from(kind) * 1_000 + count + 1;
         self.slos += &format!("# {}: {}\n{id} {options}\n", limit.line.shown(names), limit.quoted);
         self.ids.insert((kind, options), id);
         Ok(id)
     }
 
-    fn map(&mut self, place: &ScopeKeys, position: usize, id: u16) {
+    fn map(&mut self, place: &ScopeKeys, position: usize, id: u32) {
         let (file, rank) = (PathBuf::from(place.stem(position) + ".map"), place.rank(position));
         let lines = place.keys.iter().map(|key| (key.clone(), id));
         match self.maps.iter_mut().find(|map| map.lookup.file == file) {

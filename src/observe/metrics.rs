@@ -3,8 +3,8 @@
 //! Clients cannot choose the value of a label: SLO ids and fields come from the policy, and all other values from this
 //! file.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{fmt, iter};
 
@@ -211,90 +211,112 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
 ///
-/// The arrays are indexed by SLO id, so counting takes one atomic operation and needs no policy.
+/// The arrays are indexed by SLO id, so counting takes one atomic operation and needs no policy. That of a type is made
+/// for its first verdict.
 #[derive(Debug)]
 pub struct Verdicts {
-    given: VerdictCounts,
-    shadow: VerdictCounts,
     pub delays: Arc<Delays>,
-    /// The sum of the delays of each SLO. With the number of its delays it gives their mean. A histogram for each SLO
-    /// would be 23 series instead of one.
-    delays_us: Box<[AtomicU64]>,
+    types: Box<[OnceLock<Box<[SloCounts]>>]>,
 }
 
-type VerdictCounts = Box<[[AtomicU64; 3]]>;
+/// The ids of one type.
+const TYPE_SLOS: u32 = 1_000;
+
+/// The counters of one SLO.
+#[derive(Debug, Default)]
+struct SloCounts {
+    given: KindCounts,
+    shadow: KindCounts,
+    /// The sum of its delays. With their number it gives their mean. A histogram for each SLO would be 23 series instead
+    /// of one.
+    delays_us: AtomicU64,
+}
+
+type KindCounts = [AtomicU64; 3];
 
 impl Default for Verdicts {
     fn default() -> Verdicts {
-        let none = || [const { AtomicU64::new(0) }; 3];
-        let counts = || (0..SloId::END).map(|_| none()).collect();
-        let delays_us = (0..SloId::END).map(|_| AtomicU64::new(0)).collect();
-        Verdicts { given: counts(), shadow: counts(), delays: Arc::default(), delays_us }
+        let types = (0..SloId::END / TYPE_SLOS).map(|_| OnceLock::new()).collect();
+        Verdicts { delays: Arc::default(), types }
     }
 }
 
 impl Verdicts {
     #[inline]
     pub fn count(&self, ruling: &Ruling, details: Option<&Details>) {
-        Verdicts::add(&self.given, ruling.slo, ruling.verdict);
+        let counts = self.of(ruling.slo);
+        counts.given[ruling.verdict.kind().index()].fetch_add(1, Relaxed);
         if let Verdict::Delay(wait) = ruling.verdict {
             self.delays.count(wait);
-            self.delays_us[ruling.slo.index()].fetch_add(wait.as_micros() as u64, Relaxed);
+            counts.delays_us.fetch_add(wait.as_micros() as u64, Relaxed);
         }
         for judged in details.into_iter().flat_map(Details::dry_runs) {
-            Verdicts::add(&self.shadow, judged.slo, judged.verdict);
+            self.of(judged.slo).shadow[judged.verdict.kind().index()].fetch_add(1, Relaxed);
         }
+    }
+
+    #[inline]
+    fn of(&self, slo: SloId) -> &SloCounts {
+        let of_type = self.types[usize::from(slo.kind())].get_or_init(no_counts);
+        &of_type[(slo.number() % TYPE_SLOS) as usize]
+    }
+
+    /// The counters of each SLO whose type has any verdict, sorted by id.
+    fn counted(&self) -> impl Iterator<Item = (SloId, &SloCounts)> {
+        let of_types = self.types.iter().zip((0..).step_by(TYPE_SLOS as usize));
+        let of_types = of_types.filter_map(|(of_type, first)| Some((first.., of_type.get()?)));
+        of_types.flat_map(|(numbers, of_type)| numbers.filter_map(SloId::new).zip(of_type))
     }
 
     /// Counts of pass, delay and deny, for each SLO with any verdict, sorted by id.
     pub fn given(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
-        some(&self.given)
+        self.counted().map(|(slo, counts)| (slo, read(&counts.given))).filter(has_any)
     }
 
     /// Counts of shadow verdicts, in the same form.
     pub fn shadow(&self) -> impl Iterator<Item = (SloId, [u64; 3])> {
-        some(&self.shadow)
+        self.counted().map(|(slo, counts)| (slo, read(&counts.shadow))).filter(has_any)
     }
 
     /// The number of all verdicts given.
     pub fn total(&self) -> u64 {
-        self.given.iter().flatten().map(|count| count.load(Relaxed)).sum()
-    }
-
-    fn add(counts: &VerdictCounts, slo: SloId, verdict: Verdict) {
-        counts[slo.index()][verdict.kind().index()].fetch_add(1, Relaxed);
+        self.given().flat_map(|(_, counts)| counts).sum()
     }
 }
 
-fn some(counts: &VerdictCounts) -> impl Iterator<Item = (SloId, [u64; 3])> {
-    let counts = counts.iter().map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
-    let numbered = (0..).zip(counts).filter(|(_, counts)| *counts != [0; 3]);
-    numbered.map(|(number, counts)| (SloId::new(number).expect("there is a place for each id"), counts))
+#[cold]
+fn no_counts() -> Box<[SloCounts]> {
+    (0..TYPE_SLOS).map(|_| SloCounts::default()).collect()
+}
+
+fn read(counts: &KindCounts) -> [u64; 3] {
+    counts.each_ref().map(|count| count.load(Relaxed))
+}
+
+fn has_any((_, counts): &(SloId, [u64; 3])) -> bool {
+    *counts != [0; 3]
 }
 
 impl Collector for Verdicts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let families = [
-            ("verdicts", "Verdicts, by SLO and verdict", &self.given),
-            ("shadow_verdicts", "Verdicts that SLOs with dry_run=yes would have given", &self.shadow),
+        let families: [(_, _, &mut dyn Iterator<Item = _>); 2] = [
+            ("verdicts", "Verdicts, by SLO and verdict", &mut self.given()),
+            ("shadow_verdicts", "Verdicts that SLOs with dry_run=yes would have given", &mut self.shadow()),
         ];
         for (name, help, counts) in families {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (slo, counts) in counts.iter().enumerate() {
-                for (kind, count) in Kind::ALL.into_iter().zip(counts) {
-                    let count = count.load(Relaxed);
-                    if count > 0 {
-                        let labels = [("slo", slo.to_string()), ("verdict", kind.name().to_owned())];
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
+            for (slo, counts) in counts {
+                for (kind, count) in Kind::ALL.into_iter().zip(counts).filter(|&(_, count)| count > 0) {
+                    let labels = [("slo", slo.to_string()), ("verdict", kind.name().to_owned())];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
                 }
             }
         }
         let help = "Sum of the delays of requests, by SLO";
         let kind = MetricType::Counter;
         let mut family = encoder.encode_descriptor("slo_delay", help, Some(&Unit::Seconds), kind)?;
-        for (slo, sum_us) in self.delays_us.iter().enumerate() {
-            let sum_us = sum_us.load(Relaxed);
+        for (slo, counts) in self.counted() {
+            let sum_us = counts.delays_us.load(Relaxed);
             if sum_us > 0 {
                 let seconds = ConstCounter::new(sum_us as f64 / 1e6);
                 seconds.encode(family.encode_family(&[("slo", slo.to_string())])?)?;

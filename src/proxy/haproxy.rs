@@ -486,7 +486,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_brief_answer_is_the_full_one(
-            delay in prop_oneof![Just(0), 1_u64..10_000_000_000_000], bits: u64, number in 0_u16..10_000, remaining: u32,
+            delay in prop_oneof![Just(0), 1_u64..10_000_000_000_000], bits: u64, number in 0..SloId::END, remaining: u32,
             stream_id: u64, frame_id: u64,
         ) {
             let ruling = Ruling {

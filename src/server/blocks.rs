@@ -171,7 +171,7 @@ struct BlockJson {
     /// `operator`, `slo` or `dry_run`.
     by: &'static str,
     /// The SLO that blocked its key, if it is known.
-    slo: Option<u16>,
+    slo: Option<u32>,
     /// Whole seconds, rounded up.
     left_s: u64,
     /// Milliseconds since 1970.

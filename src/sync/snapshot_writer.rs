@@ -173,7 +173,7 @@ impl EarlierSnapshot {
 /// SLOs that have another rate, burst or law than at the time of the snapshot, or no longer exist.
 fn changed(head: &SnapshotHead, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
-    let is_same = |(id, describe): &&(u16, String)| {
+    let is_same = |(id, describe): &&(u32, String)| {
         policy.slos().any(|slo| slo.id.number() == *id && slo.describe() == *describe)
     };
     head.slos.len() - head.slos.iter().filter(is_same).count()

@@ -71,7 +71,7 @@ fn bracketed(is_dry_run: bool, text: String) -> String {
 }
 
 /// The SLO of a key, marked if it is a dry run.
-fn numbered(slo: u16, is_dry_run: bool) -> String {
+fn numbered(slo: u32, is_dry_run: bool) -> String {
     if is_dry_run { format!("{slo} dry run") } else { slo.to_string() }
 }
 

@@ -105,7 +105,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.ipv4_prefixes]\n0 = 16",
-            ":2: \"0\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+            ":2: \"0\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         (
             "[policy.ipv4_prefixes]\n2 = 16",
@@ -150,15 +150,15 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         // Types of SLOs and lookups.
         (
             "[policy.types]\n6 = [\"a\"]\n0 = [\"a\"]",
-            ":3: \"0\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+            ":3: \"0\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         (
             "[policy.types]\nsix = [\"a\"]",
-            ":2: \"six\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+            ":2: \"six\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         (
-            "[policy.types]\n10 = [\"a\"]",
-            ":2: \"10\": expected a type, 1 to 9; type 0 is one bucket for all and has no fields",
+            "[policy.types]\n1000 = [\"a\"]",
+            ":2: \"1000\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         ("[policy.types]\n6 = \"a\"", ":2: invalid type: string \"a\", expected a list in [ ]"),
         ("[policy.types]\n6 = [\"a\"]\n7 = []", ":3: no fields: name at least one"),

@@ -127,7 +127,7 @@ fn delayed(mut ask: impl FnMut() -> Response) -> (Response, Duration) {
     found.expect("one of a hundred requests in a row is delayed")
 }
 
-fn key(kind: u8, parts: impl FnOnce(&mut KeyHasher) -> &mut KeyHasher) -> Option<i64> {
+fn key(kind: u16, parts: impl FnOnce(&mut KeyHasher) -> &mut KeyHasher) -> Option<i64> {
     let key: Key = parts(&mut key_hasher(kind, "burst=1 rate=1/s")).finish();
     Some(key.bits() as i64)
 }

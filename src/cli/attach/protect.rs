@@ -61,12 +61,12 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
     let by_website = ["website".to_owned()];
     let layout = &source.layout;
     let lookup = layout.lookups().iter().find(|lookup| lookup.fields == by_website);
-    let kind = (1..=9).find(|&kind| layout.type_fields(kind) == by_website);
+    let kind = layout.kinds().skip(1).find(|&kind| layout.type_fields(kind) == by_website);
     let (Some(lookup), Some(kind)) = (lookup, kind) else {
         bail!("--protect {website}: [policy] has no lookup or no type of the website alone")
     };
     let is_protecting = |id: &SloId| policy.slo(*id).is_some_and(|slo| protects(slo) && !slo.dry_run);
-    let ids = || (1..1_000).filter_map(|number| SloId::new(u16::from(kind) * 1_000 + number));
+    let ids = || (1..1_000).filter_map(|number| SloId::new(u32::from(kind) * 1_000 + number));
     let maps = path(source, &lookup.file);
     let before = read(&maps)?;
     if let Some(line) = map::lines(before.as_bytes()).flatten().find(|line| line.key == website.as_bytes()) {

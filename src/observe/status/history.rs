@@ -49,7 +49,7 @@ pub struct HistoryLines {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PastKey {
     pub key: String,
-    pub slo: u16,
+    pub slo: u32,
     pub dry_run: bool,
     /// The key of all requests that cannot be looked up.
     pub refused: bool,

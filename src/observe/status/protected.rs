@@ -7,7 +7,7 @@ use slowlane_core::throttle::{Group, Protected, Throttle};
 /// A protected application.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProtectedLine {
-    pub slo: u16,
+    pub slo: u32,
     pub key: String,
     pub limit: usize,
     pub inside: usize,

@@ -22,7 +22,7 @@ pub struct Quotas {
 /// One quota of a request.
 #[derive(Clone, Debug, Serialize)]
 pub struct QuotaLine {
-    pub slo: u16,
+    pub slo: u32,
     /// The values that share the quota: `website shop.example`.
     pub of: Vec<String>,
     /// The allowance in words.

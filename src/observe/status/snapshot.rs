@@ -147,7 +147,7 @@ pub struct Connections {
 /// An SLO with its objective and its current rates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SloLine {
-    pub id: u16,
+    pub id: u32,
     /// The fields of its key. If empty, all requests share one key.
     pub per: Vec<String>,
     pub law: String,
@@ -183,7 +183,7 @@ pub struct SloLine {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyLine {
     pub key: String,
-    pub slo: u16,
+    pub slo: u32,
     /// The objective of the SLO, as its law describes it.
     pub objective: String,
     /// The file and the line that gave the key its SLO, like `source.map:8`; `None` until it is looked up.

@@ -29,7 +29,7 @@ pub struct Why {
     #[serde(flatten)]
     pub outcome: VerdictFields,
     /// The SLO that decides.
-    pub slo: u16,
+    pub slo: u32,
     /// The block that refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<BlockedKey>,
@@ -59,7 +59,7 @@ pub struct VerdictFields {
 /// The verdict of one SLO, with its reasons.
 #[derive(Clone, Debug, Serialize)]
 pub struct RefusingSlo {
-    pub slo: u16,
+    pub slo: u32,
     /// The path of `slo.map` and the number of its line.
     pub at: String,
     /// The text of that line.
@@ -69,7 +69,7 @@ pub struct RefusingSlo {
     /// The line of a map that named the SLO, if any.
     pub named_at: Option<String>,
     pub lookup: Option<String>,
-    pub also_of: Option<u16>,
+    pub also_of: Option<u32>,
     /// The earlier lookups that had no answer.
     pub asked: Vec<String>,
     /// Sixteen hex digits. None: the key is random at each start.
@@ -86,7 +86,7 @@ pub struct RefusingSlo {
     pub carries: bool,
     /// The SLO whose assured rate overrules this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub carried_by: Option<u16>,
+    pub carried_by: Option<u32>,
     /// The counts of proxies that enforce limits locally.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerCount>,

@@ -21,7 +21,7 @@ pub fn run(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return };
     let begun = u64::from_le_bytes(*head);
     let counted = rest.chunks_exact(COUNTED_BYTES).filter_map(|bytes| {
-        let slo = SloId::new(u16::from_le_bytes([bytes[0], bytes[1]]))?;
+        let slo = SloId::new(u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) * 16)?;
         let key = Key::from_bits(u64::from_le_bytes(bytes[2..10].try_into().unwrap()));
         let [serial, cost] = [10, 14].map(|at| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
         Some(Counted { slo, key, serial, cost })

@@ -203,13 +203,15 @@ fn many_limits_of_one_place_end_soon() {
 }
 
 #[test]
-fn a_sixth_counter_of_one_key_finds_no_type() {
+fn each_counter_of_one_key_gets_a_type_until_none_is_free() {
     let zones: String =
-        (1..=6).map(|n| format!("limit_req_zone $remote_addr zone=z{n}:1m rate={n}r/s;\n")).collect();
-    let locations: String = (1..=6).map(|n| format!("location /{n}/ {{ limit_req zone=z{n}; }}\n")).collect();
+        (1..=1_000).map(|n| format!("limit_req_zone $remote_addr zone=z{n}:1m rate={n}r/s;\n")).collect();
+    let locations: String =
+        (1..=1_000).map(|n| format!("location /{n}/ {{ limit_req zone=z{n}; }}\n")).collect();
     let written = import(&format!("{zones}server {{\n{locations}}}\n"), None).unwrap();
     let reasons: Vec<&str> = written.omissions.iter().map(|omission| omission.reason.as_str()).collect();
-    assert_eq!(reasons, ["no type is free: only four counters can have a key of their own (types 6 to 9)"]);
+    // Type 3 counts sources already.
+    assert_eq!(reasons, ["no type is free: the types 6 to 999 are in use"; 1_000 - 1 - 994]);
     let chain: String = (1..=4).map(|n| format!("limit_req zone=z{n}; ")).collect();
     let written = import(&format!("{zones}server {{ {chain} }}"), None).unwrap();
     assert_eq!((written.files.len(), written.omissions.len()), (0, 4));

@@ -93,7 +93,7 @@ pub fn wheels() -> PathBuf {
 }
 
 /// The key of an SLO with these options, for a daemon that was started `with_policy`.
-pub fn key_hasher(kind: u8, options: &str) -> KeyHasher {
+pub fn key_hasher(kind: u16, options: &str) -> KeyHasher {
     let slo = Slo::parse(SloId::DEFAULT, options).unwrap();
     KeyHasher::new(KeySecret::KNOWN, kind, slo.law.state_tag())
 }

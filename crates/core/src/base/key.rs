@@ -94,7 +94,7 @@ impl KeySecret {
         Key(hasher.finish())
     }
 
-    /// The keyed hash itself. The input of a key begins with a digit, so the input of anything else must not.
+    /// The keyed hash itself. The input of a key begins with a digit or `:`, so the input of anything else must not.
     #[inline]
     pub fn hasher(self) -> SipHasher13 {
         SipHasher13::new_with_keys(self.0[0], self.0[1])
@@ -109,7 +109,7 @@ impl fmt::Debug for KeySecret {
 
 /// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
 ///
-/// Its input is the type as one ASCII digit, the tag of the law's state (4 bytes, little-endian), then the parts. Each
+/// Its input is the type as one ASCII digit, or, from 10 on, `:` and two bytes, little-endian; then the tag of the law's state (4 bytes, little-endian), then the parts. Each
 /// part is its length (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client
 /// cannot get the key of another one by moving a letter to the next field. Nor can it find a collision, as long as it
 /// does not know the secret.
@@ -136,13 +136,12 @@ pub struct KeyHasher {
 const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
-    /// Starts a key of the type `kind`, 0 to 9, for entries with the state of one law.
+    /// Starts a key of the type `kind`, for entries with the state of one law.
     #[inline]
-    pub fn new(secret: KeySecret, kind: u8, state_tag: u32) -> KeyHasher {
+    pub fn new(secret: KeySecret, kind: u16, state_tag: u32) -> KeyHasher {
         let mut buffer = [0; BUFFER_BYTES];
-        buffer[0] = b'0' + kind;
-        buffer[1..5].copy_from_slice(&state_tag.to_le_bytes());
-        KeyHasher { buffer, length: 5, stream: None, secret }
+        let length = head(&mut buffer, kind, state_tag);
+        KeyHasher { buffer, length, stream: None, secret }
     }
 
     /// The key whose only part is an address.
@@ -154,10 +153,12 @@ impl KeyHasher {
     /// assert_eq!(KeyHasher::key_of_address(secret, 3, 7, address), key);
     /// ```
     #[inline]
-    pub fn key_of_address(secret: KeySecret, kind: u8, state_tag: u32, address: IpAddr) -> Key {
+    pub fn key_of_address(secret: KeySecret, kind: u16, state_tag: u32, address: IpAddr) -> Key {
+        if kind > 9 {
+            return KeyHasher::new(secret, kind, state_tag).address(address).finish();
+        }
         let mut input = [0; 25];
-        input[0] = b'0' + kind;
-        input[1..5].copy_from_slice(&state_tag.to_le_bytes());
+        head(&mut input, kind, state_tag);
         let length = match address {
             IpAddr::V4(v4) => {
                 input[5] = 4;
@@ -220,6 +221,24 @@ impl KeyHasher {
     }
 }
 
+/// Writes the type and the tag, and returns their length.
+#[inline]
+fn head(input: &mut [u8], kind: u16, state_tag: u32) -> usize {
+    let at = match u8::try_from(kind) {
+        Ok(digit @ 0..=9) => {
+            input[0] = b'0' + digit;
+            1
+        }
+        _ => {
+            input[0] = b':';
+            input[1..3].copy_from_slice(&kind.to_le_bytes());
+            3
+        }
+    };
+    input[at..at + 4].copy_from_slice(&state_tag.to_le_bytes());
+    at + 4
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -230,10 +249,12 @@ mod tests {
         /// A key of any length is the hash of the documented bytes.
         #[test]
         fn it_is_what_is_documented(
-            secret: [u8; 16], kind in 0u8..10, tag: u32, lengths in prop::collection::vec(0usize..100, 0..5),
+            secret: [u8; 16], kind in prop_oneof![0u16..12, 0u16..1_000], tag: u32, lengths in prop::collection::vec(0usize..100, 0..5),
         ) {
             let secret = KeySecret::from_bytes(secret);
-            let (mut hasher, mut bytes) = (KeyHasher::new(secret, kind, tag), vec![b'0' + kind]);
+            let mut hasher = KeyHasher::new(secret, kind, tag);
+            let [low, high] = kind.to_le_bytes();
+            let mut bytes = if kind < 10 { vec![b'0' + low] } else { vec![b':', low, high] };
             bytes.extend(tag.to_le_bytes());
             for length in lengths {
                 let part = vec![length as u8; length];

@@ -116,7 +116,7 @@ mod tests {
             let Quota::Window { requests: reported, window_s } = Quota::of_window(requests, window) else { unreachable!() };
             prop_assert!(window_s > 0 && reported <= INTEGER_MAX);
             prop_assert_eq!(u128::from(reported) * u128::from(window_ms), u128::from(requests) * u128::from(window_s) * 1000);
-            let item = format!("\"{}\";{}", 9999, Quota::Window { requests: u64::MAX, window_s: u64::MAX });
+            let item = format!("\"{}\";{}", 999_999, Quota::Window { requests: u64::MAX, window_s: u64::MAX });
             prop_assert!(item.len() <= POLICY_BYTES_MAX);
         }
     }

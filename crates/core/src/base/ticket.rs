@@ -52,9 +52,9 @@ pub struct Counted {
 pub struct NoTicket;
 
 impl Ticket {
-    /// The maximum size of its text: a number of ten digits, and a seal of sixteen digits with its dash. Each SLO adds four,
+    /// The maximum size of its text: a number of ten digits, and a seal of sixteen digits with its dash. Each SLO adds six,
     /// sixteen, ten and ten digits with their separators.
-    pub const TEXT_BYTES_MAX: usize = 10 + COUNTED_MAX * 44 + 17;
+    pub const TEXT_BYTES_MAX: usize = 10 + COUNTED_MAX * 46 + 17;
 
     /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.
     pub fn new(begun: Timestamp, counted: impl IntoIterator<Item = Counted>) -> Ticket {
@@ -119,7 +119,7 @@ fn read_content(text: &str) -> Result<Ticket, NoTicket> {
     for part in parts {
         let mut words = part.splitn(4, '.');
         let mut word = || words.next().ok_or(NoTicket);
-        let slo = u16::try_from(number(word()?)?).ok().and_then(SloId::new).ok_or(NoTicket)?;
+        let slo = SloId::new(number(word()?)?).ok_or(NoTicket)?;
         let key = Key::from_hex(word()?).ok_or(NoTicket)?;
         let (serial, cost) = (number(word()?)?, number(word()?)?);
         counted.try_push(Counted { slo, key, serial, cost }).map_err(|_| NoTicket)?;
@@ -142,7 +142,7 @@ mod tests {
 
     fn tickets() -> impl Strategy<Value = Ticket> {
         let counted =
-            (0u16..6_000, any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(slo, key, serial, cost)| {
+            (0..SloId::END, any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(slo, key, serial, cost)| {
                 Counted { slo: SloId::new(slo).unwrap(), key: Key::from_bits(key), serial, cost }
             });
         (any::<u64>(), prop::collection::vec(counted, 1..=COUNTED_MAX))

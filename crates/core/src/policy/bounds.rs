@@ -7,6 +7,9 @@ pub const FILE_BYTES_MAX: u64 = 1 << 30;
 /// byte.
 pub const LINE_BYTES_MAX: usize = 16_383;
 
+/// The maximum number of SLOs: the answer of a line of a map has two bytes.
+pub(super) const SLO_LINES_MAX: usize = 65_000;
+
 /// The maximum number of lines of a map that is matched with `end` or `reg`.
 pub const LIST_LINES_MAX: usize = 1_000;
 

@@ -343,7 +343,7 @@ impl Policy {
     /// request.push(b"website", Value::Text(b"shop.example"));
     /// request.push(b"cost", Value::Number(5));
     /// let cases = policy.cases(&request);
-    /// let slos: Vec<u16> = cases.list.iter().map(|case| case.slo.id.number()).collect();
+    /// let slos: Vec<u32> = cases.list.iter().map(|case| case.slo.id.number()).collect();
     /// assert_eq!((slos, cases.cost), (vec![2001, 1001], 5));
     /// ```
     pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {

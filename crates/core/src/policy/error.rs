@@ -6,7 +6,9 @@ use thiserror::Error;
 
 use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, cut, units::written};
 use crate::law::OptionError;
-use crate::policy::{BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX, SKETCHES_BYTES_MAX};
+use crate::policy::{
+    BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX, SKETCHES_BYTES_MAX, SLO_LINES_MAX,
+};
 
 /// The maximum number of errors that are kept; more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;
@@ -33,7 +35,7 @@ pub enum PolicyErrorKind {
     #[error("a NUL byte, at which HAProxy would stop reading")]
     Nul,
 
-    #[error("{0:?}: expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`")]
+    #[error("{0:?}: expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`")]
     Id(String),
     #[error("SLO {id}: type {} has no fields: use one of the types {types}, or give it fields in the config",
             .id.kind())]
@@ -129,6 +131,10 @@ pub enum PolicyErrorKind {
         "more than {FIELDS_MAX} fields in all, the maximum for a request: for share=, use a field that a type has"
     )]
     TooManyFields,
+    #[error(
+        "more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share one, each has a bucket of its own"
+    )]
+    TooManySlos,
     #[error(
         "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"
     )]

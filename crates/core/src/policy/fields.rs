@@ -11,7 +11,7 @@ use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, v4_mask, v
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
 use crate::policy::watch::{ValueKind, Watch};
-use crate::policy::{Derivation, Layout, TYPES};
+use crate::policy::{Derivation, Layout};
 
 /// The index of a field among the [`Fields`].
 pub(super) type Place = usize;
@@ -37,7 +37,7 @@ pub(super) struct Fields {
     announced: Option<Place>,
     /// The masks that apply unless a type has its own.
     masks: Masks,
-    type_masks: [Masks; TYPES],
+    type_masks: Box<[Masks]>,
     derived: Vec<Derived>,
     derivations: BTreeMap<String, Derivation>,
 }
@@ -129,7 +129,7 @@ impl Fields {
             cost,
             announced,
             masks: Masks::of((layout.ipv4_prefix(), layout.ipv6_prefix())),
-            type_masks: std::array::from_fn(|kind| Masks::of(layout.prefixes(kind as u8))),
+            type_masks: layout.kinds().map(|kind| Masks::of(layout.prefixes(kind))).collect(),
             derived,
             derivations: layout.derivations().clone(),
         })
@@ -208,7 +208,7 @@ impl Fields {
 
     /// The bits of an address in the keys of a type.
     #[inline]
-    pub(super) fn masks_of(&self, kind: u8) -> Masks {
+    pub(super) fn masks_of(&self, kind: u16) -> Masks {
         self.type_masks[usize::from(kind)]
     }
 

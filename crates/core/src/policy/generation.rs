@@ -13,7 +13,7 @@ use crate::policy::read::file::read_file;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
     DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, SloPlan,
-    Strays, TYPES, WarningKind, Warnings,
+    Strays, WarningKind, Warnings,
 };
 
 /// SLOs and the maps that name them. A policy is immutable; an edit replaces it as a whole. It only notes the fields
@@ -52,7 +52,7 @@ pub struct Policy {
     pub(super) warnings: Warnings,
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
-    pub(super) types: [Box<[Place]>; TYPES],
+    pub(super) types: Box<[Box<[Place]>]>,
     pub(super) key_secret: KeySecret,
     /// The fields that begin with a host, if a map or a key uses them.
     pub(super) hosts: Vec<Place>,
@@ -148,7 +148,7 @@ impl Policy {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let types = std::array::from_fn(|kind| fields.places(layout.type_fields(kind as u8)));
+        let types = layout.kinds().map(|kind| fields.places(layout.type_fields(kind))).collect();
         let Slos { sorted: slos, lines, .. } = slos;
         let refs = |slo: &Slo| SloRefs {
             line: lines[&slo.id],
@@ -198,7 +198,7 @@ impl Policy {
 
     fn hash_of_shared(&self, layout: &Layout) -> String {
         let mut text = format!("{} {}\n", layout.ipv4_prefix(), layout.ipv6_prefix());
-        for kind in 0..TYPES as u8 {
+        for kind in layout.kinds() {
             text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
             if layout.own_prefixes(kind) != (None, None) {
                 text += &format!("{kind}: {:?}\n", layout.prefixes(kind));

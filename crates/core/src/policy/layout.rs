@@ -1,14 +1,15 @@
 //! The layout: the fields of each type's key, and the lookups that name the SLO of a request, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use crate::base::{FIELDS_MAX, SloId, date::WallShift};
 
-/// The number of types: one for each thousands digit of an id.
-pub(super) const TYPES: usize = SloId::END / 1000;
+/// The largest type: the thousands of the largest id.
+const TYPE_MAX: u16 = (SloId::END / 1000 - 1) as u16;
 
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
@@ -117,8 +118,8 @@ fn owned(names: &[&str]) -> Vec<String> {
 /// An invalid layout.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    #[error("type {0}: expected 1 to 9; type 0 is one bucket for all and has no fields")]
-    Type(u8),
+    #[error("type {0}: expected 1 to {TYPE_MAX}; type 0 is one bucket for all and has no fields")]
+    Type(u16),
     #[error("no fields: name at least one")]
     NoFields,
     #[error("a field without a name")]
@@ -136,7 +137,7 @@ pub enum LayoutError {
     #[error(
         "prefix of type {0}: its key has no address; give the type the field source, or remove the prefix"
     )]
-    NoAddress(u8),
+    NoAddress(u16),
 }
 
 /// The types, the lookups, and the address prefixes that identify a customer.
@@ -155,11 +156,11 @@ pub enum LayoutError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     lookups: Vec<Lookup>,
-    types: BTreeMap<u8, Vec<String>>,
+    types: BTreeMap<u16, Vec<String>>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
     /// The prefixes of types that have their own, for IPv4 and IPv6.
-    prefixes: BTreeMap<u8, (Option<u8>, Option<u8>)>,
+    prefixes: BTreeMap<u16, (Option<u8>, Option<u8>)>,
     /// The derived fields, by name.
     derived: BTreeMap<String, Derivation>,
     /// The wall clock of its calendar quotas.
@@ -271,12 +272,12 @@ impl Layout {
         self.wall
     }
 
-    /// Adds a type from 1 to 9, or changes the fields of a built-in one.
+    /// Adds a type from 1 to 999, or changes the fields of a built-in one.
     ///
     /// # Errors
-    /// The digit is not 1 to 9, or the type has no fields or an empty name.
-    pub fn with_type(mut self, kind: u8, fields: Vec<String>) -> Result<Layout, LayoutError> {
-        if !(1..=9).contains(&kind) {
+    /// The type is not 1 to 999, or the type has no fields or an empty name.
+    pub fn with_type(mut self, kind: u16, fields: Vec<String>) -> Result<Layout, LayoutError> {
+        if !(1..=TYPE_MAX).contains(&kind) {
             return Err(LayoutError::Type(kind));
         }
         Layout::check_names(&fields)?;
@@ -312,7 +313,7 @@ impl Layout {
     /// More bits than an address has, or a type without an address.
     pub fn with_type_prefixes(
         mut self,
-        kind: u8,
+        kind: u16,
         ipv4: Option<u8>,
         ipv6: Option<u8>,
     ) -> Result<Layout, LayoutError> {
@@ -345,7 +346,7 @@ impl Layout {
     }
 
     /// The fields of a type; none for an undeclared type.
-    pub fn type_fields(&self, kind: u8) -> &[String] {
+    pub fn type_fields(&self, kind: u16) -> &[String] {
         self.types.get(&kind).map_or(&[], Vec::as_slice)
     }
 
@@ -358,13 +359,13 @@ impl Layout {
     }
 
     /// The leading bits of an address in the keys of a type, for IPv4 and IPv6.
-    pub fn prefixes(&self, kind: u8) -> (u8, u8) {
+    pub fn prefixes(&self, kind: u16) -> (u8, u8) {
         let (ipv4, ipv6) = self.own_prefixes(kind);
         (ipv4.unwrap_or(self.ipv4_prefix), ipv6.unwrap_or(self.ipv6_prefix))
     }
 
     /// The prefixes that are set for a type alone.
-    pub fn own_prefixes(&self, kind: u8) -> (Option<u8>, Option<u8>) {
+    pub fn own_prefixes(&self, kind: u16) -> (Option<u8>, Option<u8>) {
         self.prefixes.get(&kind).copied().unwrap_or_default()
     }
 
@@ -393,13 +394,18 @@ impl Layout {
         self.lookups.iter().map(|lookup| self.name_of(lookup)).collect::<Vec<_>>().join(", ")
     }
 
-    pub(super) fn has_type(&self, kind: u8) -> bool {
+    /// All types up to the largest declared one.
+    pub fn kinds(&self) -> RangeInclusive<u16> {
+        0..=self.types.keys().next_back().copied().unwrap_or(0)
+    }
+
+    pub(super) fn has_type(&self, kind: u16) -> bool {
         self.types.contains_key(&kind)
     }
 
     /// The declared types, like `0, 1, 2`.
     pub(super) fn type_list(&self) -> String {
-        self.types.keys().map(u8::to_string).collect::<Vec<_>>().join(", ")
+        self.types.keys().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Every field of a lookup or a type, and those that they are derived of.
@@ -460,7 +466,7 @@ mod tests {
     fn impossible_layouts_are_refused() {
         let layout = Layout::default;
         assert_eq!(layout().with_type(0, owned(&["source"])), Err(LayoutError::Type(0)));
-        assert_eq!(layout().with_type(10, owned(&["source"])), Err(LayoutError::Type(10)));
+        assert_eq!(layout().with_type(1_000, owned(&["source"])), Err(LayoutError::Type(1_000)));
         assert_eq!(layout().with_type(6, vec![]), Err(LayoutError::NoFields));
         assert_eq!(layout().with_lookups(vec![lookup(&[""], "a.map")]), Err(LayoutError::Unnamed));
         let twice = vec![lookup(&["a"], "a.map"), lookup(&["b"], "a.map")];

@@ -8,7 +8,7 @@
 //! index      lines to answers
 //! classify   Request ─▶ lookups in order: source+website, source+owner, source, website, owner
 //!                       the first map that answers names the SLO; SLO 0 if none does
-//!                    ─▶ the thousands digit of the SLO: its type, which names the fields of the key
+//!                    ─▶ the thousands of the SLO: its type, which names the fields of the key
 //!                    ─▶ (&Slo, Key)
 //! ```
 //! A policy never changes. It is read as a whole or not at all: any error in any file rejects the whole policy. The
@@ -45,10 +45,9 @@ mod views;
 mod warning;
 mod watch;
 
-use bounds::SKETCHES_BYTES_MAX;
+use bounds::{SKETCHES_BYTES_MAX, SLO_LINES_MAX};
 use field::Field;
 use fields::{Fields, Masks, PLACES_MAX};
-use layout::TYPES;
 
 use error::quoted;
 use fields::{Place, Values};

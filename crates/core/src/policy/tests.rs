@@ -56,7 +56,7 @@ fn request<'a>(fields: &[(&'a str, Value<'a>)]) -> Request<'a> {
     request
 }
 
-fn slo_of(policy: &Policy, fields: &[(&str, Value<'_>)]) -> u16 {
+fn slo_of(policy: &Policy, fields: &[(&str, Value<'_>)]) -> u32 {
     policy.cases(&request(fields)).list[0].slo.id.number()
 }
 
@@ -246,7 +246,7 @@ fn options_that_name_nothing_are_refused() {
 
 #[test]
 fn every_problem_has_its_place_and_its_remedy() {
-    let slo_map = "x burst=1 rate=1/s\n10000\n6001 burst=1 rate=1/s\n2001 burst=1e3 rate=5x/s law=best\n\
+    let slo_map = "x burst=1 rate=1/s\n1000000\n6001 burst=1 rate=1/s\n2001 burst=1e3 rate=5x/s law=best\n\
         2001 burst=1 rate=1/s\n2002 burst burst=1 burst=2 jitter=1\n2003 rate=1/s burst=-1\n\
         2004 burst=1 rate=1/s max_delay=5\n";
     let maps = [
@@ -256,8 +256,8 @@ fn every_problem_has_its_place_and_its_remedy() {
         ("source+owner.map", "10.0.0.0/8 2001\n"),
     ];
     let expected = [
-        "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
-        "maps/slo.map:2: \"10000\": expected the id of an SLO, 0 to 9999, and its options, like `0 burst=100 rate=50/s`",
+        "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
+        "maps/slo.map:2: \"1000000\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
         "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",

@@ -74,7 +74,7 @@ impl Policy {
 
     fn warn_of_unknown_fields(&mut self, layout: &Layout) {
         for (kind, field) in
-            (1..=9).flat_map(|kind| layout.type_fields(kind).iter().map(move |name| (kind, name)))
+            layout.kinds().flat_map(|kind| layout.type_fields(kind).iter().map(move |name| (kind, name)))
         {
             let is_looked_up = layout.lookups().iter().any(|lookup| lookup.fields.contains(field));
             if !is_looked_up && !is_known(field) && layout.derivation(field).is_none() {

@@ -73,7 +73,7 @@ pub enum WarningKind {
         "type {kind} has the field {field}, which no lookup reads and no shipped file sends: if your proxy sends it, \
          name it in a lookup; otherwise use one of source, website, owner, method, path, query, url, base, user_agent, referer, origin, x_..."
     )]
-    UnknownField { kind: u8, field: String },
+    UnknownField { kind: u16, field: String },
     #[error(
         "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
         written(*.max_delay), written(*.longest)

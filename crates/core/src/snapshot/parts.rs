@@ -35,7 +35,7 @@ pub struct SnapshotHead {
     pub wall: Duration,
     secret: String,
     /// The SLOs at that moment: each with its number and its description.
-    pub slos: Vec<(u16, String)>,
+    pub slos: Vec<(u32, String)>,
 }
 
 impl SnapshotHead {
@@ -43,7 +43,7 @@ impl SnapshotHead {
         saved_at: Timestamp,
         wall: Duration,
         secret: KeySecret,
-        slos: Vec<(u16, String)>,
+        slos: Vec<(u32, String)>,
     ) -> SnapshotHead {
         SnapshotHead { saved_at, wall, secret: secret.to_hex(), slos }
     }

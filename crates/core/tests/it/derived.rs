@@ -32,7 +32,7 @@ fn throttle(policy: Policy) -> Throttle {
 }
 
 /// The SLO that decides about a request, and whether it passes.
-fn ask(throttle: &Throttle, fields: &[(&str, Value<'_>)]) -> (u16, bool) {
+fn ask(throttle: &Throttle, fields: &[(&str, Value<'_>)]) -> (u32, bool) {
     let mut request = Request::new();
     fields.iter().for_each(|(name, value)| request.push(name.as_bytes(), *value));
     let decision = throttle.decide_one(&request, NOW, Sample::MIDDLE);

@@ -8,7 +8,7 @@ use slowlane_core::policy::WarningKind;
 use crate::laws::lines::policy;
 use crate::laws::oracle::Subject;
 
-fn id(number: u16) -> SloId {
+fn id(number: u32) -> SloId {
     SloId::new(number).unwrap()
 }
 

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::advise::AdviseError;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
-/// The thousands digits of the types that an operator may declare.
-const OWN_TYPES: std::ops::RangeInclusive<u8> = 6..=9;
+/// The types that an operator may declare.
+const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 
 /// The fields that make up a key: `source`, `website`, `source+website`, or a field of your own in place of `website`.
 ///
@@ -51,9 +51,9 @@ impl By {
         self.0.strip_prefix("source+").unwrap_or(&self.0)
     }
 
-    /// The thousands digits of some types: of the built-in ones, and of those that the operator has to declare. A map
+    /// The numbers of some types: of the built-in ones, and of those that the operator has to declare. A map
     /// has one SLO for a value, so each type needs its own map.
-    pub(super) fn digits(types: &[By]) -> Result<Vec<u8>, AdviseError> {
+    pub(super) fn digits(types: &[By]) -> Result<Vec<u16>, AdviseError> {
         let (mut own, mut maps) = (OWN_TYPES, HashMap::new());
         let mut digit = |by: &By| {
             if let Some(other) = maps.insert(by.looked_up().to_owned(), by.0.clone()) {
@@ -65,7 +65,7 @@ impl By {
                 "source" => 3,
                 "source+owner" => 4,
                 "source+website" => 5,
-                _ => own.next().ok_or(AdviseError::TooManyTypes)?,
+                _ => own.next().expect("a command line has fewer"),
             })
         };
         types.iter().map(&mut digit).collect()
@@ -78,7 +78,7 @@ impl By {
     }
 
     /// The lines of the map: every address, or these values.
-    pub(super) fn lines(&self, id: u16, values: &[String]) -> String {
+    pub(super) fn lines(&self, id: u32, values: &[String]) -> String {
         match self.name() {
             "source" => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
             _ => values.iter().map(|value| format!("{value} {id}\n")).collect(),
@@ -86,7 +86,7 @@ impl By {
     }
 
     /// The lines that declare a type of your own, and a map that is not built in.
-    pub(super) fn config(&self, digit: u8, method: Method) -> String {
+    pub(super) fn config(&self, digit: u16, method: Method) -> String {
         let (field, fields) = (self.looked_up(), self.fields().collect::<Vec<_>>());
         let is_own = OWN_TYPES.contains(&digit);
         let mut lines = String::new();
@@ -107,7 +107,7 @@ impl By {
     /// A policy with one SLO of the type, for the requests that a line matches.
     pub(super) fn policy(
         &self,
-        digit: u8,
+        digit: u16,
         slo: &str,
         method: Method,
         lines: &str,

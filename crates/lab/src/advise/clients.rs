@@ -18,8 +18,8 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn new((by, digit): (&By, u8)) -> Result<Clients, AdviseError> {
-        let number = u16::from(digit) * 1_000 + 1;
+    pub(super) fn new((by, digit): (&By, u16)) -> Result<Clients, AdviseError> {
+        let number = u32::from(digit) * 1_000 + 1;
         let slo = format!("{number} burst=1 rate=1/s");
         // Any value that is not empty.
         let policy = by.policy(digit, &slo, Method::Reg, &by.lines(number, &[".".to_owned()]))?;

@@ -81,8 +81,6 @@ pub enum AdviseError {
         "--by {0} and --by {1}: their map is the same, and has one SLO for a value: ask for one type at a time"
     )]
     SameMap(String, String),
-    #[error("--by: more than four types with fields of your own, 6 to 9: ask for the others separately")]
-    TooManyTypes,
     #[error("--field {0}: not used; --by {0} proposes a limit for it")]
     UselessField(String),
 }

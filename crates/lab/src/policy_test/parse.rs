@@ -265,14 +265,14 @@ mod tests {
     fn a_mistake_elsewhere_is_told_with_its_place() {
         let step =
             "expected requests like `10 at once -> 10 pass`, `after 2s`, `done`, or the fields of a case";
-        let id = "expected the id of an SLO, 0 to 9999, `unlimited` or `refused`";
+        let id = "expected the id of an SLO, 0 to 999999, `unlimited` or `refused`";
         for (marked, fault) in [
             (
                 "\n ^10 at once -> pass",
                 "\"10\": expected a case first, like `source=192.0.2.1 -> 3001`".to_owned(),
             ),
             ("a=1 -> ^shop", format!("\"shop\": {id}")),
-            ("a=1 -> 2001, ^10000", format!("\"10000\": {id}")),
+            ("a=1 -> 2001, ^1000000", format!("\"1000000\": {id}")),
             ("a=1 -> 2001,^", id.to_owned()),
             ("a=1 -> unlimited^, 0", "\",\": expected the end of the line, or ; before the next step".into()),
             ("a=1^ # -> 0", "expected -> and the ids of SLOs, like `-> 3001`".into()),

@@ -158,8 +158,8 @@ impl<'t> Words<'t> {
     }
 
     fn id(&mut self) -> Result<SloId, CaseError> {
-        let id = |word: &str| SloId::new(u16::try_from(digits(word)?).ok()?);
-        self.read("the id of an SLO, 0 to 9999, `unlimited` or `refused`", id)
+        let id = |word: &str| SloId::new(u32::try_from(digits(word)?).ok()?);
+        self.read("the id of an SLO, 0 to 999999, `unlimited` or `refused`", id)
     }
 
     fn count(&mut self) -> Result<u32, CaseError> {

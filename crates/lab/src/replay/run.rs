@@ -91,7 +91,7 @@ struct Running<'t> {
     subject: &'t Subject,
     policy: Arc<Policy>,
     total: ReplayTally,
-    slos: Vec<Option<Box<ReplayTally>>>,
+    slos: BTreeMap<SloId, ReplayTally>,
     keys: Keys,
     series: Series,
     /// The requests in flight that a law counts until they end, or whose work is settled then.
@@ -219,7 +219,7 @@ impl<'t> Running<'t> {
             subject,
             policy: Arc::clone(&subject.throttle.policy()),
             total: ReplayTally::default(),
-            slos: (0..SloId::END).map(|_| None).collect(),
+            slos: BTreeMap::new(),
             keys: Keys::default(),
             series: Series::default(),
             ends: EventQueue::default(),
@@ -230,9 +230,7 @@ impl<'t> Running<'t> {
     /// The number of requests without a measure, for each unit.
     fn unmeasured(&self) -> impl Iterator<Item = (&Unit, u64)> {
         let mut counts = BTreeMap::new();
-        for (slo, tally) in
-            self.policy.slos().filter_map(|slo| Some((slo, self.slos[slo.id.index()].as_ref()?)))
-        {
+        for (slo, tally) in self.policy.slos().filter_map(|slo| Some((slo, self.slos.get(&slo.id)?))) {
             if let Some(unit) = slo.unit().filter(|_| tally.work.unmeasured > 0) {
                 counts.entry(unit.name()).or_insert((unit, 0)).1 += tally.work.unmeasured;
             }
@@ -260,7 +258,7 @@ impl<'t> Running<'t> {
         let verdict = decision.verdict;
         self.total.count(verdict);
         for judged in decision.judged() {
-            let tally = self.slos[judged.slo.index()].get_or_insert_default();
+            let tally = self.slos.entry(judged.slo).or_default();
             tally.count(judged.in_force());
             if let Some(work) = self.policy.slo(judged.slo).and_then(|slo| slo.work.as_ref()) {
                 let measured = work.unit.of(&logged.ending);
@@ -294,16 +292,13 @@ impl<'t> Running<'t> {
     }
 
     fn outcome(self, top: usize) -> Side {
-        let slo = |(place, tally): (usize, Option<Box<ReplayTally>>)| {
-            let id = SloId::new(place as u16)?;
-            Some((self.policy.slo(id)?.clone(), *tally?))
-        };
+        let slo = |(id, tally)| Some((self.policy.slo(id)?.clone(), tally));
         let is_changed = self.keys.has_changed();
         let is_shown = |row: &KeyRow| if is_changed { row.changed > 0 } else { row.is_throttled() };
         Side {
             name: self.subject.name.clone(),
             total: self.total,
-            slos: self.slos.into_iter().enumerate().filter_map(slo).collect(),
+            slos: self.slos.into_iter().filter_map(slo).collect(),
             throttled_keys: self.keys.throttled(),
             keys: self.keys.top(top, is_shown),
             series: self.series,

@@ -110,7 +110,7 @@ pub enum ScenarioError {
 }
 
 /// An SLO of type 2: one bucket for the website that all requests are for.
-pub(super) const SLO: u16 = 2001;
+pub(super) const SLO: u32 = 2001;
 
 pub(super) const WEBSITE: &str = "shop.example";
 

@@ -298,7 +298,7 @@ fn answer(value: &[u8], slos: &Slos) -> Result<Answer, PolicyErrorKind> {
         _ if value.contains(&b'#') => return Err(PolicyErrorKind::AnswerAndComment(quoted(value))),
         _ => return Err(PolicyErrorKind::Answer(quoted(value))),
     };
-    match u16::try_from(number).ok().and_then(SloId::new) {
+    match u32::try_from(number).ok().and_then(SloId::new) {
         _ if number == -1 => Ok(Answer::NEXT),
         Some(id) => slos.answer(id),
         None => Err(PolicyErrorKind::NoSuchSlo(number)),

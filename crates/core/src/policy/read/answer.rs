@@ -13,7 +13,7 @@ impl Answer {
     pub(in crate::policy) const REFUSED: Answer = Answer(u16::MAX - 1);
 
     pub(in crate::policy) fn slo(place: usize) -> Answer {
-        Answer(u16::try_from(place).expect("no more than 10000 SLOs"))
+        Answer(u16::try_from(place).expect("no more than SLO_LINES_MAX"))
     }
 
     pub(in crate::policy) fn place(self) -> Option<usize> {

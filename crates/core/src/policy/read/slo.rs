@@ -8,8 +8,8 @@ use crate::base::{Ends, Quota, Rate, Sharing, SloId, UNCOUNTED, Unit, units};
 use crate::law::{Assured, Judgement, Law, Objective, OptionError, Options, Scale};
 use crate::policy::read::work::Work;
 use crate::policy::{
-    Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, SKETCHES_BYTES_MAX, map,
-    quoted,
+    Answer, BURST_YEARS_MAX, Layout, Line, MapFile, PolicyErrorKind, PolicyErrors, SKETCHES_BYTES_MAX,
+    SLO_LINES_MAX, map, quoted,
 };
 
 /// A Service Level Objective: a rate, a burst and the law that enforces them.
@@ -356,6 +356,9 @@ impl Slos {
         // HAProxy would silently use the first of them.
         if let Some(&first) = self.lines.get(&id) {
             return report(PolicyErrorKind::SloTwice { id, first });
+        }
+        if self.sorted.len() == SLO_LINES_MAX {
+            return report(PolicyErrorKind::TooManySlos);
         }
         self.lines.insert(id, line.number);
         match Slo::parse(id, &String::from_utf8_lossy(line.value)) {
