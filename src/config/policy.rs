@@ -49,6 +49,12 @@ struct WrittenLookup {
     map: PathBuf,
     #[serde(rename = "match", deserialize_with = "method", serialize_with = "method_name")]
     method: Method,
+    #[serde(default, skip_serializing_if = "is_false")]
+    also: bool,
+}
+
+fn is_false(given: &bool) -> bool {
+    !given
 }
 
 impl TryFrom<WrittenPolicy> for Policy {
@@ -69,6 +75,7 @@ impl TryFrom<WrittenPolicy> for Policy {
             fields: lookup.fields.0.clone(),
             file: lookup.map.clone(),
             method: lookup.method,
+            is_added: lookup.also,
         };
         layout = layout.with_lookups(lookups.iter().map(lookup).collect())?;
         for kind in ipv4_prefixes.keys().chain(ipv6_prefixes.keys()) {

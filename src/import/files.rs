@@ -220,7 +220,8 @@ impl PolicyDraft {
                 map.lines.extend(lines);
             }
             None => {
-                let lookup = Lookup { fields: place.fields.clone(), file, method: place.method };
+                let lookup =
+                    Lookup { fields: place.fields.clone(), file, method: place.method, is_added: false };
                 self.maps.push(Map { lookup, rank, lines: lines.collect() });
             }
         }
@@ -268,7 +269,7 @@ impl PolicyDraft {
             let head = if toml.is_empty() { "[policy.types]\n" } else { "" };
             toml += &format!("{head}{kind} = {fields:?}\n");
         }
-        for Lookup { fields, file, method } in self.lookups().unwrap_or_default() {
+        for Lookup { fields, file, method, .. } in self.lookups().unwrap_or_default() {
             let (file, method) = (file.display(), method.name());
             toml += &format!(
                 "\n[[policy.lookups]]\nfields = {fields:?}\nmap = \"{file}\"\nmatch = \"{method}\"\n"

@@ -211,16 +211,21 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
 ///
-/// The arrays are indexed by SLO id, so counting takes one atomic operation and needs no policy. That of a type is made
-/// for its first verdict.
+/// Pages of counters are indexed by SLO id, so counting takes one atomic operation and needs no policy. A page is made for
+/// its first verdict.
 #[derive(Debug)]
 pub struct Verdicts {
     pub delays: Arc<Delays>,
-    types: Box<[OnceLock<Box<[SloCounts]>>]>,
+    pages: Box<[OnceLock<CountsPage>; PAGES]>,
 }
 
-/// The ids of one type.
-const TYPE_SLOS: u32 = 1_000;
+/// The pages for all ids, and the ids of a page: powers of two.
+const PAGES: usize = 1_024;
+const PAGE_SLOS: usize = 1_024;
+
+const _: () = assert!(PAGES * PAGE_SLOS >= SloId::END as usize);
+
+type CountsPage = Box<[SloCounts; PAGE_SLOS]>;
 
 /// The counters of one SLO.
 #[derive(Debug, Default)]
@@ -236,8 +241,7 @@ type KindCounts = [AtomicU64; 3];
 
 impl Default for Verdicts {
     fn default() -> Verdicts {
-        let types = (0..SloId::END / TYPE_SLOS).map(|_| OnceLock::new()).collect();
-        Verdicts { delays: Arc::default(), types }
+        Verdicts { delays: Arc::default(), pages: Box::new([const { OnceLock::new() }; PAGES]) }
     }
 }
 
@@ -257,15 +261,16 @@ impl Verdicts {
 
     #[inline]
     fn of(&self, slo: SloId) -> &SloCounts {
-        let of_type = self.types[usize::from(slo.kind())].get_or_init(no_counts);
-        &of_type[(slo.number() % TYPE_SLOS) as usize]
+        let number = slo.number() as usize;
+        let page = self.pages[number / PAGE_SLOS % PAGES].get_or_init(no_counts);
+        &page[number % PAGE_SLOS]
     }
 
-    /// The counters of each SLO whose type has any verdict, sorted by id.
+    /// The counters of each SLO in the pages so far, sorted by id.
     fn counted(&self) -> impl Iterator<Item = (SloId, &SloCounts)> {
-        let of_types = self.types.iter().zip((0..).step_by(TYPE_SLOS as usize));
-        let of_types = of_types.filter_map(|(of_type, first)| Some((first.., of_type.get()?)));
-        of_types.flat_map(|(numbers, of_type)| numbers.filter_map(SloId::new).zip(of_type))
+        let pages = (0..).step_by(PAGE_SLOS).zip(self.pages.iter());
+        let pages = pages.filter_map(|(first, page): (u32, _)| Some((first.., page.get()?)));
+        pages.flat_map(|(numbers, page)| numbers.map_while(SloId::new).zip(page.iter()))
     }
 
     /// Counts of pass, delay and deny, for each SLO with any verdict, sorted by id.
@@ -285,8 +290,8 @@ impl Verdicts {
 }
 
 #[cold]
-fn no_counts() -> Box<[SloCounts]> {
-    (0..TYPE_SLOS).map(|_| SloCounts::default()).collect()
+fn no_counts() -> CountsPage {
+    Box::new(std::array::from_fn(|_| SloCounts::default()))
 }
 
 fn read(counts: &KindCounts) -> [u64; 3] {

@@ -122,7 +122,7 @@ fn every_match_method_knows_a_host_in_every_spelling() {
         (Method::Dom, "SHOP"),
         (Method::Reg, "^Shop[.]"),
     ] {
-        let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method };
+        let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method, is_added: false };
         let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
         let throttle =
             throttle(policy(&layout, &[("slo.map", SLO_MAP), ("w.map", &format!("{key} 2001\n"))]));
@@ -197,7 +197,7 @@ fn a_cost_that_cannot_be_read_is_not_free() {
 }
 
 fn searched(method: Method, lines: &str) -> Throttle {
-    let lookup = Lookup { fields: vec!["path".into()], file: "path.map".into(), method };
+    let lookup = Lookup { fields: vec!["path".into()], file: "path.map".into(), method, is_added: false };
     let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
     throttle(policy(
         &layout,

@@ -128,7 +128,7 @@ fn random_maps_answer_as_in_haproxy() {
             let name = format!("{}{number}", method.name());
             let text: String = (0..LINES).map(|number| line(&mut rng, method, 2_000 + number)).collect();
             fs::write(dir.path().join(&name), text).unwrap();
-            lookups.push(Lookup { fields: vec!["v".into()], file: name.into(), method });
+            lookups.push(Lookup { fields: vec!["v".into()], file: name.into(), method, is_added: false });
         }
     }
     let slos: String = (0..LINES).map(|number| format!("{} burst=1 rate=1/s\n", 2_000 + number)).collect();

@@ -17,7 +17,7 @@ const SLO_MAP: &str = "0 burst=9 rate=9/s\n1 burst=9 rate=9/s\n";
 
 /// A policy of one map.
 pub fn read(folder: &Path, method: Method) -> Policy {
-    let lookup = Lookup { fields: vec![FIELD.to_owned()], file: FILE.into(), method };
+    let lookup = Lookup { fields: vec![FIELD.to_owned()], file: FILE.into(), method, is_added: false };
     let layout = Layout::default().with_lookups(vec![lookup]).expect("one lookup is a layout");
     Policy::read(folder, &layout).expect("what is made up here is without a fault")
 }

@@ -34,7 +34,8 @@ pub fn run(bytes: &[u8]) {
         fields: if fields % 2 == 1 { vec!["a".into(), "b".into()] } else { vec!["a".into()] },
         value: value.to_vec(),
     };
-    let lookup = Lookup { fields: case.fields.clone(), file: "m".into(), method: case.method };
+    let lookup =
+        Lookup { fields: case.fields.clone(), file: "m".into(), method: case.method, is_added: false };
     let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
     let read = |path: &Path| match path.ends_with("slo.map") {
         true => Ok(case.slo_map.clone()),

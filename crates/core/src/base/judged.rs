@@ -56,5 +56,8 @@ impl Judged {
     }
 }
 
-/// The maximum number of SLOs for one request: its own, and two that `also=` adds.
+/// The maximum number of SLOs for one request: a chain, and those that lookups add.
 pub const JUDGED_MAX: usize = COUNTED_MAX;
+
+/// The maximum number of SLOs in a chain: a request's own, and two that `also=` adds.
+pub const CHAIN_MAX: usize = 3;

@@ -43,7 +43,7 @@ pub use date::Utc;
 pub use ends::Ends;
 pub use hold::{HOLD_SHIPPED, HoldLimits, WhenFull};
 pub use host::{Host, in_one_form, path_of_base};
-pub use judged::{Assurance, JUDGED_MAX, Judged};
+pub use judged::{Assurance, CHAIN_MAX, JUDGED_MAX, Judged};
 pub use key::{Key, KeyHasher, KeySecret};
 pub use kind::Kind;
 pub use network::{Network, NetworkError, v4_mask, v6_mask};

@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::base::{Key, KeySecret, SloId, Timestamp};
 
 /// The maximum number of SLOs in one ticket.
-pub const COUNTED_MAX: usize = 3;
+pub const COUNTED_MAX: usize = 16;
 
 /// The SLOs that count a request until its end, and the moment it began.
 ///

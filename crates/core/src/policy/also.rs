@@ -1,8 +1,8 @@
-//! The chains that `also=` makes: up to three SLOs for one request, each above the one before it.
+//! Several SLOs for one request: the chain that `also=` makes, each above the one before it, and those that lookups add.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::base::JUDGED_MAX;
+use crate::base::CHAIN_MAX;
 use crate::policy::{Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
 /// The maximum number of steps from one SLO to the next, for each SLO.
@@ -15,12 +15,13 @@ impl Policy {
     /// Adds a problem for each SLO that a request may begin with and whose chain is too long, or has an SLO with an
     /// assured rate above itself. One whose chain leads to a type that it has already gets a warning.
     pub(super) fn check_also(&mut self, errors: &mut PolicyErrors) {
+        self.check_added(errors);
         if self.refs.iter().all(|refs| refs.also.is_none()) {
             return;
         }
         // Each SLO that a request may begin with: all lookups before the one that names it had no answer.
         let mut starts = BTreeMap::new();
-        for lookup in 0..self.lookups.len() {
+        for lookup in 0..self.chosen {
             for slo in self.named_by(lookup) {
                 starts.entry(slo).or_insert(lookup);
             }
@@ -33,6 +34,31 @@ impl Policy {
             match wrong {
                 Err(kind) => errors.add(&self.slo_map.path, Some(line), kind),
                 Ok(warning) => self.warnings.add(&self.slo_map.path, Some(line), warning),
+            }
+        }
+    }
+
+    /// Adds an error for each lookup that adds an SLO with `also`, and a warning for one that adds an SLO of a type that
+    /// another lookup names: a request is counted by one SLO of a type.
+    fn check_added(&mut self, errors: &mut PolicyErrors) {
+        for added in self.chosen..self.lookups.len() {
+            let lookup = quoted(self.lookups[added].name.as_bytes());
+            let chained = self.named_by(added).find(|&place| self.refs[place].also.is_some());
+            if let Some(place) = chained {
+                let kind = PolicyErrorKind::AlsoAdded { slo: self.slos[place].id, lookup: lookup.clone() };
+                errors.add(&self.slo_map.path, Some(self.refs[place].line), kind);
+            }
+            let kinds: BTreeSet<u16> = self.named_by(added).map(|place| self.slos[place].id.kind()).collect();
+            let names_one = |&before: &usize| {
+                self.named_by(before).any(|place| kinds.contains(&self.slos[place].id.kind()))
+            };
+            if let Some(before) = (0..added).find(names_one) {
+                let before = quoted(self.lookups[before].name.as_bytes());
+                self.warnings.add(
+                    &self.lookups[added].path,
+                    None,
+                    WarningKind::AddedTwice { lookup, before },
+                );
             }
         }
     }
@@ -78,7 +104,7 @@ impl Policy {
             return Some(Ok(WarningKind::Also { via, lookup, next: id(next) }));
         }
         let ids = || chain.iter().map(|&place| id(place).to_string()).collect::<Vec<_>>().join(", ");
-        (chain.len() == JUDGED_MAX)
+        (chain.len() == CHAIN_MAX)
             .then(|| Err(PolicyErrorKind::AlsoLong { chain: ids(), lookup, next: id(next) }))
     }
 }

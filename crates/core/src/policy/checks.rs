@@ -119,7 +119,7 @@ mod tests {
 
     fn lookup(fields: &[&str], method: Method) -> Lookup {
         let fields = fields.iter().map(|&field| field.to_owned()).collect();
-        Lookup { fields, file: PathBuf::from("a.map"), method }
+        Lookup { fields, file: PathBuf::from("a.map"), method, is_added: false }
     }
 
     fn warning(fields: &[&str], method: Method, line: &str) -> Option<String> {
@@ -231,7 +231,7 @@ mod tests {
         #[test]
         fn any_line_is_fine_or_doubtful(text in prop::collection::vec(any::<u8>(), 1..40)) {
             for method in Method::ALL {
-                let lookup = Lookup { fields: vec!["website".into()], file: "a".into(), method };
+                let lookup = Lookup { fields: vec!["website".into()], file: "a".into(), method, is_added: false };
                 for line in map::lines(&text).flatten() {
                     Checks::of(&lookup).warning(&line);
                 }

@@ -5,16 +5,16 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{
-    Amount, Assurance, BATCH_MAX, Blocked, BlockedBy, JUDGED_MAX, Judged, Key, KeyHasher, Request, SloId,
-    Timestamp, Value,
+    Amount, Assurance, BATCH_MAX, Blocked, BlockedBy, CHAIN_MAX, JUDGED_MAX, Judged, Key, KeyHasher, Request,
+    SloId, Timestamp, Value,
 };
 use crate::law::Judgement;
 use crate::policy::block_index::BlocksInForce;
 use crate::policy::plan::AddressPlace;
 use crate::policy::read::slo::{PATHS, SHARE_MAX};
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place, Policy, Slo,
-    SloPlan, Values,
+    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place, Policy, Refused,
+    Slo, SloPlan, Values,
 };
 
 /// The maximum number of values in a batch: enough for eight requests with every field of a policy.
@@ -156,6 +156,8 @@ pub struct Case<'p> {
     pub assured: Option<Key>,
     /// What it is charged: the cost in requests, or a reservation in grains.
     pub cost: u32,
+    /// A lookup has added it: it is above no other SLO.
+    pub is_added: bool,
 }
 
 impl Case<'_> {
@@ -296,7 +298,7 @@ impl<'p> Batch<'p, '_> {
                 }
             }
         }
-        for map in &policy.lookups {
+        for map in &policy.lookups[..policy.chosen] {
             if self.len > 1 && map.is_large() {
                 // Without this the compiler would drop the reads, whose results are not used.
                 black_box(self.rows().map(|values| map.look(values)).fold(0, u32::wrapping_add));
@@ -361,39 +363,52 @@ impl Policy {
         blocked: Option<Blocked>,
         trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
     ) -> Cases<'p> {
-        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
         let cost = self.cost(values);
-        if answer == Answer::REFUSED {
-            list.push(self.refusal(cost));
-            return Cases { list, cost, blocked, may_hold: false };
+        let list = self.listed(answer, values, cost, trace);
+        let list = list.unwrap_or_else(|_| ArrayVec::from_iter([self.refusal(cost)]));
+        Cases { list, cost, blocked, may_hold: false }
+    }
+
+    /// The SLOs of a request: the chain from its own, then those that lookups add. SLO 0 if there is none.
+    #[inline]
+    fn listed<'p>(
+        &'p self,
+        answer: Answer,
+        values: Values<'_, '_>,
+        cost: u32,
+        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
+    ) -> Result<ArrayVec<Case<'p>, JUDGED_MAX>, Refused> {
+        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
+        let kind = |place: usize| self.slos[place].id.kind();
+        let mut added: ArrayVec<usize, JUDGED_MAX> = ArrayVec::new();
+        for map in &self.lookups[self.chosen..] {
+            added.extend(ask(map, values, trace).checked()?);
         }
-        let mut place = answer.place().unwrap_or(0);
-        list.push(self.case(place, values, cost));
-        while let Some(also) = self.refs[place].also.filter(|_| !list.is_full()) {
-            let kind = |place: usize| self.slos[place].id.kind();
-            let answer = ask(&self.lookups[also], values, trace);
-            match answer.place() {
-                Some(next) if list.iter().all(|case| case.slo.id.kind() != kind(next)) => place = next,
-                None if answer == Answer::REFUSED => {
-                    list.clear();
-                    list.push(self.refusal(cost));
-                    break;
-                }
-                _ => break,
-            }
-            if let Some(before) = list.last_mut().filter(|before| before.slo.assured.is_some()) {
+        let mut next = answer.checked()?.or(added.is_empty().then_some(0));
+        while let Some(place) = next {
+            list.push(self.case(place, values, cost));
+            let Some(also) = self.refs[place].also.filter(|_| list.len() < CHAIN_MAX) else { break };
+            next = ask(&self.lookups[also], values, trace).checked()?;
+            next = next.filter(|&next| list.iter().all(|case| case.slo.id.kind() != kind(next)));
+            if let Some(before) =
+                list.last_mut().filter(|before| next.is_some() && before.slo.assured.is_some())
+            {
                 before.assured = Some(self.assured_key(before.key));
             }
-            list.push(self.case(place, values, cost));
         }
-        Cases { list, cost, blocked, may_hold: false }
+        for place in added {
+            if list.iter().all(|case| case.slo.id.kind() != kind(place)) {
+                list.push(Case { is_added: true, ..self.case(place, values, cost) });
+            }
+        }
+        Ok(list)
     }
 
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
     #[cold]
     fn refusal(&self, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.refusing, &self.refusing_plan);
-        Case { slo, plan, key: self.refusal_key(), sharer: 0, assured: None, cost }
+        Case { slo, plan, key: self.refusal_key(), sharer: 0, assured: None, cost, is_added: false }
     }
 
     fn refusal_key(&self) -> Key {
@@ -415,7 +430,7 @@ impl Policy {
     fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.slos[place], &self.plans[place]);
         let key = self.key(place, values);
-        let bare = Case { slo, plan, key, sharer: 0, assured: None, cost };
+        let bare = Case { slo, plan, key, sharer: 0, assured: None, cost, is_added: false };
         if plan.is_bare { bare } else { self.completed(bare, place, values) }
     }
 

@@ -112,6 +112,10 @@ pub enum PolicyErrorKind {
         "also={lookup} leads from the SLOs {chain} to SLO {next}: a request has at most three SLOs: remove one also="
     )]
     AlsoLong { chain: String, lookup: String, next: SloId },
+    #[error(
+        "SLO {slo} has also=, and the lookup {lookup} has also = true: remove also= here, and add a lookup with also = true"
+    )]
+    AlsoAdded { slo: SloId, lookup: String },
     #[error("assured \"{0}\": expected a rate, like 10/s")]
     NoAssured(Rate),
     #[error("assured={0} without also: name the lookup of the SLO above, like also=owner")]

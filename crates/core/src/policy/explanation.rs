@@ -74,17 +74,16 @@ impl Policy {
         let mut trace = Vec::new();
         let cases = batch.only_cases(&mut |map, found| trace.push((map, found)));
 
-        // The lookups come first, in their order, up to the one that answers. Then comes one for each `also`.
-        let answers = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place().is_some());
-        let own = trace.iter().take(self.lookups.len()).position(answers);
-        // A request that is refused is not looked up further.
-        let (in_vain, rest) = trace.split_at(own.unwrap_or(trace.len()));
-        let mut origins = rest.iter().map(|&(map, found)| Some(origin(map, found?)));
         let mut before = None;
         let of = cases.list.iter().copied().map(|case| {
-            let named_by = before.replace(case.slo.id);
-            let asked = if named_by.is_none() { in_vain } else { &[] };
-            self.explained(case, batch.values(0), asked, origins.next().flatten(), named_by)
+            let place = self.place(case.slo.id).filter(|_| !std::ptr::eq(case.slo, &self.refusing));
+            let names = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place() == place);
+            let by = trace.iter().position(|found| place.is_some() && names(found));
+            let is_first = before.is_none();
+            let named_by = before.replace(case.slo.id).filter(|_| !case.is_added);
+            let asked = if is_first { &trace[..by.unwrap_or(trace.len())] } else { &[] };
+            let origin = by.and_then(|by| Some(origin(trace[by].0, trace[by].1?)));
+            self.explained(case, batch.values(0), asked, origin, named_by)
         });
         let protected = cases.list.iter().find(|case| case.slo.law.protection().is_some());
         let asker = protected.map(|case| batch.asker(0, case.slo.id));

@@ -45,8 +45,10 @@ pub struct Policy {
     pub(super) refs: Vec<SloRefs>,
     /// The plan of each SLO, in the same order.
     pub(super) plans: Vec<SloPlan>,
-    /// The lookups with a map that has keys, in the order of the layout.
+    /// The lookups with a map that has keys, in the order of the layout; those that add their SLO come last.
     pub(super) lookups: Vec<LookupMap>,
+    /// The number of lookups of which the first that answers decides.
+    pub(super) chosen: usize,
     /// The file of each map, and the number of its lines that hold a key. None: there is no such file.
     pub(super) sizes: Vec<(PathBuf, Option<usize>)>,
     pub(super) warnings: Warnings,
@@ -148,6 +150,8 @@ impl Policy {
         if !errors.is_empty() {
             return Err(errors);
         }
+        lookups.sort_by_key(|map| map.is_added);
+        let chosen = lookups.partition_point(|map| !map.is_added);
         let types = layout.kinds().map(|kind| fields.places(layout.type_fields(kind))).collect();
         let Slos { sorted: slos, lines, .. } = slos;
         let refs = |slo: &Slo| SloRefs {
@@ -164,12 +168,13 @@ impl Policy {
             slo_map,
             slos,
             lookups,
+            chosen,
             sizes,
             warnings,
             types,
             key_secret: KeySecret::KNOWN,
             hosts: Vec::new(),
-            refusing_plan: SloPlan::of(&refusing, &SloRefs::default(), None),
+            refusing_plan: SloPlan::of(&refusing, &SloRefs::default(), None, true),
             refusing,
             shared_hash: String::new(),
             blocks: Blocks::default(),
@@ -181,11 +186,12 @@ impl Policy {
         policy.check_also(&mut errors);
         policy.let_parents_owe(&mut errors);
         policy.warn_of_assured();
+        let may_be_alone = policy.chosen == policy.lookups.len();
         policy.plans = policy
             .slos
             .iter()
             .zip(&policy.refs)
-            .map(|(slo, refs)| SloPlan::of(slo, refs, policy.address_place(slo.id)))
+            .map(|(slo, refs)| SloPlan::of(slo, refs, policy.address_place(slo.id), may_be_alone))
             .collect();
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::base::{FIELDS_MAX, SloId, date::WallShift};
+use crate::base::{CHAIN_MAX, FIELDS_MAX, JUDGED_MAX, SloId, date::WallShift};
 
 /// The largest type: the thousands of the largest id.
 const TYPE_MAX: u16 = (SloId::END / 1000 - 1) as u16;
+
+/// The maximum number of lookups that add an SLO.
+const ADDED_MAX: usize = JUDGED_MAX - CHAIN_MAX;
 
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
@@ -91,6 +94,8 @@ pub struct Lookup {
     /// Relative to the policy's directory.
     pub file: PathBuf,
     pub method: Method,
+    /// It is always consulted, and adds its SLO to those of the request.
+    pub is_added: bool,
 }
 
 impl Lookup {
@@ -107,7 +112,7 @@ impl Lookup {
 
     fn built_in(fields: &[&str], method: Method) -> Lookup {
         let file = PathBuf::from(format!("{}.map", fields.join("+")));
-        Lookup { fields: owned(fields), file, method }
+        Lookup { fields: owned(fields), file, method, is_added: false }
     }
 }
 
@@ -124,6 +129,8 @@ pub enum LayoutError {
     NoFields,
     #[error("a field without a name")]
     Unnamed,
+    #[error("more than {ADDED_MAX} lookups with also = true: a request has at most so many SLOs")]
+    TooManyAdded,
     #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: name fewer")]
     TooManyFields,
     #[error("{}: {}", .0.display(), "another lookup or slo.map already uses this file: name a different file")]
@@ -149,7 +156,7 @@ pub enum LayoutError {
 ///
 /// let mut lookups = Layout::default().lookups().to_vec();
 /// let fields = vec!["api_key".to_owned()];
-/// lookups.insert(0, Lookup { fields: fields.clone(), file: "api_key.map".into(), method: Method::Str });
+/// lookups.insert(0, Lookup { fields: fields.clone(), file: "api_key.map".into(), method: Method::Str, is_added: false });
 /// let layout = Layout::default().with_type(6, fields).unwrap().with_lookups(lookups).unwrap();
 /// assert_eq!(layout.files("maps".as_ref())[1].to_str(), Some("maps/api_key.map"));
 /// ```
@@ -207,7 +214,7 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Replaces the lookups. The first whose map answers decides.
+    /// Replaces the lookups. The first whose map answers decides; those that are added come beside it.
     ///
     /// # Errors
     /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that does not exist.
@@ -218,6 +225,9 @@ impl Layout {
             if !files.insert(&lookup.file) {
                 return Err(LayoutError::File(lookup.file.clone()));
             }
+        }
+        if lookups.iter().filter(|lookup| lookup.is_added).count() > ADDED_MAX {
+            return Err(LayoutError::TooManyAdded);
         }
         self.lookups = lookups;
         self.checked()
@@ -446,7 +456,7 @@ mod tests {
     use super::*;
 
     fn lookup(fields: &[&str], file: &str) -> Lookup {
-        Lookup { fields: owned(fields), file: file.into(), method: Method::Str }
+        Lookup { fields: owned(fields), file: file.into(), method: Method::Str, is_added: false }
     }
 
     #[test]

@@ -54,7 +54,7 @@ use fields::{Place, Values};
 use index::lookup::LookupMap;
 use index::pattern::Pattern;
 use layout::is_host;
-use read::answer::Answer;
+use read::answer::{Answer, Refused};
 use read::file::MapFile;
 use read::map::Line;
 

@@ -197,6 +197,7 @@ mod tests {
             fields: vec![name.clone()],
             file: format!("{name}.map").into(),
             method: Method::Str,
+            is_added: false,
         };
         let layout = Layout::default().with_type(1, vec![names[0].clone()]).unwrap();
         let layout = (2..=5).fold(layout, |layout, kind| {

@@ -178,7 +178,12 @@ fn the_prefixes_of_the_layout_say_how_much_of_an_address_is_a_customer() {
 #[test]
 fn an_operator_throttles_by_fields_of_their_own() {
     let fields = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-    let lookup = |names, file: &str, method| Lookup { fields: fields(names), file: file.into(), method };
+    let lookup = |names, file: &str, method| Lookup {
+        fields: fields(names),
+        file: file.into(),
+        method,
+        is_added: false,
+    };
     let layout = Layout::default().with_type(6, fields(&["client", "method"])).unwrap();
     let layout = layout.with_lookups(vec![
         lookup(&["client"], "client.map", Method::Ip),
@@ -356,7 +361,7 @@ fn a_repeated_key_is_a_warning_that_names_the_winning_line() {
     assert_eq!(warnings(&maps, &Layout::default()), reported);
     // The match method makes no difference.
     for method in Method::ALL {
-        let lookup = Lookup { fields: vec!["a".into()], file: "a.map".into(), method };
+        let lookup = Lookup { fields: vec!["a".into()], file: "a.map".into(), method, is_added: false };
         let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
         let lines = "10.0.0.1 0\n10.0.0.2 0\n10.0.0.1 0\n";
         let reported = warnings(&[("slo.map", SLO_MAP), ("a.map", lines)], &layout);
@@ -384,7 +389,8 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
             format!("maps/website.map:2: \"http://Blog.example\" has a scheme: {alone} \"blog.example\""),
         ]
     );
-    let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method: Method::Reg };
+    let lookup =
+        Lookup { fields: vec!["website".into()], file: "w.map".into(), method: Method::Reg, is_added: false };
     let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
     assert_eq!(warnings(&[("slo.map", SLO_MAP), ("w.map", "^[A-Z]:/ 0\n")], &layout), [""; 0]);
 }
@@ -507,7 +513,7 @@ proptest! {
         value in prop::collection::vec(any::<u8>(), 0..9),
     ) {
         for method in Method::ALL {
-            let lookup = |name: &str| Lookup { fields: vec![name.into()], file: name.into(), method };
+            let lookup = |name: &str| Lookup { fields: vec![name.into()], file: name.into(), method, is_added: false };
             let layout = Layout::default().with_lookups(vec![lookup("a"), lookup("b")]).unwrap();
             let files = [("slo.map", &slo_map[..]), ("a", map.as_bytes()), ("b", &bytes)];
             match parse(&files, &layout) {
@@ -547,7 +553,7 @@ fn an_slo_under_which_no_request_can_pass_is_a_mistake() {
 #[test]
 fn a_base_has_one_key_whatever_the_spelling_of_its_host() {
     for (method, key) in [(Method::Str, "Shop.Example:80/Login"), (Method::Beg, "SHOP.example./Log")] {
-        let lookup = Lookup { fields: vec!["base".into()], file: "base.map".into(), method };
+        let lookup = Lookup { fields: vec!["base".into()], file: "base.map".into(), method, is_added: false };
         let layout = Layout::default().with_lookups(vec![lookup]).unwrap();
         let layout = layout.with_type(6, vec!["base".into()]).unwrap();
         let map = format!("{key} 6001\n");

@@ -61,7 +61,7 @@ impl Policy {
 
     fn warn_of_never_asked(&mut self) {
         let mut before: Option<(&LookupMap, usize, &'static str)> = None;
-        for (place, map) in self.lookups.iter().enumerate() {
+        for (place, map) in self.lookups[..self.chosen].iter().enumerate() {
             let is_added = self.reachable().any(|slo| self.refs[slo].also == Some(place));
             if let Some((first, line, whom)) = before.filter(|_| !is_added) {
                 let file = first.path.file_name().unwrap_or_default().display();
@@ -208,6 +208,7 @@ mod tests {
             fields: vec![field.into()],
             file: format!("{field}.map").into(),
             method,
+            is_added: false,
         };
         let layout = Layout::default()
             .with_lookups(vec![lookup("path", Method::Reg), lookup("owner", Method::Str)])
@@ -235,7 +236,12 @@ mod tests {
             lines[0].contains("type 6 has the field ip, which") && lines[0].contains("source, website"),
             "{lines:?}"
         );
-        let lookup = Lookup { fields: vec!["tenant".into()], file: "tenant.map".into(), method: Method::Str };
+        let lookup = Lookup {
+            fields: vec!["tenant".into()],
+            file: "tenant.map".into(),
+            method: Method::Str,
+            is_added: false,
+        };
         let own = layout("tenant").with_lookups(vec![lookup]).unwrap();
         assert_eq!(reported_with(&own, &slos), [""; 0], "a lookup reads it, so it is meant");
     }

@@ -60,6 +60,11 @@ pub enum WarningKind {
          source.map, and for IPv6 also `::/0 3001`"
     )]
     OneBucket,
+    #[error(
+        "the lookup {lookup} adds SLOs of a type that the lookup {before} names too, and a request is counted by one SLO \
+         of a type, the first: give them a type of their own"
+    )]
+    AddedTwice { lookup: String, before: String },
     #[error("no map names SLO {ids}, so it has no effect: name it in {file}")]
     Unnamed { ids: String, file: String },
     #[error("this line covers only IPv4, so no client with an IPv6 address falls under it: add {0:?}")]

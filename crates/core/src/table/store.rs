@@ -28,7 +28,7 @@ const BATCH_MAX: usize = 32;
 const LOCK_TRIES: u32 = 9;
 
 /// The maximum number of entries that one step can write: the rows of three SLOs, and of the assured rates of two.
-pub const EACH_MAX: usize = 5;
+pub const EACH_MAX: usize = 18;
 
 /// Limits of a table in entries and in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

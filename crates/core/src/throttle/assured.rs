@@ -22,6 +22,8 @@ pub(super) struct Carried {
     pub(super) by: usize,
     /// The last index that would delay or refuse the request.
     last: usize,
+    /// The number of SLOs in the chain. Those that a lookup adds are not bypassed.
+    chain: usize,
     /// How many more requests would bypass at once.
     remaining: u32,
 }
@@ -47,24 +49,25 @@ impl Carried {
         now: Timestamp,
     ) -> Option<Carried> {
         let stops = |place: usize| !cases[place].slo.dry_run && judgements[place].verdict != Verdict::Pass;
-        let last = (0..cases.len()).rev().find(|&place| stops(place))?;
+        let chain = cases.iter().take_while(|case| !case.is_added).count();
+        let last = (0..chain).rev().find(|&place| stops(place))?;
         let has_room = |guarantee: &&Guarantee| {
             guarantee.assured.has_room(&guarantee.entry, cases[guarantee.place].cost, now)
         };
         let guarantee = guarantees.iter().filter(|guarantee| guarantee.place < last).find(has_room)?;
         let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
-        let is_refused = (0..=by).any(refuses);
+        let is_refused = (0..=by).chain(chain..cases.len()).any(refuses);
         // An SLO with rate 0 is closed for all. An application has room for one more.
         let has_room = |law: &Law| law.protection().is_some() || law.gcra().is_some_and(Gcra::can_owe);
         let is_closed = (by + 1..=last).any(|place| stops(place) && !has_room(&cases[place].slo.law));
         let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cases[by].cost);
-        (!is_refused && !is_closed).then_some(Carried { by, last, remaining })
+        (!is_refused && !is_closed).then_some(Carried { by, last, chain, remaining })
     }
 
     /// Whether the verdict with this index is overruled.
     fn overrules(self, place: usize, judged: &Judged) -> bool {
-        place > self.by && !judged.is_dry_run && judged.verdict != Verdict::Pass
+        (self.by + 1..self.chain).contains(&place) && !judged.is_dry_run && judged.verdict != Verdict::Pass
     }
 
     /// Whether the assured rate with this index is charged: that of the SLO found, and those of the SLOs between.

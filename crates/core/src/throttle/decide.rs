@@ -10,7 +10,7 @@ use crate::base::{
 };
 use crate::law::protect::{Means, ProtectView};
 use crate::law::{Arrival, Judgement};
-use crate::policy::{Batch, Case, Cases, SloPlan};
+use crate::policy::{Batch, Case, LookedUp, SloPlan};
 use crate::table::{EACH_MAX, Entry};
 use crate::throttle::Throttle;
 use crate::throttle::assured::{Carried, Guarantee};
@@ -53,8 +53,7 @@ impl Throttle {
         for row in 0..batch.len() {
             let Some((case, cost)) = batch.only_case(row, &looked_up) else {
                 self.settle(&mut pending, batch, now, decisions);
-                let cases = batch.cases(row, &looked_up);
-                decisions.push(self.decide_several(&cases, (batch, row), now, sample()));
+                decisions.push(self.decide_several(&looked_up, (batch, row), now, sample()));
                 continue;
             };
             if pending.must_settle_before(case.plan) {
@@ -76,15 +75,16 @@ impl Throttle {
     #[cold]
     fn decide_several(
         &self,
-        cases: &Cases<'_>,
-        asked: (&Batch<'_, '_>, usize),
+        looked_up: &LookedUp,
+        (batch, row): (&Batch<'_, '_>, usize),
         now: Timestamp,
         sample: Sample,
     ) -> Decision {
+        let cases = batch.cases(row, looked_up);
         let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: cases.may_hold };
         match cases.blocked.filter(|blocked| blocked.holds_at(now)) {
             Some(blocked) => self.refuse_blocked(&cases.list, blocked, arrival),
-            None => self.decide_together(&cases.list, asked, arrival),
+            None => self.decide_together(&cases.list, (batch, row), arrival),
         }
     }
 
@@ -213,7 +213,8 @@ impl Throttle {
         let is_it = |judged: &Judged| (judged.slo, judged.key) == (case.slo.id, case.key);
         let judged = decision.judged();
         let Some(place) = judged.iter().position(is_it) else { return 0 };
-        let is_assured = place > 0 && self.is_assured(&cases[..place], case.key, &judged, decision.at);
+        let is_assured =
+            place > 0 && !case.is_added && self.is_assured(&cases[..place], case.key, &judged, decision.at);
         let means = match (case.slo.dry_run || is_assured, batch.may_hold(row)) {
             (true, _) => Means::Watch,
             (_, true) => Means::Hold,

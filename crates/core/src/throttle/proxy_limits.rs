@@ -133,7 +133,7 @@ impl Throttle {
 /// another does not count, whether the fields of that one are known or not.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
-        [case] if case.slo.also.is_none() => Some(case),
+        [case] if case.plan.is_alone => Some(case),
         _ => None,
     }
 }

@@ -67,6 +67,7 @@ fn what_is_blocked_is_not_searched_for() {
         fields: vec![field.into()],
         file: format!("{field}.map").into(),
         method,
+        is_added: false,
     };
     let layout = Layout::default()
         .with_lookups(vec![lookup("path", Method::Reg), lookup("owner", Method::Str)])

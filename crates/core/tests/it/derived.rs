@@ -13,8 +13,12 @@ const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 
 fn layout() -> Layout {
     let mut lookups = Layout::default().lookups().to_vec();
-    let by_network =
-        |file: &str| Lookup { fields: vec!["network".into()], file: file.into(), method: Method::Str };
+    let by_network = |file: &str| Lookup {
+        fields: vec!["network".into()],
+        file: file.into(),
+        method: Method::Str,
+        is_added: false,
+    };
     lookups.push(by_network("network.map"));
     Layout::default().with_type(6, vec!["network".into()]).unwrap().with_lookups(lookups).unwrap()
 }
@@ -133,8 +137,13 @@ fn other_networks_are_other_fields() {
     let region = Derivation { from: "peer".into(), ipv4_prefix: 16, ipv6_prefix: 32 };
     let layout = Layout::default().with_derived("region", region).unwrap();
     let lookups = vec![
-        Lookup { fields: vec!["peer".into()], file: "peer.map".into(), method: Method::Ip },
-        Lookup { fields: vec!["region".into()], file: "region.map".into(), method: Method::Str },
+        Lookup { fields: vec!["peer".into()], file: "peer.map".into(), method: Method::Ip, is_added: false },
+        Lookup {
+            fields: vec!["region".into()],
+            file: "region.map".into(),
+            method: Method::Str,
+            is_added: false,
+        },
     ];
     let layout = layout.with_type(7, vec!["region".into()]).unwrap().with_lookups(lookups).unwrap();
     let files =

@@ -114,7 +114,8 @@ impl By {
     ) -> Result<Policy, AdviseError> {
         let (field, fields) = (self.looked_up().to_owned(), self.fields().map(str::to_owned).collect());
         let method = if self.name() == "source" { Method::Ip } else { method };
-        let lookup = Lookup { file: format!("{field}.map").into(), fields: vec![field], method };
+        let lookup =
+            Lookup { file: format!("{field}.map").into(), fields: vec![field], method, is_added: false };
         let layout = Layout::default().with_type(digit, fields)?.with_lookups(vec![lookup])?;
         let slo_map = format!("0 rate=unlimited\n{slo}\n");
         let read = |path: &Path| Ok(if path == Path::new("slo.map") { &*slo_map } else { lines }.into());

@@ -31,6 +31,7 @@ pub(in crate::policy) struct LookupMap {
     pub(in crate::policy) path: PathBuf,
     pub(in crate::policy) places: Box<[Place]>,
     pub(in crate::policy) method: Method,
+    pub(in crate::policy) is_added: bool,
     text: Vec<u8>,
     keys: Keys,
     /// Number of lines that hold a key.
@@ -99,9 +100,21 @@ impl LookupMap {
         if let Err(kind) = finished {
             errors.add(&path, None, kind);
         }
-        let method = lookup.method;
+        let (method, is_added) = (lookup.method, lookup.is_added);
         let watch = None;
-        let map = LookupMap { name, path, places, method, text, keys, entries, leaves_some, named, watch };
+        let map = LookupMap {
+            name,
+            path,
+            places,
+            method,
+            is_added,
+            text,
+            keys,
+            entries,
+            leaves_some,
+            named,
+            watch,
+        };
         (entries > 0).then_some(map)
     }
 
