@@ -1,118 +1,378 @@
-//! Envoy's rate limit service: descriptors of a domain.
+//! Envoy's rate limit service: each rule becomes a line of a map of descriptors, so that each descriptor falls under the
+//! same rule as there.
+//!
+//! ```text
+//! domain: messaging                                        the text of a descriptor
+//! descriptors:
+//! - key: message_type                                      message_type=marketing,to_number=2061234567
+//!   value: marketing
+//!   descriptors:
+//!   - key: to_number                                       a line of descriptor-reg.map
+//!     rate_limit: {unit: day, requests_per_unit: 5}        ^messaging\+message_type=marketing,to_number=[^,]*$ 6001
+//! ```
+//! At each level, the service takes the rule with the value, or the first whose wildcards match, or that without a value,
+//! and never tries another. So the lines come in this order, and a line with 0 ends a rule that has none for a descriptor.
 
-use crate::import::ImportError;
-use crate::import::rule::{ADDRESSES, Condition, ImportFindings, Limit, Match, Rule, quoted};
+use std::collections::BTreeMap;
+
+use crate::import::files::ForeignFile;
+use crate::import::rule::{FileLine, Omissions, quoted};
 use crate::import::yaml::{YamlNode, documents};
+use crate::import::{ImportError, Program, RULES_MAX, Written};
+use crate::proxy::envoy::escaped;
 
-/// Periods that the service names, and their names in a rate.
-const UNITS: [(&str, &str); 5] =
-    [("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "month")];
+/// The units of the service, and their names in a rate.
+const UNITS: [(&str, &str, u64); 7] = [
+    ("second", "s", 1),
+    ("minute", "m", 60),
+    ("hour", "h", 3_600),
+    ("day", "d", 86_400),
+    ("week", "7d", 7 * 86_400),
+    ("month", "30d", 30 * 86_400),
+    ("year", "365d", 365 * 86_400),
+];
 
-pub(super) fn read(all: &[YamlNode]) -> Result<ImportFindings, ImportError> {
-    let mut found = ImportFindings::default();
+/// Keys that change no verdict, and what they would change.
+const OTHERS: [(&str, &str); 3] = [
+    ("detailed_metric", "no metric for each value: `slowlane top` and the decision log have the keys"),
+    ("value_to_metric", "no metric for each value: `slowlane top` and the decision log have the keys"),
+    ("metadata", "the answer has no metadata of the rule; it has the SLO and the key"),
+];
+
+/// Keys that are read.
+const READ: [&str; 8] = [
+    "key",
+    "value",
+    "rate_limit",
+    "descriptors",
+    "shadow_mode",
+    "quota_mode",
+    "share_threshold",
+    "unit_multiplier",
+];
+
+/// The most lines of a map of expressions.
+const EXPRESSIONS_MAX: usize = slowlane_core::policy::LIST_LINES_MAX;
+
+const CONFIG: &str =
+    "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n[policy.types]\n";
+
+const LOOKUPS: &str = "
+[[policy.lookups]]
+fields = [\"domain\", \"descriptor\"]
+map = \"descriptor.map\"
+match = \"str\"
+
+[[policy.lookups]]
+fields = [\"domain\", \"descriptor\"]
+map = \"descriptor-reg.map\"
+match = \"reg\"
+";
+
+const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
+                     store.";
+
+/// The type of rules, whose key is the whole descriptor. Those that share a threshold follow.
+const BY_DESCRIPTOR: u16 = 6;
+
+/// Expresses the rules of all documents, and of the files in a ConfigMap.
+pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, ImportError> {
+    let mut draft = Draft { shared: BY_DESCRIPTOR, ..Draft::default() };
     for document in all {
-        domain(document, &mut found)?;
+        draft.domain(document, files)?;
         let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
-        let files = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
-        for (_, file) in files.filter(|(_, file)| file.text().contains("descriptors:")) {
+        let inner = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
+        for (_, file) in inner.filter(|(_, file)| file.text().contains("descriptors:")) {
             documents(file.text(), file.line.above())?
                 .iter()
-                .try_for_each(|inner| domain(inner, &mut found))?;
+                .try_for_each(|inner| draft.domain(inner, files))?;
         }
     }
-    if !found.is_empty() {
-        found.differs(
-            "Windows follow the clock in UTC, as Envoy's do. N requests may pass at the end of one, and N at the start of \
-             the next.",
-        );
-        found.differs(
-            "Envoy applies every descriptor of a request. slowlane applies the first lookup that matches, and one more with \
-             also=.",
-        );
-        found.differs(
-            "The proxy must send each key as a field: X-Slowlane-<Key> over HTTP, an argument over SPOE. remote_address is \
-             source, and host is website.",
-        );
+    draft.written(files)
+}
+
+/// The value that a rule asks for at one level.
+#[derive(Clone)]
+enum Level {
+    Exact(String),
+    /// The parts between `*`.
+    Wildcard(Vec<String>),
+    Any,
+}
+
+impl Level {
+    fn of(descriptor: &YamlNode) -> Level {
+        match descriptor.get("value").text() {
+            "" => Level::Any,
+            value if value.contains('*') => Level::Wildcard(value.split('*').map(str::to_owned).collect()),
+            value => Level::Exact(value.to_owned()),
+        }
     }
-    Ok(found)
+
+    /// The order in which the service tries rules.
+    fn rank(&self) -> u8 {
+        match self {
+            Level::Exact(_) => 0,
+            Level::Wildcard(_) => 1,
+            Level::Any => 2,
+        }
+    }
+
+    fn expression(&self) -> String {
+        match self {
+            Level::Exact(value) => literal(value),
+            Level::Wildcard(parts) => {
+                parts.iter().map(|part| literal(part)).collect::<Vec<_>>().join("[^,]*")
+            }
+            Level::Any => "[^,]*".to_owned(),
+        }
+    }
 }
 
-fn domain(node: &YamlNode, found: &mut ImportFindings) -> Result<(), ImportError> {
-    descriptors(node, node.get("domain").text(), &[], found)
+/// A text as the part of an expression that matches it in the text of a descriptor.
+fn literal(text: &str) -> String {
+    let mut written = String::new();
+    for character in escaped(text.as_bytes()).to_string().chars() {
+        if !character.is_ascii_alphanumeric()
+            && character.is_ascii()
+            && !"-_/:%,=@~&;!'\"<>".contains(character)
+        {
+            written.push('\\');
+        }
+        written.push(character);
+    }
+    written
 }
 
-/// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
-fn descriptors(
-    node: &YamlNode,
-    domain: &str,
-    above: &[Condition],
-    found: &mut ImportFindings,
-) -> Result<(), ImportError> {
-    for descriptor in node.get("descriptors").items() {
-        let field = match descriptor.get("key").text() {
-            "remote_address" | "masked_remote_address" => "source",
-            "host" | ":authority" | "authority" => "website",
-            key => key,
+/// A descriptor so far: its text if every value is given, and an expression for it.
+#[derive(Clone)]
+struct Path {
+    exact: Option<String>,
+    expression: String,
+    shown: String,
+    is_shared: bool,
+    /// The values that may differ and are no shared threshold.
+    varies: bool,
+}
+
+impl Path {
+    fn of(domain: &str) -> Path {
+        let expression = format!("^{}\\+", literal(domain));
+        Path {
+            exact: Some(format!("{domain}+")),
+            expression,
+            shown: format!("{domain}:"),
+            is_shared: false,
+            varies: false,
+        }
+    }
+
+    fn with(&self, key: &str, level: &Level, is_shared: bool) -> Path {
+        let comma = if self.expression.ends_with("\\+") { "" } else { "," };
+        let key_text = escaped(key.as_bytes());
+        let exact = match (&self.exact, level) {
+            (Some(text), Level::Exact(value)) => {
+                Some(format!("{text}{comma}{key_text}={}", escaped(value.as_bytes())))
+            }
+            _ => None,
         };
-        let value = descriptor.get("value").text();
-        let is = match value.strip_suffix('*') {
-            Some(prefix) => Match::Prefix(prefix.to_owned()),
-            None if value.is_empty() => Match::Any,
-            None if field == "source" => Match::Network(value.to_owned()),
-            None => Match::Exact(value.to_owned()),
+        let shown = match level {
+            Level::Exact(value) => format!("{key}={value}"),
+            Level::Wildcard(parts) => format!("{key}={}", parts.join("*")),
+            Level::Any => key.to_owned(),
         };
-        let scope: Vec<Condition> = above.iter().cloned().chain([(field.to_owned(), is)]).collect();
-        rule(descriptor, domain, &scope, found)?;
-        descriptors(descriptor, domain, &scope, found)?;
+        Path {
+            exact,
+            expression: format!("{}{comma}{}={}", self.expression, literal(key), level.expression()),
+            shown: format!("{}{comma} {shown}", self.shown),
+            is_shared: self.is_shared || is_shared,
+            varies: self.varies || !is_shared && level.rank() > 0,
+        }
     }
-    Ok(())
 }
 
-fn rule(
-    descriptor: &YamlNode,
-    domain: &str,
-    scope: &[Condition],
-    found: &mut ImportFindings,
-) -> Result<(), ImportError> {
-    let line = descriptor.line;
-    let path = scope.iter().map(|(field, is)| match is {
-        Match::Any => field.clone(),
-        Match::Network(value) | Match::Exact(value) => format!("{field}={value}"),
-        Match::Prefix(value) => format!("{field}={value}*"),
-    });
-    let path = path.collect::<Vec<_>>().join(", ");
-    let add = |found: &mut ImportFindings, limits| {
-        found.rule(Rule { line, scope: scope.to_vec(), limits, ..Rule::default() })
-    };
-    let limit = descriptor.get("rate_limit");
-    if limit.is_none() && !descriptor.get("descriptors").is_none() {
-        return Ok(());
+#[derive(Default)]
+struct Draft {
+    /// The ids of SLOs, by their type and options.
+    ids: BTreeMap<(u16, String), u32>,
+    slos: String,
+    texts: String,
+    expressions: Vec<String>,
+    /// The last type in use.
+    shared: u16,
+    rules: usize,
+    limits: usize,
+    omissions: Omissions,
+}
+
+impl Draft {
+    fn domain(&mut self, node: &YamlNode, files: &[String]) -> Result<(), ImportError> {
+        if node.get("descriptors").is_none() {
+            return Ok(());
+        }
+        let domain = node.get("domain").text();
+        if domain.is_empty() || domain.contains('+') || escaped(domain.as_bytes()).to_string() != domain {
+            let reason =
+                "expected a domain of letters, digits and signs other than + , = % #, without spaces";
+            self.omissions.add(node.line, domain, reason);
+            return Ok(());
+        }
+        self.descriptors(node, &Path::of(domain), files)
     }
-    // A descriptor without a limit and without descriptors below is an exception.
-    if limit.is_none() || limit.get("unlimited").text() == "true" {
-        return add(found, Vec::new());
+
+    /// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
+    fn descriptors(&mut self, node: &YamlNode, above: &Path, files: &[String]) -> Result<(), ImportError> {
+        let mut levels: Vec<(&YamlNode, Level)> = node
+            .get("descriptors")
+            .items()
+            .iter()
+            .map(|descriptor| (descriptor, Level::of(descriptor)))
+            .collect();
+        levels.sort_by_key(|(_, level)| level.rank());
+        for (place, (descriptor, level)) in levels.iter().enumerate() {
+            self.rules += 1;
+            if self.rules > RULES_MAX * 10 {
+                return Err(ImportError::TooMany);
+            }
+            let key = descriptor.get("key").text();
+            let is_shared = descriptor.get("share_threshold").text() == "true";
+            let path = above.with(key, level, is_shared);
+            let id = self.rule(descriptor, &path, files);
+            let answers = id.is_some();
+            if let Some(id) = id {
+                self.line(&path, id, descriptor.line);
+            }
+            self.descriptors(descriptor, &path, files)?;
+            let takes_over = |(later, of): &(&YamlNode, Level)| {
+                let is_other = of.rank() > 0 && later.get("key").text() == key;
+                is_other && (!answers || !later.get("descriptors").is_none())
+            };
+            if levels[place + 1..].iter().any(takes_over) {
+                self.expression(format!("{}(,|$) 0", path.expression), descriptor.line, &path.shown);
+            }
+        }
+        Ok(())
     }
-    let (unit, count) = (limit.get("unit").text(), limit.get("requests_per_unit").text());
-    let text = format!("{domain}: {path}: {count} per {unit}");
-    if !limit.get("replaces").is_none() {
-        let reason = "`replaces` is not imported: the limit applies together with those that it replaces";
-        found.omissions.add(line, &text, reason);
+
+    /// The answer of the line of a rule. 0: there is no limit. None: only descriptors below it have rules.
+    fn rule(&mut self, descriptor: &YamlNode, path: &Path, files: &[String]) -> Option<u32> {
+        let (line, limit) = (descriptor.line, descriptor.get("rate_limit"));
+        self.omit(descriptor, path);
+        if limit.is_none() {
+            return descriptor.get("descriptors").is_none().then_some(0);
+        }
+        if limit.get("unlimited").text() == "true" {
+            return Some(0);
+        }
+        let multiplier =
+            if limit.get("unit_multiplier").is_none() { "1" } else { limit.get("unit_multiplier").text() };
+        let (unit, count) = (limit.get("unit").text(), limit.get("requests_per_unit").text());
+        let text = format!("{} {count} per {unit}", path.shown);
+        let known = UNITS.iter().find(|(name, ..)| unit.eq_ignore_ascii_case(name));
+        let (Some((_, period, seconds)), Ok(count), Ok(times @ 1..=366)) =
+            (known, count.parse::<u32>(), multiplier.parse::<u64>())
+        else {
+            let units = "a whole number per second, minute, hour, day, week, month or year";
+            self.omissions.add(line, &text, format!("expected {units}"));
+            return None;
+        };
+        let period = if times == 1 { (*period).to_owned() } else { format!("{}s", seconds * times) };
+        let mut options = match count {
+            0 => "burst=0 rate=0/s".to_owned(),
+            _ => format!("burst=0 rate={count}/{period} law=fixed-window reset=calendar"),
+        };
+        let is = |name: &str| descriptor.get(name).text() == "true";
+        options += if is("shadow_mode") { " dry_run=yes" } else { "" };
+        options += if is("quota_mode") { " quota=yes" } else { "" };
+        let name = limit.get("name").text();
+        let replaced: Vec<&str> =
+            limit.get("replaces").items().iter().map(|item| item.get("name").text()).collect();
+        if !name.is_empty() {
+            options += &format!(" name={}", escaped(name.as_bytes()));
+        }
+        if !replaced.is_empty() {
+            let names: Vec<String> =
+                replaced.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
+            options += &format!(" replaces={}", names.join(","));
+        }
+        if path.is_shared && path.varies {
+            let reason =
+                "share_threshold beside another value that varies: each whole descriptor has its own bucket";
+            self.omissions.add(line, &text, reason);
+        }
+        let is_shared = path.is_shared && !path.varies;
+        self.slo(is_shared, options, &format!("{}: {}", line.shown(files), quoted(&text)), line)
     }
-    let period = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
-    let (Some((_, period)), Ok(count)) = (period, count.parse::<u64>()) else {
-        found.omissions.add(line, &text, "expected a whole number per second, minute, hour, day or month");
-        return Ok(());
-    };
-    if *period == "month" {
-        found.differs("A month is a calendar month. Envoy's has 30 days.");
+
+    fn omit(&mut self, descriptor: &YamlNode, path: &Path) {
+        let keys = || descriptor.entries().iter().chain(descriptor.get("rate_limit").entries());
+        for (name, node) in keys() {
+            let text = format!("{} {name}", path.shown);
+            match OTHERS.iter().find(|(other, _)| other == name) {
+                Some((_, changes)) => self.omissions.add(node.line, &text, changes),
+                None if READ.contains(&name.as_str()) => {}
+                None if ["unit", "requests_per_unit", "unlimited", "name", "replaces"]
+                    .contains(&name.as_str()) => {}
+                None => self.omissions.add(node.line, &text, "unknown: the service refuses the file"),
+            }
+        }
     }
-    if scope.iter().any(|(field, is)| field == "source" && *is == Match::Any) {
-        found.differs(ADDRESSES);
+
+    /// The SLO of a rule: one for all rules with the same options, whose descriptors have buckets of their own; and one
+    /// for each rule that shares a threshold.
+    fn slo(&mut self, is_shared: bool, options: String, comment: &str, line: FileLine) -> Option<u32> {
+        self.limits += 1;
+        let known = self.ids.get(&(BY_DESCRIPTOR, options.clone())).filter(|_| !is_shared);
+        if let Some(&id) = known {
+            return Some(id);
+        }
+        if is_shared {
+            self.shared += 1;
+        }
+        let kind = if is_shared { self.shared } else { BY_DESCRIPTOR };
+        let count = self.ids.keys().filter(|(other, _)| *other == kind).count() as u32;
+        if count == 999 || kind > 999 {
+            self.omissions.add(line, comment, "no id is free: a type has 999, and there are types to 999");
+            return None;
+        }
+        let id = u32::from(kind) * 1_000 + count + 1;
+        self.slos += &format!("# {comment}\n{id} {options}\n");
+        self.ids.insert((kind, options), id);
+        Some(id)
     }
-    let is_shadow = descriptor.get("shadow_mode").text() == "true";
-    let law = if count == 0 { "" } else { " law=fixed-window reset=calendar" };
-    let dry = if is_shadow { " dry_run=yes" } else { "" };
-    let key = scope.iter().map(|(field, _)| field.clone()).collect();
-    let options = format!("burst=0 rate={count}/{period}{law}{dry}");
-    add(found, vec![Limit { counter: String::new(), key, options, line, quoted: quoted(&text) }])
+
+    fn line(&mut self, path: &Path, id: u32, line: FileLine) {
+        match &path.exact {
+            Some(text) => self.texts += &format!("{text} {id}\n"),
+            None => self.expression(format!("{}$ {id}", path.expression), line, &path.shown),
+        }
+    }
+
+    fn expression(&mut self, text: String, line: FileLine, shown: &str) {
+        if self.expressions.len() == EXPRESSIONS_MAX {
+            let reason = format!("more than {EXPRESSIONS_MAX} rules without a value or with a wildcard");
+            return self.omissions.add(line, shown, reason);
+        }
+        self.expressions.push(text);
+    }
+
+    fn written(self, names: &[String]) -> Result<Written, ImportError> {
+        let Draft { slos, texts, expressions, shared, limits, omissions, .. } = self;
+        let (from, omissions) = (Program::Envoy, omissions.named(names));
+        if limits == 0 {
+            let none = Written { from, files: Vec::new(), differences: Vec::new(), omissions };
+            return if none.omissions.is_empty() { Err(ImportError::NoLimits) } else { Ok(none) };
+        }
+        let mut config = format!("{CONFIG}{BY_DESCRIPTOR} = [\"domain\", \"descriptor\"]\n");
+        (BY_DESCRIPTOR + 1..=shared).for_each(|kind| config += &format!("{kind} = [\"domain\"]\n"));
+        let files = [
+            ("slo.map", format!("0 rate=unlimited\n{slos}")),
+            ("descriptor.map", texts),
+            ("descriptor-reg.map", expressions.iter().map(|line| format!("{line}\n")).collect()),
+            ("slowlane.toml", config + LOOKUPS),
+        ];
+        let files = files.into_iter().filter(|(_, text)| !text.is_empty());
+        let files = files.map(|(name, text)| ForeignFile { name: name.to_owned(), text }).collect();
+        Ok(Written { from, files, differences: vec![STORE.to_owned()], omissions })
+    }
 }

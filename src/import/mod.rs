@@ -136,14 +136,15 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
         return Err(ImportError::TooLong);
     }
     let program = program.or_else(|| texts().find_map(Program::of)).ok_or(ImportError::Unknown)?;
+    let files = || names(input.texts.iter().map(|(path, _)| path.as_path()));
     let mut found = match program {
         Program::Nginx => nginx::read(input)?,
         Program::Haproxy => haproxy::read(input)?,
         Program::IngressNginx | Program::HaproxyIngress => ingress::read(&documents(input)?, program)?,
-        Program::Envoy => envoy::read(&documents(input)?)?,
+        Program::Envoy => return envoy::read(&documents(input)?, &files()),
     };
     if program != Program::Nginx {
-        found.files = names(input.texts.iter().map(|(path, _)| path.as_path()));
+        found.files = files();
     }
     if found.is_empty() {
         return Err(ImportError::NoLimits);

@@ -209,7 +209,7 @@ pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
     let scaled = |period: Period| u128::from(count) * u128::from(period.seconds()) * 1_000;
     let window_ms = u128::from(window_ms.max(1));
     match PERIODS.into_iter().find(|period| scaled(*period).is_multiple_of(window_ms)) {
-        Some(period) => (format!("{}/{}", scaled(period) / window_ms, period.name()), true),
+        Some(period) => (format!("{}/{period}", scaled(period) / window_ms), true),
         None => (format!("{}/d", scaled(Period::Day).div_ceil(window_ms)), false),
     }
 }

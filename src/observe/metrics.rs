@@ -246,7 +246,7 @@ impl Default for Verdicts {
 }
 
 impl Verdicts {
-    #[inline]
+    #[inline(always)]
     pub fn count(&self, ruling: &Ruling, details: Option<&Details>) {
         let counts = self.of(ruling.slo);
         counts.given[ruling.verdict.kind().index()].fetch_add(1, Relaxed);
@@ -254,7 +254,12 @@ impl Verdicts {
             self.delays.count(wait);
             counts.delays_us.fetch_add(wait.as_micros() as u64, Relaxed);
         }
-        for judged in details.into_iter().flat_map(Details::dry_runs) {
+        details.into_iter().for_each(|details| self.count_shadow(details));
+    }
+
+    #[inline(never)]
+    fn count_shadow(&self, details: &Details) {
+        for judged in details.dry_runs() {
             self.of(judged.slo).shadow[judged.verdict.kind().index()].fetch_add(1, Relaxed);
         }
     }
@@ -262,8 +267,8 @@ impl Verdicts {
     #[inline]
     fn of(&self, slo: SloId) -> &SloCounts {
         let number = slo.number() as usize;
-        let page = self.pages[number / PAGE_SLOS % PAGES].get_or_init(no_counts);
-        &page[number % PAGE_SLOS]
+        let page = &self.pages[number / PAGE_SLOS % PAGES];
+        &page.get().unwrap_or_else(|| page.get_or_init(no_counts))[number % PAGE_SLOS]
     }
 
     /// The counters of each SLO in the pages so far, sorted by id.

@@ -31,6 +31,7 @@ impl Observer {
     ///
     /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
     /// policy uses. `table` has the entries of the keys.
+    #[inline]
     pub fn decided<'a, F>(
         &self,
         batch: &Batch<'_, '_>,
@@ -45,16 +46,31 @@ impl Observer {
         for (number, (ruling, details)) in decisions.iter().enumerate() {
             self.verdicts.count(ruling, details);
             if details.is_some() || ruling.verdict != Verdict::Pass || self.decision_log.is_some() {
-                let decision = Decision::with(ruling, details);
-                self.note(batch, number, &decision, rng);
-                if let Some(log) = &self.decision_log
-                    && log.wants(&decision, decision.at, || rng.u64(..))
-                {
-                    let entry = table.get(decision.key, decision.at);
-                    let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
-                    log.write(&decision, rate, fields(number));
-                }
+                self.report(batch, number, &Decision::with(ruling, details), table, rng, || fields(number));
             }
+        }
+    }
+
+    /// Notes a decision, and writes it to the decision log.
+    #[inline(never)]
+    fn report<'a, F>(
+        &self,
+        batch: &Batch<'_, '_>,
+        number: usize,
+        decision: &Decision,
+        table: &Table,
+        rng: &mut Rng,
+        fields: impl Fn() -> F,
+    ) where
+        F: Iterator<Item = (&'a [u8], Value<'a>)>,
+    {
+        self.note(batch, number, decision, rng);
+        if let Some(log) = &self.decision_log
+            && log.wants(decision, decision.at, || rng.u64(..))
+        {
+            let entry = table.get(decision.key, decision.at);
+            let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
+            log.write(decision, rate, fields());
         }
     }
 

@@ -5,17 +5,21 @@ use grpc::accesslog::{CommonProperties, Elapsed, HttpEntry, LogMessage};
 use grpc::auth::{
     Allowed, AuthAnswer, CheckRequest, CheckResponse, Denied, HeaderOption, HttpStatus, RpcStatus,
 };
+use std::time::Duration;
+
 use grpc::ratelimit::{
-    Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, Seconds, Unit,
+    Code, Descriptor, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, Seconds, Unit,
 };
 use grpc::{GrpcStatus, HeaderValue, StatusCode, Struct};
+use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, percent_encode};
 
 use crate::http::StatusCode as HttpStatusCode;
 use crate::proxy::nginx::{TICKET, limit};
 use slowlane_core::base::{
-    Amount, Decision, Ending, FIELDS_MAX, Field, KeySecret, Period, Quota, Rate, Reply, Value, Verdict,
-    counted,
+    Amount, Assurance, Decision, Ending, Ends, FIELDS_MAX, Field, Judged, Key, KeyHasher, KeySecret, Period,
+    Quota, Rate, Reply, SloId, Ticket, Timestamp, UNCOUNTED, Value, Verdict, counted,
 };
+use slowlane_core::policy::Slo;
 
 /// The header that the fault filter of Envoy obeys, in milliseconds. Clients must not send it.
 const DELAY: &str = "x-envoy-fault-delay-request";
@@ -58,17 +62,17 @@ impl Origins {
     }
 }
 
-/// Checks a request of the rate limit service, and returns its cost if it names one.
+/// Checks a request of the rate limit service.
 ///
 /// # Errors
 /// There is no descriptor, too many entries, a key that is not UTF-8, or a number of hits that is not a `uint32`.
-pub fn checked(request: &RateLimitRequest) -> Result<Option<i64>, GrpcStatus> {
+pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     let invalid = |message| Err(GrpcStatus::new(StatusCode::InvalidArgument, message));
     let entries = || request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
     if request.descriptors.is_empty() {
         return invalid("expected at least one descriptor");
     }
-    if entries().count() > ENTRIES_MAX {
+    if entries().count() > ENTRIES_MAX || request.descriptors.len() > ENTRIES_MAX {
         return invalid("expected at most 1000 entries");
     }
     let mut words = entries().map(|entry| &entry.key).chain([&request.domain]);
@@ -78,31 +82,82 @@ pub fn checked(request: &RateLimitRequest) -> Result<Option<i64>, GrpcStatus> {
     if request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
         return invalid("negative hits are not supported");
     }
-    // That of a descriptor replaces that of the request, and may be 0. The largest counts.
-    let of_request = request.hits_addend.max(1);
-    let own = request.descriptors.iter().map(|descriptor| descriptor.hits_addend.map(|hits| hits.value));
-    let is_given = request.hits_addend > 0 || own.clone().any(|hits| hits.is_some());
-    match own.map(|hits| hits.unwrap_or(of_request)).max() {
-        Some(hits) if hits > u32::MAX.into() => invalid("expected hits_addend below 2^32"),
-        hits => Ok(hits.filter(|_| is_given).map(|hits| hits as i64)),
+    let own = request.descriptors.iter().filter_map(|descriptor| Some(descriptor.hits_addend?.value));
+    match own.chain([request.hits_addend]).all(|hits| hits <= u32::MAX.into()) {
+        true => Ok(()),
+        false => invalid("expected hits_addend below 2^32"),
     }
 }
 
-/// The fields in the entries of all descriptors. Of two with one name, the first counts.
+/// The fields of one descriptor. Of two entries with one key, the first counts; the field `descriptor` has both.
 pub fn descriptor_fields<'a>(
     request: &'a RateLimitRequest,
-    cost: Option<i64>,
+    descriptor: &'a Descriptor,
+    text: &'a str,
     origins: &'a Origins,
 ) -> impl Iterator<Item = Field<'a>> {
     let domain = Field { name: b"domain", value: Value::Text(&request.domain) };
-    let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost) });
-    let entries = request.descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-    let named = entries.map(|entry| match origins.field(&entry.key) {
+    // Without a number of its own, it has that of the request, where 0 means that there is none.
+    let of_request = Some(request.hits_addend).filter(|&hits| hits > 0);
+    let cost = descriptor.hits_addend.map(|hits| hits.value).or(of_request);
+    let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost as i64) });
+    let whole = Field { name: b"descriptor", value: Value::Text(text.as_bytes()) };
+    let named = descriptor.entries.iter().map(|entry| match origins.field(&entry.key) {
         name @ b"path" => Field { name, value: Value::Text(without_query(&entry.value)) },
         name => Field { name, value: Value::Text(&entry.value) },
     });
-    cost.into_iter().chain([domain]).chain(named).filter(has_value).take(FIELDS_MAX)
+    cost.into_iter().chain([domain, whole]).chain(named).filter(has_value).take(FIELDS_MAX)
 }
+
+/// All entries of a descriptor in their order: `message_type=marketing,to_number=2061234567`. Whatever a client writes into
+/// a value, it stays one value.
+pub fn descriptor_text(descriptor: &Descriptor) -> String {
+    let mut text = String::new();
+    for entry in &descriptor.entries {
+        let comma = if text.is_empty() { "" } else { "," };
+        text += &format!("{comma}{}={}", escaped(&entry.key), escaped(&entry.value));
+    }
+    text
+}
+
+/// A key or a value of a descriptor in its text.
+pub fn escaped(bytes: &[u8]) -> PercentEncode<'_> {
+    percent_encode(bytes, IN_DESCRIPTOR)
+}
+
+/// What would end a value, or the key of a map.
+const IN_DESCRIPTOR: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'=').add(b'%').add(b'#');
+
+/// The SLO that a descriptor brings itself, whatever is configured.
+pub fn own_slo(descriptor: &Descriptor) -> Option<Slo> {
+    let &RateLimit { requests_per_unit, unit, .. } = descriptor.limit.as_ref()?;
+    let known = UNITS.iter().find(|(_, known)| *known as i32 == unit);
+    let period = known.map_or(Period::Second, |&(period, _)| period);
+    let line = format!("burst=0 rate={requests_per_unit}/{period} law=fixed-window reset=calendar");
+    let closed = || Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s");
+    let slo = if requests_per_unit == 0 { closed() } else { Slo::parse(SloId::DEFAULT, &line) };
+    // More than can be counted is no limit.
+    slo.or_else(|_| Slo::parse(SloId::DEFAULT, UNLIMITED_LINE)).ok()
+}
+
+const UNLIMITED_LINE: &str = "rate=unlimited";
+
+/// The key of a descriptor that brings its own limit.
+pub fn own_key(request: &RateLimitRequest, text: &str, slo: &Slo, secret: KeySecret) -> Key {
+    let mut hasher = KeyHasher::new(secret, 0, slo.law.state_tag());
+    hasher.part(b"descriptor").part(&request.domain).part(text.as_bytes()).finish()
+}
+
+/// The units of the service. Its months have 30 days.
+const UNITS: [(Period, Unit); 7] = [
+    (Period::Second, Unit::Second),
+    (Period::Minute, Unit::Minute),
+    (Period::Hour, Unit::Hour),
+    (Period::Day, Unit::Day),
+    (Period::Seconds(7 * 86_400), Unit::Week),
+    (Period::Seconds(30 * 86_400), Unit::Month),
+    (Period::Seconds(365 * 86_400), Unit::Year),
+];
 
 /// The fields in the attributes of a request: those with an [origin](Origins), the context extensions, and `source`,
 /// `website`, `method` and `path`. Of two with one name, the first counts.
@@ -143,32 +198,78 @@ pub fn asks_quota<'a>(mut fields: impl Iterator<Item = Field<'a>>) -> bool {
     fields.any(|field| field.name == name && field.value == Value::Text(on))
 }
 
-/// The response of the rate limit service to a request with so many descriptors. `rate` is that of the deciding SLO.
+/// The decision on one descriptor, and what its status says of its SLO.
+#[derive(Debug)]
+pub struct DescriptorRuling {
+    pub decision: Decision,
+    pub is_quota: bool,
+    /// None: it counts work, or has no limit.
+    pub rate: Option<Rate>,
+    pub name: String,
+    /// The time until the whole quota is there again.
+    pub resets_in: Option<Duration>,
+}
+
+impl DescriptorRuling {
+    /// That of a descriptor whose SLO another one replaces.
+    pub fn replaced(at: Timestamp) -> DescriptorRuling {
+        let unasked = Judged {
+            slo: SloId::DEFAULT,
+            key: Key::from_bits(0),
+            verdict: Verdict::Pass,
+            remaining: UNCOUNTED,
+            cost: 0,
+            is_dry_run: false,
+            ends: Ends::Never,
+            assurance: Assurance::NONE,
+        };
+        let decision = Decision::of_one(unasked, 0, at);
+        DescriptorRuling { decision, is_quota: false, rate: None, name: String::new(), resets_in: None }
+    }
+
+    fn is_over(&self) -> bool {
+        !self.decision.is_let_through()
+    }
+
+    fn status(&self) -> DescriptorStatus {
+        let reset_s = match self.decision.verdict {
+            Verdict::Deny { retry_after_s } => Some(retry_after_s.into()),
+            _ => None,
+        };
+        let whole_s = self.resets_in.map(|left| left.as_millis().div_ceil(1_000) as i64);
+        DescriptorStatus {
+            code: if self.is_over() { Code::OverLimit } else { Code::Ok }.into(),
+            current_limit: self.rate.and_then(|rate| current_limit(rate, &self.name)),
+            limit_remaining: counted(self.decision.remaining).unwrap_or_default(),
+            duration_until_reset: reset_s.or(whole_s).map(|seconds| Seconds { seconds }),
+        }
+    }
+}
+
+/// The descriptor that decides about the request: the strictest. A quota that is used up refuses only if all of them are.
+pub fn deciding(limited: &[DescriptorRuling]) -> Option<&DescriptorRuling> {
+    let are_used_up = limited.iter().filter(|one| one.is_quota).all(DescriptorRuling::is_over);
+    let counts = |one: &&DescriptorRuling| !one.is_quota || are_used_up || !one.is_over();
+    limited.iter().filter(counts).max_by_key(|one| one.decision.verdict)
+}
+
+/// The response of the rate limit service. `quota` is that of the deciding descriptor, if the request asks for it.
 pub fn rate_limited(
+    limited: &[DescriptorRuling],
     decision: &Decision,
-    rate: Option<Rate>,
     quota: Option<Quota>,
-    descriptors: usize,
     secret: KeySecret,
 ) -> RateLimitResponse {
-    let (code, retry_after_s) = match decision.verdict {
-        Verdict::Deny { retry_after_s } => (Code::OverLimit, Some(retry_after_s)),
-        Verdict::Pass | Verdict::Delay(_) => (Code::Ok, None),
-    };
-    let status = DescriptorStatus {
-        code: code.into(),
-        current_limit: rate.and_then(current_limit),
-        limit_remaining: counted(decision.remaining).unwrap_or_default(),
-        duration_until_reset: retry_after_s.map(|seconds| Seconds { seconds: seconds.into() }),
-    };
-    // Envoy writes each limit that it gets into its headers: one is enough.
-    let others = vec![DescriptorStatus { current_limit: None, ..status }; descriptors.saturating_sub(1)];
+    let code = if decision.is_let_through() { Code::Ok } else { Code::OverLimit };
+    let tickets = limited.iter().filter_map(|one| one.decision.ticket());
+    let ticket = Ticket::new(decision.at, tickets.flat_map(|ticket| ticket.counted));
+    let ticket = Some(ticket).filter(|ticket| decision.is_let_through() && !ticket.counted.is_empty());
     RateLimitResponse {
         overall_code: code.into(),
-        statuses: [status].into_iter().chain(others).collect(),
+        statuses: limited.iter().map(DescriptorRuling::status).collect(),
         response_headers_to_add: response_headers(decision, quota).collect(),
         request_headers_to_add: delay(decision).into_iter().collect(),
-        dynamic_metadata: Some(metadata(decision, secret)),
+        dynamic_metadata: Some(metadata(decision, ticket.as_ref(), secret)),
     }
 }
 
@@ -195,7 +296,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
     CheckResponse {
         status: Some(RpcStatus { code }),
         answer: Some(answer),
-        dynamic_metadata: Some(metadata(decision, secret)),
+        dynamic_metadata: Some(metadata(decision, decision.ticket().as_ref(), secret)),
     }
 }
 
@@ -221,13 +322,13 @@ fn response_headers(decision: &Decision, quota: Option<Quota>) -> impl Iterator<
 }
 
 /// The facts of a decision, for the access log and for further filters.
-fn metadata(decision: &Decision, secret: KeySecret) -> Struct {
+fn metadata(decision: &Decision, ticket: Option<&Ticket>, secret: KeySecret) -> Struct {
     let facts = Struct::default()
         .text("verdict", decision.verdict.name())
         .number("slo", decision.slo.number().into())
         .number("delay", decision.verdict.delay_ms() as f64)
         .text("key", decision.key.to_string());
-    match decision.ticket() {
+    match ticket {
         Some(ticket) => facts.text("ticket", ticket.sealed(secret).to_string()),
         None => facts,
     }
@@ -265,15 +366,11 @@ fn ending(common: &CommonProperties) -> Ending {
     }
 }
 
-/// The rate in the words of the rate limit service. None if its numbers do not fit.
-fn current_limit(rate: Rate) -> Option<RateLimit> {
-    let unit = match rate.named_period() {
-        Period::Second => Unit::Second,
-        Period::Minute => Unit::Minute,
-        Period::Hour => Unit::Hour,
-        Period::Day => Unit::Day,
-        Period::Month => Unit::Month,
-    };
+/// The rate in the words of the rate limit service. None if it has no words for it.
+fn current_limit(rate: Rate, name: &str) -> Option<RateLimit> {
+    let period = rate.named_period();
+    let named = UNITS.iter().find(|(known, _)| *known == period).map(|&(_, unit)| unit);
+    let unit = named.or((period == Period::Month).then_some(Unit::Month))?;
     let requests_per_unit = u32::try_from(rate.requests_in(rate.period())).ok()?;
-    Some(RateLimit { requests_per_unit, unit: unit.into() })
+    Some(RateLimit { requests_per_unit, unit: unit.into(), name: name.to_owned() })
 }

@@ -12,10 +12,10 @@ use crate::server::dedup::DedupCache;
 use crate::server::peers::registry::Peers;
 use crate::server::{HoldPlace, Holds};
 use slowlane_core::base::{
-    AmountError, Decision, Decisions, Ending, Field, HoldLimits, KeySecret, Sample, Ticket, Timestamp, Turn,
-    Verdict,
+    AmountError, Decision, Decisions, Ending, Field, HoldLimits, Key, KeySecret, Sample, Ticket, Timestamp,
+    Turn, Verdict,
 };
-use slowlane_core::policy::{Batch, Policy};
+use slowlane_core::policy::{Batch, Policy, Slo};
 use slowlane_core::throttle::{Ended, Throttle};
 
 /// The state shared by all connections.
@@ -111,6 +111,55 @@ impl Agent {
         let named = |_: usize| fields().map(|field| (field.name, field.value));
         self.observer.decided(&batch, &decisions, self.throttle.table(), rng, named);
         decision
+    }
+
+    /// Decides one descriptor of Envoy's rate limit service, by the SLO that it brings or by the policy, and reports it.
+    pub(super) fn decide_descriptor<'f, F>(
+        &self,
+        policy: &Policy,
+        fields: impl Fn() -> F,
+        own: Option<(Key, &Slo)>,
+        now: Timestamp,
+    ) -> Decision
+    where
+        F: Iterator<Item = Field<'f>>,
+    {
+        let mut rng = Rng::new();
+        let Some((key, slo)) = own else {
+            let mut decision = self.decide(policy, fields, false, |_| None, &mut rng, now);
+            if decision.cost == 0 {
+                self.throttle.ask_windows(&mut decision, |slo| policy.slo(slo), now);
+            }
+            for judged in decision.judged() {
+                policy
+                    .slo(judged.slo)
+                    .into_iter()
+                    .for_each(|slo| self.throttle.count_refused(slo, &judged, now));
+            }
+            return decision;
+        };
+        let mut batch = Batch::of(policy);
+        let mut draft = batch.draft();
+        fields().for_each(|field| draft.field(field.name, field.value));
+        batch.keep_draft();
+        let mut decision = self.throttle.decide_by(slo, key, &batch, now);
+        if decision.cost == 0 {
+            self.throttle.ask_windows(&mut decision, |_| Some(slo), now);
+        }
+        decision.judged().iter().for_each(|judged| self.throttle.count_refused(slo, judged, now));
+        let mut decisions = Decisions::new();
+        decisions.push(decision);
+        let named = |_: usize| fields().map(|field| (field.name, field.value));
+        self.observer.decided(&batch, &decisions, self.throttle.table(), &mut rng, named);
+        decision
+    }
+
+    /// Takes back the delay and the ticket of a descriptor whose request another one refuses. Windows count it, as in Envoy's
+    /// service.
+    pub(super) fn leave(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
+        if decision.has_ticket() || matches!(decision.verdict, Verdict::Delay(_)) {
+            self.throttle.take_back(policy, decision, now);
+        }
     }
 
     /// The turn of a delayed request, if it may still move.

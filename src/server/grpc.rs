@@ -12,7 +12,7 @@ use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use grpc::accesslog::LogMessage;
 use grpc::auth::{CheckRequest, CheckResponse};
-use grpc::ratelimit::{RateLimitRequest, RateLimitResponse};
+use grpc::ratelimit::{Descriptor, RateLimitRequest, RateLimitResponse};
 use grpc::{
     BODY_BYTES_MAX, GrpcStatus, Method, StatusCode as Code, decoded, framed, health, next_message, unframed,
 };
@@ -27,9 +27,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::proxy::envoy::{self, Origins};
+use crate::proxy::envoy::{self, DescriptorRuling, Origins};
 use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited};
-use slowlane_core::base::{Decision, Field, Quota, Rate, Timestamp};
+use slowlane_core::base::{self, Decision, Field, Quota, Timestamp};
+use slowlane_core::policy::{Policy, Slo};
 
 /// The maximum number of calls at a time on one connection. Further ones are refused, and Envoy would let their requests
 /// pass: it sends a burst before it knows this number.
@@ -241,15 +242,45 @@ impl Calls {
     }
 
     fn rate_limit(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, GrpcStatus> {
-        let cost = envoy::checked(request)?;
-        let fields = || envoy::descriptor_fields(request, cost, &self.grpc.origins);
-        let Decided { decision, rate, quota } = decide(&self.agent, fields);
-        Ok(envoy::rate_limited(&decision, rate, quota, request.descriptors.len(), self.agent.secret))
+        envoy::check(request)?;
+        let (agent, now) = (&*self.agent, self.agent.clock.now());
+        let policy = agent.throttle.policy();
+        let texts: Vec<String> = request.descriptors.iter().map(envoy::descriptor_text).collect();
+        let fields_of = |at: usize| {
+            envoy::descriptor_fields(request, &request.descriptors[at], &texts[at], &self.grpc.origins)
+        };
+        let replaced = replaced(&policy, request, &fields_of);
+        let limited = |(at, descriptor): (usize, &Descriptor)| {
+            if replaced[at] {
+                return DescriptorRuling::replaced(now);
+            }
+            let own = envoy::own_slo(descriptor);
+            let own = own.map(|slo| (envoy::own_key(request, &texts[at], &slo, agent.secret), slo));
+            let own = own.as_ref().map(|(key, slo)| (*key, slo));
+            let decision = agent.decide_descriptor(&policy, || fields_of(at), own, now);
+            let slo = own.map(|(_, slo)| slo).or_else(|| policy.slo(decision.slo));
+            let counts = slo.filter(|slo| slo.work.is_none() && !slo.objective.rate.is_unlimited());
+            DescriptorRuling {
+                is_quota: slo.is_some_and(|slo| slo.is_quota),
+                rate: counts.map(|slo| slo.objective.rate),
+                name: slo.and_then(|slo| slo.name.clone()).unwrap_or_default(),
+                resets_in: counts.and_then(|slo| agent.throttle.resets_in(slo, decision.key, now)),
+                decision,
+            }
+        };
+        let limited: Vec<DescriptorRuling> = request.descriptors.iter().enumerate().map(limited).collect();
+        let decision = envoy::deciding(&limited).expect("there is a descriptor").decision;
+        if !decision.is_let_through() {
+            limited.iter().for_each(|one| agent.leave(&policy, &one.decision, now));
+        }
+        let asks = (0..limited.len()).any(|at| envoy::asks_quota(fields_of(at)));
+        let quota = if asks { policy.quota(decision.slo, decision.remaining) } else { None };
+        Ok(envoy::rate_limited(&limited, &decision, quota, agent.secret))
     }
 
     fn check(&self, request: &CheckRequest) -> CheckResponse {
         let fields = || envoy::attribute_fields(request, &self.grpc.origins);
-        let Decided { decision, quota, .. } = decide(&self.agent, fields);
+        let (decision, quota) = decide(&self.agent, fields);
         envoy::authorized(&decision, quota, self.agent.secret)
     }
 }
@@ -257,22 +288,35 @@ impl Calls {
 const TOO_MANY_LOGS: GrpcStatus =
     GrpcStatus::new(Code::ResourceExhausted, "there are 16 access logs on this connection");
 
-/// A decision, and what its response says of the SLO.
-struct Decided {
-    decision: Decision,
-    /// None: it counts work.
-    rate: Option<Rate>,
-    /// None: the request does not ask for it.
-    quota: Option<Quota>,
-}
-
-fn decide<'f, F: Iterator<Item = Field<'f>>>(agent: &Agent, fields: impl Fn() -> F) -> Decided {
+/// A decision, and the quota of its SLO if the request asks for it.
+fn decide<'f, F: Iterator<Item = Field<'f>>>(
+    agent: &Agent,
+    fields: impl Fn() -> F,
+) -> (Decision, Option<Quota>) {
     let policy = agent.throttle.policy();
     let decision = agent.decide(&policy, &fields, false, |_| None, &mut Rng::new(), agent.clock.now());
-    let slo = policy.slo(decision.slo).filter(|slo| slo.work.is_none());
     let asks = envoy::asks_quota(fields());
-    let quota = if asks { policy.quota(decision.slo, decision.remaining) } else { None };
-    Decided { decision, rate: slo.map(|slo| slo.objective.rate), quota }
+    (decision, if asks { policy.quota(decision.slo, decision.remaining) } else { None })
+}
+
+/// The descriptors whose SLO that of another one replaces.
+fn replaced<'f, F: Iterator<Item = Field<'f>>>(
+    policy: &Policy,
+    request: &RateLimitRequest,
+    fields_of: impl Fn(usize) -> F,
+) -> Vec<bool> {
+    let descriptors = request.descriptors.iter().enumerate();
+    if !policy.has_replacements() {
+        return vec![false; descriptors.len()];
+    }
+    let slo_of = |(at, descriptor): (usize, &Descriptor)| {
+        let mut fields = base::Request::new();
+        fields_of(at).for_each(|field| fields.push(field.name, field.value));
+        descriptor.limit.is_none().then(|| policy.cases(&fields).list[0].slo)
+    };
+    let slos: Vec<Option<&Slo>> = descriptors.map(slo_of).collect();
+    let replaces = |name: &String| slos.iter().flatten().any(|slo| slo.replaces.contains(name));
+    slos.iter().map(|slo| slo.is_some_and(|slo| slo.name.as_ref().is_some_and(replaces))).collect()
 }
 
 /// Whether the request is one of gRPC: `application/grpc`, perhaps with an encoding.

@@ -11,7 +11,9 @@ use grpc::auth::{
 };
 use grpc::auth::{Peer, Request as OfRequest, SocketAddress};
 use grpc::health::{HealthCheckRequest, HealthCheckResponse};
-use grpc::ratelimit::{Code, Descriptor, Entry, Number, RateLimitRequest, RateLimitResponse, Unit};
+use grpc::ratelimit::{
+    Code, Descriptor, Entry, Number, RateLimit, RateLimitRequest, RateLimitResponse, Unit,
+};
 use grpc::{HeaderValue, MESSAGE_BYTES_MAX, Method, StatusCode, framed};
 
 use crate::support::chromium::Chromium;
@@ -40,17 +42,18 @@ fn entry(key: &str, value: &[u8]) -> Entry {
     Entry { key: key.to_owned().into(), value: value.to_vec().into() }
 }
 
-/// A request with a descriptor for each entry, as Envoy sends them.
+fn descriptor(entries: &[(&str, &[u8])]) -> Descriptor {
+    let entries = entries.iter().map(|&(key, value)| entry(key, value)).collect();
+    Descriptor { entries, ..Descriptor::default() }
+}
+
+/// A request with one descriptor.
 fn limited(entries: &[(&str, &[u8])]) -> RateLimitRequest {
-    let one = |&(key, value): &(&str, &[u8])| Descriptor {
-        entries: vec![entry(key, value)],
-        ..Descriptor::default()
-    };
-    RateLimitRequest {
-        domain: Bytes::from_static(b"www"),
-        descriptors: entries.iter().map(one).collect(),
-        hits_addend: 0,
-    }
+    of_several(vec![descriptor(entries)])
+}
+
+fn of_several(descriptors: Vec<Descriptor>) -> RateLimitRequest {
+    RateLimitRequest { domain: Bytes::from_static(b"www"), descriptors, hits_addend: 0 }
 }
 
 fn ask(client: &mut Client, entries: &[(&str, &[u8])]) -> RateLimitResponse {
@@ -98,11 +101,11 @@ fn the_rate_limit_service_passes_delays_and_denies() {
         (Code::Ok, None)
     );
     let second = ask(&mut client, slow);
-    assert_eq!((second.overall_code(), second.statuses.len()), (Code::Ok, 2));
+    assert_eq!((second.overall_code(), second.statuses.len()), (Code::Ok, 1));
     let delay_ms: f64 =
         of(&second.request_headers_to_add, "x-envoy-fault-delay-request").unwrap().parse().unwrap();
     assert!((1.0..=100.0).contains(&delay_ms), "{delay_ms}");
-    let limit = second.statuses[0].current_limit.unwrap();
+    let limit = second.statuses[0].current_limit.clone().unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit()), (10, Unit::Second));
     let facts = second.dynamic_metadata.unwrap().fields;
     let fact = |name: &str| format!("{:?}", facts[name].kind.as_ref().unwrap());
@@ -120,7 +123,7 @@ fn the_rate_limit_service_passes_delays_and_denies() {
     );
     assert_eq!(code(&mut client, shop), Code::Ok);
     let denied = ask(&mut client, shop);
-    assert_eq!((denied.overall_code(), denied.statuses[1].code()), (Code::OverLimit, Code::OverLimit));
+    assert_eq!((denied.overall_code(), denied.statuses[0].code()), (Code::OverLimit, Code::OverLimit));
     let retry_after: i64 = of(&denied.response_headers_to_add, "retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&retry_after), "{retry_after}");
     assert_eq!(denied.statuses[0].duration_until_reset.unwrap().seconds, retry_after);
@@ -165,8 +168,9 @@ fn hits_are_the_cost() {
     assert_eq!(hits(2, None), Ok(Code::Ok));
     assert_eq!(hits(0, None), Ok(Code::OverLimit), "one");
     assert_eq!(hits(u32::MAX.into(), None), Ok(Code::OverLimit));
-    // The largest counts: an entry that costs nothing makes no request free.
-    let mut both = limited(&[("host", b"shop.example"), ("tokens", b"1")]);
+    // A descriptor that costs nothing makes no other one free.
+    let mut both =
+        of_several(vec![descriptor(&[("host", b"shop.example")]), descriptor(&[("tokens", b"1")])]);
     both.descriptors[1].hits_addend = Some(Number { value: 0 });
     let mut other = Client::connect(at);
     let response: RateLimitResponse = other.call(Method::ShouldRateLimit, &both).unwrap();
@@ -174,6 +178,182 @@ fn hits_are_the_cost() {
     let invalid = Err(StatusCode::InvalidArgument.number());
     // A negative number is a large one on the wire.
     assert_eq!([hits(u64::MAX, None), hits(1, Some(1 << 32))], [invalid, invalid]);
+}
+
+/// Three rules by the text of a descriptor, a quota of a shared pool, and a pace.
+const DESCRIBED: &[(&str, &str)] = &[
+    (
+        "slo.map",
+        "0 rate=unlimited\n\
+         6001 burst=0 rate=3/h law=fixed-window reset=calendar\n\
+         6002 burst=0 rate=2/h law=fixed-window reset=calendar\n\
+         6003 burst=0 rate=100/7d law=fixed-window reset=calendar\n\
+         6004 burst=0 rate=1/h law=fixed-window reset=calendar quota=yes\n\
+         6005 burst=0 rate=2/h law=fixed-window reset=calendar quota=yes\n\
+         6006 burst=0 rate=10/s\n",
+    ),
+    (
+        "rules.map",
+        "^www\\+path=/[^,]*$ 6001\n^www\\+user=[^,]*$ 6002\n^www\\+tokens=[^,]*$ 6003\n^www\\+pool=small$ 6004\n\
+         ^www\\+pool=large$ 6005\n^www\\+crawler=[^,]*$ 6006\n",
+    ),
+];
+
+fn described(at: SocketAddr) -> Slowlane {
+    let config = format!(
+        "[grpc]\nlisten = [\"{at}\"]\n[policy.types]\n6 = [\"domain\", \"descriptor\"]\n[[policy.lookups]]\n\
+         fields = [\"domain\", \"descriptor\"]\nmap = \"rules.map\"\nmatch = \"reg\"\n"
+    );
+    Slowlane::with_config(DESCRIBED, &config)
+}
+
+/// The code of the whole, and those of the descriptors.
+fn codes(client: &mut Client, request: &RateLimitRequest) -> (Code, Vec<Code>) {
+    let response: RateLimitResponse = client.call(Method::ShouldRateLimit, request).unwrap();
+    (response.overall_code(), response.statuses.iter().map(|status| status.code()).collect())
+}
+
+#[test]
+fn each_descriptor_is_decided_by_itself_and_the_strictest_decides() {
+    let at = own_address();
+    let _slowlane = described(at);
+    let mut client = Client::connect(at);
+    let request = of_several(vec![
+        descriptor(&[("path", b"/a")]),
+        descriptor(&[("user", b"ann")]),
+        descriptor(&[("other", b"x")]),
+    ]);
+    let first: RateLimitResponse = client.call(Method::ShouldRateLimit, &request).unwrap();
+    let left = first.statuses.iter().map(|status| status.limit_remaining);
+    assert_eq!(left.collect::<Vec<_>>(), [2, 1, 0]);
+    let limits = first
+        .statuses
+        .iter()
+        .map(|status| status.current_limit.as_ref().map(|limit| limit.requests_per_unit));
+    assert_eq!(limits.collect::<Vec<_>>(), [Some(3), Some(2), None]);
+    let reset = first.statuses[1].duration_until_reset.unwrap().seconds;
+    assert!((1..=3_600).contains(&reset), "the end of the hour: {reset}");
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    assert_eq!(codes(&mut client, &request), (ok, vec![ok; 3]));
+    assert_eq!(codes(&mut client, &request), (over, vec![ok, over, ok]));
+    // The path had its third hit all the same, as in Envoy's service.
+    assert_eq!(codes(&mut client, &limited(&[("path", b"/a")])), (over, vec![over]));
+    // What a client writes into a value is no second entry.
+    let forged = limited(&[("path", b"/b,user=eve")]);
+    assert_eq!(codes(&mut client, &forged), (ok, vec![ok]));
+    assert_eq!(codes(&mut client, &limited(&[("user", b"eve"), ("path", b"/b")])), (ok, vec![ok]), "no rule");
+}
+
+#[test]
+fn hits_are_told_after_the_answer_and_count_beyond_the_limit() {
+    let at = own_address();
+    let _slowlane = described(at);
+    let mut client = Client::connect(at);
+    let mut tokens = |hits: u64| {
+        let mut request = limited(&[("tokens", b"ann")]);
+        request.descriptors[0].hits_addend = Some(Number { value: hits });
+        let response: RateLimitResponse = client.call(Method::ShouldRateLimit, &request).unwrap();
+        let limit = response.statuses[0].current_limit.clone().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit()), (100, Unit::Week));
+        (response.overall_code(), response.statuses[0].limit_remaining)
+    };
+    assert_eq!(tokens(0), (Code::Ok, 100), "asked before");
+    assert_eq!(tokens(60), (Code::Ok, 40), "told after");
+    assert_eq!(tokens(0), (Code::Ok, 40));
+    assert_eq!(tokens(60).0, Code::OverLimit, "more than was left, and spent all the same");
+    assert_eq!(tokens(0).0, Code::OverLimit);
+}
+
+#[test]
+fn a_quota_refuses_when_all_quotas_are_used_up() {
+    let at = own_address();
+    let _slowlane = described(at);
+    let mut client = Client::connect(at);
+    let both = of_several(vec![descriptor(&[("pool", b"small")]), descriptor(&[("pool", b"large")])]);
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    assert_eq!(codes(&mut client, &both), (ok, vec![ok, ok]));
+    assert_eq!(codes(&mut client, &both), (ok, vec![over, ok]));
+    assert_eq!(codes(&mut client, &both), (over, vec![over, over]));
+    assert_eq!(codes(&mut client, &limited(&[("pool", b"small")])), (over, vec![over]));
+}
+
+/// As in the README of Envoy's service: a special limit instead of the usual one, which is not even counted.
+#[test]
+fn one_limit_replaces_another() {
+    let at = own_address();
+    let config = format!(
+        "[grpc]\nlisten = [\"{at}\"]\n[policy.types]\n6 = [\"domain\", \"descriptor\"]\n[[policy.lookups]]\n\
+         fields = [\"domain\", \"descriptor\"]\nmap = \"descriptor.map\"\nmatch = \"str\"\n"
+    );
+    let policy = [
+        (
+            "slo.map",
+            "0 rate=unlimited\n6001 burst=0 rate=1/h law=fixed-window reset=calendar name=usual\n\
+             6002 burst=0 rate=3/h law=fixed-window reset=calendar name=special replaces=usual\n",
+        ),
+        ("descriptor.map", "www+kind=read 6001\nwww+path=/search 6002\n"),
+    ];
+    let _slowlane = Slowlane::with_config(&policy, &config);
+    let mut client = Client::connect(at);
+    let (read, search) = (descriptor(&[("kind", b"read")]), descriptor(&[("path", b"/search")]));
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    let both = of_several(vec![read.clone(), search]);
+    let first: RateLimitResponse = client.call(Method::ShouldRateLimit, &both).unwrap();
+    let names = first.statuses.iter().map(|status| Some(status.current_limit.as_ref()?.name.clone()));
+    assert_eq!(names.collect::<Vec<_>>(), [None, Some("special".to_owned())]);
+    assert_eq!(
+        [(); 3].map(|()| codes(&mut client, &both)),
+        [(ok, vec![ok; 2]), (ok, vec![ok; 2]), (over, vec![ok, over])]
+    );
+    let usual = of_several(vec![read]);
+    assert_eq!([codes(&mut client, &usual).0, codes(&mut client, &usual).0], [ok, over]);
+}
+
+#[test]
+fn the_limit_of_a_descriptor_holds_for_it() {
+    let at = own_address();
+    let slowlane = described(at);
+    let mut client = Client::connect(at);
+    let with = |value: &[u8], requests_per_unit: u32, unit: Unit| {
+        let limit = Some(RateLimit { requests_per_unit, unit: unit.into(), ..RateLimit::default() });
+        of_several(vec![Descriptor { limit, ..descriptor(&[("user", value)]) }])
+    };
+    let (ok, over) = (Code::Ok, Code::OverLimit);
+    let five = with(b"ann", 5, Unit::Year);
+    for left in (0..5).rev() {
+        let response: RateLimitResponse = client.call(Method::ShouldRateLimit, &five).unwrap();
+        let limit = response.statuses[0].current_limit.clone().unwrap();
+        assert_eq!((limit.requests_per_unit, limit.unit()), (5, Unit::Year));
+        assert_eq!((response.overall_code(), response.statuses[0].limit_remaining), (ok, left));
+    }
+    assert_eq!(codes(&mut client, &five).0, over);
+    assert_eq!(codes(&mut client, &with(b"bob", 5, Unit::Year)).0, ok, "its own bucket");
+    assert_eq!(codes(&mut client, &with(b"eve", 0, Unit::Day)).0, over);
+    assert_eq!(codes(&mut client, &with(b"eve", u32::MAX, Unit::Second)).0, ok);
+    // The rule of the policy counts by itself: two.
+    let own = limited(&[("user", b"ann")]);
+    assert_eq!([(); 3].map(|()| codes(&mut client, &own).0), [ok, ok, over]);
+    // Blocks of operators hold.
+    let blocked =
+        crate::cli::ran(&["block", "add", "user=bob", "--for", "1h", "--admin", &slowlane.admin.to_string()]);
+    assert_eq!(blocked.code, 0, "{:?}", blocked.problems);
+    assert_eq!(codes(&mut client, &with(b"bob", 5, Unit::Year)).0, over);
+}
+
+#[test]
+fn the_longest_delay_of_the_descriptors_holds() {
+    let at = own_address();
+    let _slowlane = described(at);
+    let mut client = Client::connect(at);
+    let request = of_several(vec![descriptor(&[("crawler", b"a")]), descriptor(&[("path", b"/c")])]);
+    let delays = [(); 4].map(|()| {
+        let response: RateLimitResponse = client.call(Method::ShouldRateLimit, &request).unwrap();
+        let delay = of(&response.request_headers_to_add, "x-envoy-fault-delay-request");
+        (response.overall_code(), delay.map_or(0, |delay| delay.parse::<u64>().unwrap()))
+    });
+    assert!(delays[..3].iter().all(|(code, _)| *code == Code::Ok), "{delays:?}");
+    assert!(delays[2].1 > 100, "{delays:?}");
+    assert_eq!(delays[3], (Code::OverLimit, 0), "the path has its limit");
 }
 
 /// What Envoy sends for a request.
@@ -283,7 +463,7 @@ fn a_call_that_is_no_good_gets_its_status_and_others_are_served() {
     };
     let claimed: Bytes = [&[0], u32::MAX.to_be_bytes().as_slice(), b"x"].concat().into();
     let bad: [(&str, &str, Bytes, StatusCode); 14] = [
-        ("no descriptor", &path, framed(&limited(&[])).into(), StatusCode::InvalidArgument),
+        ("no descriptor", &path, framed(&of_several(vec![])).into(), StatusCode::InvalidArgument),
         ("ten thousand", &path, framed(&limited(&many)).into(), StatusCode::InvalidArgument),
         (
             "a key that is no UTF-8",

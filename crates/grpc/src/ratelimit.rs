@@ -21,6 +21,9 @@ pub struct RateLimitRequest {
 pub struct Descriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
+    /// The limit that holds for it, whatever is configured.
+    #[prost(message, optional, tag = "2")]
+    pub limit: Option<RateLimit>,
     /// Replaces that of the request.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<Number>,
@@ -78,12 +81,15 @@ pub struct DescriptorStatus {
     pub duration_until_reset: Option<Seconds>,
 }
 
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct RateLimit {
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
+    /// Only in an answer.
+    #[prost(string, tag = "3")]
+    pub name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
@@ -95,6 +101,8 @@ pub enum Unit {
     Hour = 3,
     Day = 4,
     Month = 5,
+    Year = 6,
+    Week = 7,
 }
 
 /// `google.protobuf.Duration`, in whole seconds.

@@ -6,7 +6,9 @@ use grpc::accesslog::LogMessage;
 use grpc::auth::CheckRequest;
 use grpc::ratelimit::RateLimitRequest;
 use grpc::{decoded, framed, next_message, unframed};
-use slowlane::proxy::envoy::{Origins, attribute_fields, checked, descriptor_fields, ends};
+use slowlane::proxy::envoy::{
+    Origins, attribute_fields, check, descriptor_fields, descriptor_text, ends, own_slo,
+};
 use slowlane_core::base::{Amount, FIELDS_MAX, Field, Value};
 
 pub fn run(body: &[u8]) {
@@ -16,9 +18,14 @@ pub fn run(body: &[u8]) {
     if let Ok(request) = decoded::<RateLimitRequest>(&message) {
         let again = decoded::<RateLimitRequest>(&unframed(&framed(&request).into()).unwrap());
         assert_eq!(again.unwrap(), request);
-        if let Ok(cost) = checked(&request) {
-            assert!(cost.is_none_or(|cost| (0..=i64::from(u32::MAX)).contains(&cost)));
-            are_bounded(descriptor_fields(&request, cost, &origins));
+        if check(&request).is_ok() {
+            for descriptor in &request.descriptors {
+                let text = descriptor_text(descriptor);
+                assert_eq!(text.matches(',').count(), descriptor.entries.len().saturating_sub(1));
+                assert_eq!(text.matches('=').count(), descriptor.entries.len());
+                are_bounded(descriptor_fields(&request, descriptor, &text, &origins));
+                assert_eq!(own_slo(descriptor).is_some(), descriptor.limit.is_some());
+            }
         }
     }
     if let Ok(request) = decoded::<CheckRequest>(&message) {

@@ -483,7 +483,10 @@ fn descriptors_of_envoy_are_windows_by_the_clock() {
          requests_per_unit: 500\n",
     );
     assert_eq!(slos(&one), ["6001 burst=0 rate=500/s law=fixed-window reset=calendar"]);
-    assert_eq!(file(&one, "database.map"), "users 6001\ndefault 6001\n");
+    assert_eq!(
+        file(&one, "descriptor.map"),
+        "mongo_cps+database=users 6001\nmongo_cps+database=default 6001\n"
+    );
     let two = imported(
         "domain: messaging\ndescriptors:\n  # Only allow 5 marketing messages a day\n  - key: message_type\n    value: \
          marketing\n    descriptors:\n      - key: to_number\n        rate_limit:\n          unit: day\n          \
@@ -494,12 +497,14 @@ fn descriptors_of_envoy_are_windows_by_the_clock() {
         slos(&two),
         [
             "6001 burst=0 rate=5/d law=fixed-window reset=calendar",
-            "7001 burst=0 rate=100/d law=fixed-window reset=calendar"
+            "6002 burst=0 rate=100/d law=fixed-window reset=calendar"
         ]
     );
-    assert_eq!(file(&two, "message_type+to_number-prefix.map"), "marketing+ 6001\n");
-    assert_eq!(file(&two, "to_number-any.map"), ". 7001\n");
-    has_note(&two, "Envoy applies every descriptor");
+    assert_eq!(
+        file(&two, "descriptor-reg.map"),
+        "^messaging\\+message_type=marketing,to_number=[^,]*$ 6001\n^messaging\\+to_number=[^,]*$ 6002\n"
+    );
+    has_note(&two, "Counts are in the memory of each slowlane");
     let three = imported(
         "domain: edge_proxy_per_ip\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      unit: second\n      \
          requests_per_unit: 10\n\n  # Black list IP\n  - key: remote_address\n    value: 50.0.0.5\n    rate_limit:\n      \
@@ -507,9 +512,10 @@ fn descriptors_of_envoy_are_windows_by_the_clock() {
     );
     assert_eq!(
         slos(&three),
-        ["3001 burst=0 rate=10/s law=fixed-window reset=calendar", "3002 burst=0 rate=0/s"]
+        ["6001 burst=0 rate=0/s", "6002 burst=0 rate=10/s law=fixed-window reset=calendar"]
     );
-    assert_eq!(file(&three, "source.map"), format!("{ALL}50.0.0.5 3002\n"));
+    assert_eq!(file(&three, "descriptor.map"), "edge_proxy_per_ip+remote_address=50.0.0.5 6001\n");
+    assert_eq!(file(&three, "descriptor-reg.map"), "^edge_proxy_per_ip\\+remote_address=[^,]*$ 6002\n");
     let five = imported(
         "domain: internal\ndescriptors:\n  - key: ldap\n    rate_limit:\n      unlimited: true\n\n  - key: azure\n    \
          rate_limit:\n      unit: minute\n      requests_per_unit: 100\n",
@@ -527,26 +533,34 @@ fn descriptors_of_envoy_are_windows_by_the_clock() {
             "6002 burst=0 rate=20/s law=fixed-window reset=calendar"
         ]
     );
-    assert_eq!(file(&six, "user+service-prefix.map"), "user-a+ 6001\nuser-b+ 6002\n");
+    assert_eq!(
+        file(&six, "descriptor-reg.map"),
+        "^example6\\+service=[^,]*,user=user-a$ 6001\n^example6\\+service=[^,]*,user=user-b$ 6002\n"
+    );
     let nine = imported(
         "domain: example9\ndescriptors:\n  - key: key1\n    value: value*\n    rate_limit:\n      unit: minute\n      \
          requests_per_unit: 20\n",
     );
-    assert_eq!(file(&nine, "key1-prefix.map"), "value 6001\n");
+    assert_eq!(file(&nine, "descriptor-reg.map"), "^example9\\+key1=value[^,]*$ 6001\n");
 }
 
 /// Example 7.
 #[test]
-fn replaces_of_envoy_is_listed() {
+fn a_limit_of_envoy_replaces_another_by_its_name() {
     let written = imported(
         "domain: example7\ndescriptors:\n  - key: key_1\n    value: value_1\n    descriptors:\n      - key: user\n        value: \
          bkthomps\n        rate_limit:\n          name: specific_limit\n          requests_per_unit: 5\n          unit: second\n  - \
          key: key_2\n    value: value_2\n    descriptors:\n      - key: user\n        value: bkthomps\n        rate_limit:\n          \
          replaces:\n            - name: specific_limit\n          requests_per_unit: 10\n          unit: second\n",
     );
-    assert_eq!(slos(&written).len(), 2);
-    assert_eq!(written.omissions.len(), 1);
-    assert!(written.omissions[0].reason.contains("`replaces`"));
+    assert_eq!(
+        slos(&written),
+        [
+            "6001 burst=0 rate=5/s law=fixed-window reset=calendar name=specific_limit",
+            "6002 burst=0 rate=10/s law=fixed-window reset=calendar replaces=specific_limit"
+        ]
+    );
+    assert_eq!(written.omissions, []);
 }
 
 /// `nginx -T` prints each file once, by its path. A snippet holds where it is included.
@@ -573,8 +587,11 @@ fn descriptors_of_envoy_are_read_from_a_configmap() {
          domain: edge\n      descriptors:\n      - key: remote_address\n        rate_limit:\n          unit: minute\n          \
          requests_per_unit: 20\n",
     );
-    assert_eq!(slos(&written), ["3001 burst=0 rate=20/m law=fixed-window reset=calendar"]);
-    assert!(file(&written, "slo.map").contains("# line 11: edge: source: 20 per minute\n"), "{written:#?}");
+    assert_eq!(slos(&written), ["6001 burst=0 rate=20/m law=fixed-window reset=calendar"]);
+    assert!(
+        file(&written, "slo.map").contains("# line 11: edge: remote_address 20 per minute\n"),
+        "{written:#?}"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use slowlane::import::{Written, import};
 use slowlane_core::base::{Request, Sample, Timestamp, Value, Verdict};
-use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
@@ -102,7 +102,17 @@ fn throttle(written: &Written) -> Throttle {
         let file = written.files.iter().find(|file| Path::new(&file.name) == path);
         file.map(|file| file.text.clone().into_bytes()).ok_or_else(|| io::ErrorKind::NotFound.into())
     };
-    let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
+    let text = |name: &str| name.to_owned();
+    let lookup = |file: &str, method| Lookup {
+        fields: vec![text("domain"), text("descriptor")],
+        file: file.into(),
+        method,
+        is_added: false,
+    };
+    let by_descriptor = [lookup("descriptor.map", Method::Str), lookup("descriptor-reg.map", Method::Reg)];
+    let lookups = [Layout::default().lookups(), &by_descriptor].concat();
+    let layout = Layout::default().with_type(6, vec![text("domain"), text("descriptor")]).unwrap();
+    let policy = Policy::parse(Path::new(""), &layout.with_lookups(lookups).unwrap(), read).unwrap();
     Throttle::new(policy, Sizing { entries_max: 1_000, expire: Duration::from_secs(30) }, 0)
 }
 
@@ -110,8 +120,11 @@ fn throttle(written: &Written) -> Throttle {
 const START_MS: u64 = 20_000 * 86_400_000;
 
 fn slowlane(throttle: &Throttle, (now, client): Entry) -> Kind {
+    let descriptor = format!("remote_address=192.0.2.{client}");
     let mut request = Request::new();
     request.push(b"source", Value::Address(IpAddr::from([192, 0, 2, client])));
+    request.push(b"domain", Value::Text(b"edge"));
+    request.push(b"descriptor", Value::Text(descriptor.as_bytes()));
     match throttle.decide_one(&request, Timestamp::from_millis(START_MS + now), Sample::MIDDLE).verdict {
         Verdict::Pass => Kind::Pass,
         Verdict::Delay(_) => Kind::Delayed,
@@ -225,7 +238,7 @@ fn haproxy_refuses_more_because_it_counts_what_it_refused() {
 #[test]
 fn every_request_has_the_fate_that_envoy_gives_it() {
     let written = import(
-        "descriptors:\n- key: remote_address\n  rate_limit: {unit: minute, requests_per_unit: 30}\n",
+        "domain: edge\ndescriptors:\n- key: remote_address\n  rate_limit: {unit: minute, requests_per_unit: 30}\n",
         None,
     )
     .unwrap();

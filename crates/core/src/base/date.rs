@@ -69,7 +69,8 @@ impl Calendar {
     }
 }
 
-/// The second, minute, hour, day or month of the calendar that contains a moment, in UTC.
+/// The second, minute, hour, day or month of the calendar that contains a moment, in UTC. Several seconds are counted from
+/// 1970 on.
 ///
 /// ```
 /// use slowlane_core::base::{Period, Timestamp, date::around, date::written};
@@ -148,7 +149,7 @@ mod tests {
             let shift = WallShift::of(Box::leak(Box::new(AtomicI64::new(shift_ms * 1_000_000))));
             let now = Timestamp::from_millis(ms);
             prop_assume!(ms.checked_add_signed(shift_ms).is_some());
-            for period in [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month] {
+            for period in [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month, Period::Seconds(604_800)] {
                 let (span, start) = Calendar { period, shift }.around(now);
                 prop_assert_eq!(start, around(period, shift.wall(now)).start);
                 prop_assert!(span.contains(&now), "{period:?}");
@@ -159,7 +160,7 @@ mod tests {
         #[test]
         fn every_moment_is_within_its_period_and_periods_have_no_gaps(ms in 0u64..18_000_000_000_000) {
             let now = Timestamp::from_millis(ms);
-            for period in [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month] {
+            for period in [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month, Period::Seconds(604_800)] {
                 let span = around(period, now);
                 prop_assert!(span.contains(&now), "{period:?}");
                 prop_assert_eq!(around(period, span.end).start, span.end, "{:?}", period);

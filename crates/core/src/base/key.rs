@@ -144,7 +144,7 @@ impl KeyHasher {
         KeyHasher { buffer, length, stream: None, secret }
     }
 
-    /// The key whose only part is an address.
+    /// The key whose only part is an address, for a type from 0 to 9.
     ///
     /// ```
     /// use slowlane_core::base::{KeyHasher, KeySecret};
@@ -153,12 +153,10 @@ impl KeyHasher {
     /// assert_eq!(KeyHasher::key_of_address(secret, 3, 7, address), key);
     /// ```
     #[inline]
-    pub fn key_of_address(secret: KeySecret, kind: u16, state_tag: u32, address: IpAddr) -> Key {
-        if kind > 9 {
-            return KeyHasher::new(secret, kind, state_tag).address(address).finish();
-        }
+    pub fn key_of_address(secret: KeySecret, digit: u8, state_tag: u32, address: IpAddr) -> Key {
         let mut input = [0; 25];
-        head(&mut input, kind, state_tag);
+        input[0] = b'0' + digit;
+        input[1..5].copy_from_slice(&state_tag.to_le_bytes());
         let length = match address {
             IpAddr::V4(v4) => {
                 input[5] = 4;

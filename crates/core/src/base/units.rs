@@ -9,7 +9,9 @@ use thiserror::Error;
 /// The text is not a quantity. The message gives the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UnitError {
-    #[error("expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s")]
+    #[error(
+        "expected a whole number and a period s, m, h, d, month or several of them, like 50/s, 90/m or 10/7d"
+    )]
     Rate,
     #[error("expected a rate of at most {RATE_MAX_PER_S}/s")]
     RateRange,
@@ -44,17 +46,31 @@ pub enum Period {
     Day,
     /// Thirty days, except where a law counts by the calendar.
     Month,
+    /// This many seconds, several of the others: `7d`.
+    Seconds(u32),
 }
 
 impl Period {
-    const ALL: [Period; 5] = [Period::Second, Period::Minute, Period::Hour, Period::Day, Period::Month];
+    const NAMED: [(&'static str, Period); 5] = [
+        ("s", Period::Second),
+        ("m", Period::Minute),
+        ("h", Period::Hour),
+        ("d", Period::Day),
+        ("month", Period::Month),
+    ];
 
-    /// In the order of [`ALL`](Period::ALL).
-    const NAMES: [&'static str; 5] = ["s", "m", "h", "d", "month"];
-
-    /// The period with this name.
+    /// The period with this name, or with this duration in whole seconds: `7d`.
     pub fn named(name: &str) -> Option<Period> {
-        Period::ALL.into_iter().find(|known| known.name() == name)
+        let known = Period::NAMED.iter().find(|(known, _)| *known == name);
+        known.map(|&(_, period)| period).or_else(|| Period::lasting(duration(name).ok()?))
+    }
+
+    fn lasting(duration: Duration) -> Option<Period> {
+        let seconds = u32::try_from(duration.as_secs()).ok().filter(|&seconds| seconds > 0)?;
+        let is_whole = duration.subsec_nanos() == 0;
+        let mut named = [Period::Second, Period::Minute, Period::Hour, Period::Day].into_iter();
+        let known = named.find(|period| period.seconds() == u64::from(seconds));
+        is_whole.then(|| known.unwrap_or(Period::Seconds(seconds)))
     }
 
     pub const fn seconds(self) -> u64 {
@@ -64,19 +80,25 @@ impl Period {
             Period::Hour => 3_600,
             Period::Day => 86_400,
             Period::Month => 30 * 86_400,
+            Period::Seconds(seconds) => seconds as u64,
         }
     }
+}
 
-    /// Its name in a rate.
-    pub const fn name(self) -> &'static str {
-        Period::NAMES[self as usize]
+/// As in a rate.
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Period::NAMED.iter().find(|(_, period)| period == self) {
+            Some((name, _)) => f.write_str(name),
+            None => f.write_str(&written(Duration::from_secs(self.seconds()))),
+        }
     }
 }
 
 /// The text of [`Rate::UNLIMITED`].
 pub const UNLIMITED: &str = "unlimited";
 
-/// A number of requests per period: 0, or from 1 per month to 1,000,000 per second.
+/// A number of requests per period: 0, or from 1 in 366 days to 1,000,000 per second.
 ///
 /// ```
 /// use slowlane_core::base::Rate;
@@ -118,7 +140,7 @@ impl Rate {
         self.count == u64::MAX
     }
 
-    /// The period that the rate was given in: a second, minute, hour, day or month of 30 days.
+    /// The period that the rate was given in; a month has 30 days.
     pub const fn period(self) -> Duration {
         Duration::from_secs(self.period.seconds())
     }
@@ -171,7 +193,7 @@ impl fmt::Display for Rate {
         if self.is_unlimited() {
             return f.write_str(UNLIMITED);
         }
-        write!(f, "{}/{}", self.count, self.period.name())
+        write!(f, "{}/{}", self.count, self.period)
     }
 }
 
@@ -252,14 +274,33 @@ mod tests {
 
     #[test]
     fn rates_read_back_as_they_were_written() {
-        for text in ["0/s", "1/d", "50/s", "90/m", "1000000/s", "7/h"] {
+        for text in [
+            "0/s",
+            "1/d",
+            "50/s",
+            "90/m",
+            "1000000/s",
+            "7/h",
+            "9/month",
+            "10/7d",
+            "1/366d",
+            "10/90s",
+            "3/36h",
+        ] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+        }
+        let same = [("10/1m", "10/m"), ("10/60s", "10/m"), ("10/24h", "10/d"), ("10/180s", "10/3m")];
+        for (text, shorter) in same {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), shorter);
         }
     }
 
     #[test]
     fn what_is_no_rate_is_refused() {
-        for text in ["", "50", "5x/s", "/s", "50/", "50/w", "-1/s", "+1/s", " 1/s", "1.5/s", "50/s "] {
+        for text in [
+            "", "50", "5x/s", "/s", "50/", "50/w", "5/0s", "5/100ms", "5/1500ms", "5/367d", "5/2month",
+            "-1/s", "+1/s", " 1/s", "1.5/s", "50/s ",
+        ] {
             assert_eq!(text.parse::<Rate>(), Err(UnitError::Rate), "{text:?}");
         }
         for text in ["1000001/s", "99999999999999999999/d"] {

@@ -104,6 +104,9 @@ impl Window {
     /// The same, with the limit in another unit.
     pub(crate) fn describe_as(&self, limit: &str) -> String {
         let each = match self.calendar.map(|calendar| calendar.period) {
+            Some(several @ Period::Seconds(_)) => {
+                return format!("{limit} in each {several} since 1970 (UTC)");
+            }
             None => return format!("{limit} in {}", option(self.window_ns)),
             Some(Period::Second) => "second",
             Some(Period::Minute) => "minute",

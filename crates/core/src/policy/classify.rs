@@ -503,10 +503,10 @@ impl Policy {
     #[inline]
     fn key(&self, place: usize, values: Values<'_, '_>) -> Key {
         let SloPlan { id, state_tag, address, .. } = self.plans[place];
-        if let Some(AddressPlace { place, masks }) = address
+        if let Some(AddressPlace { place, digit, masks }) = address
             && let Some(address) = values.address(usize::from(place))
         {
-            return KeyHasher::key_of_address(self.key_secret, id.kind(), state_tag, masks.customer(address));
+            return KeyHasher::key_of_address(self.key_secret, digit, state_tag, masks.customer(address));
         }
         self.key_of_parts(id, state_tag, values)
     }

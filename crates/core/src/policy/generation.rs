@@ -61,6 +61,7 @@ pub struct Policy {
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
     pub(super) refusing_plan: SloPlan,
+    pub(super) has_replacements: bool,
     /// A hash of the SLOs that nodes share, and of everything that determines their keys.
     pub(super) shared_hash: String,
     /// The blocks that operators have set.
@@ -174,12 +175,14 @@ impl Policy {
             types,
             key_secret: KeySecret::KNOWN,
             hosts: Vec::new(),
-            refusing_plan: SloPlan::of(&refusing, &SloRefs::default(), None, true),
+            refusing_plan: SloPlan::alone(&refusing),
             refusing,
+            has_replacements: false,
             shared_hash: String::new(),
             blocks: Blocks::default(),
             fields,
         };
+        policy.has_replacements = policy.slos.iter().any(|slo| !slo.replaces.is_empty());
         policy.shared_hash = policy.hash_of_shared(layout);
         policy.hosts = policy.fields.hosts().filter(|&host| policy.uses(host)).collect();
         policy.watch_fields();
@@ -204,7 +207,8 @@ impl Policy {
 
     fn hash_of_shared(&self, layout: &Layout) -> String {
         let mut text = format!("{} {}\n", layout.ipv4_prefix(), layout.ipv6_prefix());
-        for kind in layout.kinds() {
+        // As many as there were types once: other versions must agree.
+        for kind in 0..=(*layout.kinds().end()).max(9) {
             text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
             if layout.own_prefixes(kind) != (None, None) {
                 text += &format!("{kind}: {:?}\n", layout.prefixes(kind));
@@ -251,6 +255,11 @@ impl Policy {
     /// The path of `slo.map`.
     pub fn slo_map(&self) -> &Path {
         &self.slo_map.path
+    }
+
+    /// Whether an SLO replaces others.
+    pub fn has_replacements(&self) -> bool {
+        self.has_replacements
     }
 
     pub fn slo(&self, id: SloId) -> Option<&Slo> {
@@ -300,11 +309,15 @@ impl Policy {
         self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
     }
 
-    /// The only field in the key of an SLO, if it holds addresses.
+    /// The only field in the key of an SLO, if it holds addresses and the type is a digit.
     fn address_place(&self, slo: SloId) -> Option<AddressPlace> {
-        let &[place] = self.key_places(slo) else { return None };
+        let (&[place], digit @ 0..=9) = (self.key_places(slo), slo.kind()) else { return None };
         let masks = self.fields.masks_of(slo.kind());
-        self.fields.is_address(place).then_some(AddressPlace { place: place as u16, masks })
+        self.fields.is_address(place).then_some(AddressPlace {
+            place: place as u16,
+            digit: digit as u8,
+            masks,
+        })
     }
 
     /// The indexes of the fields that make up the key of an SLO.

@@ -29,7 +29,7 @@ pub(super) fn is_base(field: &str) -> bool {
 
 /// Whether the proxy files, as shipped or as printed for a policy, send a field of this name.
 pub(super) fn is_known(field: &str) -> bool {
-    const KNOWN: [&str; 11] = [
+    const KNOWN: [&str; 13] = [
         "source",
         "website",
         "owner",
@@ -41,6 +41,8 @@ pub(super) fn is_known(field: &str) -> bool {
         "user_agent",
         "referer",
         "origin",
+        "domain",
+        "descriptor",
     ];
     let word = field.to_ascii_lowercase().replace('-', "_");
     KNOWN.contains(&word.as_str()) || word.starts_with("x_")

@@ -28,7 +28,7 @@ pub struct SloPlan {
     pub uses_aux: bool,
     /// A case needs its key and its cost alone: it has no share and no work.
     pub(super) is_bare: bool,
-    /// Set if the key has one field, and the field holds addresses.
+    /// Set if the key has one field, the field holds addresses, and the type is a digit.
     pub(super) address: Option<AddressPlace>,
 }
 
@@ -36,12 +36,19 @@ pub struct SloPlan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressPlace {
     pub(super) place: u16,
+    /// The type.
+    pub(super) digit: u8,
     pub(super) masks: Masks,
 }
 
 const _: () = assert!(size_of::<SloPlan>() <= 64, "one cache line");
 
 impl SloPlan {
+    /// The plan of an SLO that no policy has.
+    pub fn alone(slo: &Slo) -> SloPlan {
+        SloPlan::of(slo, &SloRefs::default(), None, true)
+    }
+
     pub(super) fn of(
         slo: &Slo,
         refs: &SloRefs,

@@ -53,7 +53,7 @@ impl Throttle {
         for row in 0..batch.len() {
             let Some((case, cost)) = batch.only_case(row, &looked_up) else {
                 self.settle(&mut pending, batch, now, decisions);
-                decisions.push(self.decide_several(&looked_up, (batch, row), now, sample()));
+                self.decide_several(&looked_up, (batch, row), (now, sample()), decisions);
                 continue;
             };
             if pending.must_settle_before(case.plan) {
@@ -77,15 +77,15 @@ impl Throttle {
         &self,
         looked_up: &LookedUp,
         (batch, row): (&Batch<'_, '_>, usize),
-        now: Timestamp,
-        sample: Sample,
-    ) -> Decision {
+        (now, sample): (Timestamp, Sample),
+        decisions: &mut Decisions,
+    ) {
         let cases = batch.cases(row, looked_up);
         let arrival = Arrival { now, sample, cost: cases.cost, sharer: 0, may_hold: cases.may_hold };
-        match cases.blocked.filter(|blocked| blocked.holds_at(now)) {
+        decisions.push(match cases.blocked.filter(|blocked| blocked.holds_at(now)) {
             Some(blocked) => self.refuse_blocked(&cases.list, blocked, arrival),
             None => self.decide_together(&cases.list, (batch, row), arrival),
-        }
+        });
     }
 
     /// Decides one request: a batch of one.
@@ -150,8 +150,8 @@ impl Throttle {
         });
         // These are made after the rows are unlocked, and in order: some of them open tickets.
         others.sort_unstable_by_key(|&(place, ..)| place);
-        for (place, judgement, at) in &others {
-            decisions.put(first + place, self.decision(&singles[*place], judgement, batch, *at));
+        for &(place, ref judgement, at) in &others {
+            self.put_decision((first + place, decisions), &singles[place], judgement, batch, at);
         }
         pending.clear();
     }
@@ -178,15 +178,16 @@ impl Throttle {
         self.judge_and_note(case, entry, arrival, Way::Judge)
     }
 
-    /// The decision under one SLO.
+    /// Puts the decision under one SLO into its place.
     #[inline(never)]
-    fn decision(
+    fn put_decision(
         &self,
+        (place, decisions): (usize, &mut Decisions),
         single: &Single<'_>,
         judgement: &Judgement,
         batch: &Batch<'_, '_>,
         at: Timestamp,
-    ) -> Decision {
+    ) {
         self.note_fallback(judgement);
         let case = &single.case;
         let mut decision = Decision::of_one(case.judged(judgement), single.cost, at);
@@ -197,7 +198,7 @@ impl Throttle {
             let number = self.ask_gate(&mut decision, cases, (batch, single.row as usize));
             self.open_ticket(&mut decision, cases, number);
         }
-        decision
+        decisions.put(place, decision);
     }
 
     /// Asks the application of the first SLO that protects one, for a request that is let through. Returns the number of
@@ -261,7 +262,7 @@ impl Throttle {
     ///
     /// Sketches come first, and take the request back if another SLO denies it. A sketch that denies it leaves no new
     /// row.
-    fn decide_together(
+    pub(super) fn decide_together(
         &self,
         cases: &[Case<'_>],
         asked: (&Batch<'_, '_>, usize),
@@ -367,7 +368,7 @@ impl Throttle {
 
     /// Refuses a request that an operator has blocked. It counts as received under all of its SLOs.
     #[cold]
-    fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
+    pub(super) fn refuse_blocked(&self, cases: &[Case<'_>], blocked: Blocked, arrival: Arrival) -> Decision {
         let in_rows = cases.iter().filter(|case| case.slo.law.sketched().is_none());
         let keys: ArrayVec<_, JUDGED_MAX> =
             in_rows.clone().map(|case| (case.key, case.slo.law.memory())).collect();

@@ -17,6 +17,7 @@ mod blocking;
 mod blocks;
 mod changes;
 mod decide;
+mod descriptor;
 mod foresee;
 mod gates;
 mod key_blocks;

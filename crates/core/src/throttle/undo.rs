@@ -140,7 +140,7 @@ impl Throttle {
         if is_late { Ended::Late } else { Ended::Counted }
     }
 
-    fn correct(&self, slo: &Slo, key: Key, entry: &mut Entry, gone: &Admission, cost: u32) {
+    pub(super) fn correct(&self, slo: &Slo, key: Key, entry: &mut Entry, gone: &Admission, cost: u32) {
         let more = f64::from(cost) - f64::from(gone.cost);
         let shared = self.shared(slo);
         if shared.is_some_and(|(cluster, share)| cluster.settle(key, &share, entry, more, gone)) {

@@ -27,6 +27,11 @@ pub struct Slo {
     pub law: Law,
     /// Decide, count and report, but let requests pass.
     pub dry_run: bool,
+    /// In Envoy's rate limit service, its refusal refuses a request only if every other quota of the request refuses too.
+    pub is_quota: bool,
+    /// Its name there, and the names of the SLOs that do not count a request which it counts.
+    pub name: Option<String>,
+    pub replaces: Vec<String>,
     /// How long it refuses a key after a refusal.
     pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
@@ -121,7 +126,8 @@ impl Slo {
         self.work.as_ref().map_or_else(|| self.law.memory(), |work| work.lease)
     }
 
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [unit=<name> [reserve=<amount>] [lease=<duration>]] [law=<name>] [dry_run=yes] [also=<lookup> [assured=<rate>]]
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [unit=<name> [reserve=<amount>] [lease=<duration>]] [law=<name>] [dry_run=yes] [quota=yes]
+    /// [also=<lookup> [assured=<rate>]]
     /// [cluster=<mode>] [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes]
     /// [also=<lookup>]`.
     ///
@@ -133,6 +139,11 @@ impl Slo {
         let is_protect = options.get("law") == Some(Law::PROTECT);
         let is_unlimited = !is_protect && options.get("rate") == Some(units::UNLIMITED);
         let dry_run = keep(options.choice("dry_run", ["yes", "no"]), &mut kinds).flatten() == Some("yes");
+        let is_quota = keep(options.choice("quota", ["yes", "no"]), &mut kinds).flatten() == Some("yes");
+        let name = options.take("name");
+        let replaces = options.take("replaces").unwrap_or_default();
+        let replaces: Vec<String> =
+            replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let also = options.take("also");
         let work = if is_unlimited { Ok(None) } else { Work::take(&mut options) };
         // In an unknown unit, the other options have no meaning.
@@ -218,6 +229,9 @@ impl Slo {
             objective,
             law,
             dry_run,
+            is_quota,
+            name,
+            replaces,
             block,
             also,
             assured: assured.map(|rate| Assured::new(Objective { rate, ..objective })),

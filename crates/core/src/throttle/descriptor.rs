@@ -1,0 +1,78 @@
+//! What Envoy's rate limit service adds to a decision: a limit that the request brings, hits of a refused request, and the
+//! time until a quota is whole again.
+
+use std::time::Duration;
+
+use crate::base::{Decision, Judged, Key, Sample, SloId, Timestamp};
+use crate::law::{Admission, Arrival, Judgement, Law, Used};
+use crate::policy::{Batch, Case, Slo, SloPlan};
+use crate::table::Entry;
+use crate::throttle::Throttle;
+
+impl Throttle {
+    /// Decides the first request of a batch by an SLO that the request brings itself. Blocks of operators hold.
+    pub fn decide_by(&self, slo: &Slo, key: Key, batch: &Batch<'_, '_>, now: Timestamp) -> Decision {
+        let cases = batch.cases(0, &batch.look_up(now));
+        let (plan, cost) = (SloPlan::alone(slo), cases.cost);
+        let case = Case { slo, plan: &plan, key, sharer: 0, assured: None, cost, is_added: false };
+        let arrival = Arrival { now, sample: Sample::MIDDLE, cost, sharer: 0, may_hold: false };
+        match cases.blocked.filter(|blocked| blocked.holds_at(now)) {
+            Some(blocked) => self.refuse_blocked(&[case], blocked, arrival),
+            None => self.decide_together(&[case], (batch, 0), arrival),
+        }
+    }
+
+    /// Asks the windows of a request without hits, which count nothing, as Envoy's service does: one that holds more than
+    /// its limit refuses.
+    pub fn ask_windows<'s>(
+        &self,
+        decision: &mut Decision,
+        slo_of: impl Fn(SloId) -> Option<&'s Slo>,
+        now: Timestamp,
+    ) {
+        let (mut list, blocked) = (decision.judged(), decision.blocked());
+        for judged in list.iter_mut().filter(|judged| judged.cost == 0 && judged.is_counted()) {
+            let Some(slo) = slo_of(judged.slo).filter(|slo| is_window(&slo.law)) else { continue };
+            let Some(used) = self.used_by(slo, judged.key, now) else { continue };
+            judged.remaining = used.limit.saturating_sub(used.requests);
+            if used.requests > used.limit {
+                let left_ns = used.resets_at.map_or(0, |at| at.since(now).as_nanos() as u64);
+                judged.verdict = Judgement::deny(left_ns, 0).verdict;
+            }
+        }
+        *decision = Decision::of(&list, decision.cost, decision.at);
+        decision.set_blocked(blocked);
+    }
+
+    /// Counts the hits of a request that a window has refused, as Envoy's service does: what an answer has cost is told
+    /// when it is spent. Other laws count only what they let through.
+    pub fn count_refused(&self, slo: &Slo, judged: &Judged, now: Timestamp) {
+        if judged.is_counted() || !is_window(&slo.law) {
+            return;
+        }
+        self.table.with(judged.key, now, slo.law.memory(), |entry| {
+            self.correct(slo, judged.key, entry, &Admission { cost: 0, due: now, now }, judged.cost);
+        });
+    }
+
+    /// The time until a key has its whole quota again. None: it has all of it, or its law has no quota.
+    pub fn resets_in(&self, slo: &Slo, key: Key, now: Timestamp) -> Option<Duration> {
+        let is_full_at = || Some(slo.law.gcra()?.owing().tat(&self.entry(key, now), now));
+        let at = self.used_by(slo, key, now).map_or_else(is_full_at, |used| used.resets_at)?;
+        Some(at.since(now)).filter(|left| !left.is_zero())
+    }
+
+    fn used_by(&self, slo: &Slo, key: Key, now: Timestamp) -> Option<Used> {
+        let of_nodes = self.shared(slo).and_then(|(cluster, share)| cluster.used(key, &share, now));
+        of_nodes.or_else(|| slo.law.used(&self.entry(key, now), None, now))
+    }
+
+    fn entry(&self, key: Key, now: Timestamp) -> Entry {
+        self.table.get(key, now).map_or(Entry::default(), |(entry, _)| entry)
+    }
+}
+
+/// Whether a law counts requests in windows that do not overlap.
+fn is_window(law: &Law) -> bool {
+    law.window().is_some_and(|window| !window.is_sliding)
+}
