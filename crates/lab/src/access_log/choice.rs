@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::access_log::json::Leaves;
 use crate::access_log::wraps::Wraps;
-use crate::access_log::{Dialect, Format, LogPlan, LogRecord, Mapping, ParseError};
+use crate::access_log::{Dialect, Format, Item, LogPlan, LogRecord, Mapping, ParseError};
 
 /// The number of lines that are read to recognise the format.
 const LOOKED_AT: usize = 200;
@@ -30,19 +30,17 @@ impl Choice {
     pub(super) fn made(&self, head: &[u8], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).take(LOOKED_AT).collect();
-        match (self, self.recognised(&lines, mappings)) {
-            (Choice::This(given), (kind, _)) => {
-                (Some(kind.unwrap_or_else(|| (given.clone(), Wraps::default()))), None)
+        let (kind, proposal) = self.recognised(&lines, mappings);
+        let told = match (self, &kind) {
+            (Choice::This(given), _) => {
+                return (kind.or_else(|| Some((given.clone(), Wraps::default()))), None);
             }
-            (_, (Some((format, wraps)), _)) => {
-                let told = format!("read as {}{}", format.name, wraps.describe());
-                (Some((format, wraps)), Some(told))
+            (_, Some((format, wraps))) => Some(format!("read as {}{}", format.name, wraps.describe())),
+            _ => {
+                proposal.map(|options| format!("JSON with unknown keys: if these are right, give {options}"))
             }
-            (_, (None, proposal)) => (
-                None,
-                proposal.map(|options| format!("JSON with unknown keys: if these are right, give {options}")),
-            ),
-        }
+        };
+        (kind, told)
     }
 
     /// The format that fits most of the lines completely. In a tie, or if none fits, the one that fits most of them up to
@@ -51,7 +49,7 @@ impl Choice {
     fn recognised(&self, lines: &[&[u8]], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let mappings: Vec<Mapping> =
             mappings.iter().filter(|mapping| mapping.is_structural()).cloned().collect();
-        let (mut best, mut most, mut proposal) = (None, [0, 0], None);
+        let (mut best, mut most, mut proposal) = (None, [0, 0, usize::MAX], None);
         for wraps in all_wraps(lines).into_iter().rev() {
             let inside = inside(&wraps, lines);
             let leaves = Leaves::of(&inside);
@@ -68,7 +66,8 @@ impl Choice {
                         inside.iter().map(|line| plan.read(line, is_whole, &mut LogRecord::default()));
                     reads.filter(|read| matches!(read, Ok(()) | Err(ParseError::NoRequest))).count()
                 };
-                let counts = [count(true), count(false)];
+                let known = |item: &&Item| is_json && !item.noun.starts_with('.');
+                let counts = [count(true), count(false), plan.format.items.iter().filter(known).count()];
                 if counts > most {
                     (best, most) = (Some((plan.format, wraps.clone())), counts);
                 }

@@ -42,7 +42,7 @@ pub struct Item {
     pub noun: String,
     /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
     pub(super) label: Option<String>,
-    /// Where JSON has it: `request.host`. Otherwise empty.
+    /// Where JSON has it: `.request.host`. Otherwise empty.
     pub(super) path: String,
     pub(super) shape: LogShape,
     pub(super) escape: Escape,

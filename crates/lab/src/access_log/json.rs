@@ -17,15 +17,13 @@ const DEPTH_MAX: usize = 16;
 /// counts.
 const KNOWN: &str = include_str!("known_json.txt");
 
-/// Calls `each` with the path and the text of every value: `request.host`, and of a list its first. None: the text is not
+/// Calls `each` with the path and the text of every value: `.request.host`, and of a list its first. None: the text is not
 /// one whole JSON object.
 pub(super) fn walk<'l>(text: &'l [u8], each: &mut dyn FnMut(&[u8], &'l [u8])) -> Option<()> {
     let mut walk = Walk { rest: text, path: Vec::with_capacity(64), each };
-    if walk.next()? != b'{' {
-        return None;
-    }
-    walk.value(true, 0)?;
-    walk.next().is_none().then_some(())
+    walk.take(b'{')?;
+    walk.members(b'}', true, DEPTH_MAX)?;
+    walk.rest.trim_ascii_start().is_empty().then_some(())
 }
 
 struct Walk<'l, 'e> {
@@ -35,82 +33,67 @@ struct Walk<'l, 'e> {
 }
 
 impl<'l> Walk<'l, '_> {
-    /// The next byte that is not blank, which is left in place.
-    fn next(&mut self) -> Option<u8> {
-        self.rest = self.rest.trim_ascii_start();
-        self.rest.first().copied()
+    /// Takes this byte, behind blanks. None: it is another one.
+    fn take(&mut self, byte: u8) -> Option<()> {
+        self.rest = self.rest.trim_ascii_start().strip_prefix(&[byte])?;
+        Some(())
+    }
+
+    /// Takes the members of an object or a list up to its end.
+    fn members(&mut self, end: u8, mut is_wanted: bool, depth: usize) -> Option<()> {
+        let (path_bytes, mut is_first) = (self.path.len(), true);
+        while self.take(end).is_none() {
+            if !std::mem::take(&mut is_first) {
+                self.take(b',')?;
+            }
+            if end == b'}' {
+                self.take(b'"')?;
+                let key = self.string()?;
+                self.path.push(b'.');
+                self.path.extend_from_slice(key);
+                self.take(b':')?;
+            }
+            self.value(is_wanted, depth.checked_sub(1)?)?;
+            self.path.truncate(path_bytes);
+            is_wanted &= end == b'}';
+        }
+        Some(())
     }
 
     fn value(&mut self, is_wanted: bool, depth: usize) -> Option<()> {
-        let first = self.next()?;
-        match first {
-            b'{' | b'[' if depth < DEPTH_MAX => return self.members(first == b'{', is_wanted, depth + 1),
-            b'{' | b'[' => return None,
-            _ => {}
+        for (begin, end) in [(b'{', b'}'), (b'[', b']')] {
+            if self.take(begin).is_some() {
+                return self.members(end, is_wanted, depth);
+            }
         }
-        let value = match first {
-            b'"' => self.string()?,
-            _ => self.scalar()?,
-        };
+        let value = if self.take(b'"').is_some() { self.string()? } else { self.scalar()? };
         if is_wanted && value != b"null" {
             (self.each)(&self.path, value);
         }
         Some(())
     }
 
-    fn members(&mut self, is_object: bool, mut is_wanted: bool, depth: usize) -> Option<()> {
-        let (end, path_bytes) = (if is_object { b'}' } else { b']' }, self.path.len());
-        self.rest = &self.rest[1..];
-        if self.next()? != end {
-            loop {
-                if is_object {
-                    self.key()?;
-                }
-                self.value(is_wanted, depth)?;
-                self.path.truncate(path_bytes);
-                is_wanted &= is_object;
-                match self.next()? {
-                    b',' => self.rest = &self.rest[1..],
-                    byte if byte == end => break,
-                    _ => return None,
-                }
-            }
-        }
-        self.rest = &self.rest[1..];
-        Some(())
-    }
-
-    fn key(&mut self) -> Option<()> {
-        let key = self.next().filter(|&byte| byte == b'"').and_then(|_| self.string())?;
-        if !self.path.is_empty() {
-            self.path.push(b'.');
-        }
-        self.path.extend_from_slice(key);
-        self.next().filter(|&byte| byte == b':')?;
-        self.rest = &self.rest[1..];
-        Some(())
-    }
-
-    /// The inside of a string, with its escapes.
+    /// The rest of a string, with its escapes.
     fn string(&mut self) -> Option<&'l [u8]> {
-        let (text, mut at) = (&self.rest[1..], 0);
+        let mut at = 0;
         loop {
-            at += memchr2(b'"', b'\\', &text[at..])?;
-            if text[at] == b'"' {
-                self.rest = &text[at + 1..];
-                return Some(&text[..at]);
+            at += memchr2(b'"', b'\\', &self.rest[at..])?;
+            if self.rest[at] == b'"' {
+                let value = &self.rest[..at];
+                self.rest = &self.rest[at + 1..];
+                return Some(value);
             }
-            at = (at + 2).min(text.len());
+            at = (at + 2).min(self.rest.len());
         }
     }
 
     /// A number or a word. Formats like `"bytes":%B` write a hyphen, too.
     fn scalar(&mut self) -> Option<&'l [u8]> {
         let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._".contains(byte);
-        let end = self.rest.iter().position(|byte| !is_inside(byte)).filter(|&end| end > 0)?;
-        let (value, rest) = self.rest.split_at(end);
+        let text = self.rest.trim_ascii_start();
+        let (value, rest) = text.split_at(text.iter().position(|byte| !is_inside(byte))?);
         self.rest = rest;
-        Some(value)
+        Some(value).filter(|value| !value.is_empty())
     }
 }
 
@@ -163,7 +146,7 @@ impl<'l> Leaves<'l> {
     fn format(&self, name: &str, keys: &str) -> Format {
         let item = |(path, _): &(String, _)| Item {
             path: path.clone(),
-            ..Item::new(format!(".{path}"), None, false, Escape::Backslash)
+            ..Item::new(path.clone(), None, false, Escape::Backslash)
         };
         let mut items: Vec<Item> = self.0.iter().map(item).collect();
         for (path, noun) in keys.split_whitespace().filter_map(|pair| pair.split_once('=')) {
@@ -172,7 +155,7 @@ impl<'l> Leaves<'l> {
             let place = self.0.iter().position(|(known, _)| known == path);
             // A client may forge keys where a proxy does not escape its values: the most frequent one is not forged.
             if place.as_ref().map(count) > known.as_ref().map(count) {
-                known.into_iter().for_each(|at| items[at].noun = format!(".{}", items[at].path));
+                known.into_iter().for_each(|at| items[at].noun = items[at].path.clone());
                 place.into_iter().for_each(|at| noun.clone_into(&mut items[at].noun));
             }
         }
@@ -183,7 +166,7 @@ impl<'l> Leaves<'l> {
     pub(super) fn proposal(&self) -> Option<String> {
         let option = |(field, is_fit): &(&str, fn(&[u8]) -> bool)| {
             let fit = self.0.iter().find(|(_, values)| values.iter().all(|value| is_fit(value)))?;
-            Some(format!("--field {field}=.{}", fit.0))
+            Some(format!("--field {field}={}", fit.0))
         };
         let options: Vec<String> = FIELDS.iter().filter_map(option).collect();
         Some(options.join(" ")).filter(|options| options.contains("time="))

@@ -45,7 +45,7 @@ impl<'f> Wanted<'f> {
 
     /// Marks an item as wanted, and returns it with its number. None: the format does not have it.
     pub(super) fn want(&mut self, noun: &str) -> Option<(usize, &'f Item)> {
-        let is_it = |item: &Item| item.noun == noun || noun.strip_prefix('.') == Some(&item.path);
+        let is_it = |item: &Item| item.noun == noun || item.path == noun;
         let number = self.format.items.iter().position(is_it)?;
         self.reach = self.reach.max(number + 1);
         Some((number, &self.format.items[number]))

@@ -55,8 +55,6 @@ pub(super) enum ParseError {
     Binary,
     /// It has not what is around the others.
     NoWrap(&'static str),
-    /// A container's runtime has cut it.
-    Piece,
     /// It is about another line: a field of the journal.
     Aside,
 }
@@ -240,7 +238,6 @@ impl LogPlan {
             ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             ParseError::Binary => "binary data".to_owned(),
             ParseError::NoWrap(name) => format!("not in the form of {name}"),
-            ParseError::Piece => "cut by the container's runtime".to_owned(),
             ParseError::Aside => "not a line of a proxy".to_owned(),
         }
     }

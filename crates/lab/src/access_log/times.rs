@@ -99,9 +99,10 @@ impl Times {
         !matches!(&*self.noun, "%tr" | "%t")
     }
 
-    /// The format has no fractions of a second.
+    /// The format has no fractions of a second, or no time so far had one.
     pub(crate) fn is_in_seconds(&self) -> bool {
-        let is_fine = self.is_fine || matches!(self.form, MILLISECONDS | MICROSECONDS);
+        let is_fine =
+            self.is_fine && self.form == TimeForm::Any || matches!(self.form, MILLISECONDS | MICROSECONDS);
         self.ms.is_none() && !is_fine && !matches!(&*self.noun, "%tr" | "%t" | "$msec")
     }
 
@@ -112,11 +113,11 @@ impl Times {
     /// The time of the request in nanoseconds since 1970, and its duration.
     pub(super) fn read(&mut self, values: &Values<'_>) -> Option<(u64, Option<u64>)> {
         let mut at_ns = self.form.read(values.of(self.item)?)?;
-        self.is_fine |= at_ns % SECOND_NS != 0;
         if let Some(ms) = self.ms {
             let ms_ns = decimal(values.of(ms)?, 1_000_000).filter(|&ns| ns < SECOND_NS)?;
             at_ns = at_ns.checked_add(ms_ns)?;
         }
+        self.is_fine |= at_ns % SECOND_NS != 0;
         let duration_ns = self.duration.and_then(|(item, unit_ns)| {
             let text = values.of(item)?;
             // With `option logasap` HAProxy writes a `+` before the time so far.

@@ -134,7 +134,7 @@ impl Wraps {
         let open = &mut self.is_open[usize::from(piece.is_error)];
         let was_open = std::mem::replace(open, piece.is_open);
         match text.is_empty() {
-            _ if was_open || piece.is_open => Err(ParseError::Piece),
+            _ if was_open || piece.is_open => Err(ParseError::NoWrap("a whole line")),
             true => Err(ParseError::Aside),
             false => Ok(text),
         }
