@@ -244,8 +244,8 @@ pub fn stands_although_nobody_reads(program: &Path, args: &[&str]) {
         let mut command = Command::new(program);
         let output = command.args(args).stdout(stdout).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
-        let problems = text.lines().filter(|line| !line.contains(": read as "));
-        (output.status.code(), problems.last().unwrap_or_default().to_owned())
+        let mut problems = text.lines().filter(|line| !line.contains(": read as "));
+        (output.status.code(), problems.next_back().unwrap_or_default().to_owned())
     };
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

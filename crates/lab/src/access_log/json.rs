@@ -97,8 +97,11 @@ impl<'l> Walk<'l, '_> {
     }
 }
 
-/// Fields that are proposed, and the test of their values.
-const FIELDS: [(&str, fn(&[u8]) -> bool); 4] = [
+/// Whether a value looks like that of a field.
+type IsFit = fn(&[u8]) -> bool;
+
+/// Fields that are proposed.
+const FIELDS: [(&str, IsFit); 4] = [
     ("time", |text| text.len() >= 10 && TimeForm::Any.read(text).is_some()),
     ("source", |text| peer(text).is_some()),
     ("method", |text| {
@@ -164,7 +167,7 @@ impl<'l> Leaves<'l> {
 
     /// The options that would make a format of these keys. None: no value looks like a time.
     pub(super) fn proposal(&self) -> Option<String> {
-        let option = |(field, is_fit): &(&str, fn(&[u8]) -> bool)| {
+        let option = |(field, is_fit): &(&str, IsFit)| {
             let fit = self.0.iter().find(|(_, values)| values.iter().all(|value| is_fit(value)))?;
             Some(format!("--field {field}={}", fit.0))
         };
