@@ -34,7 +34,7 @@ pub(super) struct AdviseArguments {
     /// Let bots wait: spare that percentage of the other clients
     #[arg(long)]
     except_bots: bool,
-    /// haproxy, nginx, or your log-format or log_format [default: recognised]
+    /// A proxy, like nginx, or your log-format or log_format [default: recognised]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated

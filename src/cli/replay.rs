@@ -17,7 +17,7 @@ use crate::cli::{say, tell};
 use crate::config::{Config, Flags};
 use slowlane_core::base::{plural, shown, units};
 use slowlane_core::throttle::Throttle;
-use slowlane_lab::access_log::{Choice, Dialect, Faulty, Format, FormatError, LogOutcome, Mapping, Measure};
+use slowlane_lab::access_log::{Choice, Faulty, Format, FormatError, LogOutcome, Mapping, Measure};
 use slowlane_lab::replay::{self, Input, ReplaySettings, Subject};
 
 pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
@@ -36,7 +36,7 @@ pub(super) struct ReplayArguments {
     /// Another policy directory to compare with
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
-    /// haproxy, nginx, or your log-format or log_format [default: recognised]
+    /// A proxy, like nginx, or your log-format or log_format [default: recognised]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
@@ -68,13 +68,15 @@ pub(super) struct ReplayArguments {
     plot: Option<PathBuf>,
 }
 
+/// Words of `--format`.
+const PROXIES: [&str; 7] = ["haproxy", "nginx", "apache", "caddy", "traefik", "envoy", "json"];
+
 /// The value of `--format`.
 pub(super) fn format(text: &str) -> Result<Choice, FormatError> {
-    Ok(match text {
-        "haproxy" => Choice::Of(Dialect::Haproxy),
-        "nginx" => Choice::Of(Dialect::Nginx),
-        text => Choice::This(Format::parse(text)?),
-    })
+    match PROXIES.contains(&text) {
+        true => Ok(Choice::Of(text.to_owned())),
+        false => Format::parse(text).map(Choice::This),
+    }
 }
 
 pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
@@ -177,9 +179,11 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
             "{unusable} of {lines} {noun} ({share}) could not be read, or have no usable client"
         ));
     }
-    for LogOutcome { name, format, is_empty, lines, requests, errors, broken } in logs {
+    for LogOutcome { name, format, told, is_empty, lines, requests, errors, broken } in logs {
         if *is_empty && broken.is_none() {
             tell(format_args!("{name}: is empty"));
+        } else if let Some(told) = told {
+            tell(format_args!("{name}: {told}"));
         } else if format.is_none() && broken.is_none() {
             tell(format_args!(
                 "{name}: no line has a known format: give its log-format or log_format with \
@@ -245,7 +249,8 @@ pub(super) fn far(lines: u64, elapsed: Duration, read: u64, bytes: Option<u64>) 
     let bar = bytes.filter(|&bytes| bytes > 0).map_or(String::new(), |bytes| {
         let done = read.min(bytes);
         let full = (done * BAR_WIDTH / bytes) as usize;
-        format!("[{:<30}] {:>3} %  ", "#".repeat(full), done * 100 / bytes)
+        let left_s = elapsed.as_secs_f64() * (bytes - done) as f64 / done.max(1) as f64;
+        format!("[{:<30}] {:>3} %, {left_s:.0} s left  ", "#".repeat(full), done * 100 / bytes)
     });
     format!("{bar}{lines} lines, {:.1} million/s", lines as f64 / elapsed.as_secs_f64() / 1e6)
 }

@@ -45,6 +45,7 @@ mod import;
 mod ipv6;
 mod laws;
 mod log;
+mod log_kinds;
 mod maps;
 mod missing;
 mod monitoring;

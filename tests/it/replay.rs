@@ -391,7 +391,8 @@ fn plain_compressed_and_piped_logs_are_read() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&gzip(log.as_bytes())).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "a pipe gets no progress");
+    let told = "slowlane: standard input: read as nginx, slowlane's\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), told, "a pipe gets no progress");
     let rows: Vec<String> =
         String::from_utf8(output.stdout).unwrap().lines().skip(1).map(str::to_owned).collect();
     assert_five_pass(&rows, 8);

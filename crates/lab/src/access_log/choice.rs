@@ -1,47 +1,106 @@
 //! The choice of a log's format.
 
-use crate::access_log::{Dialect, Format, LogPlan, LogRecord, ParseError};
+use std::borrow::Cow;
+
+use crate::access_log::json::Leaves;
+use crate::access_log::wraps::Wraps;
+use crate::access_log::{Dialect, Format, Item, LogPlan, LogRecord, Mapping, ParseError};
 
 /// The number of lines that are read to recognise the format.
 const LOOKED_AT: usize = 200;
+
+/// Lines have two or three wraps at most: those of kubectl, CRI and syslog.
+const WRAPS_MAX: usize = 24;
 
 /// The formats that a log may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Any known format.
     Any,
-    /// Any known format of one proxy.
-    Of(Dialect),
+    /// Any known format with this word in its name, like `nginx`.
+    Of(String),
     This(Format),
 }
 
+/// A format, and what is around its lines.
+pub(super) type LogKind = (Format, Wraps);
+
 impl Choice {
-    /// The format of a log that begins like this; None where no known format fits.
-    pub(super) fn format(&self, head: &[u8]) -> Option<Format> {
+    /// The format of a log that begins like this, if one fits, and what the operator is told about it.
+    pub(super) fn made(&self, head: &[u8], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
+        let lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).take(LOOKED_AT).collect();
+        let (kind, proposal) = self.recognised(&lines, mappings);
+        let told = match (self, &kind) {
+            (Choice::This(given), _) => {
+                return (kind.or_else(|| Some((given.clone(), Wraps::default()))), None);
+            }
+            (_, Some((format, wraps))) => Some(format!("read as {}{}", format.name, wraps.describe())),
+            _ => {
+                proposal.map(|options| format!("JSON with unknown keys: if these are right, give {options}"))
+            }
+        };
+        (kind, told)
+    }
+
+    /// The format that fits most of the lines completely. In a tie, or if none fits, the one that fits most of them up to
+    /// its wanted items. The first of equals wins, below the most wraps: a host may begin with anything. If JSON is not
+    /// known, the options for it.
+    fn recognised(&self, lines: &[&[u8]], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
+        let mappings: Vec<Mapping> =
+            mappings.iter().filter(|mapping| mapping.is_structural()).cloned().collect();
+        let (mut best, mut most, mut proposal) = (None, [0, 0, usize::MAX], None);
+        for wraps in all_wraps(lines).into_iter().rev() {
+            let inside = inside(&wraps, lines);
+            let leaves = Leaves::of(&inside);
+            proposal = proposal.or_else(|| leaves.proposal());
+            for format in self.formats(&leaves) {
+                let is_json = format.dialect == Dialect::Json;
+                let mappings = if is_json { &mappings[..] } else { &[] };
+                let plan = LogPlan::new(format, mappings, &|field| is_json && field == "source");
+                let Some(mut plan) = plan.ok().filter(|plan| !is_json || plan.has("source")) else {
+                    continue;
+                };
+                let mut count = |is_whole| {
+                    let reads =
+                        inside.iter().map(|line| plan.read(line, is_whole, &mut LogRecord::default()));
+                    reads.filter(|read| matches!(read, Ok(()) | Err(ParseError::NoRequest))).count()
+                };
+                let known = |item: &&Item| is_json && !item.noun.starts_with('.');
+                let counts = [count(true), count(false), plan.format.items.iter().filter(known).count()];
+                if counts > most {
+                    (best, most) = (Some((plan.format, wraps.clone())), counts);
+                }
+            }
+        }
+        (best, proposal)
+    }
+
+    fn formats(&self, leaves: &Leaves) -> Vec<Format> {
+        let known = Format::known().into_iter().chain(leaves.formats());
         match self {
-            Choice::This(format) => Some(format.clone()),
-            Choice::Any => recognised(head, |_| true),
-            Choice::Of(dialect) => recognised(head, |format| format.dialect == *dialect),
+            Choice::Any => known.collect(),
+            Choice::Of(word) => known.filter(|format| format.name.contains(word)).collect(),
+            Choice::This(format) => vec![format.clone()],
         }
     }
 }
 
-/// The format that fits most of the first lines completely. In a tie, or if none fits, the one that fits most of them
-/// up to its wanted items.
-fn recognised(head: &[u8], is_allowed: impl Fn(&Format) -> bool) -> Option<Format> {
-    let counted = |format: Format| {
-        let mut plan = LogPlan::new(format, &[], &|_| false).expect("a known format has a time");
-        let mut count = |is_whole| {
-            let lines = head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
-            let reads = |line| plan.read(line, is_whole, &mut LogRecord::default());
-            lines.map(reads).filter(|read| matches!(read, Ok(()) | Err(ParseError::NoRequest))).count()
-        };
-        ([count(true), count(false)], plan.format)
-    };
-    let allowed = Format::known().into_iter().filter(is_allowed).map(counted);
-    // The first of equals wins.
-    let (counts, best) = allowed.rev().max_by_key(|(counts, _)| *counts)?;
-    (counts != [0, 0]).then_some(best)
+/// The lines inside of these wraps.
+fn inside<'l>(wraps: &Wraps, lines: &[&'l [u8]]) -> Vec<Cow<'l, [u8]>> {
+    let mut wraps = wraps.clone();
+    lines.iter().filter_map(|line| wraps.strip(line).ok()).collect()
+}
+
+/// What may be around these lines, the fewest first.
+fn all_wraps(lines: &[&[u8]]) -> Vec<Wraps> {
+    let (mut all, mut at) = (vec![Wraps::default()], 0);
+    while at < all.len().min(WRAPS_MAX) {
+        let more: Vec<Wraps> = all[at].more().filter(|more| !inside(more, lines).is_empty()).collect();
+        all.extend(more);
+        at += 1;
+    }
+    all
 }
 
 #[cfg(test)]
@@ -50,7 +109,7 @@ mod tests {
     use crate::access_log::tests::{EXAMPLES, HTTPLOG};
 
     fn name(text: &str) -> Option<String> {
-        recognised(text.as_bytes(), |_| true).map(|format| format.name.to_owned())
+        Choice::Any.made(text.as_bytes(), &[]).0.map(|(format, wraps)| format.name + &wraps.describe())
     }
 
     #[test]
@@ -58,10 +117,7 @@ mod tests {
         for (want, line) in EXAMPLES {
             assert_eq!(name(line).as_deref(), Some(*want), "{line}");
         }
-        let prefixed = format!("Feb  6 12:14:14 localhost haproxy[14389]: {HTTPLOG}\n");
-        for text in [prefixed, format!("{HTTPLOG} and more of its own")] {
-            assert_eq!(name(&text).as_deref(), Some("haproxy httplog"), "{text}");
-        }
+        assert_eq!(name(&format!("{HTTPLOG} and more of its own")).as_deref(), Some("haproxy httplog"));
         for text in ["", "\n\n", "hello\nworld\n", "\0\x01\x02"] {
             assert_eq!(name(text), None, "{text:?}");
         }

@@ -9,8 +9,8 @@ pub(super) enum Escape {
     Hash,
     /// HAProxy's `url_enc`: `%22`.
     Percent,
-    /// nginx's default: `\x22`. Its `escape=json`: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them
-    /// escapes the backslash too, so one way to read them is enough.
+    /// nginx's default: `\x22`. JSON: `\"`, `\n`, `\u001F`. HAProxy's `+E`: `\"`, `\]`. Each of them escapes the
+    /// backslash too, so one way to read them is enough.
     Backslash,
     /// No escapes.
     None,
@@ -27,14 +27,19 @@ impl Escape {
         };
         while let Some(at) = memchr(mark, text) {
             out.extend_from_slice(&text[..at]);
-            let escaped = &text[at + 1..];
+            text = &text[at + 1..];
+            if let Some(letter) = letter(text).filter(|_| self == Escape::Backslash) {
+                out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                text = &text[5..];
+                continue;
+            }
             let (byte, length) = match self {
-                Escape::Backslash => behind_backslash(escaped),
-                _ => hex(escaped).map(|byte| (byte, 2)),
+                Escape::Backslash => behind_backslash(text),
+                _ => hex(text).map(|byte| (byte, 2)),
             }
             .unwrap_or((mark, 0));
             out.push(byte);
-            text = &escaped[length..];
+            text = &text[length..];
         }
         out.extend_from_slice(text);
     }
@@ -49,11 +54,16 @@ fn behind_backslash(text: &[u8]) -> Option<(u8, usize)> {
         b'b' => (8, 1),
         b'f' => (12, 1),
         b'x' => (hex(&text[1..])?, 3),
-        // nginx writes single ASCII bytes this way (RFC 8259, section 7).
-        b'u' => (hex(text.strip_prefix(b"u00")?)?, 5),
         byte @ (b'"' | b'\\' | b'/' | b']') => (byte, 1),
         _ => return None,
     })
+}
+
+/// The letter of `u263A` (RFC 8259, section 7). Proxies write longer ones as they are.
+fn letter(text: &[u8]) -> Option<char> {
+    let digits = text.strip_prefix(b"u")?;
+    let letter = u16::from_be_bytes([hex(digits)?, hex(&digits[2..])?]);
+    Some(char::from_u32(letter.into()).unwrap_or(char::REPLACEMENT_CHARACTER))
 }
 
 /// The byte that two hexadecimal digits stand for.
@@ -79,6 +89,7 @@ mod tests {
         assert_eq!(decoded(Escape::Hash, "a#22b#7Cc"), b"a\"b|c");
         assert_eq!(decoded(Escape::Backslash, r"a\x22b\xFFc"), b"a\"b\xFFc");
         assert_eq!(decoded(Escape::Backslash, r#"a\"b\\c\n\u001F/"#), b"a\"b\\c\n\x1F/");
+        assert_eq!(decoded(Escape::Backslash, r"\u003c\u00e9\ud83d!"), "<é\u{FFFD}!".as_bytes());
         assert_eq!(decoded(Escape::Percent, "a%22b%2525+c%C3%A9"), "a\"b%25+cé".as_bytes());
         assert_eq!(decoded(Escape::None, r"a#22\x22%22"), br"a#22\x22%22");
     }
@@ -90,7 +101,7 @@ mod tests {
             let percent = text.replace('#', "%");
             assert_eq!(decoded(Escape::Percent, &percent), percent.as_bytes());
         }
-        for text in [r"\", r"\x", r"\x2", r"\xg0", r"\y22"] {
+        for text in [r"\", r"\x", r"\x2", r"\xg0", r"\y22", r"\u", r"\u00", r"\u00g0"] {
             assert_eq!(decoded(Escape::Backslash, text), text.as_bytes());
         }
     }

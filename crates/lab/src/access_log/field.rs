@@ -8,8 +8,8 @@ use memchr::memchr;
 use crate::access_log::line::{Values, Wanted, find};
 use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
-/// A `--field` option, like `owner=%[var(txn.tenant)]`: a field and the item with its value, or a value for every
-/// request.
+/// A `--field` option, like `owner=%[var(txn.tenant)]`: a field and the item with its value, the key of JSON like
+/// `.tenant.id`, or a value for every request.
 ///
 /// ```
 /// use slowlane_lab::access_log::Mapping;
@@ -27,6 +27,13 @@ pub struct Mapping {
     pub forwarded: Option<NonZeroUsize>,
 }
 
+impl Mapping {
+    /// Whether lines cannot be read without it.
+    pub fn is_structural(&self) -> bool {
+        ["time", "source", "method"].contains(&&*self.field)
+    }
+}
+
 impl FromStr for Mapping {
     type Err = FormatError;
 
@@ -35,8 +42,8 @@ impl FromStr for Mapping {
         if field.is_empty() || from.is_empty() {
             return Err(FormatError::NoMapping);
         }
-        let is_item = from.starts_with(['%', '$']);
-        let from = if is_item { Format::item(from)?.noun } else { from.to_owned() };
+        let is_item = from.starts_with(['%', '$', '.']);
+        let from = if from.starts_with(['%', '$']) { Format::item(from)?.noun } else { from.to_owned() };
         Ok(Mapping { field: field.to_owned(), from, is_item, forwarded: None })
     }
 }
@@ -58,6 +65,8 @@ pub(super) enum LogPart {
     Method,
     Uri,
     Path,
+    /// The path of a URI without a request line.
+    UriPath,
     /// The host of an absolute URI, which HTTP/2 and forward proxies send.
     Host,
     Version,
@@ -72,7 +81,11 @@ impl Origin {
 
     /// A part of the request line. None: the format does not have it.
     pub(super) fn of_request_line(part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
-        REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted))
+        let of_line = REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted));
+        match part {
+            LogPart::Path => of_line.or_else(|| Origin::new("$request_uri", LogPart::UriPath, wanted)),
+            _ => of_line,
+        }
     }
 
     /// The origin of a field: a value, an item of the format, or a part of one.
@@ -126,6 +139,7 @@ impl LogPart {
         match self {
             LogPart::Whole => return Some(text),
             LogPart::Capture(number) => return text.split(|&byte| byte == b'|').nth(number),
+            LogPart::UriPath => return text.split(|&byte| byte == b'?').next(),
             _ => {}
         }
         let (method, rest) = split(text, b' ')?;
@@ -172,7 +186,7 @@ pub(super) fn field(item: &Item) -> Option<&str> {
         // `txn.owner`; slowlane's own variables have one more dot.
         _ => match noun.strip_prefix("%[var(") {
             Some(variable) => Some(variable.split([')', ',']).next()?.split_once('.')?.1),
-            None => noun.strip_prefix('$').map(|name| name.strip_prefix("slowlane_").unwrap_or(name)),
+            None => ["$slowlane_", "$", "."].iter().find_map(|start| noun.strip_prefix(start)),
         },
     }
 }

@@ -11,6 +11,8 @@ pub enum Dialect {
     Haproxy,
     /// `$remote_addr`
     Nginx,
+    /// Values by their keys, in any order.
+    Json,
 }
 
 /// Items with literals between them. Two items are never adjacent, or their values could not be separated.
@@ -29,6 +31,8 @@ pub struct Format {
     /// The literal before the first item.
     pub(super) before: String,
     pub items: Vec<Item>,
+    /// The quotes of its literals, if no quote of a client is escaped: a line with more of them has several meanings.
+    pub(super) quotes: Option<usize>,
 }
 
 /// A placeholder that the proxy replaces with a value.
@@ -38,6 +42,8 @@ pub struct Item {
     pub noun: String,
     /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
     pub(super) label: Option<String>,
+    /// Where JSON has it: `.request.host`. Otherwise empty.
+    pub(super) path: String,
     pub(super) shape: LogShape,
     pub(super) escape: Escape,
     /// The literal between it and the next item, or the end of the line.
@@ -56,6 +62,10 @@ pub(super) enum LogShape {
     List,
     /// `{a|b}`; if there are none, the space is missing too.
     Captures,
+    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, like a user that the client invents.
+    BeforeTime,
+    /// Digits or a hyphen.
+    Number,
 }
 
 /// The maximum number of items of a format. HAProxy has about 90.
@@ -63,6 +73,9 @@ pub(super) const ITEMS_MAX: usize = 128;
 
 /// The items with the request line.
 pub(super) const REQUEST_LINES: [&str; 2] = ["%r", "$request"];
+
+/// nginx's items with a time like `06/Feb/2009:12:14:14 +0000`.
+const CLF_NOUNS: [&str; 2] = ["$time_local", "$start_local"];
 
 /// Why a format cannot be read, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -77,7 +90,9 @@ pub enum FormatError {
     Unknown(String),
     #[error("{0} and {1} have nothing between them: separate them, for example by a space")]
     Adjacent(String, String),
-    #[error("{0}: cannot be replayed: use a log-format without it")]
+    #[error(
+        "{0}: cannot be replayed: JSON is recognised without --format; use a log-format without the others"
+    )]
     Encoded(String),
     #[error("{0}: expected a single item, like %[var(txn.owner)] or $http_x_owner")]
     NotOneItem(String),
@@ -89,7 +104,7 @@ pub enum FormatError {
     NoMeasure,
 }
 
-/// Names and formats: those of HAProxy's options, nginx's `combined`, and those of the shipped files and older ones.
+/// Names and formats: the defaults of proxies, in the language of HAProxy or nginx, and those of the shipped files.
 const KNOWN: &str = include_str!("known.txt");
 
 /// The number of characters of an open bracket that an error repeats.
@@ -161,7 +176,17 @@ impl Format {
         if let Some((one, other)) = items.iter().zip(&items[1..]).find(|(one, _)| one.after.is_empty()) {
             return Err(FormatError::Adjacent(one.noun.clone(), other.noun.clone()));
         }
-        Ok(Format { name: text, dialect, before, items })
+        for at in 1..items.len() {
+            let [before, time] = &mut items[at - 1..=at] else { continue };
+            let is_time = CLF_NOUNS.contains(&&*time.noun) && time.after.starts_with("] \"");
+            if is_time && before.after == " [" && before.shape == LogShape::Text {
+                before.shape = LogShape::BeforeTime;
+            }
+        }
+        let literals = [&before].into_iter().chain(items.iter().map(|item| &item.after));
+        let quotes = literals.flat_map(|literal| literal.matches('"')).count();
+        let is_raw = dialect == Dialect::Nginx && escape == Escape::None && quotes > 0;
+        Ok(Format { name: text, dialect, before, items, quotes: is_raw.then_some(quotes) })
     }
 
     /// Reads a text that is a single item.
@@ -175,15 +200,16 @@ impl Format {
 }
 
 impl Item {
-    fn new(noun: String, label: Option<String>, is_quoted: bool, escape: Escape) -> Item {
+    pub(super) fn new(noun: String, label: Option<String>, is_quoted: bool, escape: Escape) -> Item {
         let shape = match noun.as_str() {
             "%ci" | "%fi" | "%bi" | "%si" | "%Bi" | "$remote_addr" => LogShape::Address,
             "%hr" | "%hs" => LogShape::Captures,
+            "$bytes_sent" | "$body_bytes_sent" | "$server_port" => LogShape::Number,
             _ if is_quoted => LogShape::Quoted,
             noun if noun.starts_with("$upstream_") => LogShape::List,
             _ => LogShape::Text,
         };
-        Item { noun, label, shape, escape, after: String::new() }
+        Item { noun, label, path: String::new(), shape, escape, after: String::new() }
     }
 }
 
@@ -382,7 +408,10 @@ mod tests {
             ("$a$b", "$a and $b have nothing between them: separate them, for example by a space"),
             ("%[src", "\"%[src\" is not closed"),
             ("${host", "\"${host\" is not closed"),
-            ("%{+json}o %ci", "+json: cannot be replayed: use a log-format without it"),
+            (
+                "%{+json}o %ci",
+                "+json: cannot be replayed: JSON is recognised without --format; use a log-format without the others",
+            ),
             (&"$a ".repeat(129), "more than 128 items: expected fewer"),
         ] {
             assert_eq!(Format::parse(text).unwrap_err().to_string(), error, "{text:?}");

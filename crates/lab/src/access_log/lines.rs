@@ -1,8 +1,10 @@
-//! The lines of a log, plain or gzip, in bounded memory.
+//! The lines of a log, plain, gzip or zstd, in bounded memory.
 
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 
 use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// The longest line. HAProxy's are 64 KiB at most (`log ... len`).
 pub const LINE_BYTES_MAX: usize = 64 << 10;
@@ -12,9 +14,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// RFC 1952, section 2.3.1.
 const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
 
+/// RFC 8878, section 3.1.1.
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
+
 /// The first bytes of files in other compressions, and their programs.
-const OTHER_MAGICS: [(&[u8], &str); 3] =
-    [(b"\xFD7zXZ\0", "xz"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"BZh91A", "bzip2")];
+const OTHER_MAGICS: [(&[u8], &str); 2] = [(b"\xFD7zXZ\0", "xz"), (b"BZh91A", "bzip2")];
 
 /// The length of the longest of them.
 const MAGIC_BYTES: u64 = 6;
@@ -30,7 +34,8 @@ const MAGIC_BYTES: u64 = 6;
 /// ```
 pub struct Lines<'r> {
     input: BufReader<Box<dyn Read + 'r>>,
-    is_gzip: bool,
+    /// `gzip` or `zstd`.
+    compression: Option<&'static str>,
     /// The start of the log.
     head: Vec<u8>,
     /// The last line.
@@ -46,11 +51,16 @@ impl<'r> Lines<'r> {
         // A single read may return only one byte.
         let read = input.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic);
         let other = OTHER_MAGICS.iter().find(|(known, _)| magic.starts_with(known));
-        let is_gzip = magic.starts_with(GZIP_MAGIC);
+        let known = [(GZIP_MAGIC, "gzip"), (ZSTD_MAGIC, "zstd")];
+        let compression = known.iter().find(|(known, _)| magic.starts_with(known)).map(|(_, name)| *name);
         let whole = Cursor::new(magic).chain(input);
-        let mut text: Box<dyn Read + 'r> = match is_gzip {
-            true => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
-            false => Box::new(whole),
+        let mut text: Box<dyn Read + 'r> = match compression {
+            Some("gzip") => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
+            Some(_) => Box::new(Zstd {
+                input: BufReader::with_capacity(64 << 10, whole),
+                frame: FrameDecoder::new(),
+            }),
+            None => Box::new(whole),
         };
         let mut head = Vec::new();
         let broken = match (read, other) {
@@ -60,13 +70,13 @@ impl<'r> Lines<'r> {
             }
             _ => {
                 let read = text.by_ref().take(BUFFER_BYTES as u64).read_to_end(&mut head);
-                read.err().map(|error| reason(&error, is_gzip))
+                read.err().map(|error| reason(&error, compression))
             }
         };
         let rest = if broken.is_some() { Box::new(io::empty()) } else { text };
         let input: Box<dyn Read + 'r> = Box::new(Cursor::new(head.clone()).chain(rest));
         let input = BufReader::with_capacity(BUFFER_BYTES, input);
-        Lines { input, is_gzip, head, line: Vec::new(), number: 0, broken }
+        Lines { input, compression, head, line: Vec::new(), number: 0, broken }
     }
 
     /// The next line and its number; None in place of a line longer than [`LINE_BYTES_MAX`].
@@ -80,7 +90,7 @@ impl<'r> Lines<'r> {
             read = self.input.skip_until(b'\n');
         }
         if let Err(error) = read {
-            self.broken = Some(reason(&error, self.is_gzip));
+            self.broken = Some(reason(&error, self.compression));
             self.input = BufReader::new(Box::new(io::empty()));
         }
         if self.line.is_empty() {
@@ -109,14 +119,42 @@ impl<'r> Lines<'r> {
     }
 }
 
-fn reason(error: &io::Error, is_gzip: bool) -> String {
-    match error.kind() {
-        ErrorKind::UnexpectedEof if is_gzip => "its gzip data ends too early".to_owned(),
-        ErrorKind::InvalidInput | ErrorKind::InvalidData if is_gzip => {
-            format!("its gzip data is corrupt: {error}")
+fn reason(error: &io::Error, compression: Option<&str>) -> String {
+    match (error.kind(), compression) {
+        (ErrorKind::UnexpectedEof, Some(name)) => format!("its {name} data ends too early"),
+        (ErrorKind::InvalidInput | ErrorKind::InvalidData, Some(name)) => {
+            format!("its {name} data is corrupt: {error}")
         }
         _ => error.to_string(),
     }
+}
+
+/// The text of one or more frames of zstd. A frame whose window is larger than 100 MiB is refused.
+struct Zstd<R> {
+    input: BufReader<R>,
+    frame: FrameDecoder,
+}
+
+impl<R: Read> Read for Zstd<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        use {FrameDecoderError::ReadFrameHeaderError as OfHeader, ReadFrameHeaderError::SkipFrame};
+        let (frame, input) = (&mut self.frame, &mut self.input);
+        while frame.can_collect() == 0 {
+            if !frame.is_finished() {
+                frame.decode_blocks(&mut *input, BlockDecodingStrategy::UptoBlocks(1)).map_err(corrupt)?;
+            } else if input.fill_buf()?.is_empty() {
+                return Ok(0);
+            } else if let Err(error) = frame.reset(&mut *input) {
+                let OfHeader(SkipFrame { length, .. }) = error else { return Err(corrupt(error)) };
+                io::copy(&mut input.take(length.into()), &mut io::sink())?;
+            }
+        }
+        self.frame.read(buffer)
+    }
+}
+
+fn corrupt(error: FrameDecoderError) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
 }
 
 #[cfg(test)]
@@ -196,10 +234,27 @@ mod tests {
     }
 
     #[test]
+    fn frames_of_zstd_are_one_log() {
+        let zstd = |text: &[u8]| {
+            ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
+        };
+        let skipped = b"\x50\x2A\x4D\x18\x03\0\0\0abc";
+        let text: Vec<u8> = (0..200_000u32).flat_map(|number| format!("{number:x}\n").into_bytes()).collect();
+        let bytes = [&zstd(b"one\ntw")[..], skipped, &zstd(b"o\n"), &zstd(&text), skipped].concat();
+        for at_once in [7, 1 << 20] {
+            let (lines, broken) = all(&bytes, at_once);
+            assert_eq!((lines.len(), broken), (200_002, None));
+            assert_eq!(lines[1], Some(b"two".to_vec()));
+            assert_eq!(lines[200_001], Some(format!("{:x}", 199_999).into_bytes()));
+        }
+        let (lines, broken) = all(&bytes[..bytes.len() / 2], 1 << 20);
+        assert!(lines.len() > 1_000 && lines.len() < 200_000, "{}", lines.len());
+        assert!(broken.unwrap().starts_with("its zstd data is corrupt: "));
+    }
+
+    #[test]
     fn other_compressions_are_named() {
-        for (bytes, program) in
-            [(&b"\xFD7zXZ\0\0\x04"[..], "xz"), (b"\x28\xB5\x2F\xFD\x24", "zstd"), (b"BZh91AY&SY", "bzip2")]
-        {
+        for (bytes, program) in [(&b"\xFD7zXZ\0\0\x04"[..], "xz"), (b"BZh91AY&SY", "bzip2")] {
             let (lines, broken) = all(bytes, 1);
             assert!(lines.is_empty() && broken.unwrap().starts_with(&format!("compressed with {program}: ")));
         }

@@ -28,6 +28,7 @@ pub(crate) struct Log {
     /// The latest time in the log so far. It never goes back.
     pub(crate) come_to_ns: u64,
     clock: LogClock,
+    told: Option<String>,
 }
 
 /// A clock of local time, which shows one hour twice when summer time ends.
@@ -88,6 +89,9 @@ pub struct LogOutcome {
     pub name: String,
     /// None: no known format fits.
     pub format: Option<String>,
+    /// What has been recognised.
+    #[serde(skip)]
+    pub told: Option<String>,
     #[serde(skip)]
     pub is_empty: bool,
     pub lines: u64,
@@ -123,8 +127,15 @@ impl Log {
     ) -> Result<Log, PlanError> {
         let lines = Lines::new(input);
         let head = lines.head();
-        let (is_empty, format) = (head.is_empty(), choice.format(head));
-        let plan = format.map(|format| LogPlan::new(format, mappings, wanted)).transpose()?;
+        let (is_empty, (kind, told)) = (head.is_empty(), choice.made(head, mappings));
+        let plan = match kind {
+            Some((format, wraps)) => {
+                let mut plan = LogPlan::new(format, mappings, wanted)?;
+                plan.wraps = wraps;
+                Some(plan)
+            }
+            None => None,
+        };
         let plan = match (plan, measures) {
             (Some(plan), Some(given)) => Some(plan.with_measures(given)?),
             (plan, _) => plan,
@@ -140,6 +151,7 @@ impl Log {
             last_ns: 0,
             come_to_ns: 0,
             clock: LogClock::default(),
+            told,
         })
     }
 
@@ -170,6 +182,7 @@ impl Log {
                 None => Err(ParseError::TooLong),
             };
             match read {
+                Err(ParseError::Aside) => {}
                 Ok(()) => {
                     record.log = self.number;
                     self.requests += 1;
@@ -203,7 +216,8 @@ impl Log {
         errors.sort_by_key(|faulty| Reverse(faulty.count));
         LogOutcome {
             name: self.name.clone(),
-            format: plan.map(|plan| shown(&plan.format.name)),
+            format: plan.map(|plan| shown(plan.format.name.clone() + &plan.wraps.describe())),
+            told: self.told.as_ref().map(shown),
             is_empty: self.is_empty,
             lines: self.lines.number(),
             requests: self.requests,

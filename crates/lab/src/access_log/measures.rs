@@ -6,6 +6,7 @@ use slowlane_core::base::{Amount, Ending};
 
 use crate::access_log::field::{LogPart, Mapping, Origin};
 use crate::access_log::line::{Values, Wanted};
+use crate::access_log::times::parts;
 use crate::access_log::{FormatError, PlanError};
 
 /// A `--measure` option, like `cost=$tokens`: `seconds`, `bytes` or `cost`, and the item that has it.
@@ -26,13 +27,17 @@ impl FromStr for Measure {
 
 /// Items with a time, the best first: the application's alone, then those with more in it. Each has the items with the
 /// times before the application, which are subtracted if the line has them.
-const TIMES: [(&str, &[&str]); 6] = [
+const TIMES: [(&str, &[&str]); 10] = [
     ("$upstream_response_time", &[]),
+    ("$upstream_ms", &[]),
+    ("$upstream_ns", &[]),
     ("%Ta", &["%TR", "%Tw", "%Tc"]),
     ("%Tr", &[]),
     ("%Tu", &["%Ti", "%TR", "%Tw", "%Tc"]),
     ("%Tt", &["%Th", "%Ti", "%TR", "%Tw", "%Tc"]),
     ("$request_time", &[]),
+    ("$request_ms", &[]),
+    ("$request_ns", &[]),
 ];
 
 /// Items with the bytes sent, the best first. Only the last one is without headers.
@@ -50,8 +55,8 @@ pub(super) struct Measures {
 struct Time {
     total: MeasurePlace,
     before: Vec<usize>,
-    /// HAProxy's timers.
-    is_in_ms: bool,
+    /// Its unit, as a part of a second.
+    parts: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -73,9 +78,9 @@ impl Measures {
             Ok(Some(MeasurePlace { origin: origin.ok_or_else(missing)?, is_known: false }))
         };
         let [seconds, bytes, cost] = [of("seconds")?, of("bytes")?, of("cost")?];
-        let is_timer = |Measure(mapping): &Measure| mapping.from.starts_with("%T");
-        let is_in_ms = given.iter().rfind(|given| given.0.field == "seconds").is_some_and(is_timer);
-        let given = seconds.map(|total| Time { total, before: Vec::new(), is_in_ms });
+        let of_item = |Measure(mapping): &Measure| parts(&mapping.from);
+        let parts = given.iter().rfind(|given| given.0.field == "seconds").map_or(1, of_item);
+        let given = seconds.map(|total| Time { total, before: Vec::new(), parts });
         Ok(Measures {
             seconds: given.or_else(|| Time::known(wanted)),
             bytes: bytes.or_else(|| BYTES.iter().find_map(|noun| MeasurePlace::known(noun, wanted))),
@@ -98,7 +103,7 @@ impl Time {
         TIMES.iter().find_map(|(noun, before)| {
             let total = MeasurePlace::known(noun, wanted)?;
             let before = before.iter().filter_map(|noun| Some(wanted.want(noun)?.0)).collect();
-            Some(Time { total, before, is_in_ms: noun.starts_with('%') })
+            Some(Time { total, before, parts: parts(noun) })
         })
     }
 
@@ -112,7 +117,7 @@ impl Time {
             before += Amount::sum(text).ok()?.micros();
         }
         let micros = self.total.read(values)?.micros().saturating_sub(before);
-        Some(Amount::from_micros(if self.is_in_ms { micros / 1_000 } else { micros }))
+        Some(Amount::from_micros(micros / self.parts))
     }
 }
 
@@ -223,7 +228,7 @@ mod tests {
             (" 200", "- - -"),
             ("", "- - -"),
         ] {
-            assert_eq!(measured("nginx combined", &[], &line(rest)), want, "{rest}");
+            assert_eq!(measured("nginx or apache combined", &[], &line(rest)), want, "{rest}");
         }
     }
 
@@ -256,7 +261,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_measure_or_none(text in prop::collection::vec(any::<u8>(), 0..60)) {
-            for name in ["haproxy httplog", "nginx combined"] {
+            for name in ["haproxy httplog", "nginx or apache combined"] {
                 let format = Format::known().into_iter().find(|known| known.name == name).unwrap();
                 let values = Values { list: [Some(&text[..]); ITEMS_MAX], count: ITEMS_MAX };
                 let ending = Measures::new(&[], &mut Wanted::new(&format)).unwrap().read(&values);

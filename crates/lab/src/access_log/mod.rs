@@ -1,8 +1,8 @@
-//! Reading access logs: lines of HAProxy or nginx become requests.
+//! Reading access logs: lines of proxies become requests.
 //!
 //! ```text
-//!  bytes ─lines─▶ Line ─line─▶ Values ─plan─▶ LogRecord
-//!  gzip           by its format        by field, with its time
+//!  bytes ─lines─▶ Line ─wraps─▶ Line ─line, json─▶ Values ─plan─▶ LogRecord
+//!  gzip, zstd     of syslog, CRI     by its format          by field, with its time
 //!
 //!  "%ci [%tr] …" ─format─▶ Format ─choice─▶ LogPlan
 //! ```
@@ -12,6 +12,7 @@ mod choice;
 mod escape;
 mod field;
 mod format;
+mod json;
 mod line;
 mod lines;
 mod log;
@@ -21,6 +22,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod times;
+mod wraps;
 
 use escape::Escape;
 use format::REQUEST_LINES;

@@ -11,6 +11,7 @@ use crate::access_log::line::{LineError, Values, Wanted};
 use crate::access_log::measures::{Measure, Measures};
 use crate::access_log::record::{FIELDS_MAX, LogRecord, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
+use crate::access_log::wraps::Wraps;
 use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
 use slowlane_core::base::peer;
 
@@ -52,6 +53,10 @@ pub(super) enum ParseError {
     NoRequest,
     TooLong,
     Binary,
+    /// It has not what is around the others.
+    NoWrap(&'static str),
+    /// It is about another line: a field of the journal.
+    Aside,
 }
 
 /// The conversion of lines of a format to requests.
@@ -71,8 +76,8 @@ pub(crate) struct LogPlan {
     measures: Measures,
     /// The number of items that a request needs. Those behind it are of measures.
     needed: usize,
-    /// Whether the last line had a syslog prefix.
-    is_prefixed: bool,
+    /// What is around its lines.
+    pub(super) wraps: Wraps,
 }
 
 impl LogPlan {
@@ -83,15 +88,19 @@ impl LogPlan {
         wanted: &dyn Fn(&str) -> bool,
     ) -> Result<LogPlan, PlanError> {
         let mut items = Wanted::new(&format);
-        let times = Times::new(&mut items).ok_or(PlanError::NoTime(match format.dialect {
+        let mapped = |name: &str| mappings.iter().find(|mapping| mapping.field == name);
+        let is_mapped = |name: &str| mapped(name).is_some();
+        let time = mapped("time").map(|mapping| &*mapping.from);
+        let times = Times::new(time, &mut items).ok_or(PlanError::NoTime(match format.dialect {
             Dialect::Haproxy => "%tr, %t, %Ts or a similar item",
             Dialect::Nginx => "$msec, $time_iso8601 or $time_local",
+            Dialect::Json => "--field time=.KEY",
         }))?;
-        let method = Origin::of_request_line(LogPart::Method, &mut items).or_else(|| {
-            let nouns = ["%HM", "%[method]", "$request_method"];
-            nouns.iter().find_map(|noun| Origin::new(noun, LogPart::Whole, &mut items))
-        });
-        let is_mapped = |name: &str| mappings.iter().any(|mapping| mapping.field == name);
+        let methods = ["%HM", "%[method]", "$request_method"];
+        let method = mapped("method")
+            .and_then(|mapping| Origin::mapped(mapping, &mut items))
+            .or_else(|| methods.iter().find_map(|noun| Origin::new(noun, LogPart::Whole, &mut items)))
+            .or_else(|| Origin::of_request_line(LogPart::Method, &mut items));
         let source = ["%ci", "%[src]", "$remote_addr"].iter().find_map(|noun| items.want(noun));
         let source = source.filter(|_| !is_mapped("source")).map(|(item, _)| item);
         let (mut fields, mut mapped_source) = (LogFields::default(), None);
@@ -100,8 +109,14 @@ impl LogPlan {
             let origin = Origin::mapped(mapping, &mut items).ok_or_else(missing)?;
             match mapping.field.as_str() {
                 "source" => mapped_source = Some((origin, mapping.forwarded)),
+                "time" => {}
                 field => fields.add(field, origin),
             }
+        }
+        // Envoy writes the address of its peer only to the end of the list.
+        if source.is_none() && !is_mapped("source") {
+            let peer = Origin::new("$forwarded_for_peer", LogPart::Whole, &mut items);
+            mapped_source = peer.map(|origin| (origin, NonZeroUsize::new(1)));
         }
         // Adds items named after fields.
         let is_found = |name: &str| wanted(name) && !is_mapped(name);
@@ -140,7 +155,7 @@ impl LogPlan {
             names,
             origins,
             measures: Measures::default(),
-            is_prefixed: false,
+            wraps: Wraps::default(),
             format,
         })
     }
@@ -172,8 +187,9 @@ impl LogPlan {
         record: &mut LogRecord,
     ) -> Result<(), ParseError> {
         let needed = (!is_whole).then_some(self.needed);
-        let values = self.format.take_apart(line, needed, &mut self.is_prefixed).map_err(|error| {
-            if memchr(0, line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
+        let line = self.wraps.strip(line)?;
+        let values = self.format.take_apart(&line, needed).map_err(|error| {
+            if memchr(0, &line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
         })?;
         if self.method.as_ref().is_some_and(|method| !method.text(&values).is_some_and(is_token)) {
             return Err(ParseError::NoRequest);
@@ -221,6 +237,8 @@ impl LogPlan {
             ParseError::NoRequest => "not a request, so no proxy would ask about it".to_owned(),
             ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             ParseError::Binary => "binary data".to_owned(),
+            ParseError::NoWrap(name) => format!("not in the form of {name}"),
+            ParseError::Aside => "not a line of a proxy".to_owned(),
         }
     }
 }
@@ -255,8 +273,7 @@ fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     if text == b"-" || text.starts_with(b"unix") {
         return Ok(None);
     }
-    let address = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    address.map(Some).ok_or(ParseError::NoAddress)
+    peer(text).map(Some).ok_or(ParseError::NoAddress)
 }
 
 /// The client in an item that the operator has named: an address, or the one of a list that counts, from the right.
@@ -371,16 +388,16 @@ mod tests {
     fn nginx_combined_has_no_website() {
         let line = "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"GET /\\x22 HTTP/1.1\" 200 3 \"-\" \"x\"";
         assert_eq!(
-            reported("nginx combined", &[], line),
+            reported("nginx or apache combined", &[], line),
             (1_233_922_454_000, "method=GET source=192.0.2.7".into())
         );
-        assert!(!plan("nginx combined", &[]).unwrap().has("owner"));
-        assert!(plan("nginx combined", &[]).unwrap().has_website_by_chance());
+        assert!(!plan("nginx or apache combined", &[]).unwrap().has("owner"));
+        assert!(plan("nginx or apache combined", &[]).unwrap().has_website_by_chance());
     }
 
     #[test]
     fn a_line_that_is_no_request_has_a_reason() {
-        let mut plan = plan("nginx combined", &[]).unwrap();
+        let mut plan = plan("nginx or apache combined", &[]).unwrap();
         for (line, why) in [
             (
                 "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"\\x16\\x03\\x01\" 400 3 \"-\" \"x\"",
@@ -398,7 +415,7 @@ mod tests {
                 "host.example - - [06/Feb/2009:13:14:14 +0100] \"GET / HTTP/1.1\" 200",
                 "does not fit the format: $remote_addr is not an address",
             ),
-            ("192.0.2.7 - - [06/Feb/2009:13:14", "does not fit the format: no \"] \\\"\" after $time_local"),
+            ("192.0.2.7 - - [06/Feb/2009:13:14", "does not fit the format: not one time after $remote_user"),
             ("192.0.2.7 x", "does not fit the format: no \" - \" before $remote_user"),
             ("\0\0\0", "binary data"),
         ] {

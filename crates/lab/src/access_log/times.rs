@@ -7,13 +7,15 @@ use crate::access_log::line::{Values, Wanted};
 
 /// The notation of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimeForm {
+pub(super) enum TimeForm {
     /// `06/Feb/2009:12:14:14.655`, without a zone and taken for UTC, or `06/Feb/2009:12:14:14 +0100`.
     Clf,
     /// `2009-02-06T12:14:14+01:00`
     Iso8601,
     /// A decimal number of units, of this many nanoseconds each: `1233922454.655`.
     Decimal(u64),
+    /// One of these: a number has units by its size.
+    Any,
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -42,19 +44,32 @@ const TIMES: &[(&str, TimeForm)] = &[
     ("$msec", SECONDS),
     ("$time_iso8601", TimeForm::Iso8601),
     ("$time_local", TimeForm::Clf),
+    ("$time", TimeForm::Any),
+    ("$start_time", TimeForm::Any),
+    ("$start_local", TimeForm::Clf),
 ];
 
-/// Items with the duration and its unit; those without the connection's idle time come first.
-const DURATIONS: &[(&str, u64)] =
-    &[("%Ta", 1_000_000), ("%Tu", 1_000_000), ("%Tt", 1_000_000), ("$request_time", SECOND_NS)];
+/// Items with the duration; those without the connection's idle time come first.
+const DURATIONS: [&str; 6] = ["%Ta", "%Tu", "%Tt", "$request_time", "$request_ms", "$request_ns"];
+
+/// The unit of a duration, as a part of a second.
+pub(super) fn parts(noun: &str) -> u64 {
+    match noun {
+        _ if noun.starts_with("%T") || noun.ends_with("_ms") => 1_000,
+        _ if noun.ends_with("_ns") => SECOND_NS,
+        _ => 1,
+    }
+}
 
 /// The position and the form of the times in a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     /// The item with the time.
-    pub(super) noun: &'static str,
+    pub(super) noun: String,
     item: usize,
     form: TimeForm,
+    /// Whether a time had a fraction of a second.
+    is_fine: bool,
     /// Whether the time is that of the answer.
     is_of_end: bool,
     /// HAProxy's `%ms`, beside a time in whole seconds.
@@ -63,26 +78,32 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// None: no item of the format holds a time.
-    pub(super) fn new(wanted: &mut Wanted<'_>) -> Option<Times> {
-        let (noun, item, form) =
-            TIMES.iter().find_map(|&(noun, form)| Some((noun, wanted.want(noun)?.0, form)))?;
-        let is_of_end = noun.starts_with('$') || noun.starts_with("%[date");
+    /// `mapped`: the item that the operator has named. None: no item of the format holds a time.
+    pub(super) fn new(mapped: Option<&str>, wanted: &mut Wanted<'_>) -> Option<Times> {
+        let mapped = mapped.map(|noun| (noun, TimeForm::Any));
+        let (noun, item, form) = mapped
+            .iter()
+            .chain(TIMES.iter().filter(|_| mapped.is_none()))
+            .find_map(|&(noun, form)| Some((noun, wanted.want(noun)?.0, form)))?;
+        let is_of_end =
+            ["$", "%[date"].iter().any(|of_end| noun.starts_with(of_end)) && !noun.starts_with("$start");
         let is_whole = matches!(noun, "%Ts" | "%T" | "%Tl");
         let ms = if is_whole { wanted.want("%ms").map(|(item, _)| item) } else { None };
-        let duration = DURATIONS.iter().find_map(|&(noun, unit_ns)| Some((wanted.want(noun)?.0, unit_ns)));
-        Some(Times { noun, item, form, is_of_end, ms, duration })
+        let duration =
+            DURATIONS.iter().find_map(|noun| Some((wanted.want(noun)?.0, SECOND_NS / parts(noun))));
+        Some(Times { noun: noun.to_owned(), item, form, is_fine: false, is_of_end, ms, duration })
     }
 
     /// HAProxy's usual times have no zone.
     pub(crate) fn has_zone(&self) -> bool {
-        !matches!(self.noun, "%tr" | "%t")
+        !matches!(&*self.noun, "%tr" | "%t")
     }
 
-    /// The format has no fractions of a second.
+    /// The format has no fractions of a second, or no time so far had one.
     pub(crate) fn is_in_seconds(&self) -> bool {
-        let is_fine = matches!(self.form, MILLISECONDS | MICROSECONDS);
-        self.ms.is_none() && !is_fine && !matches!(self.noun, "%tr" | "%t" | "$msec")
+        let is_fine =
+            self.is_fine && self.form == TimeForm::Any || matches!(self.form, MILLISECONDS | MICROSECONDS);
+        self.ms.is_none() && !is_fine && !matches!(&*self.noun, "%tr" | "%t" | "$msec")
     }
 
     pub(crate) fn has_duration(&self) -> bool {
@@ -90,12 +111,13 @@ impl Times {
     }
 
     /// The time of the request in nanoseconds since 1970, and its duration.
-    pub(super) fn read(&self, values: &Values<'_>) -> Option<(u64, Option<u64>)> {
+    pub(super) fn read(&mut self, values: &Values<'_>) -> Option<(u64, Option<u64>)> {
         let mut at_ns = self.form.read(values.of(self.item)?)?;
         if let Some(ms) = self.ms {
             let ms_ns = decimal(values.of(ms)?, 1_000_000).filter(|&ns| ns < SECOND_NS)?;
             at_ns = at_ns.checked_add(ms_ns)?;
         }
+        self.is_fine |= at_ns % SECOND_NS != 0;
         let duration_ns = self.duration.and_then(|(item, unit_ns)| {
             let text = values.of(item)?;
             // With `option logasap` HAProxy writes a `+` before the time so far.
@@ -110,11 +132,20 @@ impl Times {
 
 impl TimeForm {
     /// A time in nanoseconds since 1970.
-    fn read(self, text: &[u8]) -> Option<u64> {
+    pub(super) fn read(self, text: &[u8]) -> Option<u64> {
         let (minute, rest) = match self {
             TimeForm::Clf => text.split_at_checked("06/Feb/2009:12:14".len())?,
             TimeForm::Iso8601 => text.split_at_checked("2009-02-06T12:14".len())?,
             TimeForm::Decimal(unit_ns) => return decimal(text, unit_ns),
+            TimeForm::Any => match text {
+                [_, _, b'/', ..] => return TimeForm::Clf.read(text),
+                [_, _, _, _, b'-', ..] => return TimeForm::Iso8601.read(text),
+                _ => {
+                    // Seconds have ten digits, milliseconds thirteen, and so on.
+                    let digits = memchr(b'.', text).unwrap_or(text.len()).clamp(10, 19);
+                    return decimal(text, SECOND_NS / 1_000u64.pow((digits as u32 - 8) / 3));
+                }
+            },
         };
         let zone = rest.iter().position(|byte| matches!(byte, b' ' | b'+' | b'-' | b'Z'));
         let (second, zone) = rest.split_at(zone.unwrap_or(rest.len()));
@@ -133,7 +164,7 @@ fn minute_start_s(text: &[u8]) -> Option<i64> {
             let month = (1..).zip(MONTHS).find_map(|(month, known)| (known == name).then_some(month));
             (pair(y, y2)?, pair(y3, y4)?, month?, pair(d, d2)?)
         }
-        [y, y2, y3, y4, b'-', m, m2, b'-', d, d2, b'T'] => {
+        [y, y2, y3, y4, b'-', m, m2, b'-', d, d2, b'T' | b' '] => {
             (pair(y, y2)?, pair(y3, y4)?, pair(m, m2)?, pair(d, d2)?)
         }
         _ => return None,
@@ -212,6 +243,11 @@ mod tests {
         assert_eq!(read(SECONDS, "1233922454.655"), Some(ns));
         assert_eq!(read(MILLISECONDS, "1233922454655"), Some(ns));
         assert_eq!(read(MICROSECONDS, "1233922454655000"), Some(ns));
+        for text in
+            ["06/Feb/2009:12:14:14.655", "2009-02-06 12:14:14.655", "1233922454.655", "1233922454655000000"]
+        {
+            assert_eq!(read(TimeForm::Any, text), Some(ns), "{text}");
+        }
     }
 
     #[test]
@@ -235,7 +271,7 @@ mod tests {
         for text in ["", "x", "1.", "-1", "99999999999999999999", "18446744074"] {
             assert_eq!(read(SECONDS, text), None, "{text:?}");
         }
-        for text in ["2009-02-06", "2009-02-06 12:14:14", "2009-02-06T12:14:14+1"] {
+        for text in ["2009-02-06", "2009-02-06_12:14:14", "2009-02-06T12:14:14+1"] {
             assert_eq!(read(TimeForm::Iso8601, text), None, "{text:?}");
         }
     }

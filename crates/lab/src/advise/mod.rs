@@ -102,7 +102,9 @@ pub fn advise<E: From<AdviseError>>(
     let types = if is_usual { By::usual() } else { settings.by.clone() };
     let fields: BTreeSet<&str> = types.iter().flat_map(By::fields).chain(AGENTS).chain(["cost"]).collect();
     let mut mappings = settings.reading.mappings.iter();
-    if let Some(useless) = mappings.find(|mapping| !fields.contains(&*mapping.field)) {
+    if let Some(useless) =
+        mappings.find(|mapping| !fields.contains(&*mapping.field) && !mapping.is_structural())
+    {
         return Err(AdviseError::UselessField(useless.field.clone()).into());
     }
     let mut requests = Requests::open(open()?, &settings.reading, &|field| fields.contains(field), None)

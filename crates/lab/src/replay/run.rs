@@ -53,7 +53,9 @@ pub fn replay(
     let policies: Vec<_> = subjects.iter().map(|subject| subject.throttle.policy()).collect();
     let used: BTreeSet<&str> = policies.iter().flat_map(|policy| policy.used_fields()).collect();
     let wanted = |field: &str| used.contains(field) || field == "cost";
-    if let Some(useless) = settings.mappings.iter().find(|mapping| !wanted(&mapping.field)) {
+    if let Some(useless) =
+        settings.mappings.iter().find(|mapping| !wanted(&mapping.field) && !mapping.is_structural())
+    {
         return Err(PlanError::UselessField(useless.field.clone()));
     }
     let counts_work = policies.iter().any(|policy| policy.slos().any(|slo| slo.work.is_some()));

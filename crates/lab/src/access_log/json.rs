@@ -1,0 +1,177 @@
+//! JSON lines: their values by key, and the proxy's names for them.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+
+use memchr::memchr2;
+use slowlane_core::base::peer;
+
+use crate::access_log::Escape;
+use crate::access_log::format::{Dialect, Format, ITEMS_MAX, Item};
+use crate::access_log::times::TimeForm;
+
+/// Deeper values are refused. The deepest that a proxy writes are those of a header: 3.
+const DEPTH_MAX: usize = 16;
+
+/// Names of formats, each with keys and the item that each of them is. Of several keys for an item, the most frequent
+/// counts.
+const KNOWN: &str = include_str!("known_json.txt");
+
+/// Calls `each` with the path and the text of every value: `.request.host`, and of a list its first. None: the text is not
+/// one whole JSON object.
+pub(super) fn walk<'l>(text: &'l [u8], each: &mut dyn FnMut(&[u8], &'l [u8])) -> Option<()> {
+    let mut walk = Walk { rest: text, path: Vec::with_capacity(64), each };
+    walk.take(b'{')?;
+    walk.members(b'}', true, DEPTH_MAX)?;
+    walk.rest.trim_ascii_start().is_empty().then_some(())
+}
+
+struct Walk<'l, 'e> {
+    rest: &'l [u8],
+    path: Vec<u8>,
+    each: &'e mut dyn FnMut(&[u8], &'l [u8]),
+}
+
+impl<'l> Walk<'l, '_> {
+    /// Takes this byte, behind blanks. None: it is another one.
+    fn take(&mut self, byte: u8) -> Option<()> {
+        self.rest = self.rest.trim_ascii_start().strip_prefix(&[byte])?;
+        Some(())
+    }
+
+    /// Takes the members of an object or a list up to its end.
+    fn members(&mut self, end: u8, mut is_wanted: bool, depth: usize) -> Option<()> {
+        let (path_bytes, mut is_first) = (self.path.len(), true);
+        while self.take(end).is_none() {
+            if !std::mem::take(&mut is_first) {
+                self.take(b',')?;
+            }
+            if end == b'}' {
+                self.take(b'"')?;
+                let key = self.string()?;
+                self.path.push(b'.');
+                self.path.extend_from_slice(key);
+                self.take(b':')?;
+            }
+            self.value(is_wanted, depth.checked_sub(1)?)?;
+            self.path.truncate(path_bytes);
+            is_wanted &= end == b'}';
+        }
+        Some(())
+    }
+
+    fn value(&mut self, is_wanted: bool, depth: usize) -> Option<()> {
+        for (begin, end) in [(b'{', b'}'), (b'[', b']')] {
+            if self.take(begin).is_some() {
+                return self.members(end, is_wanted, depth);
+            }
+        }
+        let value = if self.take(b'"').is_some() { self.string()? } else { self.scalar()? };
+        if is_wanted && value != b"null" {
+            (self.each)(&self.path, value);
+        }
+        Some(())
+    }
+
+    /// The rest of a string, with its escapes.
+    fn string(&mut self) -> Option<&'l [u8]> {
+        let mut at = 0;
+        loop {
+            at += memchr2(b'"', b'\\', &self.rest[at..])?;
+            if self.rest[at] == b'"' {
+                let value = &self.rest[..at];
+                self.rest = &self.rest[at + 1..];
+                return Some(value);
+            }
+            at = (at + 2).min(self.rest.len());
+        }
+    }
+
+    /// A number or a word. Formats like `"bytes":%B` write a hyphen, too.
+    fn scalar(&mut self) -> Option<&'l [u8]> {
+        let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._".contains(byte);
+        let text = self.rest.trim_ascii_start();
+        let (value, rest) = text.split_at(text.iter().position(|byte| !is_inside(byte))?);
+        self.rest = rest;
+        Some(value).filter(|value| !value.is_empty())
+    }
+}
+
+/// Whether a value looks like that of a field.
+type IsFit = fn(&[u8]) -> bool;
+
+/// Fields that are proposed.
+const FIELDS: [(&str, IsFit); 4] = [
+    ("time", |text| text.len() >= 10 && TimeForm::Any.read(text).is_some()),
+    ("source", |text| peer(text).is_some()),
+    ("method", |text| {
+        [&b"GET"[..], b"HEAD", b"POST", b"PUT", b"DELETE", b"PATCH", b"OPTIONS"].contains(&text)
+    }),
+    ("website", |text| {
+        let last = text.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
+        let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"-.:".contains(byte);
+        text.contains(&b'.')
+            && text.iter().all(is_inside)
+            && last.first().is_some_and(u8::is_ascii_alphabetic)
+    }),
+];
+
+/// The keys of the first lines of a log with their values, the most frequent first.
+pub(super) struct Leaves<'l>(Vec<(String, Vec<&'l [u8]>)>);
+
+impl<'l> Leaves<'l> {
+    pub(super) fn of(lines: &'l [Cow<'_, [u8]>]) -> Leaves<'l> {
+        let mut leaves: Vec<(String, Vec<&[u8]>)> = Vec::new();
+        let mut take = |path: &[u8], value: &'l [u8]| {
+            let path = String::from_utf8_lossy(path);
+            match leaves.iter_mut().find(|(known, _)| *known == path) {
+                Some((_, values)) => values.push(value),
+                None => leaves.push((path.into_owned(), vec![value])),
+            }
+        };
+        for line in lines {
+            let _ = walk(line, &mut take);
+        }
+        leaves.sort_by_key(|(_, values)| Reverse(values.len()));
+        leaves.truncate(ITEMS_MAX);
+        Leaves(leaves)
+    }
+
+    /// The formats that these keys may be.
+    pub(super) fn formats(&self) -> impl Iterator<Item = Format> {
+        KNOWN.lines().filter(|_| !self.0.is_empty()).map(|line| {
+            let (name, keys) = line.split_once('|').expect("a known format has a name");
+            self.format(name, keys)
+        })
+    }
+
+    /// Every key is an item, by the proxy's name for it or else by its own.
+    fn format(&self, name: &str, keys: &str) -> Format {
+        let item = |(path, _): &(String, _)| Item {
+            path: path.clone(),
+            ..Item::new(path.clone(), None, false, Escape::Backslash)
+        };
+        let mut items: Vec<Item> = self.0.iter().map(item).collect();
+        for (path, noun) in keys.split_whitespace().filter_map(|pair| pair.split_once('=')) {
+            let count = |at: &usize| self.0[*at].1.len();
+            let known = items.iter().position(|item| item.noun == noun);
+            let place = self.0.iter().position(|(known, _)| known == path);
+            // A client may forge keys where a proxy does not escape its values: the most frequent one is not forged.
+            if place.as_ref().map(count) > known.as_ref().map(count) {
+                known.into_iter().for_each(|at| items[at].noun = items[at].path.clone());
+                place.into_iter().for_each(|at| noun.clone_into(&mut items[at].noun));
+            }
+        }
+        Format { name: name.to_owned(), dialect: Dialect::Json, before: String::new(), items, quotes: None }
+    }
+
+    /// The options that would make a format of these keys. None: no value looks like a time.
+    pub(super) fn proposal(&self) -> Option<String> {
+        let option = |(field, is_fit): &(&str, IsFit)| {
+            let fit = self.0.iter().find(|(_, values)| values.iter().all(|value| is_fit(value)))?;
+            Some(format!("--field {field}={}", fit.0))
+        };
+        let options: Vec<String> = FIELDS.iter().filter_map(option).collect();
+        Some(options.join(" ")).filter(|options| options.contains("time="))
+    }
+}

@@ -1,0 +1,149 @@
+//! What stands before a proxy's line, or around it: prefixes of syslog, Kubernetes, Docker and the journal.
+
+use std::borrow::Cow;
+
+use memchr::memchr_iter;
+use serde::Deserialize;
+
+use crate::access_log::ParseError;
+use crate::access_log::line::find;
+
+/// The longest prefix of a syslog daemon.
+const PREFIX_BYTES_MAX: usize = 256;
+
+/// RFC 5424, section 6.4: it marks a message as UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Returns the inside of a line. None: the line does not have this around it.
+type Strip = for<'l> fn(&'l [u8], &mut Piece) -> Option<Cow<'l, [u8]>>;
+
+/// The part of a line that a container's runtime has written as a line of its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Piece {
+    /// The line goes on in the next piece of the same stream.
+    is_open: bool,
+    is_error: bool,
+}
+
+/// What may be around a line, with its name.
+const WRAPS: [(&str, Strip); 9] = [
+    // `<134>`
+    ("syslog", |line, _| behind(b"<", b">", line).map(Cow::from)),
+    // `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `
+    ("syslog", |line, _| behind_rfc5424(line).map(Cow::from)),
+    // `2009-02-06T12:14:14Z `
+    ("a date", |line, _| match line {
+        [_, _, _, _, b'-', _, _, b'-', _, _, b'T', ..] => behind(b"", b" ", line).map(Cow::from),
+        _ => None,
+    }),
+    // `Feb  6 12:14:14 host haproxy[123]: `
+    ("syslog", |line, _| behind(b"", b": ", line).map(Cow::from)),
+    // `[pod/web-0/nginx] `
+    ("kubectl", |line, _| behind(b"[pod/", b"] ", line).map(Cow::from)),
+    // `stdout F `, behind a date; `P` if the line goes on
+    ("CRI", |line, piece| {
+        let &[b's', b't', b'd', third, _, _, b' ', tag, b' ', ref text @ ..] = line else { return None };
+        *piece = Piece { is_open: tag == b'P', is_error: third == b'e' };
+        Some(text.into())
+    }),
+    // `{"log":"...\n","stream":"stdout"}`, without `\n` if the line goes on
+    ("docker", |line, piece| {
+        let Envelope { log, stream, .. } = serde_json::from_slice(line).ok()?;
+        let mut text = log?.into_bytes();
+        let is_open = text.pop_if(|last| *last == b'\n').is_none();
+        *piece = Piece { is_open, is_error: stream.is_some_and(|stream| stream == "stderr") };
+        Some(text.into())
+    }),
+    // `{"MESSAGE":"..."}`
+    ("the journal", |line, _| {
+        let Envelope { message, .. } = serde_json::from_slice(line).ok()?;
+        Some(message?.into_bytes().into())
+    }),
+    // `MESSAGE=`, beside lines with other fields; binary data has lines of its own
+    ("the journal", |line, _| match line {
+        b"MESSAGE" => None,
+        _ => Some(line.strip_prefix(b"MESSAGE=").unwrap_or_default().into()),
+    }),
+];
+
+/// The text behind a prefix.
+fn behind<'l>(begin: &[u8], end: &[u8], line: &'l [u8]) -> Option<&'l [u8]> {
+    let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
+    Some(&line[find(end, head.strip_prefix(begin)?)? + begin.len() + end.len()..])
+}
+
+fn behind_rfc5424(line: &[u8]) -> Option<&[u8]> {
+    let header = behind(b"<", b">", line)?.strip_prefix(b"1 ")?;
+    let data = &header[memchr_iter(b' ', header).nth(4)? + 1..];
+    let text = data[structured_data_bytes(data)?..].strip_prefix(b" ")?;
+    // Where the proxy does not escape its values, a client may end the data.
+    let is_sure = data.starts_with(b"-") || find(b"\"] ", text).is_none();
+    is_sure.then(|| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))
+}
+
+/// The length of structured data (RFC 5424, section 6.3): `-`, or one or more of `[id name="value"]`.
+fn structured_data_bytes(text: &[u8]) -> Option<usize> {
+    if text.starts_with(b"-") {
+        return Some(1);
+    }
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let is_end = |pair: &[u8]| {
+        is_quoted ^= pair[0] == b'"' && !is_escaped;
+        is_escaped = pair[0] == b'\\' && !is_escaped;
+        !is_quoted && pair == b"] "
+    };
+    Some(text.windows(2).position(is_end).filter(|_| text.starts_with(b"["))? + 1)
+}
+
+/// A line in JSON.
+#[derive(Deserialize)]
+struct Envelope {
+    log: Option<String>,
+    stream: Option<String>,
+    #[serde(rename = "MESSAGE")]
+    message: Option<String>,
+}
+
+/// The wraps of a log, from the outside.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wraps {
+    /// Their places in the table.
+    list: Vec<usize>,
+    /// Of standard output and of standard error: whether the last line goes on in the next one.
+    is_open: [bool; 2],
+}
+
+impl Wraps {
+    /// These, with another one inside them.
+    pub(super) fn more(&self) -> impl Iterator<Item = Wraps> {
+        let others = (0..WRAPS.len()).filter(|wrap| !self.list.contains(wrap));
+        others.map(|wrap| Wraps { list: [&self.list[..], &[wrap]].concat(), is_open: [false; 2] })
+    }
+
+    /// The proxy's line. A runtime cuts long lines, and a client could choose the beginning of the second piece, so no
+    /// piece is a line.
+    pub(super) fn strip<'l>(&mut self, line: &'l [u8]) -> Result<Cow<'l, [u8]>, ParseError> {
+        let (mut text, mut piece) = (Cow::Borrowed(line), Piece::default());
+        for (name, strip) in self.list.iter().map(|&wrap| WRAPS[wrap]) {
+            let inside = match text {
+                Cow::Borrowed(text) => strip(text, &mut piece),
+                Cow::Owned(text) => strip(&text, &mut piece).map(|text| text.into_owned().into()),
+            };
+            text = inside.ok_or(ParseError::NoWrap(name))?;
+        }
+        let open = &mut self.is_open[usize::from(piece.is_error)];
+        let was_open = std::mem::replace(open, piece.is_open);
+        match text.is_empty() {
+            _ if was_open || piece.is_open => Err(ParseError::NoWrap("a whole line")),
+            true => Err(ParseError::Aside),
+            false => Ok(text),
+        }
+    }
+
+    /// Their names: `, below CRI`.
+    pub(super) fn describe(&self) -> String {
+        let mut names: Vec<&str> = self.list.iter().map(|&wrap| WRAPS[wrap].0).collect();
+        names.dedup();
+        names.iter().map(|name| format!(", below {name}")).collect()
+    }
+}
