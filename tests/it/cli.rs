@@ -178,7 +178,6 @@ fn help_teaches_with_examples_that_can_be_typed() {
                 "--top <N>",
                 "--seed <N>",
                 "--json",
-                "--csv",
                 "--plot <FILE>",
                 "%[capture.req.hdr(N)]",
                 "Exit code 0",
