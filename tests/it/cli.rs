@@ -278,7 +278,6 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         ),
         (&["simulate", "--protect", "--rate", "50/s"], "'--protect [<LOAD>]' cannot be used with"),
         (&["demo", "--protect", "--rate", "9/s"], "'--protect' cannot be used with '--rate <RATE>'"),
-        (&["simulate", "--workers", "4"], "--protect [<LOAD>]"),
         (&["simulate", "--runs", "4"], "--protect [<LOAD>]"),
         (&["simulate", "--protect", "flood"], "possible values: alone, crawlers, networks,"),
         (&["test"], "<FILE>..."),

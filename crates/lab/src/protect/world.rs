@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
+use crate::protect::load::WORKERS;
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 
@@ -73,14 +74,6 @@ pub(crate) struct Done {
     pub(crate) begin: f64,
     pub(crate) took_ms: f64,
     pub(crate) outcome: Fate,
-}
-
-/// What stands before the application, and how many workers it has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    pub(crate) workers: usize,
-    /// None: nothing stands before it.
-    pub(crate) settings: Option<ProtectSettings>,
 }
 
 /// The work of a small request, a page and a search, ±50 % evenly.
@@ -151,7 +144,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(kind: AppKind, setting: Setting, seed: u64) -> World {
+    /// None: nothing stands before the application.
+    pub(crate) fn new(kind: AppKind, before: Option<ProtectSettings>, seed: u64) -> World {
         World {
             now: 0,
             rng: Rng::with_seed(seed),
@@ -160,11 +154,11 @@ impl World {
             clients: Vec::new(),
             events: EventQueue::default(),
             jobs: Vec::new(),
-            workers: setting.workers,
+            workers: WORKERS,
             factor: 1.0,
             busy: 0,
             backlog: VecDeque::new(),
-            protect: setting.settings.map(Protect::new),
+            protect: before.map(Protect::new),
             held: HashMap::new(),
             next_wake: u64::MAX,
             done: Vec::new(),
