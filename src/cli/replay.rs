@@ -58,11 +58,8 @@ pub(super) struct ReplayArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print CSV
     #[arg(long)]
-    csv: bool,
+    json: bool,
     /// Draw rates and delays over time into this file (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -112,12 +109,8 @@ pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
     if let Some(path) = &typed.plot {
         fs::write(path, replay::plot(&outcome)).map_err(|error| unwritable(path, &error))?;
     }
-    let text = match (typed.json, typed.csv) {
-        (true, _) => replay::json(&outcome),
-        (_, true) => replay::csv(&outcome),
-        _ => replay::report(&outcome),
-    };
-    say(&text)
+    let form = if typed.json { replay::json } else { replay::report };
+    say(&form(&outcome))
 }
 
 /// Reads a policy as the daemon would.

@@ -28,10 +28,6 @@ pub(super) struct SimulateArguments {
     #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
           value_parser = PossibleValuesParser::new(ProtectLoad::NAMES))]
     protect: Option<Vec<String>>,
-    /// Workers of the application
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "protect",
-          value_parser = clap::value_parser!(u8).range(2..=64))]
-    workers: u8,
     /// Runs of each load, with a seed each; the table has their medians
     #[arg(long, value_name = "N", default_value_t = 3, requires = "protect",
           value_parser = clap::value_parser!(u8).range(1..=99))]
@@ -206,7 +202,7 @@ fn protect(typed: &SimulateArguments, names: &[String]) -> anyhow::Result<()> {
     let mut progress = Progress::begin();
     let play = |load: ProtectLoad| {
         progress.report(|| load.name.to_owned());
-        Played::of(load, typed.workers.into(), &seeds)
+        Played::of(load, &seeds)
     };
     let played: Vec<Played> = loads.into_iter().map(play).collect();
     progress.end();

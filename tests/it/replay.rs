@@ -353,14 +353,63 @@ impl Workdir {
         ran_in(self.0.path(), &[&["replay", "--policy", "policy"], args].concat())
     }
 
-    fn csv(&self, args: &[&str]) -> (Vec<String>, Vec<String>) {
-        let Ran { code, out, problems } = self.ran(&[args, &["--csv"]].concat());
+    /// A row for each policy, SLO and key, and the problems.
+    fn rows(&self, args: &[&str]) -> (Vec<String>, Vec<String>) {
+        let Ran { code, out, problems } = self.ran(&[args, &["--json"]].concat());
         assert_eq!(code, 0, "{args:?}: {problems:?}");
-        (out.lines().skip(1).map(str::to_owned).collect(), problems)
+        (printed_rows(&out), problems)
     }
 }
 
-/// Checks the CSV of a log with `requests` requests to `shop.example`.
+/// The figures of a replay, a line each: `total`, `slo` or `key`, the policy, the SLO with its law and rate, the key with
+/// its fields; requests, delayed and denied; mean, p50, p99 and maximum of the delays.
+///
+/// Where two policies are compared, a key has the requests with another verdict under the other policy, and how many
+/// that delayed and denied. An SLO has its unit and the work asked, used, delayed and denied.
+fn printed_rows(json: &str) -> Vec<String> {
+    let json: serde_json::Value = serde_json::from_str(json).unwrap();
+    let text = |value: &serde_json::Value| match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Number(number) if number.as_f64() == number.as_f64().map(f64::round) => {
+            number.as_f64().unwrap().to_string()
+        }
+        other => other.to_string(),
+    };
+    let list = |of: &serde_json::Value, names: &[&str]| {
+        names.iter().map(|name| text(&of[*name])).collect::<Vec<_>>().join(",")
+    };
+    let figures = |of: &serde_json::Value| {
+        list(of, &["requests", "delayed", "denied"])
+            + ","
+            + &list(&of["delay_ms"], &["mean", "p50", "p99", "max"])
+    };
+    let mut rows = Vec::new();
+    for side in json["policies"].as_array().unwrap() {
+        let policy = text(&side["policy"]);
+        rows.push(format!("total,{policy},,,,,,{}", figures(&side["total"])));
+        for slo in side["slos"].as_array().unwrap() {
+            let work = list(&slo["work"], &["unit", "asked", "used", "delayed", "denied"]);
+            let work = if slo["work"].is_null() { String::new() } else { format!(",{work}") };
+            rows.push(format!(
+                "slo,{policy},{},,,{}{work}",
+                list(slo, &["slo", "law", "rate"]),
+                figures(slo)
+            ));
+        }
+        for key in side["keys"].as_array().unwrap() {
+            let compared = match json["changes"].is_null() {
+                true => String::new(),
+                false => format!(",{}", list(key, &["otherwise", "delayed_there", "denied_there"])),
+            };
+            let names = text(&key["slo"]) + ",,," + &list(key, &["key", "who"]);
+            rows.push(format!("key,{policy},{names},{}{compared}", figures(key)));
+        }
+    }
+    rows
+}
+
+/// Checks the rows of a log with `requests` requests to `shop.example`.
 fn assert_five_pass(rows: &[String], requests: u64) {
     let denied = requests - 5;
     assert_eq!(rows[0], format!("total,policy,,,,,,{requests},0,{denied},,,,"));
@@ -379,23 +428,21 @@ fn plain_compressed_and_piped_logs_are_read() {
         "access.log.1.gz",
         &[gzip(NGINX_LINE.repeat(3).as_bytes()), gzip(NGINX_LINE.as_bytes())].concat(),
     );
-    assert_five_pass(&workdir.csv(&["access.log"]).0, 8);
-    assert_five_pass(&workdir.csv(&["access.log.1.gz", "access.log"]).0, 12);
-    assert_five_pass(&workdir.csv(&["--format", "nginx", "access.log"]).0, 8);
+    assert_five_pass(&workdir.rows(&["access.log"]).0, 8);
+    assert_five_pass(&workdir.rows(&["access.log.1.gz", "access.log"]).0, 12);
+    assert_five_pass(&workdir.rows(&["--format", "nginx", "access.log"]).0, 8);
     let format = "$remote_addr [$time_local] \"$request\" $status $body_bytes_sent ${request_time}s host=$host slowlane=$x id=$y";
-    assert_five_pass(&workdir.csv(&["--format", format, "access.log"]).0, 8);
+    assert_five_pass(&workdir.rows(&["--format", format, "access.log"]).0, 8);
 
     let mut command = Command::new(BINARY);
-    command.args(["replay", "--policy", "policy", "--csv", "-"]).current_dir(workdir.0.path());
+    command.args(["replay", "--policy", "policy", "--json", "-"]).current_dir(workdir.0.path());
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&gzip(log.as_bytes())).unwrap();
     let output = child.wait_with_output().unwrap();
     let told = "slowlane: standard input: read as nginx, slowlane's\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), told, "a pipe gets no progress");
-    let rows: Vec<String> =
-        String::from_utf8(output.stdout).unwrap().lines().skip(1).map(str::to_owned).collect();
-    assert_five_pass(&rows, 8);
+    assert_five_pass(&printed_rows(&String::from_utf8(output.stdout).unwrap()), 8);
 }
 
 /// 1 s/s, a burst of 2 s, and 1 s reserved. The report of 4 s owes 3 s when it ends; a second later, 2 s are left of
@@ -425,7 +472,7 @@ fn work_is_reserved_and_settled_at_the_times_of_the_log() {
     );
     assert_eq!(report.problems, [""; 0]);
 
-    let (rows, _) = workdir.csv(&["--format", &application, "access.log"]);
+    let (rows, _) = workdir.rows(&["--format", &application, "access.log"]);
     assert_eq!(rows[1], "slo,policy,2001,token-bucket,1s/s,,,4,0,1,,,,,seconds,5.1,4.6,0,0.5");
     let json = workdir.ran(&["--json", "--format", &application, "access.log"]).out;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -447,7 +494,7 @@ fn work_that_a_log_does_not_have_is_said_once() {
     workdir.write("policy/slo.map", slos);
     let later = NGINX_LINE.replace(":12:14:14", ":12:14:15");
     workdir.write("access.log", (NGINX_LINE.repeat(2) + &later).as_bytes());
-    let (rows, problems) = workdir.csv(&["access.log"]);
+    let (rows, problems) = workdir.rows(&["access.log"]);
     assert_eq!(rows[1], "slo,policy,2001,token-bucket,1/h,,,3,0,1,,,,,tokens,60,40,0,20");
     assert_eq!(
         problems,
@@ -457,7 +504,7 @@ fn work_that_a_log_does_not_have_is_said_once() {
         ]
     );
     // The first two have cost a token each, so that the third finds room.
-    let (rows, problems) = workdir.csv(&["--measure", "cost=1", "access.log"]);
+    let (rows, problems) = workdir.rows(&["--measure", "cost=1", "access.log"]);
     assert_eq!(
         (rows[1].as_str(), problems.len()),
         ("slo,policy,2001,token-bucket,1/h,,,3,0,0,,,,,tokens,3,3,0,0", 0)
@@ -479,7 +526,7 @@ fn a_field_that_a_log_lacks_is_proposed_with_its_item() {
         let lookup = format!("fields = [\"{field}\"]\nmap = \"{field}.map\"\nmatch = \"str\"\n");
         workdir.write("slowlane.toml", format!("[[policy.lookups]]\n{lookup}").as_bytes());
         workdir.write(&format!("policy/{field}.map"), b"/ 2001\n");
-        let problems = workdir.csv(&[&["--config", "slowlane.toml"], flag, &["access.log"]].concat()).1;
+        let problems = workdir.rows(&[&["--config", "slowlane.toml"], flag, &["access.log"]].concat()).1;
         problems.join("\n")
     };
     for (field, haproxy, nginx) in [
@@ -560,7 +607,7 @@ fn a_line_far_ahead_or_behind_is_harmless() {
     let later = NGINX_LINE.replace(":12:14:14", ":12:17:14");
     workdir
         .write("access.log", [NGINX_LINE, &ahead, NGINX_LINE, &later, &later, &behind].concat().as_bytes());
-    let (rows, problems) = workdir.csv(&["access.log"]);
+    let (rows, problems) = workdir.rows(&["access.log"]);
     assert!(rows[0].starts_with("total,policy,,,,,,5,"), "{rows:?}");
     assert_eq!(
         problems,
@@ -570,7 +617,7 @@ fn a_line_far_ahead_or_behind_is_harmless() {
             "left out 1 request with a time far ahead of the lines after it",
         ]
     );
-    assert_eq!(workdir.csv(&["--reorder", "10m", "access.log"]).1.len(), 1);
+    assert_eq!(workdir.rows(&["--reorder", "10m", "access.log"]).1.len(), 1);
 }
 
 /// Ten seconds late is less than --reorder: the limit is memory, and raising --reorder would not help.
@@ -600,7 +647,7 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
         "192.0.2.7 [06/Feb",
     ];
     workdir.write("access.log", lines.concat().as_bytes());
-    let (rows, problems) = workdir.csv(&["access.log"]);
+    let (rows, problems) = workdir.rows(&["access.log"]);
     assert_five_pass(&rows, 201);
     assert_eq!(
         problems,
@@ -616,7 +663,7 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
 
     let whole = gzip(NGINX_LINE.repeat(20_000).as_bytes());
     workdir.write("cut.gz", &whole[..whole.len() - 20]);
-    let (_, problems) = workdir.csv(&["cut.gz"]);
+    let (_, problems) = workdir.rows(&["cut.gz"]);
     assert!(problems.last().unwrap().contains("its gzip data ends too early, after line "), "{problems:?}");
 }
 
@@ -700,7 +747,7 @@ fn the_last_representable_moment_is_replayed() {
     let workdir = Workdir::new();
     let last = "::1 18446744073.709 GET\n".repeat(20);
     workdir.write("access.log", (last + "::1 18446744074.709 GET\n").as_bytes());
-    let (rows, problems) = workdir.csv(&["--format", "%ci %Ts.%ms %HM", "access.log"]);
+    let (rows, problems) = workdir.rows(&["--format", "%ci %Ts.%ms %HM", "access.log"]);
     assert!(rows[0].starts_with("total,policy,,,,,,20,"), "{rows:?}");
     assert!(problems[1].ends_with("%Ts is not a time (line 21)"), "{problems:?}");
 }
@@ -755,13 +802,12 @@ fn names_chosen_by_clients_are_shown_safely() {
     let line = NGINX_LINE.replace("shop.example", "\x1b]0;owned\x07<script>,\\x22evil\\x22");
     workdir.write("access.log", line.repeat(3).as_bytes());
     let name = r#"owner=\u{1b}]0;owned\u{7}<script>,"evil""#;
-    for flags in [&[][..], &["--csv"], &["--json"], &["--plot", "x.svg"]] {
+    for flags in [&[][..], &["--json"], &["--plot", "x.svg"]] {
         let Ran { code, out, .. } = workdir.ran(&[flags, &["--field", "owner=$host", "access.log"]].concat());
         assert_eq!(code, 0);
         assert!(out.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{flags:?}: {out:?}");
         let want = match flags {
             ["--json"] => name.replace('\\', "\\\\").replace('"', "\\\""),
-            ["--csv"] => name.replace('"', "\"\""),
             _ => name.to_owned(),
         };
         assert!(out.contains(&want), "{flags:?}: {out}");
@@ -815,13 +861,13 @@ slo  key               requests  delayed  denied  mean ms  max ms  otherwise  de
     );
     assert_eq!(out, want);
 
-    let (rows, _) = workdir.csv(&["--against", "other", "access.log"]);
+    let (rows, _) = workdir.rows(&["--against", "other", "access.log"]);
     let want = [
-        "total,policy,,,,,,8,0,3,,,,,3,0,0".to_owned(),
-        "slo,policy,2001,token-bucket,1/h,,,8,0,3,,,,,,,".to_owned(),
+        "total,policy,,,,,,8,0,3,,,,".to_owned(),
+        "slo,policy,2001,token-bucket,1/h,,,8,0,3,,,,".to_owned(),
         format!("key,policy,2001,,,{key},website=shop.example,8,0,3,,,,,3,0,0"),
-        "total,other,,,,,,8,0,0,,,,,3,0,3".to_owned(),
-        "slo,other,0,pace,5000/s,,,8,0,0,,,,,,,".to_owned(),
+        "total,other,,,,,,8,0,0,,,,".to_owned(),
+        "slo,other,0,pace,5000/s,,,8,0,0,,,,".to_owned(),
         format!("key,other,0,,,{everybody},(all),8,0,0,,,,,3,0,3"),
     ];
     assert_eq!(rows, want);
@@ -839,12 +885,12 @@ fn concurrency_uses_the_ends_in_the_log() {
     let line = |end: u32, seconds: &str| took(seconds).replace(":12:14:14", &format!(":12:14:{end}"));
     workdir
         .write("access.log", [line(12, "2.000"), line(13, "1.500"), line(14, "1.000")].concat().as_bytes());
-    let (rows, problems) = workdir.csv(&["access.log"]);
+    let (rows, problems) = workdir.rows(&["access.log"]);
     assert_eq!((rows[0].as_str(), problems), ("total,policy,,,,,,3,0,1,,,,", vec![]));
     // A log without the times: the place is free again when the lease is over.
     let lines = (10..13).map(|second| format!("::1 - - [06/Feb/2009:12:14:{second} +0000] \"GET http://shop.example/ HTTP/1.1\" 200 3 \"-\" \"x\"\n"));
     workdir.write("combined.log", lines.collect::<String>().as_bytes());
-    let (rows, problems) = workdir.csv(&["combined.log"]);
+    let (rows, problems) = workdir.rows(&["combined.log"]);
     assert_eq!(rows[0], "total,policy,,,,,,3,0,2,,,,");
     assert_eq!(
         problems[1],
@@ -928,7 +974,7 @@ fn logs_of_haproxy_replay_to_the_same_verdicts() {
                     args.extend(["--format", log_line.split_once('\n').unwrap().0]);
                 }
                 args.push("haproxy.log");
-                let (rows, problems) = workdir.csv(&args);
+                let (rows, problems) = workdir.rows(&args);
                 assert_eq!(rows[0], "total,policy,,,,,,24,0,11,,,,", "{log_line}: {problems:?} {rows:?}");
                 assert!(
                     rows.contains(&format!("key,policy,2001,,,{key},website=shop.example,16,0,11,,,,")),
@@ -1002,7 +1048,7 @@ fn logs_of_the_shipped_haproxy_replay_to_the_same_verdicts() {
         assert_eq!(refused.len(), 3 * 6, "{refused:?}");
         assert!(lines.iter().all(|line| line.len() < 1_024), "{lines:?}");
         workdir.write("haproxy.log", (lines.join("\n") + "\n").as_bytes());
-        let (rows, problems) = workdir.csv(&["haproxy.log"]);
+        let (rows, problems) = workdir.rows(&["haproxy.log"]);
         let total = rows[0].split(',').collect::<Vec<_>>();
         assert_eq!(total[9], denied.to_string(), "{problems:?} {rows:?} {lines:?}");
         assert_eq!(total[7], lines.len().to_string(), "{problems:?} {lines:?}");
@@ -1068,7 +1114,7 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
             (log.len() == 25).then_some(log)
         });
         workdir.write("access.log", (log.join("\n") + "\n").as_bytes());
-        let (rows, problems) = workdir.csv(&[args, &["access.log"]].concat());
+        let (rows, problems) = workdir.rows(&[args, &["access.log"]].concat());
         assert_eq!(rows[0], format!("total,policy,,,,,,24,0,{denied},,,,"), "{format}: {rows:?}");
         assert!(
             rows.last().unwrap().ends_with(&format!(",website=shop.example,{requests},0,{denied},,,,")),

@@ -1,68 +1,46 @@
 //! The queue of events; virtual time is the moment of its head.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Events by time; simultaneous events in the order in which they were entered.
 #[derive(Debug)]
 pub(crate) struct EventQueue<E> {
     /// Events that were entered in order, as most are: they need no search.
-    in_order: VecDeque<EventPlace>,
-    /// All others.
-    heap: BinaryHeap<Reverse<EventPlace>>,
-    events: Vec<Option<E>>,
-    free: Vec<usize>,
-    entered: u64,
+    in_order: VecDeque<(u64, E)>,
+    /// All others, by time and number. None is later than the last one in order, and of two at the same time, the one
+    /// in order came first.
+    late: BTreeMap<(u64, u64), E>,
+    /// The number of the next late event.
+    next: u64,
 }
-
-/// Time, number, and index in `events`, which need not move with every other event.
-type EventPlace = (u64, u64, usize);
 
 impl<E> Default for EventQueue<E> {
     fn default() -> EventQueue<E> {
-        EventQueue {
-            in_order: VecDeque::new(),
-            heap: BinaryHeap::new(),
-            events: Vec::new(),
-            free: Vec::new(),
-            entered: 0,
-        }
+        EventQueue { in_order: VecDeque::new(), late: BTreeMap::new(), next: 0 }
     }
 }
 
 impl<E> EventQueue<E> {
     pub(crate) fn enter(&mut self, at_ns: u64, event: E) {
-        let place = self.free.pop().unwrap_or(self.events.len());
-        match self.events.get_mut(place) {
-            Some(free) => *free = Some(event),
-            None => self.events.push(Some(event)),
+        if self.in_order.back().is_none_or(|&(last_ns, _)| last_ns <= at_ns) {
+            return self.in_order.push_back((at_ns, event));
         }
-        let entry = (at_ns, self.entered, place);
-        match self.in_order.back().is_none_or(|last| *last < entry) {
-            true => self.in_order.push_back(entry),
-            false => self.heap.push(Reverse(entry)),
-        }
-        self.entered += 1;
+        self.late.insert((at_ns, self.next), event);
+        self.next += 1;
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.in_order.len() + self.heap.len()
+        self.in_order.len() + self.late.len()
     }
 
     /// The next event before a moment, and its time.
     pub(crate) fn next_before(&mut self, end_ns: u64) -> Option<(u64, E)> {
-        let (first, late) = (self.in_order.front(), self.heap.peek().map(|Reverse(late)| late));
-        let is_late = late.is_some_and(|late| first.is_none_or(|first| late < first));
-        let &(at_ns, _, place) = if is_late { late? } else { first? };
-        if at_ns >= end_ns {
-            return None;
+        let &(first_ns, _) = self.in_order.front()?;
+        match self.late.first_entry().filter(|late| late.key().0 < first_ns) {
+            Some(late) if late.key().0 < end_ns => Some((late.key().0, late.remove())),
+            None if first_ns < end_ns => self.in_order.pop_front(),
+            _ => None,
         }
-        match is_late {
-            true => drop(self.heap.pop()),
-            false => drop(self.in_order.pop_front()),
-        }
-        self.free.push(place);
-        Some((at_ns, self.events[place].take()?))
     }
 }
 

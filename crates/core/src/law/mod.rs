@@ -42,7 +42,6 @@ mod protection;
 mod registry;
 mod rule;
 mod sketch;
-mod sliding_buckets;
 mod sliding_log;
 mod sliding_window;
 mod used;

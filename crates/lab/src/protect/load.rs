@@ -1,7 +1,8 @@
 //! The loads: customers, an office and a neighbour of crawlers for a minute, crawlers, and troubles of the application.
 
 use crate::protect::Runs;
-use crate::protect::world::{AppKind, Asks, Caller, Group, Setting, Source, World, mix};
+use crate::protect::world::{AppKind, Asks, Caller, Group, Source, World, mix};
+use slowlane_core::law::protect::ProtectSettings;
 
 /// Seconds in which clients ask.
 pub(crate) const SECONDS: f64 = 60.0;
@@ -9,8 +10,8 @@ pub(crate) const SECONDS: f64 = 60.0;
 /// Those who asked last may wait for 20 s.
 const PATIENCE: f64 = 20.5;
 
-/// The workers for which the customers' views are given.
-const WORKERS: f64 = 8.0;
+/// The workers of the application.
+pub(crate) const WORKERS: usize = 8;
 
 /// The seconds of a trouble.
 const TROUBLE: (f64, f64) = (30.0, 45.0);
@@ -101,7 +102,7 @@ const LOADS: [ProtectLoad; 10] = [
     ProtectLoad { name: "scattered", crawl: Some(SCATTERED), ..CALM },
     ProtectLoad { name: "botnet", crawl: Some(BOTNET), ..CALM },
     // With the office and the neighbour, 1.9 times the capacity.
-    ProtectLoad { name: "crowd", views: 1.9 * WORKERS / 0.087 - 2.5, ..CALM },
+    ProtectLoad { name: "crowd", views: 1.9 * WORKERS as f64 / 0.087 - 2.5, ..CALM },
 ];
 
 impl ProtectLoad {
@@ -119,28 +120,27 @@ impl ProtectLoad {
     }
 
     /// Runs it to its end for each seed.
-    pub(crate) fn runs(&self, setting: Setting, seeds: impl Iterator<Item = u64>) -> Runs {
-        Runs(seeds.map(|seed| self.prepared(setting, seed).run(SECONDS + PATIENCE)).collect())
+    pub(crate) fn runs(&self, before: Option<ProtectSettings>, seeds: impl Iterator<Item = u64>) -> Runs {
+        Runs(seeds.map(|seed| self.prepared(before, seed).run(SECONDS + PATIENCE)).collect())
     }
 
     /// The load, before it begins.
-    pub(crate) fn prepared(&self, setting: Setting, seed: u64) -> World {
-        let mut world = World::new(self.app, setting, seed);
-        let views = |rate: f64| Asks::Views(rate * setting.workers as f64 / WORKERS);
+    pub(crate) fn prepared(&self, before: Option<ProtectSettings>, seed: u64) -> World {
+        let mut world = World::new(self.app, before, seed);
         let mut add =
             |group, asks, source, from| world.client(Caller { group, asks, source, from, until: SECONDS });
-        add(Group::Customer, views(self.views), Source::Shoppers, 0.0);
-        add(Group::Office, views(2.0), Source::Fixed((120 << 8) | 9, 9), 0.0);
+        add(Group::Customer, Asks::Views(self.views), Source::Shoppers, 0.0);
+        add(Group::Office, Asks::Views(2.0), Source::Fixed((120 << 8) | 9, 9), 0.0);
         let crawl = self.crawl.unwrap_or(Crawl { count: 0, ..CRAWLERS });
-        add(Group::Neighbour, views(0.5), crawl.neighbour, 0.0);
+        add(Group::Neighbour, Asks::Views(0.5), crawl.neighbour, 0.0);
         for crawler in 0..crawl.count {
             for _ in 0..crawl.connections {
                 add(Group::Crawler, crawl.asks, (crawl.source)(crawler), crawl.from);
             }
         }
         if let Some(trouble) = self.trouble {
-            world.change(TROUBLE.0, self.workers(setting.workers), trouble.factor);
-            world.change(TROUBLE.1, setting.workers, 1.0);
+            world.change(TROUBLE.0, self.workers(), trouble.factor);
+            world.change(TROUBLE.1, WORKERS, 1.0);
         }
         world
     }
@@ -151,7 +151,7 @@ impl ProtectLoad {
     }
 
     /// The workers that are left in these seconds.
-    pub(crate) fn workers(&self, workers: usize) -> usize {
-        self.trouble.map_or(workers, |trouble| (workers as f64 * trouble.part) as usize)
+    pub(crate) fn workers(&self) -> usize {
+        self.trouble.map_or(WORKERS, |trouble| (WORKERS as f64 * trouble.part) as usize)
     }
 }

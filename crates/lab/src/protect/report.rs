@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::protect::world::{Group, Setting};
+use crate::protect::world::Group;
 use crate::protect::{ProtectLoad, Runs};
 use slowlane_core::base::aligned;
 use slowlane_core::law::protect::ProtectSettings;
@@ -11,7 +11,6 @@ use slowlane_core::law::protect::ProtectSettings;
 #[derive(Debug)]
 pub struct Played {
     pub(crate) load: ProtectLoad,
-    pub(crate) workers: usize,
     /// With nothing before the application, and with the law.
     pub(crate) runs: [Runs; 2],
 }
@@ -21,14 +20,14 @@ pub(crate) const BEFORE: [&str; 2] = ["nothing", "protect"];
 
 impl Played {
     /// Plays a load for each seed.
-    pub fn of(load: ProtectLoad, workers: usize, seeds: &[u64]) -> Played {
-        let runs = [None, Some(ProtectSettings::default())]
-            .map(|settings| load.runs(Setting { workers, settings }, seeds.iter().copied()));
-        Played { load, workers, runs }
+    pub fn of(load: ProtectLoad, seeds: &[u64]) -> Played {
+        let runs =
+            [None, Some(ProtectSettings::default())].map(|before| load.runs(before, seeds.iter().copied()));
+        Played { load, runs }
     }
 
     fn figures(&self) -> [ProtectFigures; 2] {
-        let (window, workers) = (self.load.measured_s(), self.load.workers(self.workers));
+        let (window, workers) = (self.load.measured_s(), self.load.workers());
         self.runs.each_ref().map(|runs| ProtectFigures {
             p50_ms: runs.of_group(Group::Customer, window, |of| of.page_ms(0.5)),
             p99_ms: runs.of_group(Group::Customer, window, |of| of.page_ms(0.99)),
@@ -79,10 +78,10 @@ pub fn report_protected(played: &[Played]) -> String {
 /// The same for programs.
 pub fn json_protected(played: &[Played]) -> String {
     let lines = |one: &Played| {
-        let (name, workers, (from, to)) = (one.load.name, one.workers, one.load.measured_s());
+        let (name, (from, to)) = (one.load.name, one.load.measured_s());
         let line = move |(before, of): (&str, ProtectFigures)| {
             json!({
-                "load": name, "before": before, "workers": workers, "measured_s": [from, to],
+                "load": name, "before": before, "measured_s": [from, to],
                 "p50_ms": of.p50_ms, "p99_ms": of.p99_ms, "failed_percent": of.failed_percent,
                 "crawlers_per_s": of.crawlers_per_s, "used_percent": of.used_percent,
             })

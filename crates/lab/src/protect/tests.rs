@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::protect::runs::{summary, used};
-use crate::protect::world::{Done, Fate, Group, Setting, World};
+use crate::protect::world::{Done, Fate, Group, World};
 use crate::protect::{ProtectLoad, Runs};
 use slowlane_core::law::protect::ProtectSettings;
 
@@ -12,15 +12,15 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 /// The steady part of a run.
 const STEADY: (f64, f64) = (15.0, 60.0);
 
-const WITHOUT: Setting = Setting { workers: 8, settings: None };
+const WITHOUT: Option<ProtectSettings> = None;
 
-fn with(settings: ProtectSettings) -> Setting {
-    Setting { workers: 8, settings: Some(settings) }
+fn with(settings: ProtectSettings) -> Option<ProtectSettings> {
+    Some(settings)
 }
 
 /// The load, before it begins.
-fn prepared(load: &str, setting: Setting, seed: u64) -> World {
-    ProtectLoad::named(load).unwrap().prepared(setting, seed)
+fn prepared(load: &str, before: Option<ProtectSettings>, seed: u64) -> World {
+    ProtectLoad::named(load).unwrap().prepared(before, seed)
 }
 
 impl Runs {

@@ -1,11 +1,12 @@
 //! An application, its customers and crawlers in virtual time, with the law before it or without.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use fastrand::Rng;
 
+use crate::events::EventQueue;
+use crate::protect::load::WORKERS;
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 
@@ -75,14 +76,6 @@ pub(crate) struct Done {
     pub(crate) outcome: Fate,
 }
 
-/// What stands before the application, and how many workers it has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    pub(crate) workers: usize,
-    /// None: nothing stands before it.
-    pub(crate) settings: Option<ProtectSettings>,
-}
-
 /// The work of a small request, a page and a search, ±50 % evenly.
 const WORK_MS: [f64; 3] = [2.0, 60.0, 200.0];
 
@@ -131,8 +124,7 @@ pub(crate) struct World {
     seed: u64,
     kind: AppKind,
     clients: Vec<Caller>,
-    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
-    coming: Vec<Event>,
+    events: EventQueue<Event>,
     jobs: Vec<Job>,
     workers: usize,
     factor: f64,
@@ -152,21 +144,21 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(kind: AppKind, setting: Setting, seed: u64) -> World {
+    /// None: nothing stands before the application.
+    pub(crate) fn new(kind: AppKind, before: Option<ProtectSettings>, seed: u64) -> World {
         World {
             now: 0,
             rng: Rng::with_seed(seed),
             seed,
             kind,
             clients: Vec::new(),
-            events: BinaryHeap::new(),
-            coming: Vec::new(),
+            events: EventQueue::default(),
             jobs: Vec::new(),
-            workers: setting.workers,
+            workers: WORKERS,
             factor: 1.0,
             busy: 0,
             backlog: VecDeque::new(),
-            protect: setting.settings.map(Protect::new),
+            protect: before.map(Protect::new),
             held: HashMap::new(),
             next_wake: u64::MAX,
             done: Vec::new(),
@@ -195,17 +187,14 @@ impl World {
 
     pub(crate) fn run(mut self, seconds: f64) -> World {
         let mut next_view = 0.0;
-        while let Some(&Reverse((at, _, event))) = self.events.peek() {
-            if at as f64 > seconds * SECOND as f64 {
-                break;
-            }
-            self.events.pop();
+        let end = (seconds * SECOND as f64) as u64 + 1;
+        while let Some((at, event)) = self.events.next_before(end) {
             self.now = at;
             if let Some(protect) = self.protect.as_ref().filter(|_| self.second() >= next_view) {
                 self.views.push((self.second(), protect.view()));
                 next_view = self.second() + 0.5;
             }
-            self.happen(self.coming[event]);
+            self.happen(event);
             self.plan_wake();
         }
         // A request that never came back counts as well.
@@ -325,8 +314,7 @@ impl World {
         if moment < self.next_wake || self.next_wake <= self.now {
             self.next_wake = moment;
             if moment < u64::MAX {
-                self.coming.push(Event::Wake);
-                self.events.push(Reverse((moment, self.coming.len() as u64, self.coming.len() - 1)));
+                self.events.enter(moment, Event::Wake);
             }
         }
     }
@@ -427,9 +415,7 @@ impl World {
     }
 
     fn at(&mut self, second: f64, event: Event) {
-        self.coming.push(event);
-        let number = self.coming.len() - 1;
-        self.events.push(Reverse(((second * SECOND as f64) as u64, number as u64, number)));
+        self.events.enter((second * SECOND as f64) as u64, event);
     }
 
     fn second(&self) -> f64 {

@@ -1,6 +1,4 @@
-//! The outcome as JSON and CSV, for programs.
-
-use std::fmt::Write;
+//! The outcome as JSON, for programs.
 
 use serde_json::{Value, json};
 
@@ -87,70 +85,4 @@ fn key(row: &KeyRow) -> Value {
     value["delayed_there"] = row.other_delayed.into();
     value["denied_there"] = row.other_denied.into();
     value
-}
-
-/// The columns of every line. A line leaves those that do not apply empty.
-const COLUMNS: &str = "what,policy,slo,law,rate,key,who,requests,delayed,denied,mean_ms,p50_ms,p99_ms,max_ms";
-
-/// More columns where two policies are compared: requests with different verdicts, and how many the other policy
-/// delayed and denied.
-const COMPARED: &str = ",otherwise,delayed_there,denied_there";
-
-/// More columns where an SLO counts work, in its unit.
-const WORK: &str = ",unit,work_asked,work_used,work_delayed,work_denied";
-
-/// One line for each policy (`total`), SLO (`slo`) and key (`key`).
-pub fn csv(outcome: &Outcome) -> String {
-    let others = outcome.sides.iter().rev();
-    let changed = outcome.changes.map(|changes| {
-        let same: u64 = (0..changes.len()).map(|verdict| changes[verdict][verdict]).sum();
-        changes.as_flattened().iter().sum::<u64>() - same
-    });
-    let has_work = outcome.sides.iter().flat_map(|side| &side.slos).any(|(slo, _)| slo.work.is_some());
-    let work =
-        |slo: Option<&(Slo, ReplayTally)>| match slo.and_then(|(slo, tally)| Some((slo.unit()?, tally))) {
-            _ if !has_work => String::new(),
-            None => ",,,,,".to_owned(),
-            Some((unit, tally)) => {
-                format!(",{unit},{}", tally.work.figures().map(|units| units.to_string()).join(","))
-            }
-        };
-    let [compared, work_columns] = [(changed.is_some(), COMPARED), (has_work, WORK)]
-        .map(|(has, columns)| if has { columns } else { "" });
-    let mut text = format!("{COLUMNS}{compared}{work_columns}\n");
-    for (side, other) in outcome.sides.iter().zip(others) {
-        let policy = quoted(&side.name);
-        let compared = |counts: Option<[u64; 3]>| match (changed, counts) {
-            (None, _) => String::new(),
-            (Some(_), None) => ",,,".to_owned(),
-            (Some(_), Some([changed, delayed, denied])) => format!(",{changed},{delayed},{denied}"),
-        };
-        let there = [changed.unwrap_or_default(), other.total.counts.delayed, other.total.counts.denied];
-        let total = columns(&side.total) + &compared(Some(there)) + &work(None);
-        let _ = writeln!(text, "total,{policy},,,,,,{total}");
-        for row @ (slo, tally) in &side.slos {
-            let (id, law, rate) = (slo.id, slo.law.name(), slo.rate());
-            let figures = columns(tally) + &compared(None) + &work(Some(row));
-            let _ = writeln!(text, "slo,{policy},{id},{law},{rate},,,{figures}");
-        }
-        for row in &side.keys {
-            let (slo, key, who) = (row.slo, row.key, quoted(&row.name));
-            let figures = columns(&ReplayTally { counts: row.counts, ..ReplayTally::default() });
-            let there = compared(Some([row.changed, row.other_delayed, row.other_denied])) + &work(None);
-            let _ = writeln!(text, "key,{policy},{slo},,,{key},{who},{figures}{there}");
-        }
-    }
-    text
-}
-
-fn columns(tally: &ReplayTally) -> String {
-    tally.texts("").join(",")
-}
-
-/// RFC 4180, section 2.
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }

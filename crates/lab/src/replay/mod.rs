@@ -19,7 +19,7 @@ mod run;
 mod series;
 mod tally;
 
-pub use export::{csv, json};
+pub use export::json;
 pub use keys::KeyRow;
 pub(crate) use keys::{KEYS_MAX, forget_half, name, text};
 pub use outcome::{Outcome, Side};

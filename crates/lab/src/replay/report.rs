@@ -98,7 +98,7 @@ fn headings(names: &[&str]) -> Vec<String> {
 
 fn cells(tally: &ReplayTally) -> Vec<String> {
     let share = |part| percent(part, tally.counts.requests);
-    let [requests, delayed, denied, mean, p50, p99, max] = tally.texts(NONE);
+    let [requests, delayed, denied, mean, p50, p99, max] = tally.texts();
     let (delayed_share, denied_share) = (share(tally.counts.delayed), share(tally.counts.denied));
     vec![requests, delayed, delayed_share, denied, denied_share, mean, p50, p99, max]
 }
@@ -137,7 +137,7 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
 fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
     // Keys have no percentiles.
     let tally = ReplayTally { counts: row.counts, ..ReplayTally::default() };
-    let [requests, delayed, denied, mean, _, _, max] = tally.texts(NONE);
+    let [requests, delayed, denied, mean, _, _, max] = tally.texts();
     let mut cells = vec![row.slo.to_string(), row.key.to_string(), requests, delayed, denied, mean, max];
     if is_compared {
         cells.extend([row.changed, row.other_delayed, row.other_denied].map(|count| count.to_string()));

@@ -102,14 +102,14 @@ impl ReplayTally {
         found.map(|bin| (bounds(bin, BINS_PER_DOUBLING).1 - 1).min(self.counts.longest_ms))
     }
 
-    /// Requests, delayed and denied; then the mean, p50, p99 and maximum of the delays in ms, or `none`.
-    pub(super) fn texts(&self, none: &str) -> [String; 7] {
+    /// Requests, delayed and denied; then the mean, p50, p99 and maximum of the delays in ms, or `-`.
+    pub(super) fn texts(&self) -> [String; 7] {
         let ReplayCounts { requests, delayed, denied, .. } = self.counts;
         let [requests, delayed, denied] = [requests, delayed, denied].map(|count| count.to_string());
         let mean = self.counts.mean_ms().map(|ms| format!("{ms:.1}"));
         let [p50, p99] = [50, 99].map(|percent| self.percentile_ms(percent));
         let [p50, p99, max] = [p50, p99, self.counts.max_ms()].map(|ms| ms.map(|ms| ms.to_string()));
-        let [mean, p50, p99, max] = [mean, p50, p99, max].map(|text| text.unwrap_or_else(|| none.to_owned()));
+        let [mean, p50, p99, max] = [mean, p50, p99, max].map(|text| text.unwrap_or("-".to_owned()));
         [requests, delayed, denied, mean, p50, p99, max]
     }
 }

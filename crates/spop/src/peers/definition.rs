@@ -36,14 +36,14 @@ pub struct Definition {
     pub expire: Option<Duration>,
 }
 
-/// The type of a table's keys.
+/// The type of a table's keys. Each variant has the value of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
-    Int,
-    Ipv4,
-    Ipv6,
-    String,
-    Binary,
+    Int = 2,
+    Ipv4 = 4,
+    Ipv6 = 5,
+    String = 6,
+    Binary = 7,
 }
 
 /// A column: the data stored for each key.
@@ -92,18 +92,7 @@ impl Column {
 }
 
 impl KeyType {
-    const ALL: [(u64, KeyType); 5] = [
-        (2, KeyType::Int),
-        (4, KeyType::Ipv4),
-        (5, KeyType::Ipv6),
-        (6, KeyType::String),
-        (7, KeyType::Binary),
-    ];
-
-    fn number(self) -> u64 {
-        let (number, _) = KeyType::ALL.iter().find(|(_, one)| *one == self).expect("all are listed");
-        *number
-    }
+    const ALL: [KeyType; 5] = [KeyType::Int, KeyType::Ipv4, KeyType::Ipv6, KeyType::String, KeyType::Binary];
 }
 
 impl Definition {
@@ -117,8 +106,8 @@ impl Definition {
         }
         let name = String::from_utf8_lossy(name).into_owned();
         let (key_type, key_bytes, bits) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
-        let named = KeyType::ALL.iter().find(|(number, _)| *number == key_type);
-        let (_, key_type) = *named.ok_or(Error::UnknownKeyType(key_type))?;
+        let known = KeyType::ALL.into_iter().find(|known| *known as u64 == key_type);
+        let key_type = known.ok_or(Error::UnknownKeyType(key_type))?;
         if key_bytes > KEY_BYTES_MAX {
             return Err(Error::TooLongName(key_bytes));
         }
@@ -159,7 +148,7 @@ impl Definition {
         varint::encode(self.id, out);
         string::encode(self.name.as_bytes(), out);
         let bits = self.columns.iter().fold(0, |bits, column| bits | 1_u64 << column.number);
-        for number in [self.key_type.number(), self.key_bytes, bits] {
+        for number in [self.key_type as u64, self.key_bytes, bits] {
             varint::encode(number, out);
         }
         let Some(expire) = self.expire else { return };
@@ -201,7 +190,7 @@ pub(super) mod tests {
     use crate::error::ReadError;
 
     pub(crate) fn any_definition() -> impl Strategy<Value = Definition> {
-        let key_type = prop::sample::select(KeyType::ALL.map(|(_, one)| one).to_vec());
+        let key_type = prop::sample::select(KeyType::ALL.to_vec());
         let columns = prop::collection::btree_map(0..=Column::LAST, (0..=5_u32, 0..100_000_u64), 0..6);
         (0..300_u64, "[a-z/_.]{0,40}", key_type, 1..=KEY_BYTES_MAX, columns, 0..100_000_u64).prop_map(
             |(id, name, key_type, key_bytes, columns, expire_ms)| {

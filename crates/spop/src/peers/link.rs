@@ -121,9 +121,9 @@ impl Link {
                 PeersMessage::Switch(table) if self.theirs.contains_key(&table) => self.current = Some(table),
                 PeersMessage::Switch(table) => return Err(Error::UnknownTable(table)),
                 PeersMessage::Ack { table, update } => self.acknowledged(table, update),
-                PeersMessage::Update(body) => {
+                PeersMessage::Update(form, body) => {
                     let table = self.current.and_then(|id| self.theirs.get_mut(&id)).ok_or(Error::NoTable)?;
-                    let update = body.decode(&table.definition)?;
+                    let update = Update::decode(body, form, &table.definition)?;
                     table.last = update.id.unwrap_or(table.last.wrapping_add(1));
                     news(News::Updated(&table.definition, update));
                 }

@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::peers::update::{self, Form};
-use crate::peers::{Definition, Error, Frame, ProtocolError, Update};
+use crate::peers::{Definition, Error, Frame, ProtocolError};
 use crate::varint;
 
 const CONTROL: u8 = 0;
@@ -32,15 +32,8 @@ pub enum PeersMessage<'a> {
         table: u64,
         update: u32,
     },
-    /// An update of the current table, which only the connection knows.
-    Update(Body<'a>),
-}
-
-/// The body of an update, to be read with the definition of its table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Body<'a> {
-    bytes: &'a [u8],
-    form: Form,
+    /// The parts and the bytes of an update of the current table, which only the connection knows.
+    Update(Form, &'a [u8]),
 }
 
 /// Control messages.
@@ -85,7 +78,6 @@ impl<'a> PeersMessage<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<PeersMessage<'a>, Error> {
         let Frame { class, kind, body } = frame;
         let unknown = Error::UnknownType { class, kind };
-        let form = |has_id, has_remaining| Body { bytes: body, form: Form { has_id, has_remaining } };
         match (class, kind) {
             (CONTROL, kind) => {
                 let control = Control::ALL.get(usize::from(kind)).copied();
@@ -95,10 +87,10 @@ impl<'a> PeersMessage<'a> {
                 let error = ProtocolError::ALL.get(usize::from(kind)).copied();
                 error.map(PeersMessage::ProtocolError).ok_or(unknown)
             }
-            (STICK_TABLE, UPDATE) => Ok(PeersMessage::Update(form(true, false))),
-            (STICK_TABLE, INCREMENTAL) => Ok(PeersMessage::Update(form(false, false))),
-            (STICK_TABLE, UPDATE_TIMED) => Ok(PeersMessage::Update(form(true, true))),
-            (STICK_TABLE, INCREMENTAL_TIMED) => Ok(PeersMessage::Update(form(false, true))),
+            (STICK_TABLE, UPDATE | INCREMENTAL | UPDATE_TIMED | INCREMENTAL_TIMED) => {
+                let (has_id, has_remaining) = (matches!(kind, UPDATE | UPDATE_TIMED), kind >= UPDATE_TIMED);
+                Ok(PeersMessage::Update(Form { has_id, has_remaining }, body))
+            }
             (STICK_TABLE, DEFINE) => Definition::decode(body).map(PeersMessage::Define),
             (STICK_TABLE, SWITCH) => {
                 let mut cursor = Cursor::new(body);
@@ -113,12 +105,6 @@ impl<'a> PeersMessage<'a> {
             (STICK_TABLE, _) => Err(unknown),
             (class, _) => Err(Error::UnknownClass(class)),
         }
-    }
-}
-
-impl<'a> Body<'a> {
-    pub(super) fn decode(self, table: &Definition) -> Result<Update<'a>, Error> {
-        Update::decode(self.bytes, self.form, table)
     }
 }
 

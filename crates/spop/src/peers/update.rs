@@ -24,7 +24,7 @@ pub struct Update<'a> {
 
 /// The parts that an update has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Form {
+pub struct Form {
     pub(super) has_id: bool,
     pub(super) has_remaining: bool,
 }
