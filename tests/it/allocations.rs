@@ -159,10 +159,7 @@ const SIZING: Sizing = Sizing { entries_max: 100_000, expire: Duration::from_sec
 /// Every law without auxiliary states, alone and with a second SLO.
 #[test]
 fn no_law_that_remembers_in_its_row_takes_memory() {
-    for name in Law::NAMES
-        .iter()
-        .filter(|name| !["fair", "sliding-log", "sliding-buckets", "concurrency"].contains(name))
-    {
+    for name in Law::NAMES.iter().filter(|name| !["fair", "sliding-log", "concurrency"].contains(name)) {
         let can_owe = ["pace", "token-bucket", "leaky-bucket"].contains(name);
         let assured = if can_owe { " assured=1/m" } else { "" };
         // The SLO of the website is the second one for those of source and owner.
@@ -190,7 +187,7 @@ fn no_law_that_remembers_in_its_row_takes_memory() {
 /// with tickets.
 #[test]
 fn a_law_that_remembers_beside_the_row_takes_no_memory_once_it_is_warm() {
-    for name in ["fair", "sliding-log", "sliding-buckets", "concurrency"] {
+    for name in ["fair", "sliding-log", "concurrency"] {
         let of = |kind: usize| {
             let also = if kind == 3 || kind == 1 { " also=website" } else { "" };
             [format!("law={name}{also}"), format!("law={name}{also}")]
