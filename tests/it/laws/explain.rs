@@ -81,6 +81,19 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "prev 5 * (1s - 100 ms) / 1s + curr 0 + cost 1 = 5.5 > N 5 (5/s in 1s); wait 100 ms",
         ),
         (
+            "burst=0 rate=10/s law=sliding-buckets buckets=2",
+            10,
+            499,
+            "sum 10 of 2 sub-windows + cost 1 = 11 > N 10 (10/s in 1s); wait 501 ms",
+        ),
+        (
+            "burst=0 rate=10/s law=sliding-buckets buckets=2",
+            10,
+            1_000,
+            "sum 0 of 2 sub-windows + cost 1 = 1 <= N 10 (10/s in 1s); \
+             with 10 of the previous one = 11 <= N + N / 2 = 15",
+        ),
+        (
             "burst=0 rate=2/s law=sliding-log",
             2,
             100,

@@ -42,6 +42,7 @@ mod protection;
 mod registry;
 mod rule;
 mod sketch;
+mod sliding_buckets;
 mod sliding_log;
 mod sliding_window;
 mod used;

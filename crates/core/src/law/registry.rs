@@ -10,6 +10,7 @@ use crate::law::fair::Fair;
 use crate::law::fixed::Fixed;
 use crate::law::fixed_window::FixedWindow;
 use crate::law::sketch::Sketch;
+use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::warm_up::WarmUp;
@@ -77,7 +78,7 @@ registry! { $
     "leaky-bucket" => LeakyBucket(Gcra::tokens),
     "fixed-window" => FixedWindow(FixedWindow::from_options),
     "sliding-window" => SlidingWindow(SlidingWindow::from_options),
-    "sliding-buckets" => SlidingBuckets(SlidingLog::from_options),
+    "sliding-buckets" => SlidingBuckets(SlidingBuckets::from_options),
     "sliding-log" => SlidingLog(SlidingLog::from_options),
     "warm-up" => WarmUp(WarmUp::from_options),
     "concurrency" => Concurrency(Concurrency::from_options),

@@ -28,6 +28,13 @@ fn window_of(line: &str, subject: &Subject) -> u64 {
     window.unwrap_or(subject.slo.objective.rate.period()).as_nanos() as u64
 }
 
+/// The sub-windows that a line of `sliding-buckets` names, or the most that fit into 64 bits, but ten.
+fn buckets_of(line: &str, limit: u64) -> u64 {
+    let bits = u64::from(limit.ilog2()) + 1;
+    let fit = (1..=10).rev().find(|n| (n + 1) * bits <= 64).unwrap();
+    option(line, "buckets").map_or(fit, |buckets| buckets.parse().unwrap())
+}
+
 /// The violation of the law's stated bound by these admissions, if any.
 fn broken_bound(line: &str, subject: &Subject, admissions: &Admissions) -> Option<String> {
     let burst = u64::from(subject.slo.objective.burst).max(1);
@@ -44,7 +51,8 @@ fn broken_bound(line: &str, subject: &Subject, admissions: &Admissions) -> Optio
         }
         "fixed-window" => of_window(2 * limit),
         "sliding-window" | "sketch" => of_window(2 * limit - 1),
-        "sliding-buckets" | "sliding-log" => of_window(limit),
+        "sliding-buckets" => of_window(limit + limit.div_ceil(buckets_of(line, limit))),
+        "sliding-log" => of_window(limit),
         "concurrency" => {
             let most = option(line, "max").map_or(burst, |max| max.parse().unwrap());
             let lease = option(line, "lease").map_or(Duration::from_secs(60), |lease| {

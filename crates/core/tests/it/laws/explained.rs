@@ -72,13 +72,19 @@ fn leaky_bucket_explains_itself_as_token_bucket() {
     assert_eq!(explained(&subject, 1, 0, 0), "tokens 0 of burst 10 < cost 1; wait = 1 / 10/s = 100 ms");
 }
 
+/// Ten in the first half of a second have left both halves of the window when the next second begins.
 #[test]
-fn sliding_buckets_explains_itself_as_sliding_log() {
-    let mut subject = Subject::new("burst=0 rate=3/s law=sliding-buckets");
-    subject.ask_for(3, at_ms(0));
+fn sliding_buckets_shows_a_wait_where_waiting_helps() {
+    let mut subject = Subject::new("burst=0 rate=10/s law=sliding-buckets buckets=2");
     assert_eq!(
-        explained(&subject, 1, 0, 100),
-        "3 let through in the last 1s + cost 1 = 4 > N 3 (3/s in 1s); wait 900 ms"
+        explained(&subject, 4, 0, 499),
+        "sum 0 of 2 sub-windows + cost 4 = 4 <= N 10 (10/s in 1s); with 0 of the previous one = 4 <= N + N / 2 = 15"
+    );
+    assert_eq!(explained(&subject, 11, 0, 499), "sum 0 of 2 sub-windows + cost 11 = 11 > N 10 (10/s in 1s)");
+    subject.ask_for(10, at_ms(499));
+    assert_eq!(
+        explained(&subject, 1, 0, 998),
+        "sum 10 of 2 sub-windows + cost 1 = 11 > N 10 (10/s in 1s); wait 2 ms"
     );
 }
 

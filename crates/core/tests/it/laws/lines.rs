@@ -47,8 +47,13 @@ fn line_of(name: &'static str) -> BoxedStrategy<String> {
         "fair" => (max_delay, prop::sample::select(vec!["", " sources_max=3", " sources_max=1"]))
             .prop_map(|(one, other)| format!("{one}{other}"))
             .boxed(),
-        "fixed-window" | "sliding-window" | "sliding-buckets" | "sliding-log" | "sketch" => {
+        "fixed-window" | "sliding-window" | "sliding-log" | "sketch" => {
             window.prop_map(str::to_owned).boxed()
+        }
+        "sliding-buckets" => {
+            (window, prop::sample::select(vec!["", " buckets=1", " buckets=2", " buckets=3", " buckets=5"]))
+                .prop_map(|(one, other)| format!("{one}{other}"))
+                .boxed()
         }
         "warm-up" => {
             (max_delay, prop::sample::select(vec!["", " warmup=1s", " warmup=0s cold=1", " cold=7"]))

@@ -12,7 +12,7 @@ use super::lines::{policy, throttle_of};
 use super::oracle::{arrivals, ends, schedule};
 
 /// SLOs that must not share an entry: each law, and the laws that number windows with windows of their own.
-const EDITS: [&str; 18] = [
+const EDITS: [&str; 19] = [
     "rate=10/s law=adaptive",
     "rate=10/s law=pace",
     "rate=10/s law=fair",
@@ -23,6 +23,7 @@ const EDITS: [&str; 18] = [
     "rate=10/h law=sliding-window",
     "rate=10/s law=sliding-buckets",
     "rate=10/h law=sliding-buckets",
+    "rate=9000/h law=sliding-buckets",
     "rate=10/s law=sliding-log",
     "rate=10/h law=sliding-log",
     "rate=10/s law=sketch",

@@ -1,4 +1,4 @@
-//! The windows: `fixed-window`, `sliding-window` and `sliding-log`, with schedules that reach their bounds.
+//! The windows: `fixed-window`, `sliding-window` and `sliding-buckets`, with schedules that reach their bounds.
 
 use std::time::Duration;
 
@@ -190,6 +190,72 @@ fn sliding_window_lets_a_client_at_its_rate_through_but_for_one_in_a_window() {
     assert_eq!(admissions.list.len(), 90, "one less in a window is never refused");
 }
 
+/// Sentinel's LeapArray: the sum of n sub-windows.
+struct LeapArray {
+    limit: u64,
+    bucket_ns: u64,
+    counts: Vec<(u64, u64)>,
+    buckets: u64,
+}
+
+impl LeapArray {
+    fn ask(&mut self, now_ns: u64) -> bool {
+        let number = now_ns / self.bucket_ns;
+        self.counts.retain(|&(other, _)| other + self.buckets > number);
+        let sum: u64 = self.counts.iter().map(|&(_, count)| count).sum();
+        if sum < self.limit {
+            self.counts.push((number, 1));
+        }
+        sum < self.limit
+    }
+}
+
+/// N as a sub-window ends, and as many as may as soon as that falls out, which is a sub-window too early.
+#[test]
+fn sliding_buckets_keeps_the_bound_that_a_plain_leap_array_breaks() {
+    for (limit, buckets) in [(10u64, 2u64), (10, 5), (100, 4), (7, 3)] {
+        let line = format!("burst=0 rate={limit}/s law=sliding-buckets buckets={buckets}");
+        let mut subject = Subject::new(&line);
+        let bucket_ns = SECOND_NS.div_ceil(buckets);
+        let mut leap = LeapArray { limit, bucket_ns, counts: Vec::new(), buckets };
+        let start_ns = START_NS.next_multiple_of(bucket_ns) - START_NS;
+        let ends = |number: u64| start_ns + number * bucket_ns - 1;
+        let moments = times(limit as usize, ends(1)).chain(times(limit as usize, ends(buckets) + 1));
+        let mut plain = Admissions::default();
+        for ns in moments {
+            let verdict =
+                if leap.ask(START_NS + ns) { Verdict::Pass } else { Verdict::Deny { retry_after_s: 1 } };
+            plain.note(Arrival::at(at_ns(ns)), verdict);
+        }
+        assert_eq!(plain.most_in(SECOND_NS), 2 * limit, "{line}");
+
+        // Ours begin at multiples of a window, cut into equal parts.
+        let begins = |number: u64| 10 * SECOND_NS + (number * SECOND_NS).div_ceil(buckets);
+        let admissions = asked(&mut subject, times(200, begins(1) - 1).chain(times(200, begins(buckets))));
+        let most = limit + limit.div_ceil(buckets);
+        assert_eq!(admissions.most_in(SECOND_NS), most, "{line}: the bound is reached");
+    }
+}
+
+#[test]
+fn sliding_buckets_refuses_what_does_not_fit_into_64_bits() {
+    // 100 takes seven bits: eight sub-windows and the one just left are 63 bits, nine and one are 70.
+    assert!(Subject::parse("burst=0 rate=100/s law=sliding-buckets buckets=8").is_ok());
+    let error = Subject::parse("burst=0 rate=100/s law=sliding-buckets buckets=9").unwrap_err();
+    assert_eq!(error, "buckets \"9\": expected a number from 1 to 8");
+    assert!(Subject::parse("burst=0 rate=1000000/s law=sliding-buckets window=1000s buckets=1").is_ok());
+    assert!(Subject::parse("burst=0 rate=1000000/s law=sliding-buckets window=1000s buckets=2").is_err());
+    assert!(Subject::parse("burst=0 rate=1000000/s law=sliding-buckets window=2000s").is_err());
+}
+
+#[test]
+fn a_sub_window_of_a_third_of_a_second_is_exact() {
+    let mut subject = Subject::new("burst=0 rate=10/s law=sliding-buckets buckets=3");
+    // From the first nanosecond of a sub-window on, exactly at the rate.
+    let admissions = asked(&mut subject, (0..100).map(|number| 2 * SECOND_NS + number * SECOND_NS / 10));
+    assert_eq!(admissions.list.len(), 100);
+}
+
 proptest! {
     /// A request that is taken back is removed from the window that counted it, and from no other.
     #[test]
@@ -218,7 +284,7 @@ proptest! {
                 }
             }
         }
-        let most = match law { "fixed-window" => 12, "sliding-window" => 11, _ => 6 };
+        let most = match law { "fixed-window" => 12, "sliding-window" => 11, "sliding-buckets" => 7, _ => 6 };
         prop_assert!(admissions.most_in(SECOND_NS) <= most);
     }
 }
