@@ -27,9 +27,9 @@ pub(super) struct WrittenPolicy {
     ipv4_prefix: u8,
     #[serde(deserialize_with = "within::<0, 128, _, _>")]
     ipv6_prefix: u8,
-    types: BTreeMap<Kind, Names>,
-    ipv4_prefixes: BTreeMap<Kind, PrefixBits<32>>,
-    ipv6_prefixes: BTreeMap<Kind, PrefixBits<128>>,
+    types: BTreeMap<TypeNumber, Names>,
+    ipv4_prefixes: BTreeMap<TypeNumber, PrefixBits<32>>,
+    ipv6_prefixes: BTreeMap<TypeNumber, PrefixBits<128>>,
     derived: BTreeMap<String, WrittenDerivation>,
     lookups: Vec<WrittenLookup>,
 }
@@ -68,7 +68,7 @@ impl TryFrom<WrittenPolicy> for Policy {
             layout =
                 layout.with_derived(name, Derivation { from: from.clone(), ipv4_prefix, ipv6_prefix })?;
         }
-        for (Kind(kind), Names(fields)) in types {
+        for (TypeNumber(kind), Names(fields)) in types {
             layout = layout.with_type(*kind, fields.clone())?;
         }
         let lookup = |lookup: &WrittenLookup| Lookup {
@@ -90,21 +90,21 @@ impl TryFrom<WrittenPolicy> for Policy {
 /// The number of a type. TOML keys are text; checking them here gives the error a line number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
-struct Kind(u16);
+struct TypeNumber(u16);
 
-impl From<Kind> for String {
-    fn from(Kind(kind): Kind) -> String {
+impl From<TypeNumber> for String {
+    fn from(TypeNumber(kind): TypeNumber) -> String {
         kind.to_string()
     }
 }
 
-impl TryFrom<String> for Kind {
+impl TryFrom<String> for TypeNumber {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Kind, String> {
+    fn try_from(text: String) -> Result<TypeNumber, String> {
         let expected = "expected a type, 1 to 999; type 0 is one bucket for all and has no fields";
         match text.parse() {
-            Ok(kind @ 1..=999) => Ok(Kind(kind)),
+            Ok(kind @ 1..=999) => Ok(TypeNumber(kind)),
             _ => Err(format!("{text:?}: {expected}")),
         }
     }

@@ -249,7 +249,7 @@ impl Calls {
         let fields_of = |at: usize| {
             envoy::descriptor_fields(request, &request.descriptors[at], &texts[at], &self.grpc.origins)
         };
-        let replaced = replaced(&policy, request, &fields_of);
+        let replaced = replaced(&policy, request, fields_of);
         let limited = |(at, descriptor): (usize, &Descriptor)| {
             if replaced[at] {
                 return DescriptorRuling::replaced(now);

@@ -41,7 +41,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmethod = \"str\"",
-            ":4: unknown field `method`, expected one of `fields`, `map`, `match`",
+            ":4: unknown field `method`, expected one of `fields`, `map`, `match`, `also`",
         ),
         ("[[policy.lookups]]\nfields = [\"a\"]\nmatch = \"str\"", ":1: missing field `map`"),
         ("[peers]\nname = \"a b\"", ":2: \"a b\": expected a name of 1 to 64 bytes without spaces, like lb1"),

@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
+use slowlane::import::import;
+
 use super::lists::clients_behind_a_cdn;
 use super::stage::{Stage, in_each_haproxy, is_there, versions_of};
 use crate::cli::ran;
@@ -128,7 +130,8 @@ fn no_bytes_of_a_client_make_envoy_pass_it_unchecked() {
         return skipped("Envoy cannot be had on this machine");
     }
     let mut stage = Stage::set("envoy-ratelimit");
-    let method = "                        - actions: [{ request_headers: { header_name: \":method\", descriptor_key: method } }]";
+    let method =
+        "                            - request_headers: { header_name: \":method\", descriptor_key: method }";
     let agent = method.replace(":method", "user-agent").replace("key: method", "key: agent");
     stage.edit("envoy.yaml", method, &format!("{method}\n{agent}"));
     stage.start_slowlane();
@@ -173,9 +176,9 @@ fn envoy_tells_clients_their_limit() {
         "                      domain: www\n",
         "                      domain: www\n                      enable_x_ratelimit_headers: DRAFT_VERSION_03\n",
     );
-    let remote = "- actions: [{ remote_address: {} }]";
-    let asks = "- actions: [{ generic_key: { descriptor_key: ratelimit, descriptor_value: \"on\" } }]";
-    stage.edit("envoy.yaml", remote, &format!("{remote}\n                        {asks}"));
+    let remote = "- remote_address: {}";
+    let asks = "- generic_key: { descriptor_key: ratelimit, descriptor_value: \"on\" }";
+    stage.edit("envoy.yaml", remote, &format!("{remote}\n                            {asks}"));
     stage.start_slowlane();
     stage.start_proxy("envoy");
     let mut client = stage.client();
@@ -187,6 +190,65 @@ fn envoy_tells_clients_their_limit() {
     assert_eq!(of(first, "ratelimit").as_deref(), Some("\"3001\";r=4"));
     assert_eq!((last.status, of(last, "x-ratelimit-remaining").as_deref()), (429, Some("0")));
     assert_eq!(of(last, "x-ratelimit-reset"), of(last, "retry-after"));
+}
+
+/// The rules of Envoy's own service: three limits of a route, and tokens that are told after the answer.
+const RULES: &str = "domain: www\ndescriptors:\n\
+    - key: remote_address\n  rate_limit: {unit: year, requests_per_unit: 100}\n\
+    - key: path\n  value: /login\n  rate_limit: {unit: year, requests_per_unit: 3}\n\
+    - key: user\n  rate_limit: {unit: year, requests_per_unit: 5}\n\
+    - key: tokens\n  rate_limit: {unit: year, requests_per_unit: 50}\n";
+
+const THREE_AND_TOKENS: &str = r#"- actions: [{ remote_address: {} }]
+                        - actions: [{ request_headers: { header_name: ":path", descriptor_key: path } }]
+                        - actions: [{ request_headers: { header_name: x-user, descriptor_key: user } }]
+                        - actions: [{ request_headers: { header_name: x-tenant, descriptor_key: tokens } }]
+                          hits_addend: { number: 0 }
+                        - actions: [{ request_headers: { header_name: x-tenant, descriptor_key: tokens } }]
+                          hits_addend: { format: "%REQ(x-cost)%" }
+                          apply_on_stream_done: true
+"#;
+
+/// An operator of Envoy's own service moves over with `slowlane import`.
+#[test]
+fn each_descriptor_of_envoy_is_a_limit_and_tokens_are_told_after_the_answer() {
+    if !is_there("envoy", "--version") {
+        return skipped("Envoy cannot be had on this machine");
+    }
+    let mut stage = Stage::set("envoy-ratelimit");
+    let shipped = fs::read_to_string(stage.own_folder().join("envoy.yaml")).unwrap();
+    let (begin, end) =
+        (shipped.find("- actions:\n").unwrap(), shipped.find("                      routes:").unwrap());
+    stage.edit("envoy.yaml", &shipped[begin..end], THREE_AND_TOKENS);
+    let domain = "                      domain: www\n";
+    let told = format!("{domain}                      enable_x_ratelimit_headers: DRAFT_VERSION_03\n");
+    stage.edit("envoy.yaml", domain, &told);
+    let mut config = fs::read_to_string(stage.own_folder().join("slowlane.toml")).unwrap();
+    let imported = import(RULES, None).unwrap();
+    assert_eq!(imported.omissions, []);
+    for file in &imported.files {
+        match file.name.as_str() {
+            "slowlane.toml" => config += &file.text,
+            name => fs::write(stage.own_folder().join("maps").join(name), &file.text).unwrap(),
+        }
+    }
+    fs::write(stage.own_folder().join("slowlane.toml"), config).unwrap();
+    stage.start_slowlane();
+    stage.start_proxy("envoy");
+    let mut client = stage.client();
+    let mut ask =
+        |path: &str, headers: &[(&str, &str)]| client.request("GET", path, &[&[SHOP], headers].concat(), "");
+    let ann = [("x-user", "ann")];
+    let logins = [(); 4].map(|()| ask("/login", &ann));
+    assert_eq!(logins.each_ref().map(|response| response.status), [200, 200, 200, 429]);
+    let left = logins.each_ref().map(|response| response.header("x-ratelimit-remaining").map(str::to_owned));
+    assert_eq!(left, ["2", "1", "0", "0"].map(|left| Some(left.to_owned())));
+    // The refused login counts for her, too, as in Envoy's service.
+    assert_eq!([ask("/", &ann).status, ask("/", &ann).status], [200, 429]);
+    let acme = |cost| [("x-tenant", "acme"), ("x-cost", cost)];
+    assert_eq!([ask("/", &acme("30")).status, ask("/", &acme("30")).status], [200, 200]);
+    eventually("the tokens are used up", || (ask("/", &acme("0")).status == 429).then_some(()));
+    assert_eq!(ask("/", &[("x-tenant", "other"), ("x-cost", "1")]).status, 200);
 }
 
 #[test]

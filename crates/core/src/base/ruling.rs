@@ -298,7 +298,7 @@ pub const BATCH_MAX: usize = 32;
 pub struct Decisions {
     rulings: ArrayVec<Ruling, BATCH_MAX>,
     detailed: u32,
-    details: Vec<Details>,
+    details: ArrayVec<Details, BATCH_MAX>,
 }
 
 impl Decisions {

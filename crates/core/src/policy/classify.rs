@@ -4,17 +4,13 @@ use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 
-use crate::base::{
-    Amount, Assurance, BATCH_MAX, Blocked, BlockedBy, CHAIN_MAX, JUDGED_MAX, Judged, Key, KeyHasher, Request,
-    SloId, Timestamp, Value,
-};
-use crate::law::Judgement;
+use crate::base::{Amount, BATCH_MAX, Blocked, Key, KeyHasher, Request, SloId, Timestamp, Value};
 use crate::policy::block_index::BlocksInForce;
 use crate::policy::plan::AddressPlace;
 use crate::policy::read::slo::{PATHS, SHARE_MAX};
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place, Policy, Refused,
-    Slo, SloPlan, Values,
+    Answer, BlockIndex, COST_MAX, Case, Cases, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place,
+    Policy, Slo, SloPlan, Values,
 };
 
 /// The maximum number of values in a batch: enough for eight requests with every field of a policy.
@@ -143,59 +139,6 @@ impl<'p, 'a> Batch<'p, 'a> {
     }
 }
 
-/// One SLO of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Case<'p> {
-    pub slo: &'p Slo,
-    pub plan: &'p SloPlan,
-    /// The key that counts the request.
-    pub key: Key,
-    /// A hash of the field that divides the SLO's bucket; 0 without such a field.
-    pub sharer: u64,
-    /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
-    pub assured: Option<Key>,
-    /// What it is charged: the cost in requests, or a reservation in grains.
-    pub cost: u32,
-    /// A lookup has added it: it is above no other SLO.
-    pub is_added: bool,
-}
-
-impl Case<'_> {
-    /// The part of a judgement in a decision.
-    #[inline]
-    pub(crate) fn judged(&self, judgement: &Judgement) -> Judged {
-        Judged {
-            slo: self.slo.id,
-            key: self.key,
-            verdict: judgement.verdict,
-            remaining: self.slo.remaining(judgement),
-            cost: self.cost,
-            is_dry_run: self.slo.dry_run,
-            ends: self.slo.ends,
-            assurance: Assurance::NONE,
-        }
-    }
-
-    /// The block of the key that decides. That of a dry run decides nothing.
-    #[inline]
-    pub(crate) fn blocked(&self, judgement: &Judgement) -> Option<Blocked> {
-        let until = judgement.blocked_until.filter(|_| !self.slo.dry_run)?;
-        Some(Blocked { by: BlockedBy::Slo(self.key), until })
-    }
-}
-
-/// All SLOs of a request, its own first.
-#[derive(Clone, Debug)]
-pub struct Cases<'p> {
-    pub list: ArrayVec<Case<'p>, JUDGED_MAX>,
-    /// The number of requests that this one counts for.
-    pub cost: u32,
-    /// The operator's block that applies to the request. It may have expired.
-    pub blocked: Option<Blocked>,
-    /// The answer can be held, and its moment may move meanwhile.
-    pub may_hold: bool,
-}
-
 /// What the lookups say of each request of a batch, and the blocks of operators.
 pub struct LookedUp {
     answers: [Answer; BATCH_MAX],
@@ -316,7 +259,7 @@ impl<'p> Batch<'p, '_> {
 
 /// The answer of a map for these values; `NEXT` where no line matches.
 #[inline]
-fn ask<'p>(
+pub(super) fn ask<'p>(
     map: &'p LookupMap,
     values: Values<'_, '_>,
     trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
@@ -327,86 +270,9 @@ fn ask<'p>(
 }
 
 impl Policy {
-    /// All SLOs of one request: its own, then the SLO that its `also` leads to, and so on. No type comes
-    /// twice, because two SLOs of one type would share an entry.
-    ///
-    /// ```
-    /// # use std::{io, path::Path};
-    /// # use slowlane_core::{policy::{Layout, Policy}, base::{Request, Value}};
-    /// let read = |path: &Path| match path.to_str() {
-    ///     Some("slo.map") => Ok(b"0 burst=1 rate=1/s\n1001 burst=9 rate=9/s\n2001 burst=1 rate=1/s also=owner".to_vec()),
-    ///     Some("owner.map") => Ok(b"acme 1001".to_vec()),
-    ///     Some("website.map") => Ok(b"shop.example 2001".to_vec()),
-    ///     _ => Err(io::ErrorKind::NotFound.into()),
-    /// };
-    /// # let policy = Policy::parse(Path::new(""), &Layout::default(), read).unwrap();
-    /// # let mut request = Request::new();
-    /// request.push(b"owner", Value::Text(b"acme"));
-    /// request.push(b"website", Value::Text(b"shop.example"));
-    /// request.push(b"cost", Value::Number(5));
-    /// let cases = policy.cases(&request);
-    /// let slos: Vec<u32> = cases.list.iter().map(|case| case.slo.id.number()).collect();
-    /// assert_eq!((slos, cases.cost), (vec![2001, 1001], 5));
-    /// ```
-    pub fn cases(&self, request: &Request<'_>) -> Cases<'_> {
-        let mut batch = Batch::of(self);
-        batch.push(request);
-        batch.only_cases(&mut |_, _| {})
-    }
-
-    /// The cases of a request for which the lookups have this answer.
-    #[inline]
-    fn cases_from<'p>(
-        &'p self,
-        answer: Answer,
-        values: Values<'_, '_>,
-        blocked: Option<Blocked>,
-        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
-    ) -> Cases<'p> {
-        let cost = self.cost(values);
-        let list = self.listed(answer, values, cost, trace);
-        let list = list.unwrap_or_else(|_| ArrayVec::from_iter([self.refusal(cost)]));
-        Cases { list, cost, blocked, may_hold: false }
-    }
-
-    /// The SLOs of a request: the chain from its own, then those that lookups add. SLO 0 if there is none.
-    #[inline]
-    fn listed<'p>(
-        &'p self,
-        answer: Answer,
-        values: Values<'_, '_>,
-        cost: u32,
-        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
-    ) -> Result<ArrayVec<Case<'p>, JUDGED_MAX>, Refused> {
-        let mut list: ArrayVec<Case<'_>, JUDGED_MAX> = ArrayVec::new();
-        let kind = |place: usize| self.slos[place].id.kind();
-        let mut added: ArrayVec<usize, JUDGED_MAX> = ArrayVec::new();
-        for map in &self.lookups[self.chosen..] {
-            added.extend(ask(map, values, trace).checked()?);
-        }
-        let mut next = answer.checked()?.or(added.is_empty().then_some(0));
-        while let Some(place) = next {
-            list.push(self.case(place, values, cost));
-            let Some(also) = self.refs[place].also.filter(|_| list.len() < CHAIN_MAX) else { break };
-            next = ask(&self.lookups[also], values, trace).checked()?;
-            next = next.filter(|&next| list.iter().all(|case| case.slo.id.kind() != kind(next)));
-            if let Some(before) =
-                list.last_mut().filter(|before| next.is_some() && before.slo.assured.is_some())
-            {
-                before.assured = Some(self.assured_key(before.key));
-            }
-        }
-        for place in added {
-            if list.iter().all(|case| case.slo.id.kind() != kind(place)) {
-                list.push(Case { is_added: true, ..self.case(place, values, cost) });
-            }
-        }
-        Ok(list)
-    }
-
     /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
     #[cold]
-    fn refusal(&self, cost: u32) -> Case<'_> {
+    pub(super) fn refusal(&self, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.refusing, &self.refusing_plan);
         Case { slo, plan, key: self.refusal_key(), sharer: 0, assured: None, cost, is_added: false }
     }
@@ -427,7 +293,7 @@ impl Policy {
     }
 
     #[inline(always)]
-    fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
+    pub(super) fn case(&self, place: usize, values: Values<'_, '_>, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.slos[place], &self.plans[place]);
         let key = self.key(place, values);
         let bare = Case { slo, plan, key, sharer: 0, assured: None, cost, is_added: false };
@@ -492,7 +358,7 @@ impl Policy {
     /// The number of requests that one counts for. A missing cost, or one that is not a number, counts as 1. Only 0 is
     /// free, so neither a fault of a proxy nor a guess of a client makes a request free.
     #[inline]
-    fn cost(&self, values: Values<'_, '_>) -> u32 {
+    pub(super) fn cost(&self, values: Values<'_, '_>) -> u32 {
         let Some(value) = self.fields.cost(values) else { return 1 };
         read_cost(value).unwrap_or_else(|| {
             self.fields.suspect_cost();

@@ -19,6 +19,7 @@ mod assured;
 mod block_fields;
 mod block_index;
 mod bounds;
+mod cases;
 mod checks;
 mod classify;
 mod continued;
@@ -63,7 +64,8 @@ pub use bounds::{
     AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCH_STEPS_MAX,
 };
-pub use classify::{Asker, Batch, Case, Cases, LookedUp};
+pub use cases::{Case, Cases};
+pub use classify::{Asker, Batch, LookedUp};
 pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Origin, Part};
 pub use extra::EXTRA_MAX;

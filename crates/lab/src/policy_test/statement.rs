@@ -158,7 +158,7 @@ impl<'t> Words<'t> {
     }
 
     fn id(&mut self) -> Result<SloId, CaseError> {
-        let id = |word: &str| SloId::new(u32::try_from(digits(word)?).ok()?);
+        let id = |word: &str| SloId::new(digits(word)?);
         self.read("the id of an SLO, 0 to 999999, `unlimited` or `refused`", id)
     }
 

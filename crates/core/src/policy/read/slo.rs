@@ -417,10 +417,7 @@ impl Slos {
 
 fn id(key: &[u8], layout: &Layout) -> Result<SloId, PolicyErrorKind> {
     let number = str::from_utf8(key).ok().and_then(units::whole);
-    let id = number
-        .and_then(|number| number.try_into().ok())
-        .and_then(SloId::new)
-        .ok_or_else(|| PolicyErrorKind::Id(quoted(key)))?;
+    let id = number.and_then(SloId::new).ok_or_else(|| PolicyErrorKind::Id(quoted(key)))?;
     if layout.has_type(id.kind()) {
         Ok(id)
     } else {
