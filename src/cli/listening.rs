@@ -1,8 +1,9 @@
 //! Asks an address which program listens there.
 
+use std::io;
 use std::time::Duration;
-use std::{fmt, io};
 
+use httparse::{EMPTY_HEADER, Response};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -19,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest answer that is kept: enough for a frame, or for the head of an HTTP answer.
 const ANSWER_BYTES_MAX: u64 = 2_048;
+
+/// The maximum number of headers in an HTTP answer.
+const HEADERS_MAX: usize = 64;
 
 /// The longest frame of a hello.
 const FRAME_BYTES_MAX: u32 = 16_380;
@@ -44,11 +48,12 @@ pub(super) struct Taken {
 /// Nothing listens there.
 pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Taken>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let belongs = if listen.section == "spop" { Protocol::Spop } else { Protocol::Http };
+    // What belongs there is asked first: slowlane would log the others as mistakes.
+    let tried = if listen.section == "spop" { [SPOP, HTTP, FASTCGI] } else { [HTTP, SPOP, FASTCGI] };
     let found = runtime.block_on(async {
         timeout(PATIENCE, Stream::connect(address)).await??;
         let is_hidden = listen.tls.is_some() && matches!(address, Address::Tcp(_));
-        Ok::<_, io::Error>(if is_hidden { None } else { foreign(address, belongs).await })
+        Ok::<_, io::Error>(if is_hidden { None } else { foreign(address, &tried).await })
     })?;
     Ok(found.map(|what| Taken {
         text: format!("{} at {address}: another program listens there, {what}", listen.name),
@@ -56,16 +61,14 @@ pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Tak
     }))
 }
 
-/// The program at an address, in words, unless it is the listener of slowlane that belongs there.
-async fn foreign(address: &Address, belongs: Protocol) -> Option<String> {
-    // What belongs there is asked first: slowlane would log the others as mistakes.
-    let others = [Protocol::Http, Protocol::Spop, Protocol::FastCgi];
-    let mut said = Vec::new();
-    for protocol in [belongs].into_iter().chain(others.into_iter().filter(|other| *other != belongs)) {
+/// The program at an address, in words, unless it is slowlane with the first protocol.
+async fn foreign(address: &Address, tried: &[Protocol]) -> Option<String> {
+    let (belongs, mut said) = (tried[0].name, Vec::new());
+    for protocol in tried {
         let answer = answer(address, protocol).await;
-        match protocol.program(&answer) {
-            Some(Speaker::Slowlane) if protocol == belongs => return None,
-            Some(Speaker::Slowlane) => return Some(format!("slowlane's own {protocol}")),
+        match (protocol.program)(&answer) {
+            Some(Speaker::Slowlane) if protocol.name == belongs => return None,
+            Some(Speaker::Slowlane) => return Some(format!("slowlane's own {}", protocol.name)),
             Some(Speaker::Other(what)) => return Some(what),
             None if said.is_empty() => said = answer,
             None => {}
@@ -82,11 +85,12 @@ async fn foreign(address: &Address, belongs: Protocol) -> Option<String> {
 }
 
 /// A protocol that is tried.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Protocol {
-    Spop,
-    Http,
-    FastCgi,
+struct Protocol {
+    name: &'static str,
+    /// A question that changes nothing.
+    question: fn() -> Vec<u8>,
+    /// The program that gives this answer. None: it does not speak this protocol, or has not said enough.
+    program: fn(&[u8]) -> Option<Speaker>,
 }
 
 /// A program that speaks a protocol.
@@ -95,50 +99,42 @@ enum Speaker {
     Other(String),
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Protocol::Spop => "SPOP",
-            Protocol::Http => "HTTP",
-            Protocol::FastCgi => "FastCGI",
-        })
-    }
+const SPOP: Protocol = Protocol { name: "SPOP", question: hello, program: agent };
+
+const HTTP: Protocol = Protocol {
+    name: "HTTP",
+    question: || b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_vec(),
+    program: server,
+};
+
+const FASTCGI: Protocol = Protocol {
+    name: "FastCGI",
+    question: || FASTCGI_VALUES.to_vec(),
+    program: |answer| {
+        let is_it = answer.starts_with(FASTCGI_RESULT);
+        is_it.then(|| Speaker::Other("which speaks FastCGI, like php-fpm".to_owned()))
+    },
+};
+
+/// HAProxy's hello, as its health check says it.
+fn hello() -> Vec<u8> {
+    let hello = HaproxyHello { capabilities: NAME.as_bytes(), ..HaproxyHello::new(FRAME_BYTES_MAX) };
+    let mut bytes = Vec::new();
+    HaproxyHello { healthcheck: true, ..hello }.encode(&mut bytes);
+    bytes
 }
 
-impl Protocol {
-    /// A question that changes nothing.
-    fn question(self) -> Vec<u8> {
-        match self {
-            Protocol::Spop => {
-                let hello =
-                    HaproxyHello { capabilities: NAME.as_bytes(), ..HaproxyHello::new(FRAME_BYTES_MAX) };
-                let mut bytes = Vec::new();
-                HaproxyHello { healthcheck: true, ..hello }.encode(&mut bytes);
-                bytes
-            }
-            Protocol::Http => b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_vec(),
-            Protocol::FastCgi => FASTCGI_VALUES.to_vec(),
-        }
+/// The HTTP server with this answer.
+fn server(answer: &[u8]) -> Option<Speaker> {
+    let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+    let mut response = Response::new(&mut headers);
+    response.parse(answer).ok().filter(|parsed| parsed.is_complete())?;
+    let header = |name| response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+    if header(VERSION).is_some() {
+        return Some(Speaker::Slowlane);
     }
-
-    /// The program that gives this answer. None: it does not speak this protocol, or has not said enough.
-    fn program(self, answer: &[u8]) -> Option<Speaker> {
-        match self {
-            Protocol::Spop => agent(answer),
-            Protocol::Http => {
-                let is_whole = answer.windows(4).any(|end| end == b"\r\n\r\n");
-                if !answer.starts_with(b"HTTP/") || !is_whole {
-                    return None;
-                }
-                let server = header(answer, "server").map_or(String::new(), |server| format!(" ({server})"));
-                let other = format!("an HTTP server that is not slowlane{server}");
-                Some(header(answer, VERSION).map_or(Speaker::Other(other), |_| Speaker::Slowlane))
-            }
-            Protocol::FastCgi => answer
-                .starts_with(FASTCGI_RESULT)
-                .then(|| Speaker::Other("which speaks FastCGI, like php-fpm".to_owned())),
-        }
-    }
+    let server = header("server").map_or(String::new(), |server| format!(" ({})", cut(server.value)));
+    Some(Speaker::Other(format!("an HTTP server that is not slowlane{server}")))
 }
 
 /// The agent that has answered a hello.
@@ -160,27 +156,18 @@ fn agent(answer: &[u8]) -> Option<Speaker> {
 }
 
 /// What a program answers to these bytes until it closes, or within the time. Empty: nothing.
-async fn answer(address: &Address, protocol: Protocol) -> Vec<u8> {
+async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     let mut bytes = Vec::new();
     let asked = async {
         let mut stream = Stream::connect(address).await?;
-        stream.write_all(&protocol.question()).await?;
+        stream.write_all(&(protocol.question)()).await?;
         let mut stream = stream.take(ANSWER_BYTES_MAX);
-        while protocol.program(&bytes).is_none() && stream.read_buf(&mut bytes).await? > 0 {}
+        while (protocol.program)(&bytes).is_none() && stream.read_buf(&mut bytes).await? > 0 {}
         Ok::<_, io::Error>(())
     };
     // Bytes that have arrived count, even if an error or silence follows.
     let _ = timeout(PATIENCE, asked).await;
     bytes
-}
-
-/// The value of a header.
-fn header(answer: &[u8], name: &str) -> Option<String> {
-    let mut lines = answer.split(|byte| *byte == b'\n').map(|line| line.trim_ascii());
-    lines.find_map(|line| {
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        line[..colon].eq_ignore_ascii_case(name.as_bytes()).then(|| cut(line[colon + 1..].trim_ascii()))
-    })
 }
 
 /// A foreign text, safe and short.

@@ -235,8 +235,7 @@ impl Binder<'_> {
     fn access_list(&mut self, listen: &Listen) -> anyhow::Result<AccessList> {
         let mut tls = None;
         if let (Some(files), Some(metrics)) = (&listen.tls, &self.agent.metrics.tls) {
-            let metrics = metrics.of(listen.section);
-            let loaded = Tls::load(listen.secured(), files.clone(), metrics, self.agent.clock);
+            let loaded = Tls::load(listen.secured(), files.clone(), metrics.clone(), self.agent.clock);
             let loaded = Arc::new(loaded.map_err(|error| anyhow!("[{}.tls] {error}", listen.section))?);
             self.secured.push(loaded.clone());
             tls = Some(loaded);

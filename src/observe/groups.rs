@@ -156,85 +156,28 @@ group! {
 }
 
 impl TlsMetrics {
-    pub fn of(&self, listener: &'static str) -> ListenerTlsMetrics {
-        let label = [("listener", listener)];
-        ListenerTlsMetrics {
-            listener,
-            handshakes: self.handshakes.get_or_create_owned(&label),
-            failures: self.failures.clone(),
-            loaded: self.loaded.get_or_create_owned(&label),
-            expires: self.expires.get_or_create_owned(&label),
-            refused: self.refused.get_or_create_owned(&label),
-        }
+    /// Counts a handshake with a client of this listener.
+    pub fn succeeded(&self, listener: &'static str) {
+        self.handshakes.get_or_create(&[("listener", listener)]).inc();
     }
-}
 
-/// The handles of one listener.
-#[derive(Clone, Debug)]
-pub struct ListenerTlsMetrics {
-    listener: &'static str,
-    /// Handshakes that succeeded.
-    pub handshakes: Counter,
-    failures: Family<OfFailure, Counter>,
-    loaded: Moment,
-    expires: Moment,
-    refused: Gauge,
-}
-
-/// The reason that a handshake failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The handshake was not finished in time.
-    Timeout,
-    /// Too many other handshakes were unfinished, and this was the oldest.
-    Crowded,
-    /// The connection ended.
-    Closed,
-    /// No TLS, or broken TLS.
-    Garbage,
-    /// No common version, algorithm or protocol.
-    Incompatible,
-    /// The client presents no certificate.
-    NoCertificate,
-    /// The client's certificate is not accepted.
-    Certificate,
-    /// The client refuses.
-    Refused,
-    Other,
-}
-
-impl Reason {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Reason::Timeout => "timeout",
-            Reason::Crowded => "crowded",
-            Reason::Closed => "closed",
-            Reason::Garbage => "garbage",
-            Reason::Incompatible => "incompatible",
-            Reason::NoCertificate => "no_certificate",
-            Reason::Certificate => "certificate",
-            Reason::Refused => "refused",
-            Reason::Other => "other",
-        }
-    }
-}
-
-impl ListenerTlsMetrics {
     /// Counts a handshake that failed.
-    pub fn failed(&self, reason: Reason) {
-        self.failures.get_or_create(&[("listener", self.listener), ("reason", reason.name())]).inc();
+    pub fn failed(&self, listener: &'static str, reason: &'static str) {
+        self.failures.get_or_create(&[("listener", listener), ("reason", reason)]).inc();
     }
 
     /// Records that files were read at a wall-clock time, with a certificate that is valid until `expires`.
-    pub fn loaded(&self, wall: Duration, expires: Option<Duration>) {
-        self.loaded.set(wall.as_secs_f64());
-        self.expires.set(expires.unwrap_or_default().as_secs_f64());
-        self.refused.set(0);
+    pub fn loaded(&self, listener: &'static str, wall: Duration, expires: Option<Duration>) {
+        let label = [("listener", listener)];
+        drop(self.handshakes.get_or_create(&label));
+        self.loaded.get_or_create(&label).set(wall.as_secs_f64());
+        self.expires.get_or_create(&label).set(expires.unwrap_or_default().as_secs_f64());
+        self.refused.get_or_create(&label).set(0);
     }
 
-    /// Notes that files cannot be used.
-    pub fn refused(&self) {
-        self.refused.set(1);
+    /// Records that the files cannot be used.
+    pub fn refused(&self, listener: &'static str) {
+        self.refused.get_or_create(&[("listener", listener)]).set(1);
     }
 }
 

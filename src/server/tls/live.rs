@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use crate::observe::groups::{ListenerTlsMetrics, Reason};
+use crate::observe::groups::TlsMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use crate::server::Lobby;
 use crate::server::tls::failure::failure;
@@ -40,7 +40,7 @@ pub(crate) struct Tls {
     files: TlsFiles,
     in_force: ArcSwap<ServerConfig>,
     unfinished: Arc<Lobby>,
-    metrics: ListenerTlsMetrics,
+    metrics: TlsMetrics,
     clock: Clock,
     failed_line: OncePerSecond,
 }
@@ -53,11 +53,11 @@ impl Tls {
     pub(crate) fn load(
         listener: Listener,
         files: TlsFiles,
-        metrics: ListenerTlsMetrics,
+        metrics: TlsMetrics,
         clock: Clock,
     ) -> Result<Tls, TlsError> {
         let Loaded { config, expires } = files.read(listener.protocols)?;
-        metrics.loaded(Clock::wall(), expires);
+        metrics.loaded(listener.section, Clock::wall(), expires);
         warn_of_expiry(&files, expires);
         // Half of the places are reserved for connections that have finished their handshake.
         let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
@@ -80,14 +80,14 @@ impl Tls {
         match self.files.read(self.listener.protocols) {
             Ok(Loaded { config, expires }) => {
                 self.in_force.store(config);
-                self.metrics.loaded(Clock::wall(), expires);
+                self.metrics.loaded(section, Clock::wall(), expires);
                 let until = expires.map(|end| written(Timestamp::default() + end));
                 let until = until.map(|until| format!(", valid until {until}")).unwrap_or_default();
                 tracing::info!("[{section}.tls] read again: {}{until}", self.files.cert.display());
                 warn_of_expiry(&self.files, expires);
             }
             Err(error) => {
-                self.metrics.refused();
+                self.metrics.refused(section);
                 tracing::warn!("[{section}.tls] not read again, the previous files stay in force: {error}");
             }
         }
@@ -101,16 +101,16 @@ impl Tls {
         let (reason, text) = tokio::select! {
             accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
                 Ok(Ok(stream)) => {
-                    self.metrics.handshakes.inc();
+                    self.metrics.succeeded(self.listener.section);
                     return Some(Box::new(stream.into()));
                 }
                 Ok(Err(error)) => failure(&error),
-                Err(_) => (Reason::Timeout, "it took too long".into()),
+                Err(_) => ("timeout", "it took too long".into()),
             },
-            _ = lost => (Reason::Crowded, "too many others are unfinished, and this is the oldest".into()),
+            _ = lost => ("crowded", "too many others are unfinished, and this is the oldest".into()),
         };
-        self.metrics.failed(reason);
         let section = self.listener.section;
+        self.metrics.failed(section, reason);
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
         let line = || format!("[{section}.tls] a handshake with {peer} failed: {text}");
         self.failed_line.warn(self.clock.now(), line);
