@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
@@ -17,16 +16,15 @@ use slowlane_core::base::HoldLimits;
 #[derive(Debug)]
 pub(crate) struct Holds {
     pub(crate) limits: HoldLimits,
-    held: AtomicUsize,
-    gauge: Gauge,
+    held: Gauge,
     refused: Counter,
     /// Its thread starts with the first hold.
     alarm: OnceLock<Arc<Alarm>>,
 }
 
 impl Holds {
-    pub(crate) fn new(limits: HoldLimits, gauge: Gauge, refused: Counter) -> Arc<Holds> {
-        Arc::new(Holds { limits, held: AtomicUsize::new(0), gauge, refused, alarm: OnceLock::new() })
+    pub(crate) fn new(limits: HoldLimits, held: Gauge, refused: Counter) -> Arc<Holds> {
+        Arc::new(Holds { limits, held, refused, alarm: OnceLock::new() })
     }
 
     /// Returns when an answer is due, or up to half a millisecond later; never before it.
@@ -41,12 +39,11 @@ impl Holds {
 
     /// A place for one held answer, free again when it is dropped; `None` at the limit.
     pub(crate) fn place(self: &Arc<Holds>) -> Option<HoldPlace> {
-        if self.held.fetch_add(1, Relaxed) >= self.limits.holds_max {
-            self.held.fetch_sub(1, Relaxed);
+        if self.held.inc() as usize >= self.limits.holds_max {
+            self.held.dec();
             self.refused.inc();
             return None;
         }
-        self.gauge.inc();
         Some(HoldPlace { holds: self.clone() })
     }
 }
@@ -59,8 +56,7 @@ pub(crate) struct HoldPlace {
 
 impl Drop for HoldPlace {
     fn drop(&mut self) {
-        self.holds.held.fetch_sub(1, Relaxed);
-        self.holds.gauge.dec();
+        self.holds.held.dec();
     }
 }
 

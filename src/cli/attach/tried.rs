@@ -26,7 +26,7 @@ pub(super) fn haproxy(
     let (binary, _) =
         installed::haproxy().context("HAProxy 2.6 or later is not installed here to check it")?;
     let copies = TempDir::new()?;
-    let moved = |path: &Path| path.display().to_string() + "/";
+    let moved = |path: &Path| shown(path) + "/";
     for File { name, text } in files {
         fs::write(copies.path().join(name), text)?;
     }
@@ -42,12 +42,8 @@ pub(super) fn haproxy(
         let named = paths.iter().flat_map(|path| [Path::new("-f"), path]);
         run(Command::new(&binary).arg("-c").args(named))
     };
-    let real = |said: String| {
-        let real = |said: String, (copy, path): (&PathBuf, &PathBuf)| {
-            said.replace(&copy.display().to_string(), &path.display().to_string())
-        };
-        checked.iter().zip(config).fold(said, real).replace(&moved(copies.path()), &moved(folder))
-    };
+    let files = checked.iter().zip(config).map(|(copy, path)| [copy, path].map(|path| shown(path)));
+    let real = files.chain([[moved(copies.path()), moved(folder)]]);
     Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
@@ -75,12 +71,7 @@ pub(super) fn nginx(
     }
     let binary = installed::nginx().context("nginx is not installed here to check it")?;
     let says = |path: &Path| run(Command::new(binary).arg("-t").arg("-q").arg("-c").arg(path));
-    let real = |said: String| {
-        let real = |said: String, path: &&PathBuf| {
-            said.replace(&place(path).display().to_string(), &path.display().to_string())
-        };
-        paths.iter().fold(said, real)
-    };
+    let real = paths.iter().map(|path| [shown(&place(path)), shown(path)]);
     Ok(judged("nginx", says(config)?, says(&place(main))?, real))
 }
 
@@ -88,12 +79,16 @@ fn run(command: &mut Command) -> anyhow::Result<Output> {
     command.stdin(Stdio::null()).output().context("the proxy cannot be run to check it")
 }
 
-/// The new warnings of the result, with the names of the real files.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The new warnings of the result. Each text in it that names a copy is replaced by that of the real file.
 fn judged(
     proxy: &'static str,
     before: Output,
     after: Output,
-    real: impl Fn(String) -> String,
+    real: impl Iterator<Item = [String; 2]>,
 ) -> Result<Vec<String>, Refused> {
     let said = |output: &Output| {
         let text = String::from_utf8_lossy(&output.stderr);
@@ -104,7 +99,8 @@ fn judged(
     if !before.status.success() {
         return Err(Refused::AsItIs { proxy, said: said(&before) });
     }
-    let (before, said) = (said(&before), real(said(&after)));
+    let said_after = real.fold(said(&after), |text, [copy, path]| text.replace(&copy, &path));
+    let (before, said) = (said(&before), said_after);
     // The numbers in them are process ids and line numbers.
     let bare = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
     let known: Vec<String> = before.lines().map(bare).collect();

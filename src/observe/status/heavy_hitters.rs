@@ -36,22 +36,22 @@ pub struct Hitter {
 #[derive(Clone, Debug)]
 pub struct Ranked {
     pub key: Key,
-    /// The lower bound of its weight, after decay.
-    pub weight: f32,
+    /// The upper bound of its weight, after decay.
+    weight: f32,
+    error: f32,
     pub hitter: Hitter,
+}
+
+impl Ranked {
+    /// The lower bound of its weight, after decay.
+    pub fn weight_min(&self) -> f32 {
+        self.weight - self.error
+    }
 }
 
 /// The sketch: its places, allocated at the start.
 #[derive(Debug)]
-pub(super) struct HeavyHitters(Vec<RankedKey>);
-
-#[derive(Debug)]
-struct RankedKey {
-    key: Key,
-    weight: f32,
-    error: f32,
-    hitter: Hitter,
-}
+pub(super) struct HeavyHitters(Vec<Ranked>);
 
 impl Default for HeavyHitters {
     fn default() -> HeavyHitters {
@@ -71,13 +71,13 @@ impl HeavyHitters {
 
     fn place_for(&mut self, key: Key) -> usize {
         if self.0.len() < PLACES {
-            self.0.push(RankedKey { key, weight: 0.0, error: 0.0, hitter: Hitter::default() });
+            self.0.push(Ranked { key, weight: 0.0, error: 0.0, hitter: Hitter::default() });
             return self.0.len() - 1;
         }
         let lightest =
             self.0.iter().enumerate().min_by(|(_, one), (_, other)| one.weight.total_cmp(&other.weight));
-        let (place, &RankedKey { weight, .. }) = lightest.expect("all places are taken");
-        self.0[place] = RankedKey { key, weight, error: weight, hitter: Hitter::default() };
+        let (place, &Ranked { weight, .. }) = lightest.expect("all places are taken");
+        self.0[place] = Ranked { key, weight, error: weight, hitter: Hitter::default() };
         place
     }
 
@@ -96,12 +96,8 @@ impl HeavyHitters {
     }
 
     /// All keys with their weights and facts, in no order.
-    pub(super) fn ranked(&self) -> impl Iterator<Item = Ranked> {
-        self.0.iter().map(|RankedKey { key, weight, error, hitter }| Ranked {
-            key: *key,
-            weight: weight - error,
-            hitter: hitter.clone(),
-        })
+    pub(super) fn ranked(&self) -> Vec<Ranked> {
+        self.0.clone()
     }
 }
 
@@ -126,7 +122,7 @@ mod tests {
                 sketch.add(Key::from_bits(key), 1.0);
                 *exact.entry(key).or_insert(0) += 1;
             }
-            let ranked: HashMap<u64, f32> = sketch.ranked().map(|at| (at.key.bits(), at.weight)).collect();
+            let ranked: HashMap<u64, f32> = sketch.ranked().iter().map(|at| (at.key.bits(), at.weight_min())).collect();
             for (key, &weight) in &ranked {
                 prop_assert!(weight <= exact[key] as f32);
             }
@@ -142,7 +138,7 @@ mod tests {
         (0..PLACES as u64).for_each(|key| sketch.add(Key::from_bits(key), 1.0).delayed += key);
         sketch.add(Key::from_bits(7), 100.0);
         (0..11).for_each(|_| sketch.fade(0.5));
-        let left: Vec<_> = sketch.ranked().map(|at| (at.key.bits(), at.hitter.delayed)).collect();
+        let left: Vec<_> = sketch.ranked().iter().map(|at| (at.key.bits(), at.hitter.delayed)).collect();
         assert_eq!(left, [(7, 7)]);
     }
 
@@ -151,7 +147,7 @@ mod tests {
         let mut sketch = HeavyHitters::default();
         (0..PLACES as u64).for_each(|key| sketch.add(Key::from_bits(key), 2.0).denied += 9);
         assert_eq!(sketch.add(Key::from_bits(1_000), 1.0).denied, 0);
-        let newest = sketch.ranked().find(|at| at.key.bits() == 1_000).unwrap();
-        assert_eq!(newest.weight, 1.0);
+        let newest = sketch.ranked().into_iter().find(|at| at.key.bits() == 1_000).unwrap();
+        assert_eq!(newest.weight_min(), 1.0);
     }
 }

@@ -57,11 +57,6 @@ impl Label {
         }
     }
 
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.is_cut = false;
-    }
-
     /// The facts, in the order of their arrival.
     pub fn facts(&self) -> impl Iterator<Item = KeptFact<'_>> {
         let mut rest = &self.bytes[..];

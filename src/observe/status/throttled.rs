@@ -107,7 +107,7 @@ impl Throttled {
         // The weight of one request per second: a geometric series over the full seconds, and the newest part of a
         // second.
         let one = second * (1.0 - older) / (1.0 - second) + newest_s;
-        f64::from(ranked.weight) / one.max(second)
+        f64::from(ranked.weight_min()) / one.max(second)
     }
 }
 
@@ -195,14 +195,16 @@ impl SharedHitters {
     /// The most throttled keys, in descending order.
     pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
         let mut all = self.ranked();
-        all.sort_by(|one, other| other.weight.total_cmp(&one.weight).then(one.key.cmp(&other.key)));
+        all.sort_by(|one, other| {
+            other.weight_min().total_cmp(&one.weight_min()).then(one.key.cmp(&other.key))
+        });
         all.truncate(keys_max);
         all
     }
 
     /// All keys, in no order. Shards are locked one by one, so the copy blocks at most one shard at a time.
     fn ranked(&self) -> Vec<Ranked> {
-        self.shards.iter().flat_map(|shard| shard.0.lock().ranked().collect::<Vec<_>>()).collect()
+        self.shards.iter().flat_map(|shard| shard.0.lock().ranked()).collect()
     }
 }
 
@@ -285,7 +287,7 @@ mod tests {
         let throttled = Throttled::default();
         throttled.note(&decision(1, Verdict::Deny { retry_after_s: 1 }), 0, |_, _| {});
         throttled.tick(Timestamp::from_millis(2_000), 0.0);
-        assert_eq!(throttled.keys.top(1)[0].weight, 1.0);
+        assert_eq!(throttled.keys.top(1)[0].weight_min(), 1.0);
     }
 
     #[test]
