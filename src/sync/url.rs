@@ -82,17 +82,16 @@ pub(crate) enum StoreUrlError {
         "nothing may follow a # here; rediss:// asks for TLS, and [cluster] ca names the CA of the certificate"
     )]
     Fragment,
-    #[error("unknown parameter \"{0}\"; expected {KNOWN}")]
+    #[error(
+        "slowlane takes no parameter \"{0}\" here: rediss:// asks for TLS, and a number behind the server is its database, \
+         as in rediss://10.0.0.1:6379/1"
+    )]
     Parameter(String),
-    #[error("the parameter \"{0}\" has a value that slowlane cannot read; expected {KNOWN}")]
-    Value(&'static str),
-    #[error("the scheme asks for TLS, and the parameter \"{0}\" asks for none")]
-    Contradiction(&'static str),
+    #[error("unknown parameter \"{0}\"; expected db, user, pass or protocol")]
+    SocketParameter(String),
     #[error("a Redis Cluster has no other database than 0")]
     Database,
 }
-
-const KNOWN: &str = "tls=true, ssl=true, db=0 or protocol=3";
 
 impl FromStr for StoreUrl {
     type Err = StoreUrlError;
@@ -109,7 +108,7 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// Reads `[user:password@]host:port[,host:port][/path][?parameter=value&…]`, under a scheme of Redis or Valkey.
+/// Reads `[user:password@]host:port[,host:port][/path]`, under a scheme of Redis or Valkey.
 fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
     let form = scheme.strip_prefix("redis").or_else(|| scheme.strip_prefix("valkey"));
     let form = form.ok_or(StoreUrlError::Scheme)?;
@@ -119,35 +118,28 @@ fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
     if tail.contains('@') {
         return Err(StoreUrlError::Password);
     }
-    let (path, parameters) = parameters(tail)?;
+    let (path, mut parameters) = parameters(tail)?;
+    if let Some(name) = parameters.next() {
+        return Err(StoreUrlError::Parameter(name.to_owned()));
+    }
     let (user, hosts) = user_and_hosts(hosts);
     let path = path.strip_prefix('/').unwrap_or(path);
-    let asked = parameters.tls;
-    if let Some((name, false)) = asked.filter(|_| is_secure) {
-        return Err(StoreUrlError::Contradiction(name));
-    }
-    let scheme = if is_secure || asked.is_some_and(|(_, is_asked)| is_asked) { "rediss" } else { "redis" };
-    let protocol = parameters.protocol.map_or(String::new(), |protocol| format!("?protocol={protocol}"));
-    let at = |user: &str, host: &str, database: &str| {
-        server(&format!("{scheme}://{user}{host}/{database}{protocol}"))
-    };
+    let scheme = if is_secure { "rediss" } else { "redis" };
+    let at = |user: &str, host: &str, database: &str| server(&format!("{scheme}://{user}{host}/{database}"));
     match form {
-        "" => {
-            let database = parameters.database(path)?;
-            Ok(StorePlace::Server(at(user, hosts, database)?))
-        }
+        "" => Ok(StorePlace::Server(at(user, hosts, path)?)),
         "-sentinel" => {
             let (name, database) = path.split_once('/').unwrap_or((path, ""));
             if name.is_empty() {
                 return Err(StoreUrlError::NoMaster);
             }
             // The address of the master comes from the sentinels; user, password and database are those of the URL.
-            let master = at(user, "master", parameters.database(database)?)?;
+            let master = at(user, "master", database)?;
             let sentinels = hosts.split(',').map(|host| at("", host, "")).collect::<Result<_, _>>()?;
             Ok(StorePlace::Sentinel { sentinels, name: name.to_owned(), master })
         }
         "-cluster" => {
-            if !matches!(parameters.database(path)?, "" | "0") {
+            if !matches!(path, "" | "0") {
                 return Err(StoreUrlError::Database);
             }
             hosts.split(',').map(|host| at(user, host, "")).collect::<Result<_, _>>().map(StorePlace::Cluster)
@@ -156,78 +148,23 @@ fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
     }
 }
 
-/// The parameters of an address that slowlane obeys.
-#[derive(Default)]
-struct Parameters<'a> {
-    /// The name of the parameter, and whether it asks for TLS.
-    tls: Option<(&'static str, bool)>,
-    database: Option<&'a str>,
-    protocol: Option<&'a str>,
-}
-
-impl<'a> Parameters<'a> {
-    /// The database, from the path or from the parameter.
-    fn database(&self, path: &'a str) -> Result<&'a str, StoreUrlError> {
-        match self.database {
-            Some(database) if path.is_empty() || path == database => Ok(database),
-            Some(_) => Err(StoreUrlError::Value("db")),
-            None => Ok(path),
-        }
-    }
-}
-
-/// Reads what follows the hosts: the path, and the parameters behind it.
-fn parameters(tail: &str) -> Result<(&str, Parameters<'_>), StoreUrlError> {
+/// Splits what follows the hosts into the path and the names of the parameters behind it.
+fn parameters(tail: &str) -> Result<(&str, impl Iterator<Item = &str>), StoreUrlError> {
     if tail.contains('#') {
         return Err(StoreUrlError::Fragment);
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
-    let mut parameters = Parameters::default();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match name.to_ascii_lowercase().as_str() {
-            "tls" => parameters.tls = Some(("tls", truth("tls", value, parameters.tls)?)),
-            "ssl" => parameters.tls = Some(("ssl", truth("ssl", value, parameters.tls)?)),
-            "db" if value.parse::<u32>().is_ok() => parameters.database = Some(value),
-            "db" => return Err(StoreUrlError::Value("db")),
-            "protocol" if matches!(value, "2" | "3" | "resp2" | "resp3") => parameters.protocol = Some(value),
-            "protocol" => return Err(StoreUrlError::Value("protocol")),
-            _ => return Err(StoreUrlError::Parameter(name.to_owned())),
-        }
-    }
-    Ok((path, parameters))
-}
-
-/// Whether a parameter asks for TLS. A second one must not ask for the contrary.
-fn truth(
-    name: &'static str,
-    value: &str,
-    before: Option<(&'static str, bool)>,
-) -> Result<bool, StoreUrlError> {
-    let is_asked = match value.to_ascii_lowercase().as_str() {
-        "" | "1" | "true" | "yes" | "on" | "required" => true,
-        "0" | "false" | "no" | "off" => false,
-        _ => return Err(StoreUrlError::Value(name)),
-    };
-    if before.is_some_and(|(_, before)| before != is_asked) {
-        return Err(StoreUrlError::Value(name));
-    }
-    Ok(is_asked)
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    Ok((path, pairs.map(|pair| pair.split('=').next().unwrap_or_default())))
 }
 
 /// Reads `/path[?db=1&user=…&pass=…]`: a socket on this machine.
 fn socket(scheme: &str, rest: &str) -> Result<ConnectionInfo, StoreUrlError> {
-    if rest.contains('#') {
-        return Err(StoreUrlError::Fragment);
+    let (_, mut parameters) = parameters(rest)?;
+    match parameters.find(|name| !matches!(*name, "db" | "user" | "pass" | "protocol")) {
+        Some(name) => Err(StoreUrlError::SocketParameter(name.to_owned())),
+        None => server(&format!("{scheme}://{rest}")),
     }
-    let (_, query) = rest.split_once('?').unwrap_or((rest, ""));
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let name = pair.split('=').next().unwrap_or_default();
-        if !matches!(name, "db" | "user" | "pass" | "protocol") {
-            return Err(StoreUrlError::Parameter(name.to_owned()));
-        }
-    }
-    server(&format!("{scheme}://{rest}"))
 }
 
 /// Reads `[:token@]host:port`.
@@ -287,10 +224,7 @@ mod tests {
                 "redis-sentinel://***@10.0.0.1:26379,10.0.0.2/main/1",
             ),
             ("redis-cluster://10.0.0.1:7000,10.0.0.2:7000", "redis-cluster://10.0.0.1:7000,10.0.0.2:7000"),
-            (
-                "valkeys-sentinel://u:p@10.0.0.1:26379/main?db=1",
-                "valkeys-sentinel://***@10.0.0.1:26379/main?db=1",
-            ),
+            ("valkeys-sentinel://u:p@10.0.0.1:26379/main/1", "valkeys-sentinel://***@10.0.0.1:26379/main/1"),
             ("rediss-cluster://:p@10.0.0.1:7000/0", "rediss-cluster://***@10.0.0.1:7000/0"),
             ("slowlane://[2001:db8::5]:9007", "slowlane://[2001:db8::5]:9007"),
             ("slowlane://:0123456789abcdef@slowlane.example:9007", "slowlane://***@slowlane.example:9007"),
@@ -335,26 +269,20 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_is_obeyed_or_refused() {
+    fn an_address_leads_to_servers_and_takes_no_parameter() {
         let one = |host: &str, is_secure, database| Ok((vec![(host.to_owned(), is_secure)], database));
         for (text, expected) in [
-            ("redis://10.0.0.1?tls=true", one("10.0.0.1:6379", true, 0)),
-            ("redis://10.0.0.1/?ssl=TRUE", one("10.0.0.1:6379", true, 0)),
-            ("redis://:p@10.0.0.1/2?ssl=true", one("10.0.0.1:6379", true, 2)),
-            ("redis://10.0.0.1?tls=false&db=3", one("10.0.0.1:6379", false, 3)),
             ("valkey://10.0.0.1/1", one("10.0.0.1:6379", false, 1)),
             ("valkeys://10.0.0.1:7", one("10.0.0.1:7", true, 0)),
             ("rediss-cluster://10.0.0.1:7", one("10.0.0.1:7", true, 0)),
-            ("redis-cluster://:p@10.0.0.1:7?tls=true", one("10.0.0.1:7", true, 0)),
+            ("rediss://:p@10.0.0.1/2", one("10.0.0.1:6379", true, 2)),
             ("redis://10.0.0.1#tls", Err(StoreUrlError::Fragment)),
             ("rediss://10.0.0.1#insecure", Err(StoreUrlError::Fragment)),
-            ("rediss://10.0.0.1?tls=false", Err(StoreUrlError::Contradiction("tls"))),
-            ("redis://10.0.0.1?tls=true&ssl=false", Err(StoreUrlError::Value("ssl"))),
-            ("redis://10.0.0.1?tls=perhaps", Err(StoreUrlError::Value("tls"))),
-            ("redis://10.0.0.1?ssl_cert_reqs=none", Err(StoreUrlError::Parameter("ssl_cert_reqs".into()))),
-            ("redis://10.0.0.1/1?db=2", Err(StoreUrlError::Value("db"))),
+            ("redis://10.0.0.1?tls=true", Err(StoreUrlError::Parameter("tls".into()))),
+            ("redis-cluster://:p@10.0.0.1:7?ssl", Err(StoreUrlError::Parameter("ssl".into()))),
+            ("redis-sentinel://10.0.0.1/main?db=2&x", Err(StoreUrlError::Parameter("db".into()))),
             ("redis-cluster://10.0.0.1/1", Err(StoreUrlError::Database)),
-            ("redis+unix:///run/redis.sock?tls=true", Err(StoreUrlError::Parameter("tls".into()))),
+            ("redis+unix:///run/redis.sock?tls=true", Err(StoreUrlError::SocketParameter("tls".into()))),
             ("redis://:se?cret@10.0.0.1", Err(StoreUrlError::Password)),
             ("redis-ring://10.0.0.1", Err(StoreUrlError::Scheme)),
         ] {
