@@ -11,7 +11,6 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::groups;
-use crate::observe::status::Connected;
 use crate::proxy::haproxy::{self, Question};
 use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
@@ -58,8 +57,8 @@ impl Spoe {
         // An earlier process may have agreed to more than this one's limit.
         let agreed = spop_state.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
         let inbox = Inbox::with(self.frame_bytes_max.max(agreed), &spop_state.unread);
-        let protocol = Conversation::new(agent.clone(), self.frame_bytes_max, stream.peer())
-            .going_on(spop_state, agent.clock.now());
+        let protocol =
+            Conversation::new(agent.clone(), self.frame_bytes_max).going_on(spop_state, agent.clock.now());
         let link =
             connection::Connection { stream, inbox, protocol, patience: self.timeout, agent, shutdown };
         if let Err(error) = link.run().await {
@@ -105,8 +104,6 @@ struct Agreed {
 #[derive(Debug)]
 pub struct Conversation {
     agent: Arc<Agent>,
-    /// The address of HAProxy, without a port.
-    peer: String,
     protocol: Connection,
     /// The answers to write.
     pub out: Vec<u8>,
@@ -124,8 +121,6 @@ pub struct Conversation {
     placed_in: (Weak<Policy>, usize),
     /// A seeded one makes a run repeatable.
     pub rng: Rng,
-    /// The connected SPOE engine, after its hello.
-    connected: Option<Connected>,
 }
 
 /// Held answers by their due time. A running number makes the keys unique.
@@ -292,11 +287,10 @@ impl Protocol for Conversation {
 }
 
 impl Conversation {
-    /// `frame_bytes_max` is the longest frame to accept; `peer` is the address of HAProxy.
-    pub fn new(agent: Arc<Agent>, frame_bytes_max: u32, peer: String) -> Conversation {
+    /// `frame_bytes_max` is the longest frame to accept.
+    pub fn new(agent: Arc<Agent>, frame_bytes_max: u32) -> Conversation {
         Conversation {
             agent,
-            peer,
             protocol: Connection::new(frame_bytes_max).named(NAME),
             out: Vec::new(),
             held: Held::new(),
@@ -307,14 +301,12 @@ impl Conversation {
             arguments: haproxy::Arguments::default(),
             placed_in: (Weak::new(), 0),
             rng: Rng::new(),
-            connected: None,
         }
     }
 
     /// Continues the conversation of an earlier process.
     fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
         if let Some(Agreed { frame_bytes_max, engine_id }) = spop_state.agreed {
-            self.connected = Some(self.agent.status.engines.connected(engine_id.as_deref(), &self.peer));
             self.protocol = Connection::established(frame_bytes_max, engine_id);
             self.unfinished_since = spop_state.unfinished_since;
         }
@@ -452,11 +444,7 @@ impl Conversation {
         match kind {
             // A tool of slowlane's own is no proxy.
             Kind::HAPROXY_HELLO if self.protocol.hello().is_some_and(|hello| hello.asks_for_name) => return,
-            Kind::HAPROXY_HELLO => {
-                let id = self.protocol.hello().and_then(|hello| hello.engine_id.as_deref());
-                self.connected = Some(self.agent.status.engines.connected(id, &self.peer));
-                self.agent.metrics.frames.hello.inc()
-            }
+            Kind::HAPROXY_HELLO => self.agent.metrics.frames.hello.inc(),
             Kind::HAPROXY_DISCONNECT => self.agent.metrics.frames.disconnect.inc(),
             _ => return,
         };

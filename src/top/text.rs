@@ -135,12 +135,7 @@ fn connections(snapshot: &Snapshot) -> String {
     let connections = &snapshot.connections;
     let mut text = String::from("connected\n");
     let mut connected = |number: u64, with: &str| text += &format!("  {number:>5}  {with}\n");
-    for engine in &connections.engines {
-        connected(
-            engine.connections.into(),
-            &format!("HAProxy engine {} from {}", shown(&engine.id), shown(&engine.from)),
-        );
-    }
+    connected(connections.spop, "SPOP (HAProxy)");
     connected(connections.http, "HTTP check (nginx)");
     connected(connections.grpc, "gRPC (Envoy)");
     connected(connections.admin, "admin");

@@ -106,7 +106,7 @@ impl Daemon {
         let hold = HoldLimits { holds_max: 10, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
         let (metrics, status) = (Arc::new(Metrics::new()), Arc::new(Status::default()));
         let agent = Arc::new(Agent::new(throttle, Clock::start(), hold, metrics, status));
-        let conversation = Conversation::new(agent.clone(), 16_380, "unix".into());
+        let conversation = Conversation::new(agent.clone(), 16_380);
         let mut daemon = Daemon { agent, conversation, now: Timestamp::from_millis(1_000_000) };
         daemon.take(&hello());
         daemon

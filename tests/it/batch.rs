@@ -194,7 +194,7 @@ fn what_spoe_takes_and_ends_stands_in_the_row() {
     };
     let hold = HoldLimits { holds_max: 1, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
     let agent = Agent::new(throttle, Clock::start(), hold, Arc::new(Metrics::new()), Arc::default());
-    let mut conversation = Conversation::new(Arc::new(agent), 16_380, "unix".into());
+    let mut conversation = Conversation::new(Arc::new(agent), 16_380);
 
     let later = START + Duration::from_millis(7);
     conversation.answer(&hello(), START);
@@ -231,7 +231,7 @@ fn a_connection_that_knows_its_arguments_follows_the_policy_and_the_blocks() {
     let throttle = Arc::new(Throttle::new(policy("website.map", "shop.example 2001\n"), sizing, 0));
     let hold = HoldLimits { holds_max: 1, hold_max: Duration::from_secs(60), when_full: WhenFull::Pass };
     let agent = Agent::new(throttle.clone(), Clock::start(), hold, Arc::new(Metrics::new()), Arc::default());
-    let mut conversation = Conversation::new(Arc::new(agent), 16_380, "unix".into());
+    let mut conversation = Conversation::new(Arc::new(agent), 16_380);
     conversation.answer(&hello(), START);
     let mut ask = |name: &[u8]| {
         let arguments: [(&[u8], Data<'_>); 4] = [

@@ -40,7 +40,7 @@ fn slowlane() -> Slowlane {
     Slowlane::with_policy(&policy.each_ref().map(|(name, text)| (*name, text.as_str())))
 }
 
-/// A connection with the id of its engine.
+/// A connection of HAProxy.
 fn engine(slowlane: &Slowlane, id: &str) -> Line {
     let mut hello = Vec::new();
     let offered = HaproxyHello { engine_id: Some(id.as_bytes()), ..HaproxyHello::new(16_380) };
@@ -118,8 +118,7 @@ fn an_operator_sees_who_is_throttled_and_nothing_that_a_client_says_does_anythin
         assert!(keys.contains(text), "{text} in\n{keys}");
     }
     assert!(!keys.contains("free.example"), "who passes is not there:\n{keys}");
-    page.shows("#engines", "HAProxy engine engine-one");
-    page.shows("#engines", "HAProxy engine <b>engine-two");
+    page.shows("#connected", "SPOP (HAProxy)");
     page.shows("#slos", "5000/s, burst 10000");
     page.shows("#table", "of 1M");
     page.shows("#uptime", "up ");
@@ -622,7 +621,7 @@ fn the_picture_of_the_page_shows_its_keys() {
             }));
         }
     }
-    let _engines = [(); 3].map(|()| engine(&slowlane, "b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
+    let _proxies = [(); 3].map(|()| engine(&slowlane, "b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
     thread::sleep((270 * second).saturating_sub(started.elapsed()));
     let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1000, 1090);
     page.shows("#keys", "owner=acme");

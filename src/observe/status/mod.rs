@@ -4,7 +4,7 @@
 //!  a throttled request ─▶ Throttled ─┐
 //!  once a second, totals ─▶ Seconds ─┤
 //!  …, rates of those keys ─▶ Busy ───┤
-//!  a connection's HELLO ─▶ Engines ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
+//!           numbers of connections ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
 //!  a reload ─▶ Reloads ──────────────┤
 //!  once a second, policy ─▶ Missing ─┤
 //!  throttle, metrics ────────────────┘
@@ -16,7 +16,6 @@
 mod busy;
 mod cluster;
 mod distinct;
-mod engines;
 mod faults;
 mod filter;
 mod heavy_hitters;
@@ -39,7 +38,6 @@ use busy::Busy;
 use heavy_hitters::Ranked;
 
 pub use cluster::ClusterLine;
-pub use engines::{Connected, Engine, Engines};
 pub use faults::{Fault, FaultLine};
 pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
 pub use history::{DAY, HistoryLines, PastKey};

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{Second, Seconds};
 use crate::observe::status::{
-    Busy, Engine, FaultLine, KeyCount, MissingLine, PeersSeen, PeersUse, ProtectedLine, Ranked, ReloadLine,
-    Status, Throttled,
+    Busy, FaultLine, KeyCount, MissingLine, PeersSeen, PeersUse, ProtectedLine, Ranked, ReloadLine, Status,
+    Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
 use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp};
@@ -133,7 +133,7 @@ pub struct Holds {
     pub abandoned: u64,
 }
 
-/// Open connections by listener. SPOP connections also by engine.
+/// Open connections by listener.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
     pub spop: u64,
@@ -141,7 +141,6 @@ pub struct Connections {
     #[serde(default)]
     pub grpc: u64,
     pub admin: u64,
-    pub engines: Vec<Engine>,
 }
 
 /// An SLO with its objective and its current rates.
@@ -301,7 +300,6 @@ impl Status {
                 http: open(&metrics.http),
                 grpc: open(&metrics.grpc),
                 admin: open(&metrics.admin),
-                engines: self.engines.list(),
             },
             slos: slos(&policy, &history, &keys, keys_are_more),
             slos_total: policy.slos().count(),

@@ -1,6 +1,5 @@
 //! The status: rates, throttled keys and reloads of the last minutes, and the history of the last day.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use crate::observe::metrics::Verdicts;
 use crate::observe::status::history::{History, HistoryLines};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{SecondCounts, Seconds, Totals};
-use crate::observe::status::{Busy, ClusterLine, Engines, Missing, Reloads, Throttled};
+use crate::observe::status::{Busy, ClusterLine, Missing, Reloads, Throttled};
 use slowlane_core::base::Timestamp;
 use slowlane_core::policy::Policy;
 use slowlane_core::table::Table;
@@ -19,7 +18,6 @@ use slowlane_core::table::Table;
 #[derive(Debug, Default)]
 pub struct Status {
     pub throttled: Throttled,
-    pub engines: Arc<Engines>,
     pub reloads: Reloads,
     pub missing: Missing,
     /// None: this slowlane is not in a cluster. The task that talks to the store writes it.

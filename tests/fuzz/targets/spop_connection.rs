@@ -158,7 +158,7 @@ impl Served {
 /// Serves a connection whose bytes arrive in these pieces, all at one moment, and takes leave at its end.
 fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, has_chance: bool) -> Served {
     let agent = Arc::new(agent(has_chance));
-    let mut conversation = Conversation::new(agent, FRAME_BYTES_MAX, "unix".into());
+    let mut conversation = Conversation::new(agent, FRAME_BYTES_MAX);
     conversation.rng.seed(SEED);
     let now = Timestamp::from_millis(1_000_000);
     let (mut unread, mut served) = (Vec::new(), Served { said: Vec::new(), close: None });
