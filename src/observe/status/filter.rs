@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering::{self, Equal, Greater, Less};
 
-use thiserror::Error;
-
 use slowlane_core::base::Timestamp;
 use slowlane_core::table::{Entry, FreqCtr};
 
@@ -32,23 +30,16 @@ const FOREIGN: &str = "\
     http_err_cnt http_err_rate http_fail_cnt http_fail_rate bytes_in_cnt bytes_in_rate bytes_out_cnt \
     bytes_out_rate server_key glitch_cnt glitch_rate";
 
-/// Errors of a column name, in HAProxy's wording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum ColumnError {
-    #[error("Unknown data type")]
-    Unknown,
-    #[error("Data type not stored in this table")]
-    NotStored,
-}
-
 impl Column {
     /// # Errors
-    /// No column of HAProxy has the name, or this table does not have it.
-    pub fn named(name: &str) -> Result<Column, ColumnError> {
+    /// No column of HAProxy has the name, or this table does not have it, in HAProxy's wording.
+    pub fn named(name: &str) -> Result<Column, &'static str> {
         match COLUMNS.iter().find(|(known, _)| *known == name) {
             Some(&(_, column)) => Ok(column),
-            None if FOREIGN.split(' ').any(|known| known == name) => Err(ColumnError::NotStored),
-            None => Err(ColumnError::Unknown),
+            None if FOREIGN.split(' ').any(|known| known == name) => {
+                Err("Data type not stored in this table")
+            }
+            None => Err("Unknown data type"),
         }
     }
 
@@ -73,10 +64,7 @@ impl Column {
     }
 }
 
-/// A comparison operator: the orderings for which it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operator(&'static [Ordering]);
-
+/// HAProxy's operators, with the orderings that each accepts.
 const OPERATORS: [(&str, &[Ordering]); 6] = [
     ("eq", &[Equal]),
     ("ne", &[Less, Greater]),
@@ -86,49 +74,29 @@ const OPERATORS: [(&str, &[Ordering]); 6] = [
     ("gt", &[Greater]),
 ];
 
-impl Operator {
-    pub fn named(name: &str) -> Option<Operator> {
-        let (_, orderings) = OPERATORS.iter().find(|(known, _)| *known == name)?;
-        Some(Operator(orderings))
-    }
-
-    fn holds(self, one: i64, other: i64) -> bool {
-        self.0.contains(&one.cmp(&other))
-    }
+/// The orderings that an operator accepts.
+pub fn operator(name: &str) -> Option<&'static [Ordering]> {
+    OPERATORS.iter().find(|(known, _)| *known == name).map(|&(_, orderings)| orderings)
 }
 
+/// A condition that a row must meet.
+///
+/// ```
+/// use slowlane::observe::status::{Column, Condition, operator};
+/// use slowlane_core::{base::Timestamp, table::Entry};
+/// let condition = Condition { column: Column::Gpt0, orderings: operator("le").unwrap(), value: 2_500 };
+/// let holds = |gpt0| condition.holds(&Entry { gpt0, ..Entry::default() }, Timestamp::from_millis(1));
+/// assert_eq!([1_000, 2_500, 2_501].map(holds), [true, true, false]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub column: Column,
-    pub operator: Operator,
+    pub orderings: &'static [Ordering],
     pub value: i64,
 }
 
-/// Conditions, all of which a row must meet.
-///
-/// ```
-/// use slowlane::observe::status::{Column, Condition, Filter, Operator};
-/// use slowlane_core::{base::Timestamp, table::Entry};
-/// let operator = |name| Operator::named(name).unwrap();
-/// let condition = |name, value| Condition { column: Column::Gpt0, operator: operator(name), value };
-/// let filter: Filter = [condition("gt", 1_000), condition("le", 2_500)].into_iter().collect();
-/// let passes = |gpt0| filter.passes(&Entry { gpt0, ..Entry::default() }, Timestamp::from_millis(1));
-/// assert_eq!([1_000, 1_001, 2_500, 2_501].map(passes), [false, true, true, false]);
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter(Vec<Condition>);
-
-impl Filter {
-    pub fn passes(&self, entry: &Entry, now: Timestamp) -> bool {
-        let holds = |condition: &Condition| {
-            condition.operator.holds(condition.column.read(entry, now).into(), condition.value)
-        };
-        self.0.iter().all(holds)
-    }
-}
-
-impl FromIterator<Condition> for Filter {
-    fn from_iter<I: IntoIterator<Item = Condition>>(conditions: I) -> Filter {
-        Filter(conditions.into_iter().collect())
+impl Condition {
+    pub fn holds(&self, entry: &Entry, now: Timestamp) -> bool {
+        self.orderings.contains(&i64::from(self.column.read(entry, now)).cmp(&self.value))
     }
 }

@@ -39,7 +39,7 @@ use heavy_hitters::Ranked;
 
 pub use cluster::ClusterLine;
 pub use faults::{Fault, FaultLine};
-pub use filter::{Column, ColumnError, Condition, FILTER_MAX, Filter, Operator};
+pub use filter::{Column, Condition, FILTER_MAX, operator};
 pub use history::{DAY, HistoryLines, PastKey};
 pub use label::{KeptFact, Label};
 pub use missing::{Missing, MissingLine, News, REQUESTS_MIN};

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::observe::status::{Column, Filter, StatusRow, header};
+use crate::observe::status::{Column, Condition, StatusRow, header};
 use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, filter, key, values, word};
 use crate::server::runtime_api::help::{NO_INFO, NO_MAPS, NO_PROMPT, help, unknown};
 use slowlane_core::base::{Key, Timestamp};
-use slowlane_core::table::{Cursor, Page};
+use slowlane_core::table::{Cursor, Entry, Page};
 use slowlane_core::throttle::Throttle;
 
 /// The length of a piece, in bytes, before its last rows.
@@ -133,7 +133,7 @@ fn row(key: Key, throttle: &Throttle, now: Timestamp) -> String {
 
 fn rows(
     from: Cursor,
-    filter: &Filter,
+    filter: &[Condition],
     throttle: &Throttle,
     now: Timestamp,
     out: &mut String,
@@ -141,7 +141,7 @@ fn rows(
     let (mut page, mut next) = (Page::new(), Some(from));
     for _ in 0..PAGES_MAX {
         next = throttle.table().page(next?, now, &mut page);
-        for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
+        for found in page.iter().filter(|found| passes(filter, &found.entry, now)) {
             writeln!(out, "{}", StatusRow { found: *found, now }).expect("writing to a string cannot fail");
         }
         if out.len() >= PIECE_BYTES {
@@ -151,12 +151,16 @@ fn rows(
     next
 }
 
-fn clear(from: Cursor, filter: &Filter, throttle: &Throttle, now: Timestamp) -> Option<Cursor> {
+fn passes(filter: &[Condition], entry: &Entry, now: Timestamp) -> bool {
+    filter.iter().all(|condition| condition.holds(entry, now))
+}
+
+fn clear(from: Cursor, filter: &[Condition], throttle: &Throttle, now: Timestamp) -> Option<Cursor> {
     let mut page = Page::new();
     let next = throttle.table().page(from, now, &mut page);
-    for found in page.iter().filter(|found| filter.passes(&found.entry, now)) {
+    for found in page.iter().filter(|found| passes(filter, &found.entry, now)) {
         // The row may have changed since it was copied, so the filter is applied again.
-        throttle.forget(found.key, |entry| filter.passes(entry, now));
+        throttle.forget(found.key, |entry| passes(filter, entry, now));
     }
     next
 }

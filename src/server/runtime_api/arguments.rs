@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::observe::status::{Column, Condition, FILTER_MAX, Filter, Operator, TABLE};
+use crate::observe::status::{Column, Condition, FILTER_MAX, TABLE, operator};
 use slowlane_core::base::Key;
 
 const EXPECTED_KEY: &str = "Require a key of sixteen hex digits\n";
@@ -35,7 +35,7 @@ pub(super) fn key(words: &[String]) -> Result<Option<Key>, String> {
 const DATA: &str = "data.";
 
 /// The conditions in `show table <table> [data.<column> <operator> <value>]*`.
-pub(super) fn filter(words: &[String], expected: &str) -> Result<Filter, String> {
+pub(super) fn filter(words: &[String], expected: &str) -> Result<Vec<Condition>, String> {
     let words = match word(words, 3) {
         "" => &[],
         word if word.starts_with(DATA) => &words[3..],
@@ -53,11 +53,11 @@ pub(super) fn filter(words: &[String], expected: &str) -> Result<Filter, String>
 
 fn condition(words: &[String]) -> Result<Condition, String> {
     let name = word(words, 0).strip_prefix(DATA).ok_or("Require \"data.<store_data_type>\"")?;
-    let column = Column::named(name).map_err(|error| error.to_string())?;
-    let operator = Operator::named(word(words, 1));
-    let operator = operator.ok_or(r#"Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#)?;
+    let column = Column::named(name)?;
+    let orderings =
+        operator(word(words, 1)).ok_or(r#"Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#)?;
     let value = number(word(words, 2)).ok_or("Require a valid integer value to compare against")?;
-    Ok(Condition { column, operator, value })
+    Ok(Condition { column, orderings, value })
 }
 
 /// Reads a number. Like HAProxy, it refuses a plus sign.
