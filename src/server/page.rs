@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
-use crate::observe::status::{PeersSeen, Sources};
+use crate::observe::status::Sources;
 use crate::server::Agent;
 
 /// The whole page. It loads nothing but data from `/api/`.
@@ -41,9 +41,7 @@ pub(super) fn status(agent: &Agent) -> Bytes {
         holds_max: agent.holds.limits.holds_max,
         uptime: agent.clock.uptime(),
         now: agent.clock.now(),
-        peers: &|| {
-            agent.peers.as_ref().map_or_else(PeersSeen::default, |peers| peers.seen(agent.clock.now()))
-        },
+        peers: &|| Some(agent.peers.as_ref()?.usage(agent.clock.now())),
     };
     agent.status.json(&sources)
 }

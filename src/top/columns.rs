@@ -124,12 +124,7 @@ fn who(key: &KeyLine) -> String {
         }
         None => String::new(),
     };
-    let paced = match key.proxies {
-        0 => String::new(),
-        1 => " (1 proxy enforces it)".to_owned(),
-        proxies => format!(" ({proxies} proxies enforce it)"),
-    };
-    named(key.refused, &key.fields) + &blocked + &paced
+    named(key.refused, &key.fields) + &blocked
 }
 
 /// The fields of a key.

@@ -43,7 +43,7 @@ pub use filter::{Column, Condition, FILTER_MAX, operator};
 pub use history::{DAY, HistoryLines, PastKey};
 pub use label::{KeptFact, Label};
 pub use missing::{Missing, MissingLine, News, REQUESTS_MIN};
-pub use peers::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
+pub use peers::{PeerConnection, PeerCount, PeerLine, PeersStatus, PeersUse};
 pub use protected::{NO_ENDS, ProtectedLine};
 pub use quota::{QuotaLine, Quotas};
 pub use reloads::{ReloadLine, Reloads};

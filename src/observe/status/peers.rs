@@ -1,11 +1,10 @@
 //! The proxies that enforce limits locally, as operators see them.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use slowlane_core::base::{Key, Timestamp, plural, shown};
+use slowlane_core::base::{Timestamp, plural, shown};
 use slowlane_core::peers::{KeyStats, Pushed};
 use slowlane_core::throttle::ProxyLimits;
 
@@ -42,15 +41,6 @@ pub struct PeerConnection {
     pub pushes: u64,
     /// Limits that it has not acknowledged.
     pub acks_behind: u64,
-}
-
-/// The proxies at this moment, for a snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PeersSeen {
-    /// None: there are no peers.
-    pub usage: Option<PeersUse>,
-    /// The number of proxies that enforce a key's limit locally.
-    pub by_key: HashMap<Key, usize>,
 }
 
 /// Counters of the proxies that enforce limits locally.

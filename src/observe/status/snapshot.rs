@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{Second, Seconds};
 use crate::observe::status::{
-    Busy, FaultLine, KeyCount, MissingLine, PeersSeen, PeersUse, ProtectedLine, Ranked, ReloadLine, Status,
-    Throttled,
+    Busy, FaultLine, KeyCount, MissingLine, PeersUse, ProtectedLine, Ranked, ReloadLine, Status, Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
-use slowlane_core::base::{Blocked, BlockedBy, Key, Quota, SloId, Timestamp};
+use slowlane_core::base::{Blocked, BlockedBy, Quota, SloId, Timestamp};
 use slowlane_core::policy::{Crowd, Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
@@ -33,7 +32,7 @@ pub struct Sources<'s> {
     pub uptime: Duration,
     pub now: Timestamp,
     /// Called once for a snapshot.
-    pub peers: &'s dyn Fn() -> PeersSeen,
+    pub peers: &'s dyn Fn() -> Option<PeersUse>,
 }
 
 /// The answer of `/api/status`.
@@ -194,8 +193,6 @@ pub struct KeyLine {
     pub refused: bool,
     /// The block that refuses it.
     pub blocked: Option<BlockedKey>,
-    /// The number of proxies that enforce its limit locally.
-    pub proxies: usize,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
@@ -247,8 +244,7 @@ impl Status {
     pub fn snapshot(&self, sources: &Sources<'_>) -> Snapshot {
         let (throttled, history, busy) = (&self.throttled, self.seconds.lock(), self.busy.lock());
         let &Sources { throttle, metrics, holds_max, uptime, now, peers } = sources;
-        let (policy, peers) = (throttle.policy(), peers());
-        let proxies = |key: &Key| peers.by_key.get(key).copied().unwrap_or(0);
+        let policy = throttle.policy();
         let (top, dry_runs) = (throttled.keys.top(KEYS_MAX), throttled.dry_runs.top(KEYS_MAX));
         let mut origins = self.origins.lock();
         let listed = top
@@ -256,8 +252,7 @@ impl Status {
             .chain(&dry_runs)
             .map(|Ranked { key, hitter, .. }| ((*key, hitter.slo.unwrap_or(SloId::DEFAULT)), &hitter.label));
         origins.update(&policy, listed);
-        let line =
-            |ranked: &Ranked| key(ranked, throttled, &busy, &origins, sources, &policy, proxies(&ranked.key));
+        let line = |ranked: &Ranked| key(ranked, throttled, &busy, &origins, sources, &policy);
         let mut keys: Vec<KeyLine> = top.iter().map(line).collect();
         keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
         let (keys_total, dry_run_keys_total) = (throttled.keys.counted(), throttled.dry_runs.counted());
@@ -287,7 +282,7 @@ impl Status {
                 other_slos: line.others().count(),
                 keys: line.keys,
             }),
-            peers: peers.usage,
+            peers: peers(),
             protect: ProtectedLine::all(throttle).into_iter().take(KEYS_MAX).collect(),
             holds: Holds {
                 now: metrics.plain.holds.get().max(0) as u64,
@@ -400,7 +395,6 @@ fn key(
     origins: &Origins,
     sources: &Sources<'_>,
     policy: &Policy,
-    proxies: usize,
 ) -> KeyLine {
     let Ranked { key, hitter, .. } = ranked;
     let &Sources { throttle, now, .. } = sources;
@@ -422,7 +416,6 @@ fn key(
         line: origins.of((*key, slo)),
         dry_run: false,
         refused: policy.is_refusal(*key),
-        proxies,
         blocked: hitter.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
         fields: hitter.label.in_key(),
         why: hitter.label.query(),

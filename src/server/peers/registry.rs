@@ -1,6 +1,6 @@
 //! The connected proxies by name, with the state of their connections.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::observe::OncePerSecond;
 use crate::observe::groups::PeersMetrics;
-use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersSeen, PeersStatus, PeersUse};
+use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersStatus, PeersUse};
 use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
 use spop::peers::HelloStatus;
@@ -123,13 +123,8 @@ impl Peers {
     }
 
     /// The current state of the proxies, for a snapshot.
-    pub fn seen(&self, now: Timestamp) -> PeersSeen {
-        let mut by_key = HashMap::new();
-        for (_, peer) in self.all() {
-            let keys: HashSet<Key> = peer.proxy().counts_as().map(|(_, key)| key).collect();
-            keys.into_iter().for_each(|key| *by_key.entry(key).or_insert(0) += 1);
-        }
-        PeersSeen { usage: Some(PeersUse::of(&self.status(now))), by_key }
+    pub fn usage(&self, now: Timestamp) -> PeersUse {
+        PeersUse::of(&self.status(now))
     }
 
     /// Each proxy's counts for a key, and the limits pushed to it.

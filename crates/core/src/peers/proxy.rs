@@ -299,11 +299,6 @@ impl Proxy {
         }
         stats
     }
-
-    /// The keys of this slowlane that it counts, with their SLOs.
-    pub fn counts_as(&self) -> impl Iterator<Item = (SloId, Key)> {
-        self.tables.values().flat_map(|table| table.keys.values()).filter_map(|known| known.counts_as)
-    }
 }
 
 impl ProxyCount {
