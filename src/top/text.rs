@@ -74,7 +74,7 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     }))
 }
 
-/// `throttled`, and the number of keys if the list is incomplete: `throttled (first 100 of about 1003)`.
+/// `throttled`, and the number of keys if the list is incomplete: `throttled (first 100 of 512 or more)`.
 fn throttled(snapshot: &Snapshot) -> String {
     let dry_runs = snapshot.keys.iter().filter(|key| key.dry_run).count();
     let groups = [
@@ -83,7 +83,7 @@ fn throttled(snapshot: &Snapshot) -> String {
     ];
     let cut = groups.into_iter().filter(|(listed, total, _)| total.number > *listed as u64);
     let reported = cut.map(|(listed, KeyCount { number, is_exact }, by)| {
-        format!("first {listed} of {}{number}{by}", if is_exact { "" } else { "about " })
+        format!("first {listed} of {number}{}{by}", if is_exact { "" } else { " or more" })
     });
     let reported: Vec<String> = reported.collect();
     if reported.is_empty() { "throttled".to_owned() } else { format!("throttled ({})", reported.join(", ")) }

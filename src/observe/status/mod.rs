@@ -15,7 +15,6 @@
 
 mod busy;
 mod cluster;
-mod distinct;
 mod faults;
 mod filter;
 mod heavy_hitters;

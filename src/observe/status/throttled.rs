@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::status::Label;
-use crate::observe::status::distinct::Distinct;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, PLACES, Ranked};
 use slowlane_core::base::{Blocked, Decision, Judged, Key, Ruling, SloId, Timestamp, Verdict};
 
@@ -38,10 +37,6 @@ impl Throttled {
     ///
     /// `roll` is a random number for the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
-        self.keys.count(decision.key, decision.verdict);
-        for judged in decision.dry_runs() {
-            self.dry_runs.count(judged.key, judged.verdict);
-        }
         let one_in = self.one_in();
         if !roll.is_multiple_of(one_in) {
             return;
@@ -116,7 +111,7 @@ fn faded(seconds: f64) -> f64 {
     (-seconds / HALF_LIFE_S).exp2()
 }
 
-/// A number of keys. With too many to list, it is an estimate for the last minute, accurate to 3 %.
+/// A number of keys. If it is not exact, there may be more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyCount {
     pub number: u64,
@@ -139,7 +134,6 @@ struct Note {
 #[derive(Debug, Default)]
 pub struct SharedHitters {
     shards: [SketchShard; SHARDS],
-    distinct: Distinct,
 }
 
 /// One shard of a sketch. The alignment gives each its own cache lines.
@@ -148,19 +142,13 @@ pub struct SharedHitters {
 struct SketchShard(Mutex<HeavyHitters>);
 
 impl SharedHitters {
-    /// Counts a throttled key, whether it is noted or not.
-    fn count(&self, key: Key, verdict: Verdict) {
-        if verdict != Verdict::Pass {
-            self.distinct.note(key);
-        }
-    }
-
     /// The number of keys. It is exact if each has a place.
     pub fn counted(&self) -> KeyCount {
         let places = self.shards.each_ref().map(|shard| shard.0.lock().len());
-        let (known, is_exact) =
-            (places.iter().sum::<usize>() as u64, places.iter().all(|&keys| keys < PLACES));
-        KeyCount { number: if is_exact { known } else { self.distinct.count().max(known) }, is_exact }
+        KeyCount {
+            number: places.iter().sum::<usize>() as u64,
+            is_exact: places.iter().all(|&keys| keys < PLACES),
+        }
     }
 
     fn note(&self, note: Note, write: impl FnOnce(SloId, &mut Label)) {
@@ -189,7 +177,6 @@ impl SharedHitters {
 
     fn fade(&self, factor: f32) {
         self.shards.iter().for_each(|shard| shard.0.lock().fade(factor));
-        self.distinct.tick();
     }
 
     /// The most throttled keys, in descending order.
