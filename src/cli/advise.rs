@@ -18,8 +18,6 @@ use slowlane_lab::access_log::{Choice, Mapping};
 use slowlane_lab::advise::{self, By, Settings};
 use slowlane_lab::replay;
 
-pub(super) const EXAMPLES: &str = include_str!("help/advise.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct AdviseArguments {
     /// Access logs

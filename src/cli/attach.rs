@@ -28,8 +28,6 @@ use crate::proxy::shipped::haproxy::{self as haproxy_shipped, Delivery, Pieces};
 use crate::proxy::shipped::{APP, File, nginx as nginx_shipped};
 use slowlane_core::base::{Address, Network};
 
-pub(super) const EXAMPLES: &str = include_str!("help/attach.txt");
-
 /// The list of the networks that HAProxy trusts.
 const TRUSTED: &str = "trusted.lst";
 

@@ -9,8 +9,6 @@ use crate::cli::fields::{FieldArgument, path};
 use crate::cli::views::{self, DaemonView};
 use slowlane_core::base::units;
 
-pub(super) const EXAMPLES: &str = include_str!("help/block.txt");
-
 #[derive(Debug, Subcommand)]
 pub(super) enum BlockAction {
     /// Refuse requests with these fields for a time, with 429.

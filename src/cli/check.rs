@@ -15,8 +15,6 @@ use crate::sync::StoreUrl;
 use slowlane_core::base::SloId;
 use slowlane_core::policy::{self, Policy, PolicyErrors};
 
-pub(super) const EXAMPLES: &str = include_str!("help/check.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct CheckArguments {
     #[command(flatten)]

@@ -5,8 +5,6 @@ use crate::cli::say;
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-pub(super) const EXAMPLES: &str = include_str!("help/completions.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArguments {
     /// The shell to complete for

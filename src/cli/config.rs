@@ -18,8 +18,6 @@ use crate::proxy::shipped::{APP, File, NAME, Places, ProxyTls, envoy, nginx};
 use slowlane_core::base::{Address, SloId};
 use slowlane_core::policy::{Layout, Policy};
 
-pub(super) const EXAMPLES: &str = include_str!("help/config.txt");
-
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
     /// Print slowlane's current configuration: a config file with every key.

@@ -11,8 +11,6 @@ use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::Version;
 use slowlane_core::base::Rate;
 
-pub(super) const EXAMPLES: &str = include_str!("help/demo.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct DemoArguments {
     /// Connections of the crawlers; each sends its next request after each answer [default: 20, or 80 with --protect]

@@ -12,8 +12,6 @@ use crate::cli::say;
 use crate::import::{self, BYTES_MAX, Included, Input, Program, Written};
 use slowlane_core::base::shown;
 
-pub(super) const EXAMPLES: &str = include_str!("help/import.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct ImportArguments {
     /// The configuration: files in their order, or a folder; - is standard input

@@ -55,13 +55,11 @@ use crate::observe::log;
 /// slowlane answers HAProxy over SPOP and nginx over auth_request. A client over its rate limit (SLO, Service Level
 /// Objective) is delayed just enough that its rate settles there. Only requests that would wait too long are refused.
 #[derive(Debug, Parser)]
-#[command(name = "slowlane", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "slowlane", version, arg_required_else_help = true, after_help = include_str!("help/slowlane.txt"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
-
-const EXAMPLES: &str = include_str!("help/slowlane.txt");
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -69,86 +67,86 @@ enum Command {
     ///
     /// The config file is read only at the start. On SIGHUP, the log says whether it has changed.
     /// ADDR is host:port or unix:/path. Flags override the config file, which overrides the defaults.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = include_str!("help/run.txt"))]
     Run(RunArguments),
     /// Read the config and the policy, print every error with its file and line, and exit.
     ///
     /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
     /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
-    #[command(after_help = check::EXAMPLES)]
+    #[command(after_help = include_str!("help/check.txt"))]
     Check(check::CheckArguments),
     /// Print a policy with the limits of a configuration of nginx, HAProxy, ingress-nginx or Envoy.
     ///
     /// It reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, and descriptors of
     /// Envoy's rate limit service. Comments say what differs and what is not imported.
-    #[command(after_help = import::EXAMPLES)]
+    #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
     /// Print the configuration in force, or one for HAProxy or nginx.
-    #[command(subcommand, after_help = config::EXAMPLES)]
+    #[command(subcommand, after_help = include_str!("help/config.txt"))]
     Config(config::What),
     /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write it.
-    #[command(subcommand, after_help = attach::EXAMPLES)]
+    #[command(subcommand, after_help = include_str!("help/attach.txt"))]
     Attach(attach::Proxy),
     /// Run a demonstration: slowlane protects an application from a crawler.
     ///
     /// Everything runs on free loopback ports and in a temporary directory. Nothing is left at the end.
     #[cfg(feature = "lab")]
-    #[command(after_help = demo::EXAMPLES)]
+    #[command(after_help = include_str!("help/demo.txt"))]
     Demo(demo::DemoArguments),
     /// Run clients against a law in virtual time, and print their rates and delays.
     #[cfg(feature = "lab")]
-    #[command(after_help = simulate::EXAMPLES)]
+    #[command(after_help = include_str!("help/simulate.txt"))]
     Simulate(simulate::SimulateArguments),
     /// Print the status of a daemon once: rates, SLOs, throttled clients, cluster, peers.
-    #[command(after_help = views::STATUS)]
+    #[command(after_help = include_str!("help/status.txt"))]
     Status(views::StatusArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
-    #[command(after_help = top::EXAMPLES)]
+    #[command(after_help = include_str!("help/top.txt"))]
     Top(top::TopArguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
     ///
     /// It queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
-    #[command(after_help = why::EXAMPLES)]
+    #[command(after_help = include_str!("help/why.txt"))]
     Why(why::WhyArguments),
     /// Show how much of its quotas a client has used, how much is left, and when they reset.
-    #[command(after_help = views::QUOTA)]
+    #[command(after_help = include_str!("help/quota.txt"))]
     Quota(views::QuotaArguments),
     /// Read and set the table of a running daemon, with the commands of HAProxy's Runtime API.
-    #[command(after_help = table::EXAMPLES)]
+    #[command(after_help = include_str!("help/table.txt"))]
     Table(table::TableArguments),
     /// Find faults in listeners, proxies, fields, limits, clock and files, and name the remedy of each.
     ///
     /// It changes nothing. Run as root, it can check more.
     /// Exit code 0: all is well. 1: something is wrong, or could not be checked.
-    #[command(after_help = doctor::EXAMPLES)]
+    #[command(after_help = include_str!("help/doctor.txt"))]
     Doctor(doctor::DoctorArguments),
     /// Refuse requests by their fields for a time; list and end these blocks.
-    #[command(subcommand, after_help = block::EXAMPLES)]
+    #[command(subcommand, after_help = include_str!("help/block.txt"))]
     Block(block::BlockAction),
     /// Replace a running daemon with the installed version.
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
-    #[command(after_help = upgrade::EXAMPLES)]
+    #[command(after_help = include_str!("help/upgrade.txt"))]
     Upgrade(upgrade::UpgradeArguments),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[cfg(feature = "lab")]
-    #[command(after_help = replay::EXAMPLES)]
+    #[command(after_help = include_str!("help/replay.txt"))]
     Replay(replay::ReplayArguments),
     /// Propose limits from access logs: a burst and a rate with which most clients never wait.
     ///
     /// It prints the rates of clients, marks bots, and prints lines for your maps. A replay of the logs shows which
     /// clients would have waited.
     #[cfg(feature = "lab")]
-    #[command(after_help = advise::EXAMPLES)]
+    #[command(after_help = include_str!("help/advise.txt"))]
     Advise(advise::AdviseArguments),
     /// Run policy tests in virtual time, and print unexpected verdicts.
     ///
     /// Exit code 0: every case passes. 1: a case fails, or a file has an error or cannot be read.
     #[cfg(feature = "lab")]
-    #[command(after_help = test::EXAMPLES)]
+    #[command(after_help = include_str!("help/test.txt"))]
     Test(test::TestArguments),
     /// Print completions for a shell.
-    #[command(after_help = completions::EXAMPLES)]
+    #[command(after_help = include_str!("help/completions.txt"))]
     Completions(completions::CompletionsArguments),
     /// Print the manual page, or write the pages of all commands.
     #[command(after_help = man::EXAMPLES)]
@@ -177,8 +175,6 @@ fn grouped(command: clap::Command) -> clap::Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{listed}Options:\n{{options}}{{after-help}}"
     ))
 }
-
-const RUN_EXAMPLES: &str = include_str!("help/run.txt");
 
 /// Runs the command of the command line. Errors go to standard error.
 pub fn main() -> ExitCode {

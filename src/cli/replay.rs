@@ -20,8 +20,6 @@ use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Faulty, Format, FormatError, LogOutcome, Mapping, Measure};
 use slowlane_lab::replay::{self, Input, ReplaySettings, Subject};
 
-pub(super) const EXAMPLES: &str = include_str!("help/replay.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct ReplayArguments {
     /// Access logs; - is standard input

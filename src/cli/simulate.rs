@@ -18,8 +18,6 @@ use slowlane_lab::simulate::{
     self, Cluster, Costs, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
 };
 
-pub(super) const EXAMPLES: &str = include_str!("help/simulate.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct SimulateArguments {
     #[command(flatten)]

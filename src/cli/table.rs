@@ -9,8 +9,6 @@ use crate::cli::fields::{FieldArgument, path};
 use crate::observe::status::TABLE;
 use slowlane_core::base::Key;
 
-pub(super) const EXAMPLES: &str = include_str!("help/table.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct TableArguments {
     #[command(subcommand)]

@@ -12,8 +12,6 @@ use crate::cli::{say, tell};
 use crate::config::{Config, Flags};
 use slowlane_lab::policy_test::{self, CaseErrors, FILE_BYTES_MAX, FileOutcome, Suite, TestSettings};
 
-pub(super) const EXAMPLES: &str = include_str!("help/test.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct TestArguments {
     /// Files with test cases

@@ -9,8 +9,6 @@ use crate::cli::views::span;
 use crate::top;
 use slowlane_core::base::units;
 
-pub(super) const EXAMPLES: &str = include_str!("help/top.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct TopArguments {
     #[command(flatten)]

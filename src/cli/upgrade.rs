@@ -7,8 +7,6 @@ use clap::Args;
 use crate::admin_client::AdminQuestion;
 use crate::cli::admin::Daemon;
 
-pub(super) const EXAMPLES: &str = include_str!("help/upgrade.txt");
-
 /// The daemon times out earlier.
 const PATIENCE: Duration = Duration::from_secs(90);
 

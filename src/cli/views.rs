@@ -12,10 +12,6 @@ use crate::observe::status::DAY;
 use crate::top;
 use slowlane_core::base::units;
 
-pub(super) const STATUS: &str = include_str!("help/status.txt");
-
-pub(super) const QUOTA: &str = include_str!("help/quota.txt");
-
 /// The daemon to query, and the format of its answer.
 #[derive(Debug, Args)]
 pub(super) struct DaemonView {

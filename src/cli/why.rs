@@ -16,8 +16,6 @@ use slowlane_core::base::{Request, Value};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 
-pub(super) const EXAMPLES: &str = include_str!("help/why.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct WhyArguments {
     /// The fields of the request

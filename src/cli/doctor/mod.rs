@@ -21,8 +21,6 @@ use crate::config::{Config, Flags};
 use proxies::Proxies;
 use slowlane_core::base::shown;
 
-pub(super) const EXAMPLES: &str = include_str!("../help/doctor.txt");
-
 #[derive(Debug, Args)]
 pub(super) struct DoctorArguments {
     /// HAProxy's configuration; may be repeated, or a folder [default: /etc/haproxy/haproxy.cfg, if it exists]
