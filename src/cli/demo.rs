@@ -6,21 +6,14 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use crate::demo::{Demo, DemoSlo, SECONDS_DEFAULT, SECONDS_MIN};
+use crate::demo::{Demo, LIMITED, PROTECTED, SECONDS_DEFAULT, SECONDS_MIN};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::Version;
-use slowlane_core::base::Rate;
 
 #[derive(Debug, Args)]
 pub(super) struct DemoArguments {
-    /// Connections of the crawlers; each sends its next request after each answer [default: 20, or 80 with --protect]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    clients: Option<u32>,
-    /// Rate of the SLO, for each source
-    #[arg(long, value_name = "RATE", default_value = "50/s")]
-    rate: Rate,
     /// Protect the application from many crawlers with law=protect, without a rate
-    #[arg(long, conflicts_with = "rate")]
+    #[arg(long)]
     protect: bool,
     /// Print this many seconds, then exit [default: print 15, then run until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
@@ -31,11 +24,10 @@ pub(super) struct DemoArguments {
 }
 
 pub(super) fn demo(typed: DemoArguments) -> anyhow::Result<()> {
-    let DemoArguments { clients, rate, protect, seconds, haproxy } = typed;
-    let (slo, clients_default) = if protect { (DemoSlo::Protect, 80) } else { (DemoSlo::Rate(rate), 20) };
-    let clients = clients.unwrap_or(clients_default);
+    let DemoArguments { protect, seconds, haproxy } = typed;
+    let slo = if protect { PROTECTED } else { LIMITED };
     let (haproxy, stays) = (program(haproxy)?, seconds.is_none());
-    let demo = Demo { clients, slo, seconds: seconds.unwrap_or(SECONDS_DEFAULT), stays, haproxy };
+    let demo = Demo { slo, seconds: seconds.unwrap_or(SECONDS_DEFAULT), stays, haproxy };
     demo.run(&mut stdout(), stdout().is_terminal())
 }
 

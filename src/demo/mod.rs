@@ -42,12 +42,10 @@ use crate::proxy::shipped::haproxy::Version;
 use crate::watch::Reload;
 use slowlane_core::base::Address;
 
-pub(crate) use slo::DemoSlo;
+pub(crate) use slo::{DemoSlo, LIMITED, PROTECTED};
 
 /// The settings of a demonstration.
 pub(crate) struct Demo {
-    /// Connections of the crawlers.
-    pub clients: u32,
     pub slo: DemoSlo,
     /// The number of seconds to print.
     pub seconds: u32,
@@ -76,9 +74,8 @@ impl Demo {
     /// Runs the demonstration to its end or to a signal. It leaves no process and no directory behind.
     ///
     /// # Errors
-    /// Settings that show no effect, a daemon or a proxy that does not start, or an output that cannot be written.
+    /// A daemon or a proxy that does not start, or an output that cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
-        self.slo.check(self.clients)?;
         let runtime = Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(async {
             let end = asked_to_end()?;
@@ -96,12 +93,12 @@ impl Demo {
         stage.let_in(self, &tally);
 
         let table = DelayTable::new(is_terminal, self.slo.capacity_per_s());
-        table.head(self.slo.last_column(), out)?;
+        table.head(self.slo.last_column, out)?;
         let mut seconds = Vec::new();
         let mut tick = interval_at(Instant::now() + Duration::from_secs(1), Duration::from_secs(1));
         while seconds.len() < self.seconds as usize {
             if seconds.len() == FREE_S as usize {
-                let line = self.slo.line(&self.slo.options());
+                let line = format!("{} {}", self.slo.id, self.slo.options);
                 stage.edit(&line)?;
                 table.event(&format!("slo.map now says: {line}"), out)?;
             }
@@ -129,7 +126,7 @@ impl Demo {
 
     fn introduce(&self, stage: &Stage, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "{}", stage.proxy_note)?;
-        writeln!(out, "{}", self.slo.crawlers(self.clients))?;
+        writeln!(out, "{}", self.slo.introduction)?;
         writeln!(out, "  a customer      1 connection, {} requests/s", client::CUSTOMER_PER_S)?;
         let capacity = self.slo.capacity_per_s();
         writeln!(out, "  an application  that can answer some {capacity:.0} requests/s")?;
@@ -143,10 +140,7 @@ impl Demo {
         let after = Second::mean(&seconds[settled..]);
         let refused: u32 = seconds.iter().map(|second| second.refused).sum();
         let lost: u32 = seconds.iter().map(|second| second.lost).sum();
-        let (who, get, limited) = match self.slo {
-            DemoSlo::Rate(rate) => ("the crawler", "it gets", format!("Limited to {rate}")),
-            DemoSlo::Protect => ("the crawlers", "they get", "With law=protect".to_owned()),
-        };
+        let [who, get, limited] = self.slo.summary;
         writeln!(
             out,
             "\nWithout a limit, {who} got {:.0} requests/s, and the customer waited {:.0} ms for an answer.",
@@ -187,9 +181,9 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("slowlane-demo-").tempdir()?;
         let policy = folder.path().join("policy");
         fs::create_dir(&policy)?;
-        let (map, text) = demo.slo.map();
+        let (map, text) = demo.slo.map;
         fs::write(policy.join(map), text)?;
-        write_slo_map(&policy, &demo.slo.line(FREE))?;
+        write_slo_map(&policy, &format!("{} {FREE}", demo.slo.id))?;
 
         // Free ports on the loopback interface.
         let any = || vec![Address::Tcp("127.0.0.1:0".into())];
@@ -198,7 +192,7 @@ impl Stage {
         let slowlane = daemon::start(&Config::load(None, flags)?)?;
         let [spop, http, _] = &slowlane.addresses;
         let (spop, check) = (spop[0].parse()?, http[0].parse()?);
-        let (workers, service) = demo.slo.application();
+        let (workers, service) = demo.slo.application;
         let app = App::start(workers, service).await?;
         let (haproxy, proxy_note) = match &demo.haproxy {
             Ok((binary, version)) => {
@@ -218,7 +212,7 @@ impl Stage {
 
     /// Starts the clients. They end with the runtime.
     fn let_in(&self, demo: &Demo, tally: &Arc<AnswerTally>) {
-        for number in 0..demo.clients {
+        for number in 0..demo.slo.connections {
             tokio::spawn(client::crawl(self.target, demo.slo.crawler(number), tally.clone()));
         }
         tokio::spawn(client::visit(self.target, tally.clone()));

@@ -280,7 +280,6 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
             "'5x/s' for '--attack <RATE>': expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         ),
         (&["simulate", "--protect", "--rate", "50/s"], "'--protect [<LOAD>]' cannot be used with"),
-        (&["demo", "--protect", "--rate", "9/s"], "'--protect' cannot be used with '--rate <RATE>'"),
         (&["simulate", "--runs", "4"], "--protect [<LOAD>]"),
         (&["simulate", "--protect", "flood"], "possible values: alone, crawlers, networks,"),
         (&["test"], "<FILE>..."),
