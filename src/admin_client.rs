@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow, bail};
 use futures_util::TryStreamExt;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -55,26 +55,10 @@ pub(crate) struct AdminQuestion {
     pub patience: Duration,
 }
 
-/// The reason for a missing answer, and the remedy.
+/// The daemon refuses questions without its token.
 #[derive(Debug, Error)]
-pub(crate) enum AskError {
-    #[error(
-        "cannot ask slowlane at {address}: {reason}; is it running there? Use --admin for another address"
-    )]
-    Unreachable { address: Address, reason: String },
-    #[error("no TLS with slowlane at {address}: {reason}; --ca names its CA")]
-    Insecure { address: Address, reason: String },
-    #[error("slowlane at {address} requires a token: give --token-file or --config")]
-    Closed { address: Address },
-    #[error("the server at {address} does not speak HTTP: is it the address of [admin] listen?{}", over_tls(.address))]
-    NoHttp { address: Address },
-    #[error("the server at {address} does not know this request: is it slowlane?")]
-    Unknown { address: Address },
-    #[error("{text}")]
-    Refused { text: String },
-    #[error("cannot write the answer: {0}")]
-    Unwritten(#[source] io::Error),
-}
+#[error("slowlane at {0} requires a token: give --token-file or --config")]
+pub(crate) struct Closed(Address);
 
 /// The remedy if the listener has TLS, which Unix sockets never have.
 fn over_tls(address: &Address) -> String {
@@ -116,20 +100,20 @@ impl AdminClient {
     }
 
     /// An answer of bounded length.
-    pub(crate) fn get(&self, path: &str) -> Result<Vec<u8>, AskError> {
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let mut answer = Bounded(Vec::new());
         self.ask(AdminQuestion::get(path), &mut answer)?;
         Ok(answer.0)
     }
 
     /// Sends a request, and writes the answer out as it arrives. Returns the number of bytes.
-    pub(crate) fn ask(&self, question: AdminQuestion, out: &mut impl Write) -> Result<u64, AskError> {
+    pub(crate) fn ask(&self, question: AdminQuestion, out: &mut impl Write) -> anyhow::Result<u64> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
         runtime.block_on(self.copy(question, out))
     }
 
-    async fn copy(&self, question: AdminQuestion, out: &mut impl Write) -> Result<u64, AskError> {
+    async fn copy(&self, question: AdminQuestion, out: &mut impl Write) -> anyhow::Result<u64> {
         let patience = question.patience;
         let mut stream = self.within(patience, Stream::connect(&self.address)).await?;
         if let (Address::Tcp(address), Some(tls)) = (&self.address, &self.tls) {
@@ -142,18 +126,13 @@ impl AdminClient {
         let (mut body, mut bytes) = (answer.into_data_stream(), 0);
         while let Some(piece) = self.within(patience, body.try_next()).await? {
             bytes += piece.len() as u64;
-            out.write_all(&piece).and_then(|()| out.flush()).map_err(AskError::Unwritten)?;
+            out.write_all(&piece).and_then(|()| out.flush()).context("cannot write the answer")?;
         }
         Ok(bytes)
     }
 
     /// Makes the handshake. The host of the address is the name to verify.
-    async fn secured(
-        &self,
-        address: &str,
-        tls: Arc<ClientConfig>,
-        stream: Stream,
-    ) -> Result<Stream, AskError> {
+    async fn secured(&self, address: &str, tls: Arc<ClientConfig>, stream: Stream) -> anyhow::Result<Stream> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let reason = match timeout(PATIENCE, stream.secured(host, tls)).await {
@@ -161,7 +140,7 @@ impl AdminClient {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no handshake within {} s", PATIENCE.as_secs()),
         };
-        Err(AskError::Insecure { address: self.address.clone(), reason: shown(reason) })
+        bail!("no TLS with slowlane at {}: {}; --ca names its CA", self.address, shown(reason))
     }
 
     /// The head of the answer. Its body follows piece by piece.
@@ -180,11 +159,13 @@ impl AdminClient {
     }
 
     /// The daemon's refusal.
-    async fn refused(&self, answer: Response<Incoming>) -> AskError {
-        let (status, address) = (answer.status(), self.address.clone());
+    async fn refused(&self, answer: Response<Incoming>) -> anyhow::Error {
+        let (status, address) = (answer.status(), &self.address);
         match status {
-            StatusCode::UNAUTHORIZED => return AskError::Closed { address },
-            StatusCode::NOT_FOUND => return AskError::Unknown { address },
+            StatusCode::UNAUTHORIZED => return Closed(address.clone()).into(),
+            StatusCode::NOT_FOUND => {
+                return anyhow!("the server at {address} does not know this request: is it slowlane?");
+            }
             _ => {}
         }
         let (mut body, mut text) = (answer.into_data_stream(), Vec::new());
@@ -195,25 +176,30 @@ impl AdminClient {
         }
         let lines = text.trim_ascii_end().split(|&byte| byte == b'\n');
         let text = lines.map(shown).collect::<Vec<_>>().join("\n");
-        AskError::Refused { text: if text.is_empty() { status.to_string() } else { text } }
+        anyhow!(if text.is_empty() { status.to_string() } else { text })
     }
 
     async fn within<T, E: Into<anyhow::Error>>(
         &self,
         patience: Duration,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, AskError> {
+    ) -> anyhow::Result<T> {
         match timeout(patience, work).await {
             Ok(done) => done.map_err(|error| self.unanswered(error.into())),
             Err(_) => Err(self.unanswered(anyhow!("no answer within {} s", patience.as_secs()))),
         }
     }
 
-    fn unanswered(&self, error: anyhow::Error) -> AskError {
-        let address = self.address.clone();
+    fn unanswered(&self, error: anyhow::Error) -> anyhow::Error {
+        let address = &self.address;
         match error.downcast_ref::<hyper::Error>() {
-            Some(error) if error.is_parse() => AskError::NoHttp { address },
-            _ => AskError::Unreachable { address, reason: format!("{error:#}") },
+            Some(error) if error.is_parse() => anyhow!(
+                "the server at {address} does not speak HTTP: is it the address of [admin] listen?{}",
+                over_tls(address)
+            ),
+            _ => anyhow!(
+                "cannot ask slowlane at {address}: {error:#}; is it running there? Use --admin for another address"
+            ),
         }
     }
 }

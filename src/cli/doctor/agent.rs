@@ -1,6 +1,6 @@
 //! The running agent: its listeners, and the queries of the proxies.
 
-use crate::admin_client::AskError;
+use crate::admin_client::Closed;
 use crate::cli::admin::Daemon;
 use crate::cli::doctor::{DoctorReport, Health};
 use crate::cli::listening::{self, Taken};
@@ -52,7 +52,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
     });
     match &asked {
         Ok(seen) => report.ok("agent", format!("admin answers: slowlane {}", seen.status.version)),
-        Err(error) if matches!(error.downcast_ref(), Some(AskError::Closed { .. })) => {
+        Err(error) if error.is::<Closed>() => {
             report.add(
                 Health::Unknown,
                 "agent",
