@@ -437,7 +437,7 @@ fn guard(listen: &Listen, token: Option<Token>, file: Option<PathBuf>, report: R
 
 /// The files that hold secrets.
 fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
-    let file::File { spop, http, admin, policy, cluster, peers, .. } = written;
+    let file::File { spop, http, grpc, admin, policy, cluster, peers, .. } = written;
     // `--cluster` replaces the store of the file.
     let is_flag = file.is_some_and(|file| file.flags.cluster.is_some());
     let has_password = !is_flag && cluster.store.as_ref().is_some_and(StoreUrl::has_password);
@@ -447,15 +447,12 @@ fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
         (cluster.token_file.as_deref(), "the token of nodes"),
         (policy.written.key_secret_file.as_deref(), "the secret of the keys"),
         (cluster.key.as_deref(), "a private key"),
-        (spop.tls.key.as_deref(), "a private key"),
-        (http.tls.key.as_deref(), "a private key"),
-        (admin.tls.key.as_deref(), "a private key"),
-        (cluster.tls.key.as_deref(), "a private key"),
-        (peers.tls.key.as_deref(), "a private key"),
         (file.filter(|_| is_in_file).map(|file| file.path.as_path()), "a token or a password"),
     ];
+    let tls = [&spop.tls, &http.tls, &grpc.tls, &admin.tls, &cluster.tls, &peers.tls];
+    let keys = tls.map(|tls| (tls.key.as_deref(), "a private key"));
     let secret = |(path, holds): (Option<&Path>, _)| Some(Secret { path: path?.to_owned(), holds });
-    files.into_iter().filter_map(secret).collect()
+    files.into_iter().chain(keys).filter_map(secret).collect()
 }
 
 /// Reads a token from a file, without the white space around it.
