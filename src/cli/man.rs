@@ -57,18 +57,10 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
 
 /// The page of a command. Its `after_help` is written here, because the generator would join the lines of its examples.
 fn page(command: &Command) -> io::Result<Page> {
-    let man = Man::new(command.clone()).manual("slowlane").source(source());
+    let bare = command.clone().after_help(None::<&'static str>).after_long_help(None::<&'static str>);
+    let man = Man::new(bare).manual("slowlane").source(source());
     let mut text = Vec::new();
-    man.render_title(&mut text)?;
-    man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
-    man.render_description_section(&mut text)?;
-    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
-        man.render_options_section(&mut text)?;
-    }
-    if command.has_subcommands() {
-        man.render_subcommands_section(&mut text)?;
-    }
+    man.render(&mut text)?;
     let after = command.get_after_long_help().or(command.get_after_help());
     if let Some(after) = after {
         text.extend(sections(&after.to_string()).bytes());
