@@ -15,7 +15,7 @@ use crate::config::values::{
     allow, duration, duration_within, expire, hosts, is_secret, node, prefix, sample, socket_mode, store,
     verdicts, within, written, written_mode, written_store,
 };
-use crate::observe::decision_log::{self, LogPlace, Sample};
+use crate::observe::decision_log::{self, STDOUT, Sample};
 use crate::observe::log;
 use crate::sync::{StoreTlsFiles, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
@@ -282,17 +282,13 @@ pub(super) struct DecisionLog {
     verdicts: Vec<VerdictKind>,
 }
 
-/// The path that means standard output.
-pub(super) const STDOUT: &str = "-";
-
 impl DecisionLog {
     /// `None` without a path: no decisions are logged.
     pub(super) fn settings(self) -> Option<decision_log::DecisionLogSettings> {
         let path = self.path?;
-        let place = if path.as_os_str() == STDOUT { LogPlace::Stdout } else { LogPlace::File(path) };
         let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
         Some(decision_log::DecisionLogSettings {
-            place,
+            path,
             sample,
             per_second: self.per_second,
             kinds: self.verdicts,

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 
 use crate::config::Config;
 use crate::observe::clock::WALL;
-use crate::observe::decision_log::{DecisionLog, LogPlace};
+use crate::observe::decision_log::DecisionLog;
 use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
 use crate::observe::{Clock, Metrics, Status};
 use crate::server::Agent;
@@ -91,12 +91,8 @@ pub(super) fn decision_log(
 ) -> anyhow::Result<Option<DecisionLog>> {
     let Some(settings) = &config.decision_log else { return Ok(None) };
     let log = DecisionLog::start(settings, metrics.decision_log.clone(), clock);
-    let log = log.map_err(|error| match &settings.place {
-        LogPlace::File(path) => anyhow!(
-            "cannot write the decision log {}: {error}; choose a file in a directory that this user may write to",
-            path.display()
-        ),
-        LogPlace::Stdout => anyhow!("cannot write the decision log: {error}"),
-    })?;
-    Ok(Some(log))
+    Ok(Some(log.map_err(|error| {
+        let path = settings.path.display();
+        anyhow!("cannot write the decision log {path}: {error}; choose a file in a directory that this user may write to")
+    })?))
 }

@@ -21,7 +21,7 @@ use crate::observe::metrics::DecisionLogMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use file::RotatedFile;
 use line::write_line;
-pub(crate) use settings::{DecisionLogSettings, LogPlace, Sample};
+pub(crate) use settings::{DecisionLogSettings, STDOUT, Sample};
 use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
 
 /// The maximum number of queued lines, about 300 bytes each.
@@ -47,9 +47,10 @@ impl DecisionLog {
         metrics: DecisionLogMetrics,
         clock: Clock,
     ) -> io::Result<DecisionLog> {
-        let queue = match &settings.place {
-            LogPlace::Stdout => queue(io::stdout(), &metrics, clock),
-            LogPlace::File(path) => queue(RotatedFile::open(path, clock)?, &metrics, clock),
+        let queue = if settings.path.as_os_str() == STDOUT {
+            queue(io::stdout(), &metrics, clock)
+        } else {
+            queue(RotatedFile::open(&settings.path, clock)?, &metrics, clock)
         }?;
         let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
         let quota = PerSecond::new(settings.per_second);
@@ -156,9 +157,9 @@ mod tests {
 
     fn log(sample: f64, per_second: u32, kinds: &[Kind]) -> (DecisionLog, tempfile::NamedTempFile) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let place = LogPlace::File(file.path().to_owned());
+        let path = file.path().to_owned();
         let sample = Sample::new(sample).unwrap();
-        let settings = DecisionLogSettings { place, sample, per_second, kinds: kinds.to_vec() };
+        let settings = DecisionLogSettings { path, sample, per_second, kinds: kinds.to_vec() };
         (DecisionLog::start(&settings, Metrics::new().decision_log, Clock::start()).unwrap(), file)
     }
 

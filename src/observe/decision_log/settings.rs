@@ -4,21 +4,18 @@ use std::path::PathBuf;
 
 use slowlane_core::base::Kind;
 
+/// The path that means standard output.
+pub(crate) const STDOUT: &str = "-";
+
 /// The destination of the log, and the decisions to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DecisionLogSettings {
-    pub place: LogPlace,
+    /// [`STDOUT`] or a file.
+    pub path: PathBuf,
     pub sample: Sample,
     /// The maximum number of lines per second.
     pub per_second: u32,
     pub kinds: Vec<Kind>,
-}
-
-/// The destination of the lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LogPlace {
-    Stdout,
-    File(PathBuf),
 }
 
 /// The fraction of the decisions that is logged, as a random sample.
