@@ -56,9 +56,9 @@ impl Listeners {
         let mut binder = Binder { inherited, agent, acceptors, secured, threads };
         let metrics = &agent.metrics;
         let Config { spop, http, admin, .. } = config;
-        let spoe = Arc::new(Spoe::new(spop.frame_bytes_max, spop.timeout));
+        let spoe = Arc::new(Spoe { frame_bytes_max: spop.frame_bytes_max, timeout: spop.timeout });
         binder.bind(&spop.listen, UNIX_MODE, &metrics.spop, spoe)?;
-        let check = Arc::new(Check::new(http.idle_timeout).behind(http.trusted.clone()));
+        let check = Arc::new(Check::new(http.idle_timeout, http.trusted.clone()));
         binder.bind(&http.listen, UNIX_MODE, &metrics.http, check)?;
         let grpc = Arc::new(Grpc::new(config.grpc.origins.clone()));
         binder.bind(&config.grpc.listen, UNIX_MODE, &metrics.grpc, grpc)?;
@@ -88,7 +88,7 @@ impl Listeners {
         let addresses = socket.iter().cloned().map(Address::Unix).collect();
         let socket =
             Listen { name: "admin socket", section: "admin socket", addresses, tls: None, ..listen.clone() };
-        let page = Admin::new(token.clone(), hosts.clone(), upgrades);
+        let page = Admin { token: token.clone(), hosts: hosts.clone(), upgrades };
         binder.on_own_thread("admin", |binder| {
             binder.bind(&socket, *socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
             binder.bind(listen, *socket_mode, &metrics.admin, Arc::new(page))

@@ -55,9 +55,11 @@ type AdminAnswer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 /// The service of the admin listener, shared by all its connections.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    token: Option<Token>,
-    hosts: Hosts,
-    upgrades: UpgradeRequests,
+    /// With a token, requests without it get only the page, health and readiness.
+    pub(crate) token: Option<Token>,
+    /// Without a token, requests over TCP must name one of these.
+    pub(crate) hosts: Hosts,
+    pub(crate) upgrades: UpgradeRequests,
 }
 
 /// A request for an upgrade: it gets a message, or the reason for a failure.
@@ -66,12 +68,6 @@ pub(crate) type UpgradeRequest = oneshot::Sender<Result<String, String>>;
 pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
 
 impl Admin {
-    /// With a token, requests without it get only the page, health and readiness. Without a token, requests over TCP
-    /// must name one of the hosts. Requests for an upgrade go to `upgrades`.
-    pub(crate) fn new(token: Option<Token>, hosts: Hosts, upgrades: UpgradeRequests) -> Admin {
-        Admin { token, hosts, upgrades }
-    }
-
     /// Serves until the client closes, does not complete a request or read an answer in time, or the shutdown begins.
     /// An error ends only this connection.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {

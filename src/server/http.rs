@@ -36,15 +36,11 @@ impl Check {
     /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
     ///
     /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
-    /// query over a connection that is just being closed.
-    pub fn new(idle_timeout: Duration) -> Check {
+    /// query over a connection that is just being closed. Behind proxies in the `trusted` networks, the client's
+    /// address comes out of `X-Forwarded-For`.
+    pub fn new(idle_timeout: Duration, trusted: Vec<Network>) -> Check {
         let [query_line, foreign_line] = Default::default();
-        Check { idle_timeout, trusted: Vec::new(), query_line, foreign_line }
-    }
-
-    /// Takes the client's address out of `X-Forwarded-For`, behind proxies in these networks.
-    pub fn behind(self, trusted: Vec<Network>) -> Check {
-        Check { trusted, ..self }
+        Check { idle_timeout, trusted, query_line, foreign_line }
     }
 
     /// Serves a connection. `unread` contains bytes that an earlier process read but did not use.

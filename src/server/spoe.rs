@@ -34,18 +34,13 @@ const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// The SPOP service, shared by all its connections.
 #[derive(Debug)]
 pub struct Spoe {
-    frame_bytes_max: u32,
-    timeout: Duration,
+    /// The longest frame to accept.
+    pub frame_bytes_max: u32,
+    /// The longest wait for HAProxy to send its hello, to finish a frame, or to accept an answer.
+    pub timeout: Duration,
 }
 
 impl Spoe {
-    /// `frame_bytes_max` is the longest frame to accept.
-    ///
-    /// `timeout` limits the wait for HAProxy to send its hello, to finish a frame, or to accept an answer.
-    pub fn new(frame_bytes_max: u32, timeout: Duration) -> Spoe {
-        Spoe { frame_bytes_max, timeout }
-    }
-
     /// Serves a connection. `spop_state` is its state in an earlier process.
     pub async fn serve(
         self: Arc<Spoe>,

@@ -79,7 +79,10 @@ mod tests {
         async fn serve(self, agent: Arc<Agent>, stream: UnixStream) -> Duration {
             match self {
                 Way::Socket => serve(AdminSocket, agent, stream).await,
-                Way::Http => serve(Admin::new(None, Hosts::default(), channel(1).0), agent, stream).await,
+                Way::Http => {
+                    let (token, hosts, upgrades) = (None, Hosts::default(), channel(1).0);
+                    serve(Admin { token, hosts, upgrades }, agent, stream).await
+                }
             }
         }
     }
@@ -164,7 +167,7 @@ mod tests {
             });
             let served = async {
                 match is_check {
-                    true => serve(Check::new(Duration::from_secs(75)), agent(), server).await,
+                    true => serve(Check::new(Duration::from_secs(75), Vec::new()), agent(), server).await,
                     false => Way::Http.serve(agent(), server).await,
                 }
             };

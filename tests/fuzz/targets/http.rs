@@ -49,7 +49,7 @@ pub fn run(bytes: &[u8]) {
 async fn serve<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let (mut client, server) = UnixStream::pair().expect("two sockets");
     let (_trigger, shutdown) = shutdown::channel();
-    let check = Arc::new(Check::new(Duration::from_secs(3_600)));
+    let check = Arc::new(Check::new(Duration::from_secs(3_600), Vec::new()));
     let serving = check.serve(Stream::Unix(server), Vec::new(), agent(), shutdown);
     let asking = async {
         for piece in pieces {
