@@ -127,15 +127,7 @@ impl Agent {
         let mut rng = Rng::new();
         let Some((key, slo)) = own else {
             let mut decision = self.decide(policy, fields, false, |_| None, &mut rng, now);
-            if decision.cost == 0 {
-                self.throttle.ask_windows(&mut decision, |slo| policy.slo(slo), now);
-            }
-            for judged in decision.judged() {
-                policy
-                    .slo(judged.slo)
-                    .into_iter()
-                    .for_each(|slo| self.throttle.count_refused(slo, &judged, now));
-            }
+            self.throttle.count_as_envoy(&mut decision, |slo| policy.slo(slo), now);
             return decision;
         };
         let mut batch = Batch::of(policy);
@@ -143,10 +135,7 @@ impl Agent {
         fields().for_each(|field| draft.field(field.name, field.value));
         batch.keep_draft();
         let mut decision = self.throttle.decide_by(slo, key, &batch, now);
-        if decision.cost == 0 {
-            self.throttle.ask_windows(&mut decision, |_| Some(slo), now);
-        }
-        decision.judged().iter().for_each(|judged| self.throttle.count_refused(slo, judged, now));
+        self.throttle.count_as_envoy(&mut decision, |_| Some(slo), now);
         let mut decisions = Decisions::new();
         decisions.push(decision);
         let named = |_: usize| fields().map(|field| (field.name, field.value));

@@ -2,6 +2,7 @@
 
 mod beside;
 mod command;
+mod descriptors;
 mod examples;
 mod hostile;
 mod models;

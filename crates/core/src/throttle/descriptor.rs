@@ -22,37 +22,41 @@ impl Throttle {
         }
     }
 
-    /// Asks the windows of a request without hits, which count nothing, as Envoy's service does: one that holds more than
-    /// its limit refuses.
-    pub fn ask_windows<'s>(
+    /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count all the same: what an
+    /// answer has cost is told when it is spent. A request without hits is refused by a window that holds more than its
+    /// limit. Other laws count only what they let through, and a request that is blocked counts nowhere.
+    pub fn count_as_envoy<'s>(
         &self,
         decision: &mut Decision,
         slo_of: impl Fn(SloId) -> Option<&'s Slo>,
         now: Timestamp,
     ) {
-        let (mut list, blocked) = (decision.judged(), decision.blocked());
-        for judged in list.iter_mut().filter(|judged| judged.cost == 0 && judged.is_counted()) {
-            let Some(slo) = slo_of(judged.slo).filter(|slo| is_window(&slo.law)) else { continue };
-            let Some(used) = self.used_by(slo, judged.key, now) else { continue };
-            judged.remaining = used.limit.saturating_sub(used.requests);
-            if used.requests > used.limit {
-                let left_ns = used.resets_at.map_or(0, |at| at.since(now).as_nanos() as u64);
-                judged.verdict = Judgement::deny(left_ns, 0).verdict;
-            }
-        }
-        *decision = Decision::of(&list, decision.cost, decision.at);
-        decision.set_blocked(blocked);
-    }
-
-    /// Counts the hits of a request that a window has refused, as Envoy's service does: what an answer has cost is told
-    /// when it is spent. Other laws count only what they let through.
-    pub fn count_refused(&self, slo: &Slo, judged: &Judged, now: Timestamp) {
-        if judged.is_counted() || !is_window(&slo.law) {
+        if decision.blocked().is_some() {
             return;
         }
-        self.table.with(judged.key, now, slo.law.memory(), |entry| {
-            self.correct(slo, judged.key, entry, &Admission { cost: 0, due: now, now }, judged.cost);
-        });
+        let mut list = decision.judged();
+        for judged in &mut list {
+            let Some(slo) = slo_of(judged.slo).filter(|slo| is_window(&slo.law)) else { continue };
+            match judged.is_counted() {
+                true if judged.cost == 0 => self.ask_window(slo, judged, now),
+                true => {}
+                false => self.table.with(judged.key, now, slo.law.memory(), |entry| {
+                    self.correct(slo, judged.key, entry, &Admission { cost: 0, due: now, now }, judged.cost);
+                }),
+            }
+        }
+        if decision.cost == 0 {
+            *decision = Decision::of(&list, decision.cost, decision.at);
+        }
+    }
+
+    fn ask_window(&self, slo: &Slo, judged: &mut Judged, now: Timestamp) {
+        let Some(used) = self.used_by(slo, judged.key, now) else { return };
+        judged.remaining = used.limit.saturating_sub(used.requests);
+        if used.requests > used.limit {
+            let left_ns = used.resets_at.map_or(0, |at| at.since(now).as_nanos() as u64);
+            judged.verdict = Judgement::deny(left_ns, 0).verdict;
+        }
     }
 
     /// The time until a key has its whole quota again. None: it has all of it, or its law has no quota.
