@@ -211,8 +211,8 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
 ///
-/// Pages of counters are indexed by SLO id, so counting takes one atomic operation and needs no policy. A page is made for
-/// its first verdict.
+/// Pages of counters are indexed by SLO id, so counting takes one atomic operation and needs no policy. That of an id from
+/// 10240 on is made for its first verdict.
 #[derive(Debug)]
 pub struct Verdicts {
     pub delays: Arc<Delays>,
@@ -241,7 +241,10 @@ type KindCounts = [AtomicU64; 3];
 
 impl Default for Verdicts {
     fn default() -> Verdicts {
-        Verdicts { delays: Arc::default(), pages: Box::new([const { OnceLock::new() }; PAGES]) }
+        let pages = Box::new([const { OnceLock::new() }; PAGES]);
+        // Those of the usual ids: then a decision takes no memory.
+        pages.iter().take(10).for_each(|page| _ = page.set(no_counts()));
+        Verdicts { delays: Arc::default(), pages }
     }
 }
 

@@ -16,9 +16,9 @@ pub struct SloPlan {
     pub state_tag: u32,
     /// How long a row must be kept after a write by a node that is alone.
     pub keep: Duration,
-    /// A request under it has no other SLO: no `also`, and no lookup adds one.
+    /// Its line has no `also`, and no lookup adds an SLO.
     pub is_alone: bool,
-    /// It has no first stage either.
+    /// A request under it has no other SLO: neither one of `also` nor a first stage.
     pub is_single: bool,
     /// The law decides on the row alone, and its verdict is the ruling: no dry run, no ticket, no block.
     pub is_plain: bool,
@@ -58,13 +58,12 @@ impl SloPlan {
         let uses_aux = slo.law.has_aux() || slo.ends != Ends::Never;
         // The end of a request must find its row.
         let lease = if slo.ends.is_work() { slo.lease() } else { Duration::ZERO };
-        let is_alone = may_be_alone && refs.also.is_none();
-        let is_single = is_alone && slo.law.sketched().is_none();
+        let is_single = may_be_alone && refs.also.is_none() && slo.law.sketched().is_none();
         SloPlan {
             id: slo.id,
             state_tag: slo.state_tag(),
             keep: slo.law.memory().saturating_add(lease),
-            is_alone,
+            is_alone: may_be_alone && slo.also.is_none(),
             is_single,
             is_plain: is_single && !uses_aux && !slo.dry_run && slo.block.is_none(),
             draws: matches!(slo.law, Law::Adaptive(_)),
