@@ -20,16 +20,18 @@ use crate::import::rule::{FileLine, Omissions, quoted};
 use crate::import::yaml::{YamlNode, documents};
 use crate::import::{ImportError, Program, RULES_MAX, Written};
 use crate::proxy::envoy::escaped;
+use slowlane_core::base::{Period, SloId};
+use slowlane_core::policy::{LIST_LINES_MAX, Slo};
 
-/// The units of the service, and their names in a rate.
-const UNITS: [(&str, &str, u64); 7] = [
-    ("second", "s", 1),
-    ("minute", "m", 60),
-    ("hour", "h", 3_600),
-    ("day", "d", 86_400),
-    ("week", "7d", 7 * 86_400),
-    ("month", "30d", 30 * 86_400),
-    ("year", "365d", 365 * 86_400),
+/// The units of the service, in seconds.
+const UNITS: [(&str, u64); 7] = [
+    ("second", 1),
+    ("minute", 60),
+    ("hour", 3_600),
+    ("day", 86_400),
+    ("week", 7 * 86_400),
+    ("month", 30 * 86_400),
+    ("year", 365 * 86_400),
 ];
 
 /// Keys that change no verdict, and what they would change.
@@ -40,7 +42,7 @@ const OTHERS: [(&str, &str); 3] = [
 ];
 
 /// Keys that are read.
-const READ: [&str; 8] = [
+const READ: [&str; 13] = [
     "key",
     "value",
     "rate_limit",
@@ -48,11 +50,13 @@ const READ: [&str; 8] = [
     "shadow_mode",
     "quota_mode",
     "share_threshold",
+    "unit",
     "unit_multiplier",
+    "requests_per_unit",
+    "unlimited",
+    "name",
+    "replaces",
 ];
-
-/// The most lines of a map of expressions.
-const EXPRESSIONS_MAX: usize = slowlane_core::policy::LIST_LINES_MAX;
 
 const CONFIG: &str =
     "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n[policy.types]\n";
@@ -268,15 +272,15 @@ impl Draft {
             if limit.get("unit_multiplier").is_none() { "1" } else { limit.get("unit_multiplier").text() };
         let (unit, count) = (limit.get("unit").text(), limit.get("requests_per_unit").text());
         let text = format!("{} {count} per {unit}", path.shown);
-        let known = UNITS.iter().find(|(name, ..)| unit.eq_ignore_ascii_case(name));
-        let (Some((_, period, seconds)), Ok(count), Ok(times @ 1..=366)) =
-            (known, count.parse::<u32>(), multiplier.parse::<u64>())
-        else {
-            let units = "a whole number per second, minute, hour, day, week, month or year";
+        let known = UNITS.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name));
+        let period = known.zip(multiplier.parse::<u32>().ok()).and_then(|((_, seconds), times)| {
+            Period::named(&format!("{}s", seconds.saturating_mul(times.into())))
+        });
+        let (Some(period), Ok(count)) = (period, count.parse::<u32>()) else {
+            let units = "a whole number per second, minute, hour, day, week, month or year, at most 366 days";
             self.omissions.add(line, &text, format!("expected {units}"));
             return None;
         };
-        let period = if times == 1 { (*period).to_owned() } else { format!("{}s", seconds * times) };
         let mut options = match count {
             0 => "burst=0 rate=0/s".to_owned(),
             _ => format!("burst=0 rate={count}/{period} law=fixed-window reset=calendar"),
@@ -295,6 +299,10 @@ impl Draft {
                 replaced.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
             options += &format!(" replaces={}", names.join(","));
         }
+        if Slo::parse(SloId::DEFAULT, &options).is_err() {
+            self.omissions.add(line, &text, "more requests than slowlane counts: it is no limit");
+            return Some(0);
+        }
         if path.is_shared && path.varies {
             let reason =
                 "share_threshold beside another value that varies: each whole descriptor has its own bucket";
@@ -311,8 +319,6 @@ impl Draft {
             match OTHERS.iter().find(|(other, _)| other == name) {
                 Some((_, changes)) => self.omissions.add(node.line, &text, changes),
                 None if READ.contains(&name.as_str()) => {}
-                None if ["unit", "requests_per_unit", "unlimited", "name", "replaces"]
-                    .contains(&name.as_str()) => {}
                 None => self.omissions.add(node.line, &text, "unknown: the service refuses the file"),
             }
         }
@@ -349,8 +355,8 @@ impl Draft {
     }
 
     fn expression(&mut self, text: String, line: FileLine, shown: &str) {
-        if self.expressions.len() == EXPRESSIONS_MAX {
-            let reason = format!("more than {EXPRESSIONS_MAX} rules without a value or with a wildcard");
+        if self.expressions.len() == LIST_LINES_MAX {
+            let reason = format!("more than {LIST_LINES_MAX} rules without a value or with a wildcard");
             return self.omissions.add(line, shown, reason);
         }
         self.expressions.push(text);

@@ -124,19 +124,20 @@ impl Agent {
     where
         F: Iterator<Item = Field<'f>>,
     {
-        let mut rng = Rng::new();
-        let Some((key, slo)) = own else {
-            let mut decision = self.decide(policy, fields, false, |_| None, &mut rng, now);
-            self.throttle.count_as_envoy(&mut decision, |slo| policy.slo(slo), now);
-            return decision;
-        };
-        let mut batch = Batch::of(policy);
+        let (mut batch, mut decisions, mut rng) = (Batch::of(policy), Decisions::new(), Rng::new());
         let mut draft = batch.draft();
         fields().for_each(|field| draft.field(field.name, field.value));
         batch.keep_draft();
-        let mut decision = self.throttle.decide_by(slo, key, &batch, now);
-        self.throttle.count_as_envoy(&mut decision, |_| Some(slo), now);
-        let mut decisions = Decisions::new();
+        match own {
+            Some((key, slo)) => decisions.push(self.throttle.decide_by(slo, key, &batch, now)),
+            None => {
+                self.throttle.decide(&batch, now, &mut || Sample::from_bits(rng.u64(..)), &mut decisions);
+            }
+        }
+        let mut decision = decisions.only();
+        let slo_of = |id| own.map(|(_, slo)| slo).or_else(|| policy.slo(id));
+        self.throttle.count_as_envoy(&mut decision, slo_of, now);
+        decisions.clear();
         decisions.push(decision);
         let named = |_: usize| fields().map(|field| (field.name, field.value));
         self.observer.decided(&batch, &decisions, self.throttle.table(), &mut rng, named);

@@ -247,7 +247,7 @@ fn each_descriptor_is_decided_by_itself_and_the_strictest_decides() {
 #[test]
 fn hits_are_told_after_the_answer_and_count_beyond_the_limit() {
     let at = own_address();
-    let _slowlane = described(at);
+    let slowlane = described(at);
     let mut client = Client::connect(at);
     let mut tokens = |hits: u64| {
         let mut request = limited(&[("tokens", b"ann")]);
@@ -262,6 +262,7 @@ fn hits_are_told_after_the_answer_and_count_beyond_the_limit() {
     assert_eq!(tokens(0), (Code::Ok, 40));
     assert_eq!(tokens(60).0, Code::OverLimit, "more than was left, and spent all the same");
     assert_eq!(tokens(0).0, Code::OverLimit);
+    assert_eq!(slowlane.metric("slowlane_verdicts_total", "slo=\"6003\",verdict=\"deny\""), 2.0);
 }
 
 #[test]

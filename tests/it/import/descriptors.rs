@@ -167,7 +167,7 @@ fn every_unit_has_its_rate() {
         .lines()
         .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("rate=7/")))
         .collect();
-    assert_eq!(rates, ["s", "m", "h", "d", "7d", "30d", "365d", "180s"]);
+    assert_eq!(rates, ["s", "m", "h", "d", "7d", "30d", "365d", "3m"]);
 }
 
 #[test]
@@ -176,7 +176,9 @@ fn what_is_not_imported_is_named_with_its_line_and_what_it_changes() {
         "domain: d\ndescriptors:\n\
          - key: a\n  detailed_metric: true\n  value_to_metric: true\n  metadata: {{x: y}}\n  {}\n\
          - key: b\n  ratelimit: {{unit: day}}\n\
-         - key: c\n  rate_limit: {{unit: fortnight, requests_per_unit: 1}}\n",
+         - key: c\n  rate_limit: {{unit: fortnight, requests_per_unit: 1}}\n\
+         - key: d\n  rate_limit: {{unit: year, unit_multiplier: 2, requests_per_unit: 1}}\n\
+         - key: e\n  rate_limit: {{unit: second, requests_per_unit: 4000000000}}\n",
         limit(1)
     );
     let written = import(&rules, None).unwrap();
@@ -191,6 +193,8 @@ fn what_is_not_imported_is_named_with_its_line_and_what_it_changes() {
         (6, "the answer has no metadata of the rule; it has the SLO and the key"),
         (9, "unknown"),
         (10, "expected a whole number per second"),
+        (12, "expected a whole number per second"),
+        (14, "more requests than slowlane counts"),
     ];
     assert_eq!(told, expected);
 }

@@ -182,7 +182,7 @@ impl Log {
                 None => Err(ParseError::TooLong),
             };
             match read {
-                Err(ParseError::Aside) => {}
+                Err(ParseError::NoProxyLine) => {}
                 Ok(()) => {
                     record.log = self.number;
                     self.requests += 1;

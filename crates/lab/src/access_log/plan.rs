@@ -56,7 +56,7 @@ pub(super) enum ParseError {
     /// It has not what is around the others.
     NoWrap(&'static str),
     /// It is about another line: a field of the journal.
-    Aside,
+    NoProxyLine,
 }
 
 /// The conversion of lines of a format to requests.
@@ -238,7 +238,7 @@ impl LogPlan {
             ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             ParseError::Binary => "binary data".to_owned(),
             ParseError::NoWrap(name) => format!("not in the form of {name}"),
-            ParseError::Aside => "not a line of a proxy".to_owned(),
+            ParseError::NoProxyLine => "not a line of a proxy".to_owned(),
         }
     }
 }

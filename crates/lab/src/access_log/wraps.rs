@@ -135,7 +135,7 @@ impl Wraps {
         let was_open = std::mem::replace(open, piece.is_open);
         match text.is_empty() {
             _ if was_open || piece.is_open => Err(ParseError::NoWrap("a whole line")),
-            true => Err(ParseError::Aside),
+            true => Err(ParseError::NoProxyLine),
             false => Ok(text),
         }
     }
