@@ -100,6 +100,11 @@ enum Command {
     /// Print the status of a daemon once: rates, SLOs, throttled clients, cluster, peers.
     #[command(after_help = include_str!("help/status.txt"))]
     Status(views::StatusArguments),
+    /// Rank addresses, networks and the values of fields by requests, work or delay.
+    ///
+    /// The means are exponentially damped, like a load average. A daemon with many requests counts a sample of them.
+    #[command(after_help = include_str!("help/groups.txt"))]
+    Groups(views::GroupsArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[command(after_help = include_str!("help/top.txt"))]
     Top(top::TopArguments),
@@ -157,7 +162,7 @@ enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["run", "upgrade"]),
     ("Set up", &["attach", "advise", "import", "check", "config", "test", "replay", "simulate"]),
-    ("Operate", &["status", "top", "why", "block", "quota", "table", "doctor"]),
+    ("Operate", &["status", "groups", "top", "why", "block", "quota", "table", "doctor"]),
     ("More", &["demo", "completions", "man"]),
 ];
 
@@ -197,6 +202,7 @@ pub fn main() -> ExitCode {
         Command::Status(typed) => views::status(typed),
         Command::Top(typed) => top::top(typed),
         Command::Why(typed) => why::why(typed),
+        Command::Groups(typed) => views::groups(typed),
         Command::Quota(typed) => views::quota(typed),
         Command::Table(typed) => table::table(typed),
         Command::Doctor(typed) => doctor::doctor(typed),

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::admin_client::{AdminQuestion, history};
 use crate::cli::admin::Daemon;
 use crate::cli::fields::{FieldArgument, path};
-use crate::observe::status::DAY;
+use crate::observe::status::{DAY, RankedBy};
 use crate::top;
-use slowlane_core::base::units;
+use slowlane_core::base::{query::written, units};
 
 /// The daemon to query, and the format of its answer.
 #[derive(Debug, Args)]
@@ -56,6 +56,30 @@ pub(super) struct QuotaArguments {
     fields: Vec<FieldArgument>,
     #[command(flatten)]
     view: DaemonView,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct GroupsArguments {
+    /// Rank only the values of this field
+    #[arg(value_name = "FIELD")]
+    field: Option<String>,
+    /// The time to look back: 1m, 10m or 1h
+    #[arg(long, value_name = "TIME", default_value = "10m")]
+    over: String,
+    /// The measure to rank by: requests, the time that they take, or their delay
+    #[arg(long, value_enum, default_value_t)]
+    by: RankedBy,
+    #[command(flatten)]
+    view: DaemonView,
+}
+
+pub(super) fn groups(typed: GroupsArguments) -> anyhow::Result<()> {
+    let GroupsArguments { field, over, by, view } = typed;
+    let by = by.to_possible_value().expect("no measure is hidden");
+    let field = field.as_deref().map(|name| ("field", name));
+    let query = [("over", over.as_str()), ("by", by.get_name())].into_iter().chain(field);
+    let path = format!("/api/groups?{}", written(query));
+    if view.json { print(view, path) } else { top::groups(&view.daemon.client()?, &path) }
 }
 
 /// Prints the view at a path.

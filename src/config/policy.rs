@@ -32,6 +32,7 @@ pub(super) struct WrittenPolicy {
     ipv6_prefixes: BTreeMap<TypeNumber, PrefixBits<128>>,
     derived: BTreeMap<String, WrittenDerivation>,
     lookups: Vec<WrittenLookup>,
+    rank: Vec<String>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -83,6 +84,7 @@ impl TryFrom<WrittenPolicy> for Policy {
             let ipv6 = ipv6_prefixes.get(kind).map(|PrefixBits(bits)| *bits);
             layout = layout.with_type_prefixes(kind.0, ipv4, ipv6)?;
         }
+        layout = layout.with_ranked(written.rank.clone())?;
         Ok(Policy { written, layout })
     }
 }

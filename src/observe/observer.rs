@@ -8,9 +8,9 @@ use prometheus_client::metrics::counter::Counter;
 use crate::observe::Status;
 use crate::observe::decision_log::DecisionLog;
 use crate::observe::metrics::{Metrics, Verdicts};
-use slowlane_core::base::{Decision, Decisions, Request, Value, Verdict};
+use slowlane_core::base::{Decision, Decisions, Request, SloId, Value, Verdict};
 use slowlane_core::policy::{Batch, Policy};
-use slowlane_core::table::Table;
+use slowlane_core::throttle::Throttle;
 
 /// Observes every decision, for all proxies.
 #[derive(Debug)]
@@ -27,27 +27,50 @@ impl Observer {
         Observer { verdicts, blocked, status, decision_log: None }
     }
 
-    /// Observes the decisions on a batch: counts them, notes carried fields and throttled keys, and logs.
+    /// Observes the decisions on a batch: counts them, notes carried fields, groups and throttled keys, and logs.
     ///
     /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
-    /// policy uses. `table` has the entries of the keys.
+    /// policy uses. `throttle` has the entries of the keys.
     #[inline]
     pub fn decided<'a, F>(
         &self,
         batch: &Batch<'_, '_>,
         decisions: &Decisions,
-        table: &Table,
+        throttle: &Throttle,
         rng: &mut Rng,
         fields: impl Fn(usize) -> F,
     ) where
         F: Iterator<Item = (&'a [u8], Value<'a>)>,
     {
         batch.note_fields();
+        let one_in = self.status.groups.one_in();
+        let first = rng.u32(..one_in) as usize;
+        if first < decisions.count() {
+            self.note_groups(batch, decisions, throttle, first, one_in as usize);
+        }
         for (number, (ruling, details)) in decisions.iter().enumerate() {
             self.verdicts.count(ruling, details);
             if details.is_some() || ruling.verdict != Verdict::Pass || self.decision_log.is_some() {
-                self.report(batch, number, &Decision::with(ruling, details), table, rng, || fields(number));
+                self.report(batch, number, &Decision::with(ruling, details), throttle, rng, || {
+                    fields(number)
+                });
             }
+        }
+    }
+
+    /// Notes the groups of some requests of a batch: the first, and each `step` after it.
+    #[inline(never)]
+    fn note_groups(
+        &self,
+        batch: &Batch<'_, '_>,
+        decisions: &Decisions,
+        throttle: &Throttle,
+        first: usize,
+        step: usize,
+    ) {
+        for (number, decision) in decisions.copies().enumerate().skip(first).step_by(step) {
+            let turn = throttle.turn(decision.key, decision.turn());
+            self.status.groups.note(&decision, turn, |each| batch.facts(number, SloId::DEFAULT, each));
         }
     }
 
@@ -58,7 +81,7 @@ impl Observer {
         batch: &Batch<'_, '_>,
         number: usize,
         decision: &Decision,
-        table: &Table,
+        throttle: &Throttle,
         rng: &mut Rng,
         fields: impl Fn() -> F,
     ) where
@@ -68,7 +91,7 @@ impl Observer {
         if let Some(log) = &self.decision_log
             && log.wants(decision, decision.at, || rng.u64(..))
         {
-            let entry = table.get(decision.key, decision.at);
+            let entry = throttle.table().get(decision.key, decision.at);
             let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));
             log.write(decision, rate, fields());
         }

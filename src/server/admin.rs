@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -23,13 +24,13 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::clock::WALL;
-use crate::observe::status::{DAY, Quotas, StatusRow, Why};
+use crate::observe::status::{DAY, Lookback, Quotas, RankedBy, StatusRow, Why};
 use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, answer, commands};
 use crate::server::{
     Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
     protected, scrape,
 };
-use slowlane_core::base::{Key, Query, Request as Asked, Timestamp, Token, units};
+use slowlane_core::base::{Field, Key, Query, Request as Asked, Timestamp, Token, Value, units};
 use slowlane_core::throttle::Throttle;
 
 /// The longest wait for a whole request.
@@ -138,6 +139,7 @@ impl Admin {
             "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
             "/api/peers" => peers(&request, agent),
+            "/api/groups" => groups(&request, agent),
             "/api/protect" => shown(wants_json(&request), agent.as_ref(), protected::json, protected::text),
             "/api/blocks" => shown(wants_json(&request), agent.as_ref(), blocks::json, blocks::text),
             path => match path.strip_prefix("/api/table/") {
@@ -177,7 +179,7 @@ const MISDIRECTED: &str =
 
 const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the body\n";
 
-const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/protect, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
+const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/groups?over=<time>&by=<measure>&field=<name>, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/protect, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
 fn page() -> AdminAnswer {
     let (html, policy) = page::page();
@@ -213,6 +215,26 @@ fn quota(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let quotas = Quotas::of(&agent.throttle, &query.request(), agent.clock.now(), WALL);
     shown(wants_json(request), &quotas, Quotas::json, ToString::to_string)
 }
+
+/// Answers `/api/groups`: the groups with the most requests, work or delay.
+fn groups(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
+    let query = Query::read(request.uri().query().unwrap_or_default());
+    let (mut span, mut by, mut field) = (Some(Lookback::TenMinutes), Ok(RankedBy::Requests), None);
+    for Field { name, value } in query.request().fields() {
+        let value = if let Value::Text(text) = value { str::from_utf8(text).unwrap_or_default() } else { "" };
+        match *name {
+            b"over" => span = units::duration(value).ok().and_then(Lookback::of),
+            b"by" => by = RankedBy::from_str(value, false),
+            b"field" => field = Some(value.to_owned()),
+            _ => return refused(GROUPS_OF),
+        }
+    }
+    let (Some(span), Ok(by)) = (span, by) else { return refused(GROUPS_OF) };
+    with_type(JSON, json(&agent.status.groups.first(span, by, field.as_deref())))
+}
+
+const GROUPS_OF: &str =
+    "expected over=1m, 10m or 1h, by=requests, work or delay, and field=<name>, all of them optional\n";
 
 /// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {

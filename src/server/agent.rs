@@ -109,7 +109,7 @@ impl Agent {
             decisions.push(decision);
         }
         let named = |_: usize| fields().map(|field| (field.name, field.value));
-        self.observer.decided(&batch, &decisions, self.throttle.table(), rng, named);
+        self.observer.decided(&batch, &decisions, &self.throttle, rng, named);
         decision
     }
 
@@ -140,7 +140,7 @@ impl Agent {
         decisions.clear();
         decisions.push(decision);
         let named = |_: usize| fields().map(|field| (field.name, field.value));
-        self.observer.decided(&batch, &decisions, self.throttle.table(), &mut rng, named);
+        self.observer.decided(&batch, &decisions, &self.throttle, &mut rng, named);
         decision
     }
 
@@ -196,7 +196,10 @@ impl Agent {
             }
         };
         match self.throttle.end(&self.throttle.policy(), &ticket, &ending, now) {
-            Ended::Counted => ends.counted.inc(),
+            Ended::Counted => {
+                self.status.groups.ended(&ticket, now);
+                ends.counted.inc()
+            }
             Ended::Late => ends.late.inc(),
             Ended::Unmeasured => ends.unmeasured.inc(),
         };

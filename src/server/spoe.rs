@@ -426,7 +426,7 @@ impl Conversation {
         let batch = &questions.batch;
 
         agent.throttle.decide(batch, now, &mut || Sample::from_bits(rng.u64(..)), decisions);
-        agent.observer.decided(batch, decisions, agent.throttle.table(), rng, |number| batch.fields(number));
+        agent.observer.decided(batch, decisions, &agent.throttle, rng, |number| batch.fields(number));
         for (decided, &(id, wants_quota)) in decisions.iter().zip(&questions.asked) {
             let quota =
                 if wants_quota { batch.policy().quota(decided.0.slo, decided.0.remaining) } else { None };

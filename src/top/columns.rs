@@ -1,6 +1,6 @@
 //! The columns of the tables, and their cells.
 
-use crate::observe::status::{BlockedKey, FieldLine, KeyLine, PastKey, SloLine};
+use crate::observe::status::{BlockedKey, FieldLine, GroupRow, KeyLine, PastKey, SloLine};
 use slowlane_core::base::{shown, units::left};
 
 /// A column of a table whose rows are `T`.
@@ -45,6 +45,17 @@ pub(super) const PAST_KEYS: [ScreenColumn<PastKey>; 7] = [
     number(1, "last", |key| ago(key.last_ms_ago)),
     number(0, "SLO", |key| numbered(key.slo, key.dry_run)),
     words(0, "who", |key| named(key.refused, &key.fields)),
+];
+
+/// The groups of requests.
+pub(super) const GROUPS: [ScreenColumn<GroupRow>; 7] = [
+    number(0, "requests/s", |group| short(group.requests_per_s)),
+    number(1, "%", |group| format!("{:.0}", group.share * 100.0)),
+    number(2, "inside", |group| short(group.work)),
+    number(3, "waiting", |group| short(group.delay)),
+    number(4, "denied/s", |group| short(group.denied_per_s)),
+    number(5, "addresses", |group| group.addresses.map_or("> 600".into(), |addresses| addresses.to_string())),
+    words(0, "who", |group| shown(format!("{}={}", group.field, group.value))),
 ];
 
 /// The SLOs.

@@ -49,6 +49,12 @@ pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Res
     Ok(io::stdout().write_all(Fetched::ask(daemon, since)?.text(Room::ENDLESS).as_bytes())?)
 }
 
+/// Prints a ranking of groups, which is the answer at this path.
+pub(crate) fn groups(daemon: &AdminClient, path: &str) -> anyhow::Result<()> {
+    let ranking = serde_json::from_slice(&daemon.get(path)?)?;
+    Ok(io::stdout().write_all(text::groups(&ranking, Room::ENDLESS).as_bytes())?)
+}
+
 /// Whether there is a screen to print on.
 pub(crate) fn has_screen() -> bool {
     io::stdout().is_terminal()
@@ -101,8 +107,8 @@ const HOME: &str = "\x1b[H";
 const ERASE_LINE: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// Lines beside the rows of two tables: rates, headings, connections.
-const OTHER_LINES: usize = 12;
+/// Lines beside the rows of three tables: rates, headings, connections.
+const OTHER_LINES: usize = 15;
 
 /// A long warning leaves room for the clients.
 const ROWS_OF_LINE_MAX: usize = 2;
@@ -113,7 +119,7 @@ fn show(problem: &str, fetched: &Fetched) -> io::Result<()> {
     let size = tcgetwinsize(&out).ok().filter(|size| size.ws_row > 1 && size.ws_col > 0);
     let (rows, columns): (usize, usize) =
         size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
-    let room = Room { columns, rows: (rows.saturating_sub(OTHER_LINES) / 2).max(3) };
+    let room = Room { columns, rows: (rows.saturating_sub(OTHER_LINES) / 3).max(3) };
     let text = format!("{problem}{}", fetched.text(room));
     // The last row is for the cursor.
     let of_line = |line| wrapped(line, columns).into_iter().take(ROWS_OF_LINE_MAX);

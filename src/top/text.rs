@@ -1,7 +1,7 @@
 //! The status, and the history of throttled keys, as text.
 
-use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse, Snapshot};
-use crate::top::columns::{KEYS, PAST_KEYS, SLOS, ScreenColumn, delay, short};
+use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse, Ranking, Snapshot};
+use crate::top::columns::{GROUPS, KEYS, PAST_KEYS, SLOS, ScreenColumn, delay, short};
 use slowlane_core::base::{aligned, shown, units::left};
 
 /// The room for a text, in characters and in rows of each table.
@@ -28,6 +28,8 @@ pub(super) fn status(snapshot: &Snapshot, room: Room) -> String {
         format!("{all} requests/s: pass {pass} delay {delayed} deny {deny}, delay p50 {p50} p99 {p99}\n"),
         format!("{}\n\n{}\n", stores(snapshot), throttled(snapshot)),
         table(&KEYS, &snapshot.keys, room),
+        "\nbusiest in the last minute\n".to_owned(),
+        table(&GROUPS, &snapshot.groups, room),
         "\nSLOs\n".to_owned(),
         table(&SLOS, &snapshot.slos, room),
         format!("\n{}", connections(snapshot)),
@@ -48,6 +50,18 @@ pub(super) fn history(history: &HistoryLines, room: Room) -> String {
         .map(|counts| short(counts.iter().map(|&count| count as f64).sum()));
     format!("throttled in the last {span}{cut}: {delayed} requests delayed, {denied} denied\n")
         + &table(&PAST_KEYS, &history.keys, room)
+}
+
+/// The groups of a span, field by field.
+pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
+    let Ranking { over_s, requests_per_s, error_per_s, one_in, groups, .. } = ranking;
+    let sampled = if *one_in > 1 { format!(", one request in {one_in} is counted") } else { String::new() };
+    let error = match *error_per_s >= 0.01 {
+        true => format!("each may have up to {}/s more\n", short(*error_per_s)),
+        false => String::new(),
+    };
+    let (all, over) = (short(*requests_per_s), left((*over_s).into()));
+    format!("{all} requests/s, averaged over {over}{sampled}\n") + &table(&GROUPS, groups, room) + &error
 }
 
 /// The errors of the last policy, and whether it was rejected because of them. None: no errors.

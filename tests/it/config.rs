@@ -37,7 +37,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy]\ndirectory = \"x\"",
-            ":2: unknown field `directory`, expected one of `dir`, `key_secret_file`, `ipv4_prefix`, `ipv6_prefix`, `types`, `ipv4_prefixes`, `ipv6_prefixes`, `derived`, `lookups`",
+            ":2: unknown field `directory`, expected one of `dir`, `key_secret_file`, `ipv4_prefix`, `ipv6_prefix`, `types`, `ipv4_prefixes`, `ipv6_prefixes`, `derived`, `lookups`, `rank`",
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmethod = \"str\"",

@@ -38,6 +38,7 @@ mod evasion;
 mod examples;
 mod fields;
 mod full_disk;
+mod groups;
 mod grpc;
 mod haproxy;
 mod history;

@@ -45,7 +45,7 @@ fn top(admin: SocketAddr, rows: u16, columns: u16) -> Terminal {
 /// The websites and owners on the screen, from above.
 fn websites(text: &str) -> Vec<&str> {
     let name = |line| split_once(line, "website=").or_else(|| split_once(line, "owner="));
-    text.lines().filter_map(name).collect()
+    text.lines().take_while(|line| !line.starts_with("busiest")).filter_map(name).collect()
 }
 
 fn split_once<'t>(line: &'t str, before: &str) -> Option<&'t str> {

@@ -5,8 +5,7 @@ use crate::cli::admin::Daemon;
 use crate::cli::doctor::{DoctorReport, Health};
 use crate::cli::listening::{self, Taken};
 use crate::config::Config;
-use crate::observe::status::{ClusterUse, Fault, FaultLine, REQUESTS_MIN, Snapshot};
-use slowlane_core::policy::Crowd;
+use crate::observe::status::{ClusterUse, Crowd, Fault, FaultLine, REQUESTS_MIN, Snapshot};
 
 const ATTACH: &str = "run `slowlane attach haproxy` or `slowlane attach nginx`";
 const RELOAD: &str = "reload the proxy, as with `systemctl reload haproxy`, and send it a request";
@@ -122,7 +121,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         report.ok("proxy", format!("fields that arrive: {}", arrive.join(", ")));
     }
     if let Some(Crowd { network, addresses, requests, of }) = crowd {
-        let addresses = if *addresses == 1 { "1 address" } else { &format!("{addresses} addresses") };
+        let addresses = if *addresses == 1 { "1 address" } else { &format!("about {addresses} addresses") };
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );

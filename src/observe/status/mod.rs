@@ -1,7 +1,8 @@
 //! The state of the daemon, for operators.
 //!
 //! ```text
-//!  a throttled request ─▶ Throttled ─┐
+//!  a sample of requests ─▶ Groups ───┐
+//!  a throttled request ─▶ Throttled ─┤
 //!  once a second, totals ─▶ Seconds ─┤
 //!  …, rates of those keys ─▶ Busy ───┤
 //!           numbers of connections ──┼─▶ Snapshot ─▶ /api/status ─▶ the page, slowlane top
@@ -11,12 +12,14 @@
 //!
 //!  once a second, Throttled ─▶ History ─▶ /api/history, and the snapshot on disk
 //! ```
-//! Requests that pass, even under dry runs, have no cost here. Readers never make a request wait.
+//! Of the requests that pass, even under dry runs, only a sample has a cost here. Readers never make a request wait.
 
+mod address_bits;
 mod busy;
 mod cluster;
 mod faults;
 mod filter;
+mod groups;
 mod heavy_hitters;
 mod history;
 mod label;
@@ -25,6 +28,7 @@ mod origins;
 mod peers;
 mod protected;
 mod quota;
+mod ranking;
 mod reloads;
 mod row;
 mod seconds;
@@ -39,12 +43,14 @@ use heavy_hitters::Ranked;
 pub use cluster::ClusterLine;
 pub use faults::{Fault, FaultLine};
 pub use filter::{Column, Condition, FILTER_MAX, operator};
+pub use groups::{Groups, Lookback};
 pub use history::{DAY, HistoryLines, PastKey};
 pub use label::{KeptFact, Label};
 pub use missing::{Missing, MissingLine, News, REQUESTS_MIN};
 pub use peers::{PeerConnection, PeerCount, PeerLine, PeersStatus, PeersUse};
 pub use protected::{NO_ENDS, ProtectedLine};
 pub use quota::{QuotaLine, Quotas};
+pub use ranking::{Crowd, GroupRow, RankedBy, Ranking};
 pub use reloads::{ReloadLine, Reloads};
 pub use row::{StatusRow, TABLE, header};
 pub use snapshot::{

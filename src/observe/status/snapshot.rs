@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{Second, Seconds};
 use crate::observe::status::{
-    Busy, FaultLine, KeyCount, MissingLine, PeersUse, ProtectedLine, Ranked, ReloadLine, Status, Throttled,
+    Busy, Crowd, FaultLine, GroupRow, KeyCount, MissingLine, PeersUse, ProtectedLine, Ranked, ReloadLine,
+    Status, Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
 use slowlane_core::base::{Blocked, BlockedBy, Quota, SloId, Timestamp};
-use slowlane_core::policy::{Crowd, Policy, Slo};
+use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
 
@@ -80,6 +81,9 @@ pub struct Snapshot {
     /// The network that nearly all requests of late come from, if they come from few addresses.
     #[serde(default)]
     pub crowd: Option<Crowd>,
+    /// The busiest groups of each field, over the last minute.
+    #[serde(default)]
+    pub groups: Vec<GroupRow>,
 }
 
 /// Quantiles in milliseconds; `None` if no request was delayed.
@@ -305,7 +309,8 @@ impl Status {
             reloads: self.reloads.list(),
             fields_missing: self.missing.lines(&policy),
             field_faults: self.missing.faults(&policy),
-            crowd: policy.crowd(),
+            crowd: self.groups.crowd(),
+            groups: self.groups.busiest(),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::observe::metrics::Verdicts;
 use crate::observe::status::history::{History, HistoryLines};
 use crate::observe::status::origins::Origins;
 use crate::observe::status::seconds::{SecondCounts, Seconds, Totals};
-use crate::observe::status::{Busy, ClusterLine, Missing, Reloads, Throttled};
+use crate::observe::status::{Busy, ClusterLine, Groups, Missing, Reloads, Throttled};
 use slowlane_core::base::Timestamp;
 use slowlane_core::policy::Policy;
 use slowlane_core::table::Table;
@@ -18,6 +18,7 @@ use slowlane_core::table::Table;
 #[derive(Debug, Default)]
 pub struct Status {
     pub throttled: Throttled,
+    pub groups: Groups,
     pub reloads: Reloads,
     pub missing: Missing,
     /// None: this slowlane is not in a cluster. The task that talks to the store writes it.
@@ -41,6 +42,7 @@ impl Status {
         let second = seconds.seconds().last().copied().unwrap_or_default();
         drop(seconds);
         let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
+        self.groups.tick(now, second.verdicts.iter().sum());
         self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
         self.history.lock().tick(now, [delayed, denied], &self.throttled);
         let keys = self.throttled.hitters().into_iter().map(|((key, _), _)| key);

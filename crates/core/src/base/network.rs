@@ -40,6 +40,11 @@ impl Network {
         self.address
     }
 
+    /// The number of leading bits.
+    pub const fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
     /// Whether an address is in this network. IPv4-mapped IPv6 counts as IPv4.
     ///
     /// ```

@@ -16,6 +16,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::law::branches::branches;
+use crate::law::slots::{WORD_BITS, highest, lowest, words};
+
 /// The auxiliary state of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calendar {
@@ -79,6 +82,8 @@ pub(super) struct SlotRequest {
     pub(super) now_ns: u64,
     pub(super) cost: u32,
     pub(super) sharer: u64,
+    /// The levels of the tree that sharers are the leaves of. Each has as many bits of a sharer's id.
+    pub(super) levels: u32,
     pub(super) max_delay_ns: u64,
 }
 
@@ -119,8 +124,6 @@ pub(super) enum SlotPlace {
     /// It needs no place.
     Any,
 }
-
-const WORD_BITS: u64 = 64;
 
 /// The slots for a pending sharer: three of four.
 const OPEN: u64 = 0x7777_7777_7777_7777;
@@ -222,9 +225,16 @@ impl Calendar {
         };
         // A pending sharer lets the others go first.
         let yields = u64::from(is_pending && others_pending > 0);
-        let turn = u64::from(others_pending) + 1 + yields;
+        let turn = match request.levels {
+            ..=1 => u64::from(others_pending) + 1 + yields,
+            levels => {
+                let pending = self.known(clock).iter().filter(|sharer| sharer.last > clock.begun);
+                branches(pending.map(|sharer| sharer.id), request.sharer, levels)
+            }
+        };
         // Tokens use up its turn only if they were reserved for it.
-        let charged = wanted + if is_kept_for { tokens } else { 0 };
+        // In a tree, all tokens are charged: the widest branches would get most of them, because they ask most often.
+        let charged = wanted + if is_kept_for || request.levels > 1 { tokens } else { 0 };
         let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
         let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
         let sharer = Sharer { id: own.id, eligible, last };
@@ -334,7 +344,7 @@ impl Calendar {
     /// A sharer's index or its possible index, the sharer itself, and the number of other pending sharers.
     fn place(&self, clock: &Clock, id: u64, sharers_max: u32) -> (Option<SlotPlace>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
-        let known = if clock.is_full { &[] } else { self.sharers.as_slice() };
+        let known = self.known(clock);
         for (place, sharer) in known.iter().enumerate() {
             if sharer.id == id {
                 own = Some((place, *sharer));
@@ -349,6 +359,10 @@ impl Calendar {
         }
         let room = (known.len() < sharers_max as usize).then_some(SlotPlace::New);
         (over.or(room), Sharer { id, eligible: 0, last: 0 }, others_pending)
+    }
+
+    fn known(&self, clock: &Clock) -> &[Sharer] {
+        if clock.is_full { &[] } else { &self.sharers }
     }
 
     fn start_ns(&self, clock: &Clock, slot: u64) -> u64 {
@@ -430,26 +444,6 @@ impl Calendar {
     }
 }
 
-/// The words with the slots `from..end`, each with the bits of these slots.
-fn words(from: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, u64)> {
-    let bits = move |word: u64| {
-        let (first, next) = (word * WORD_BITS, (word + 1) * WORD_BITS);
-        (u64::MAX << from.saturating_sub(first)) & (u64::MAX >> next.saturating_sub(end))
-    };
-    let words = if from < end { from / WORD_BITS..end.div_ceil(WORD_BITS) } else { 0..0 };
-    words.map(move |word| (word, bits(word)))
-}
-
-/// The lowest `count` bits that are set in a word.
-fn lowest(word: u64, count: u32) -> u64 {
-    word & !(0..count.min(word.count_ones())).fold(word, |left, _| left & (left - 1))
-}
-
-/// The highest `count` bits that are set in a word.
-fn highest(word: u64, count: u32) -> u64 {
-    lowest(word.reverse_bits(), count).reverse_bits()
-}
-
 /// The maximum number of tokens: one fewer while slots are taken, as a slot may begin just after the last token went.
 fn held_max(tokens_max: u32, taken: u32) -> u32 {
     if taken == 0 { tokens_max } else { tokens_max - 1 }
@@ -484,7 +478,7 @@ mod tests {
     const PLAN: Plan = Plan { slot_ns: 20 * MS, tokens_max: 100, slots_max: 250, sharers_max: 8 };
 
     fn ask(calendar: &mut Calendar, sharer: u64, ms: u64) -> Booking {
-        let request = SlotRequest { now_ns: ms * MS, cost: 1, sharer, max_delay_ns: 5_000 * MS };
+        let request = SlotRequest { now_ns: ms * MS, cost: 1, sharer, levels: 1, max_delay_ns: 5_000 * MS };
         calendar.advance(&PLAN, request.now_ns, 0);
         let offer = calendar.offer(&request, PLAN.sharers_max);
         calendar.take_up(&offer);
@@ -547,7 +541,7 @@ mod tests {
                 }
                 calendar.advance(&plan, now_ns, paid_at_ns);
                 prop_assert!(calendar.is_sound());
-                let request = SlotRequest { now_ns, cost, sharer, max_delay_ns };
+                let request = SlotRequest { now_ns, cost, sharer, levels: 1, max_delay_ns };
                 let offer = calendar.offer(&request, plan.sharers_max);
                 let free: Vec<u64> = (offer.from..=calendar.clock.reach)
                     .filter(|&slot| !is_taken(&calendar, slot) && offer.free >> (slot % WORD_BITS) & 1 == 1)

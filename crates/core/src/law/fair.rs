@@ -9,8 +9,9 @@
 //! ```
 //! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds
 //! a slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
-//! under `pace`; only their order differs. The option `share` names the field that distinguishes the sources. A request
-//! of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and
+//! under `pace`; only their order differs. The option `share` names the field that distinguishes the sources. With
+//! several, like `network+source`, networks with waiting requests share the slots, and the sources of one share its part:
+//! A is then the product of such branches at each level. A request of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and
 //! they leave soon after one another.
 //!
 //! A request gets its slot on arrival. A slot that is left to the others, and not taken, is used later from the
@@ -74,18 +75,20 @@ pub struct Fair {
     slots_max: u32,
     tokens_max: u32,
     sources_max: u32,
+    /// The number of fields that distinguish sources.
+    levels: u32,
 }
 
 impl Fair {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
         // The policy reads the sharer of each request.
-        options.take("share");
+        let levels = options.take("share").map_or(1, |share| share.split('+').count() as u32);
         let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Gcra::pace(objective, options)?;
         let sources_max = options.count("sources_max", 1..=SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
         match pace.bucket.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
-                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max })
+                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max, levels })
             }
             slots => {
                 let reason =
@@ -115,7 +118,7 @@ impl Rule for Fair {
         let rate = &scale.rate;
         let mut calendar = calendar.clone();
         calendar.advance(&self.plan(), now_ns, self.pace.paid_at(entry, now_ns));
-        let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, max_delay_ns };
+        let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, levels: self.levels, max_delay_ns };
         let offer = calendar.offer(&request, self.sources_max);
         let (state, max_delay) = (calendar.explain(&offer, &request), option(max_delay_ns));
         match offer.booking {
@@ -179,7 +182,13 @@ impl Fair {
         let start = self.pace.start(entry, now_ns);
         calendar.advance(&self.plan(), now_ns, entry.state.wide());
         let max_delay_ns = self.pace.max_delay_ns;
-        let request = SlotRequest { now_ns, cost: arrival.cost, sharer: arrival.sharer, max_delay_ns };
+        let request = SlotRequest {
+            now_ns,
+            cost: arrival.cost,
+            sharer: arrival.sharer,
+            levels: self.levels,
+            max_delay_ns,
+        };
         let offer = calendar.offer(&request, self.sources_max);
         let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
         let delay_ns = match offer.booking {

@@ -305,11 +305,24 @@ impl Policy {
     fn completed<'p>(&'p self, bare: Case<'p>, place: usize, values: Values<'_, '_>) -> Case<'p> {
         let (slo, refs) = (bare.slo, &self.refs[place]);
         let cost = if slo.ends.is_work() { self.reservation(slo, values) } else { bare.cost };
-        let sharer = match *refs.share {
-            [share] if refs.page.is_empty() => self.member(share, values).bits(),
-            _ => 0,
+        let sharer = match refs.page.is_empty() {
+            true => self.leaf(&refs.share, values),
+            false => 0,
         };
         Case { sharer, cost, ..bare }
+    }
+
+    /// Who asks, by its branch at each level of a tree: each has as many bits.
+    fn leaf(&self, share: &[Place], values: Values<'_, '_>) -> u64 {
+        let branch = |&share| self.member(share, values).bits();
+        match share {
+            [] => 0,
+            [share] => branch(share),
+            levels => {
+                let width = u64::BITS / levels.len() as u32;
+                levels.iter().map(branch).fold(0, |path, hash| path << width | hash >> (u64::BITS - width))
+            }
+        }
     }
 
     /// Who asks, by one field.

@@ -127,7 +127,7 @@ pub enum PolicyErrorKind {
          token-bucket or leaky-bucket"
     )]
     AssuredAbove { assured: Rate, lookup: String, above: SloId, law: &'static str },
-    #[error("share: {law} takes {most} {}", if *.most == 1 { "field" } else { "fields at most" })]
+    #[error("share: {law} takes {most} fields at most")]
     ShareMax { law: &'static str, most: usize },
     #[error("share \"\": expected the name of a field, like source")]
     NoShare,

@@ -119,7 +119,7 @@ impl Fields {
             Some(Derived { from: place(from)?, to, ipv4_prefix, ipv6_prefix })
         });
         let derived = derived.collect();
-        let watch = Arc::new(Watch::new(names.iter().enumerate().map(kind), place("source")));
+        let watch = Arc::new(Watch::new(names.iter().enumerate().map(kind)));
         let field =
             |(place, name): (Place, &str)| Field::new(name, layout.is_address(name)).watched(&watch, place);
         (!is_too_many).then(|| Fields {

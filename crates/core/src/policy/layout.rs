@@ -172,6 +172,8 @@ pub struct Layout {
     prefixes: BTreeMap<u16, (Option<u8>, Option<u8>)>,
     /// The derived fields, by name.
     derived: BTreeMap<String, Derivation>,
+    /// Fields that requests carry only to be ranked.
+    ranked: Vec<String>,
     /// The wall clock of its calendar quotas.
     wall: WallShift,
 }
@@ -210,6 +212,7 @@ impl Default for Layout {
             ipv6_prefix: 64,
             prefixes: BTreeMap::new(),
             derived: BTreeMap::from([Derivation::network()]),
+            ranked: Vec::new(),
             wall: WallShift::default(),
         }
     }
@@ -263,6 +266,17 @@ impl Layout {
             Some((name, _)) => Err(LayoutError::DerivedTwice(name.clone())),
             None => self.checked(),
         }
+    }
+
+    /// Reads these fields of each request, too, so that their values can be ranked.
+    ///
+    /// # Errors
+    /// An empty name, or more fields than a request can carry.
+    pub fn with_ranked(self, ranked: Vec<String>) -> Result<Layout, LayoutError> {
+        if !ranked.is_empty() {
+            Layout::check_names(&ranked)?;
+        }
+        Layout { ranked, ..self }.checked()
     }
 
     /// How a field is made, if it is a derived one.
@@ -420,10 +434,10 @@ impl Layout {
         self.types.keys().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every field of a lookup or a type, and those that they are derived of.
+    /// Every field of a lookup or a type, those that are ranked, and those that they are derived of.
     pub fn field_names(&self) -> BTreeSet<&str> {
         let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
-        let used = looked_up.chain(self.types.values().flatten()).map(String::as_str);
+        let used = looked_up.chain(self.types.values().flatten()).chain(&self.ranked).map(String::as_str);
         self.with_origins(used).collect()
     }
 

@@ -37,7 +37,6 @@ mod needed;
 mod plan;
 mod read;
 mod sharing;
-mod sources;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -80,7 +79,6 @@ pub use read::map;
 pub use read::slo::Slo;
 pub use read::strays::Strays;
 pub use read::work::Work;
-pub use sources::Crowd;
 pub use views::MapView;
 pub use warning::{WARNINGS_MAX, WarningKind, Warnings};
 pub use watch::{FaultCounts, ValueKind};

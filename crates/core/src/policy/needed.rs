@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::SloId;
 use crate::policy::generation::SloRefs;
-use crate::policy::{Batch, Crowd, FaultCounts, LookupMap, Place, Policy, ValueKind};
+use crate::policy::{Batch, FaultCounts, LookupMap, Place, Policy, ValueKind};
 
 /// A field that the policy needs, with its faults since the policy came into force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +70,7 @@ impl Policy {
         self.fields.watch.example(needed.place)
     }
 
-    /// The few addresses of one network that nearly all requests of late come from.
-    pub fn crowd(&self) -> Option<Crowd> {
-        self.fields.watch.sources.crowd()
-    }
-
-    /// Examines requests no longer for faults that have not occurred since the last call, and samples the sources of
-    /// the next ones. Call it about once a second.
+    /// Examines requests no longer for faults that have not occurred since the last call. Call it about once a second.
     pub fn calm(&self) {
         self.fields.watch.calm();
     }

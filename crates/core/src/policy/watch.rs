@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::base::Value;
 use crate::policy::classify::{announcement, read_cost};
-use crate::policy::sources::Sources;
 use crate::policy::{PLACES_MAX, Place, Text, Values};
 
 /// The most bytes of a value that are kept as an example, and one more that shows that it was longer.
@@ -32,9 +31,6 @@ pub(super) struct Watch {
     /// The fields that every limit needs: a request without one is under no limit.
     essential: AtomicU64,
     pub(super) fields: Box<[Watched]>,
-    /// The field `source`, if there is one, and a sample of its values.
-    source: Option<Place>,
-    pub(super) sources: Sources,
 }
 
 #[derive(Debug, Default)]
@@ -81,9 +77,9 @@ pub struct FaultCounts {
 
 impl Watch {
     /// `kinds` has one for each place.
-    pub(super) fn new(kinds: impl Iterator<Item = ValueKind>, source: Option<Place>) -> Watch {
+    pub(super) fn new(kinds: impl Iterator<Item = ValueKind>) -> Watch {
         let watched = |kind| Watched { kind, ..Watched::default() };
-        Watch { fields: kinds.map(watched).collect(), source, ..Watch::default() }
+        Watch { fields: kinds.map(watched).collect(), ..Watch::default() }
     }
 
     /// Begins: these fields must arrive, faults of `needed` matter, and every limit needs those of `essential`.
@@ -139,12 +135,8 @@ impl Watch {
         }
     }
 
-    /// Watches fields no longer that had no fault since the last call, and samples the next sources. Call it about once
-    /// a second.
+    /// Watches fields no longer that had no fault since the last call. Call it about once a second.
     pub(super) fn calm(&self) {
-        if let Some(source) = self.source.filter(|_| self.sources.begin()) {
-            self.watched.fetch_or(1 << source, AcqRel);
-        }
         let calm = |&place: &Place| {
             let (FaultCounts { unreadable, absent }, before) =
                 (self.counts(place), &self.fields[place].before);
@@ -181,9 +173,6 @@ impl Watch {
         let (needed, essential) = (self.needed.load(Relaxed), self.essential.load(Relaxed));
         let mut carried = 0;
         for values in requests {
-            if let Some(source) = self.source {
-                self.sources.take(values.get(source));
-            }
             for place in places(watched) {
                 let (field, is) = (&self.fields[place], |of: u64| of & 1 << place != 0);
                 match values.get(place) {
@@ -203,8 +192,7 @@ impl Watch {
         if arrived != 0 {
             self.missing.fetch_and(!arrived, Relaxed);
         }
-        let sampled = self.source.filter(|_| !self.sources.is_complete()).map_or(0, |source| 1 << source);
-        let in_order = carried & !self.suspects.load(Acquire) & !sampled;
+        let in_order = carried & !self.suspects.load(Acquire);
         if in_order != 0 {
             self.rest(in_order);
         }

@@ -3,12 +3,13 @@
 //! ```text
 //! store ─▶ shard ─▶ index: key ─▶ row number      bounded: other values by key, such as those that do not fit a row
 //!                └▶ rows, threaded by expiry
-//! sketch: estimated counts by key, without a row
+//! sketch: estimated counts by key, without a row      frequent: the keys with the most requests
 //! ```
 
 mod bounded;
 mod entry;
 mod freq_ctr;
+mod frequent;
 mod index;
 mod locks;
 mod shard;
@@ -19,6 +20,7 @@ mod store;
 pub use bounded::{BoundedMap, Expiring, KeyPlace, deque_bytes_after};
 pub use entry::{Entry, State};
 pub use freq_ctr::{FreqCtr, PERIOD_MS};
+pub use frequent::{Counter, Frequent};
 pub use shard::{Found, Usage};
 pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;

@@ -130,6 +130,8 @@ fn fair_shares_between_networks() {
     assert!(one == neighbour && one != other);
     let [one, neighbour, other] = sharers("source");
     assert!(one != neighbour && one != other);
+    let [one, neighbour, other] = sharers("network+source");
+    assert!(one >> 32 == neighbour >> 32 && one != neighbour && one >> 32 != other >> 32);
 }
 
 #[test]

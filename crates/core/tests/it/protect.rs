@@ -257,6 +257,7 @@ fn its_line_needs_no_number_and_says_what_it_does_not_know() {
         "law=protect share=source slowdown=1.4 max_delay=2s page=endpoint",
         "law=protect share=network+source also=owner",
         "law=protect dry_run=yes",
+        "burst=5 rate=1/s law=fair share=network+source",
     ] {
         assert_eq!(errors(line), "", "{line}");
     }
@@ -267,7 +268,7 @@ fn its_line_needs_no_number_and_says_what_it_does_not_know() {
         ("law=protect max_delay=50ms", "expected at least 200ms"),
         ("law=protect share=a+b+c+d+e", "takes 4 fields at most"),
         ("law=protect share=network+", "expected the name of a field"),
-        ("burst=5 rate=1/s law=fair share=network+source", "fair takes 1 field"),
+        ("burst=5 rate=1/s law=fair share=a+b+c+d+e", "fair takes 4 fields at most"),
         ("burst=5 rate=1/s law=protecd", "pace, "),
     ] {
         assert!(errors(line).contains(reason), "{line}: {}", errors(line));

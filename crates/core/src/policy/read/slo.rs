@@ -213,13 +213,12 @@ impl Slo {
         if also.is_none() && law.sketched().is_some_and(|law| law.is_first_stage) {
             kinds.push(PolicyErrorKind::NoAlso);
         }
-        let shares_max = if is_protect { SHARE_MAX } else { 1 };
         let share = if law.is_shared() || is_protect { share } else { Vec::new() };
         if share.iter().chain(&page).any(String::is_empty) {
             return Err(vec![PolicyErrorKind::NoShare]);
         }
-        if share.len() > shares_max {
-            return Err(vec![PolicyErrorKind::ShareMax { law: law.name(), most: shares_max }]);
+        if share.len() > SHARE_MAX {
+            return Err(vec![PolicyErrorKind::ShareMax { law: law.name(), most: SHARE_MAX }]);
         }
         if !kinds.is_empty() {
             return Err(kinds);

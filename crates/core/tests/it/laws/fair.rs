@@ -14,6 +14,19 @@ fn closed_loop(
     from_s: u64,
     until_s: u64,
 ) -> (Vec<u64>, Admissions) {
+    // An answer takes a tenth of a millisecond.
+    closed_loop_of(subject, waiting, from_s, until_s, |source| source as u64, || 100_000)
+}
+
+/// The same for sources with these hashes, whose answers take this time.
+fn closed_loop_of(
+    subject: &mut Subject,
+    waiting: &[usize],
+    from_s: u64,
+    until_s: u64,
+    sharer: impl Fn(usize) -> u64,
+    mut answered_ns: impl FnMut() -> u64,
+) -> (Vec<u64>, Admissions) {
     let mut next: Vec<(u64, usize)> = Vec::new();
     for (source, &waiting) in waiting.iter().enumerate() {
         next.extend((0..waiting).map(|number| (number as u64 * 10_007 + source as u64 * 1_009, source)));
@@ -24,7 +37,7 @@ fn closed_loop(
         if now_ns >= until_s * SECOND_NS {
             return (counts, admissions);
         }
-        let arrival = Arrival { sharer: source as u64, ..Arrival::at(at_ns(now_ns)) };
+        let arrival = Arrival { sharer: sharer(source), ..Arrival::at(at_ns(now_ns)) };
         let verdict = subject.judge(arrival).verdict;
         admissions.note(arrival, verdict);
         let left_ns = now_ns + verdict.wait().as_nanos() as u64;
@@ -33,8 +46,7 @@ fn closed_loop(
         }
         next[place].0 = match verdict {
             Verdict::Deny { retry_after_s } => now_ns + u64::from(retry_after_s) * SECOND_NS,
-            // An answer takes a tenth of a millisecond.
-            _ => left_ns + 100_000,
+            _ => left_ns + answered_ns(),
         };
     }
 }
@@ -62,6 +74,44 @@ fn one_greedy_source_and_nine_light_ones_get_the_same() {
         let mut subject = Subject::new(&format!("burst={burst} rate={rate}/s law=pace"));
         let (counts, _) = closed_loop(&mut subject, &waiting, 20, 80);
         assert!(jain(&counts) < 0.7, "{greedy} under pace: {counts:?}");
+    }
+}
+
+/// The hash of a source in a network: both have a half of the bits.
+fn leaf(network: usize, source: usize) -> u64 {
+    let half = |number: usize| u64::from((number as u32 + 1).wrapping_mul(0x9e37_79b1));
+    half(network) << 32 | half(source)
+}
+
+/// However many sources a network has, it gets what another network gets; and each source what its neighbours get.
+#[test]
+fn networks_share_the_rate_and_their_sources_the_part_of_each() {
+    let part_of = |networks: &[usize], waiting: usize, share: &str| {
+        let of: Vec<usize> = networks
+            .iter()
+            .enumerate()
+            .flat_map(|(network, &size)| std::iter::repeat_n(network, size))
+            .collect();
+        let network = |source: usize| of[source];
+        let mut subject = Subject::new(&format!("burst=10 rate=100/s law=fair max_delay=30s share={share}"));
+        let waiting = vec![waiting; of.len()];
+        let mut rng = fastrand::Rng::with_seed(7);
+        let hash = |source| leaf(network(source), source);
+        let (counts, _) =
+            closed_loop_of(&mut subject, &waiting, 60, 660, hash, || rng.u64(100_000..50_000_000));
+        let total: u64 = counts.iter().sum();
+        assert!(total >= 59_900, "no slot is lost: {total} of 60000");
+        let mut of_networks = vec![0; networks.len()];
+        counts.iter().enumerate().for_each(|(source, count)| of_networks[network(source)] += count);
+        (of_networks, counts)
+    };
+    for networks in [&[40, 1, 1, 1][..], &[20, 20, 1, 4], &[3, 2, 1]] {
+        let (of_networks, counts) = part_of(networks, 12, "network+source");
+        assert!(jain(&of_networks) > 0.999, "{networks:?}: {of_networks:?}");
+        assert!(jain(&counts[..networks[0]]) > 0.999, "{counts:?}");
+
+        let (of_networks, _) = part_of(networks, 12, "source");
+        assert!(jain(&of_networks) < 0.9, "by source alone: {of_networks:?}");
     }
 }
 

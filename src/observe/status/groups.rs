@@ -1,0 +1,580 @@
+//! Who sends the requests: the groups with the most of them, in a fixed memory.
+//!
+//! ```text
+//! a sample of all requests ─▶ fresh ─ once a second ─▶ 1 minute │ 10 minutes │ 1 hour
+//! ```
+//! A request belongs to the group of its address, to one for each network around it, and to one for each of its fields.
+//! Up to [`NOTES_PER_S`] requests a second, each is noted; if there are more, each noted one stands for several. A span is an
+//! exponentially damped mean, like a load average: in the span of a minute, a minute ago counts 1/e.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use parking_lot::Mutex;
+
+use crate::observe::status::address_bits::AddressBits;
+use crate::observe::status::ranking::{Crowd, GroupRow, RankedBy, Ranking};
+use slowlane_core::base::{Decision, FIELDS_MAX, Key, Network, Ticket, Timestamp, Turn, Value, shown};
+use slowlane_core::policy::{Fact, Text};
+use slowlane_core::table::{Counter, Frequent};
+
+/// The number of notes in a second. It stays there until 1 in 32 is noted, and grows then: a note costs as much as half
+/// a decision.
+const NOTES_PER_S: u32 = 64;
+const ONE_IN: f64 = 32.0;
+
+/// The maximum number of notes in a second, from 8,000 requests/s on.
+const NOTES_PER_S_MAX: f64 = 250.0;
+
+/// The counters of each list. Each group with more than 0.06 % of all counts is found. The four lists take 1.9 MB.
+const ROOM: usize = 3_584;
+
+/// The bytes kept of a value. Longer values are cut for display, and compared by their first 256 bytes.
+const LABEL_BYTES: usize = 47;
+const VALUE_BYTES_MAX: usize = 256;
+
+/// The networks around an address: their prefixes for IPv4 and IPv6.
+const AROUND: [(u8, u8); 2] = [(24, 48), (16, 32)];
+
+/// The groups listed of each field, and those of them in the status.
+const LISTED_MAX: usize = 20;
+const BUSIEST_MAX: usize = 3;
+
+/// The first fields: the address, and each network around it.
+const FIRST: [&str; 3] = [SOURCE, NETWORK, NETWORK];
+const SOURCE: &str = "source";
+pub(super) const NETWORK: &str = "network";
+
+/// The maximum number of fields. Further ones, of later policies, are not ranked.
+const NAMES_MAX: usize = 64;
+
+/// Fields of an amount. They name no group.
+const AMOUNTS: [&str; 2] = ["cost", "announced"];
+
+/// The groups of one request.
+const GROUPS_MAX: usize = FIRST.len() + FIELDS_MAX;
+
+/// Noted requests whose end is awaited, and how long it is.
+const AWAITED_MAX: usize = 1_024;
+const AWAITED_FOR: Duration = Duration::from_secs(600);
+
+/// A time over which groups are ranked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookback {
+    Minute,
+    TenMinutes,
+    Hour,
+}
+
+impl Lookback {
+    const ALL: [Lookback; 3] = [Lookback::Minute, Lookback::TenMinutes, Lookback::Hour];
+
+    pub(super) const fn seconds(self) -> u32 {
+        [60, 600, 3_600][self as usize]
+    }
+
+    /// The span of so much time, if there is one.
+    pub fn of(time: Duration) -> Option<Lookback> {
+        Lookback::ALL.into_iter().find(|span| time == Duration::from_secs(span.seconds().into()))
+    }
+}
+
+/// The groups with the most requests.
+#[derive(Debug)]
+pub struct Groups {
+    /// One request in this many is noted.
+    one_in: AtomicU32,
+    /// Whether the end of a request is awaited.
+    awaits: AtomicBool,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    fresh: Frequent<GroupFacts>,
+    fresh_requests: Weight,
+    /// The number of notes since the last tick.
+    notes: u32,
+    spans: [OfSpan; Lookback::ALL.len()],
+    /// The names of fields. A group has the index of its own.
+    names: Vec<Box<str>>,
+    hasher: RandomState,
+    /// By key and serial.
+    awaited: HashMap<(Key, u32), Awaited>,
+    ticked: Option<Timestamp>,
+}
+
+/// The groups of one span.
+#[derive(Debug)]
+struct OfSpan {
+    groups: Frequent<GroupFacts>,
+    requests: Weight,
+    /// The time in which they came, damped like them.
+    seconds: f64,
+}
+
+/// Requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weight {
+    requests: f64,
+    /// The number of them in the sample.
+    sampled: f64,
+}
+
+/// Facts about a group beside its number of requests.
+#[derive(Clone, Debug, Default)]
+struct GroupFacts {
+    field: u8,
+    is_cut: bool,
+    label: ArrayVec<u8, LABEL_BYTES>,
+    delay_s: f32,
+    denied: f32,
+    work_s: f32,
+    sources: AddressBits,
+}
+
+/// The groups of one request, and the bit of its address.
+#[derive(Default)]
+struct OfRequest {
+    groups: ArrayVec<(u64, GroupFacts), GROUPS_MAX>,
+    source: AddressBits,
+}
+
+/// A noted request that an SLO counts until its end.
+#[derive(Debug)]
+struct Awaited {
+    /// When it passes, or its turn if that moment may move.
+    begun: Timestamp,
+    turn: Option<Arc<Turn>>,
+    weight: f64,
+    groups: ArrayVec<u64, GROUPS_MAX>,
+}
+
+impl Default for Groups {
+    fn default() -> Groups {
+        let span = |_| OfSpan { groups: Frequent::new(ROOM), requests: Weight::default(), seconds: 0.0 };
+        let noted = Noted {
+            fresh: Frequent::new(ROOM),
+            fresh_requests: Weight::default(),
+            notes: 0,
+            spans: Lookback::ALL.map(span),
+            names: FIRST.map(Box::from).to_vec(),
+            hasher: RandomState::new(),
+            awaited: HashMap::new(),
+            ticked: None,
+        };
+        Groups { one_in: AtomicU32::new(1), awaits: AtomicBool::default(), noted: Mutex::new(noted) }
+    }
+}
+
+impl Groups {
+    /// One request in this many is to be noted.
+    #[inline]
+    pub fn one_in(&self) -> u32 {
+        self.one_in.load(Relaxed)
+    }
+
+    /// Notes a request, unless another thread notes one. `turn` is the turn that it waits for, `facts` passes its fields.
+    pub fn note(
+        &self,
+        decision: &Decision,
+        turn: Option<Arc<Turn>>,
+        facts: impl FnOnce(&mut dyn FnMut(Fact<'_, '_>)),
+    ) {
+        let Some(mut noted) = self.noted.try_lock() else { return };
+        let weight = f64::from(self.one_in());
+        let mut request = OfRequest::default();
+        facts(&mut |fact| noted.group(&fact, &mut request));
+        let OfRequest { groups, source } = request;
+        let (wait, is_denied) = (decision.verdict.wait(), !decision.is_let_through());
+        for (group, facts) in groups.iter().cloned() {
+            let known = noted.fresh.add(group, weight, || facts);
+            known.delay_s += wait.as_secs_f32() * weight as f32;
+            known.denied += if is_denied { weight as f32 } else { 0.0 };
+            known.sources = known.sources.and(source);
+        }
+        noted.fresh_requests = noted.fresh_requests.plus(Weight { requests: weight, sampled: 1.0 });
+        noted.notes += 1;
+        if noted.notes.is_multiple_of(2 * NOTES_PER_S) {
+            // There are more requests than in the last second.
+            self.one_in.store(self.one_in().saturating_mul(2), Relaxed);
+        }
+        let counted = decision.numbered().find(|&(_, serial)| serial != 0);
+        if let Some((judged, serial)) = counted.filter(|_| !is_denied && noted.awaited.len() < AWAITED_MAX) {
+            let groups = groups.iter().map(|&(group, _)| group).collect();
+            let awaited = Awaited { begun: decision.at + wait, turn, weight, groups };
+            noted.awaited.insert((judged.key, serial), awaited);
+            self.awaits.store(true, Relaxed);
+        }
+    }
+
+    /// Adds the time that a noted request has taken to the work of its groups.
+    pub fn ended(&self, ticket: &Ticket, now: Timestamp) {
+        if !self.awaits.load(Relaxed) {
+            return;
+        }
+        let mut noted = self.noted.lock();
+        let ended = ticket.counted.iter().find_map(|of| noted.awaited.remove(&(of.key, of.serial)));
+        let Some(Awaited { begun, turn, weight, groups }) = ended else { return };
+        let begun = turn.and_then(|turn| turn.due()).unwrap_or(begun);
+        for group in groups {
+            noted.add_work(group, now.since(begun).as_secs_f32() * weight as f32);
+        }
+        self.awaits.store(!noted.awaited.is_empty(), Relaxed);
+    }
+
+    /// Adds the fresh requests to all spans, and adapts the sample to `requests_per_s`. Call it once a second.
+    pub fn tick(&self, now: Timestamp, requests_per_s: f64) {
+        let one_in = (requests_per_s / f64::from(NOTES_PER_S)).min(ONE_IN);
+        let one_in = one_in.max(requests_per_s / NOTES_PER_S_MAX).ceil().max(1.0);
+        self.one_in.store(one_in as u32, Relaxed);
+        let mut noted = self.noted.lock();
+        noted.notes = 0;
+        let passed = now.since(noted.ticked.unwrap_or(now));
+        noted.ticked = Some(now);
+        noted.awaited.retain(|_, awaited| now.since(awaited.begun) < AWAITED_FOR);
+        noted.fold(passed.as_secs_f64());
+    }
+
+    /// The first groups of each field, or of one field, in the order of a measure.
+    pub fn first(&self, span: Lookback, by: RankedBy, field: Option<&str>) -> Ranking {
+        self.ranking(span).by(by, field, LISTED_MAX)
+    }
+
+    /// The busiest groups of the last minute.
+    pub(super) fn busiest(&self) -> Vec<GroupRow> {
+        self.ranking(Lookback::Minute).by(RankedBy::Requests, None, BUSIEST_MAX).groups
+    }
+
+    /// The network that nearly all requests of the last minute come from, if they come from few addresses.
+    pub(super) fn crowd(&self) -> Option<Crowd> {
+        self.ranking(Lookback::Minute).crowd()
+    }
+
+    /// All groups of a span, in no order.
+    fn ranking(&self, span: Lookback) -> Ranking {
+        let noted = self.noted.lock();
+        let OfSpan { groups, requests: Weight { requests, sampled }, seconds } = &noted.spans[span as usize];
+        let per_second = 1.0 / seconds.max(1.0);
+        let row = |Counter { count, facts, .. }: &Counter<GroupFacts>| GroupRow {
+            field: noted.names[usize::from(facts.field)].to_string(),
+            value: shown(&facts.label) + if facts.is_cut { "…" } else { "" },
+            requests_per_s: count * per_second,
+            share: count / requests,
+            work: f64::from(facts.work_s) * per_second,
+            delay: f64::from(facts.delay_s) * per_second,
+            denied_per_s: f64::from(facts.denied) * per_second,
+            addresses: facts.sources.addresses(),
+        };
+        let certain = groups.counters().filter(|counter| counter.count > groups.error());
+        Ranking {
+            over_s: span.seconds(),
+            requests_per_s: requests * per_second,
+            error_per_s: groups.error() * per_second,
+            sampled: *sampled as u64,
+            one_in: self.one_in(),
+            groups: certain.map(row).collect(),
+        }
+    }
+}
+
+impl Noted {
+    /// Adds the groups that a field of a request makes.
+    fn group(&mut self, fact: &Fact<'_, '_>, request: &mut OfRequest) {
+        match (fact.name, fact.value) {
+            (SOURCE, Value::Address(address)) => {
+                let network = |(ipv4, ipv6)| {
+                    Value::Network(Network::of(address, if address.is_ipv4() { ipv4 } else { ipv6 }))
+                };
+                let source = self.of_value(0, &network((32, 64)), request);
+                request.source = AddressBits::of(source);
+                for (field, prefixes) in (1..).zip(AROUND) {
+                    self.of_value(field, &network(prefixes), request);
+                }
+            }
+            // The networks around the address take its place.
+            (NETWORK, Value::Network(_)) => {}
+            (name, _) if AMOUNTS.contains(&name) => {}
+            (name, value) => {
+                let known = self.names.iter().skip(FIRST.len()).position(|known| **known == *name);
+                let field = known.map_or(self.names.len(), |place| place + FIRST.len());
+                if field < NAMES_MAX {
+                    if known.is_none() {
+                        self.names.push(name.into());
+                    }
+                    self.of_value(field, &value, request);
+                }
+            }
+        }
+    }
+
+    fn of_value(&self, field: usize, value: &Value<'_>, request: &mut OfRequest) -> u64 {
+        let mut text = Text::default();
+        let value = text.of(value);
+        let group = self.hasher.hash_one((field, &value[..value.len().min(VALUE_BYTES_MAX)]));
+        let (field, is_cut) = (field as u8, value.len() > LABEL_BYTES);
+        let label = value.iter().copied().take(LABEL_BYTES).collect();
+        // A request has no more fields than there is room for.
+        let _ =
+            request.groups.try_push((group, GroupFacts { field, is_cut, label, ..GroupFacts::default() }));
+        group
+    }
+
+    /// Adds to the work of a group, unless the group has left.
+    fn add_work(&mut self, group: u64, work_s: f32) {
+        let known = self.fresh.get(group).or_else(|| self.spans[Lookback::Hour as usize].groups.get(group));
+        let Some(facts) = known.map(|counter| counter.facts.named()) else { return };
+        self.fresh.add(group, 0.0, || facts).work_s += work_s;
+    }
+
+    fn fold(&mut self, passed_s: f64) {
+        for (span, of) in self.spans.iter_mut().zip(Lookback::ALL) {
+            let factor = (-passed_s / f64::from(of.seconds())).exp();
+            span.groups.fade(factor, |facts| facts.fade(factor));
+            span.groups.merge(&self.fresh, GroupFacts::merge);
+            span.requests = span.requests.times(factor).plus(self.fresh_requests);
+            span.seconds = span.seconds * factor + passed_s;
+        }
+        self.fresh.clear();
+        self.fresh_requests = Weight::default();
+    }
+}
+
+impl Weight {
+    fn plus(self, other: Weight) -> Weight {
+        Weight { requests: self.requests + other.requests, sampled: self.sampled + other.sampled }
+    }
+
+    fn times(self, factor: f64) -> Weight {
+        Weight { requests: self.requests * factor, sampled: self.sampled * factor }
+    }
+}
+
+impl GroupFacts {
+    /// A group with the same name, and nothing else.
+    fn named(&self) -> GroupFacts {
+        let GroupFacts { field, is_cut, ref label, .. } = *self;
+        GroupFacts { field, is_cut, label: label.clone(), ..GroupFacts::default() }
+    }
+
+    fn fade(&mut self, factor: f64) {
+        for sum in [&mut self.delay_s, &mut self.denied, &mut self.work_s] {
+            *sum *= factor as f32;
+        }
+    }
+
+    fn merge(&mut self, other: &GroupFacts) {
+        *self = GroupFacts {
+            delay_s: self.delay_s + other.delay_s,
+            denied: self.denied + other.denied,
+            work_s: self.work_s + other.work_s,
+            sources: self.sources.and(other.sources),
+            ..other.named()
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use slowlane_core::base::{Assurance, Counted, Ends, Judged, SloId, Verdict};
+
+    use super::*;
+
+    fn decision(verdict: Verdict, serial: u32) -> Decision {
+        let (slo, key) = (SloId::DEFAULT, Key::from_bits(7));
+        let ends = if serial > 0 { Ends::WithResponse } else { Ends::Never };
+        let judged = Judged {
+            slo,
+            key,
+            verdict,
+            remaining: 0,
+            cost: 1,
+            is_dry_run: false,
+            ends,
+            assurance: Assurance::NONE,
+        };
+        let mut decision = Decision::of_one(judged, 1, Timestamp::default());
+        decision.number(|_| serial);
+        decision
+    }
+
+    fn fact<'a>(name: &'a str, value: Value<'a>) -> Fact<'a, 'a> {
+        Fact { name, value, in_key: false, prefix: None }
+    }
+
+    /// A request that is noted, and stands for itself.
+    fn ask(groups: &Groups, decision: &Decision, source: &str, agent: &str) {
+        groups.one_in.store(1, Relaxed);
+        groups.note(decision, None, |each| {
+            each(fact("source", Value::address(source.parse().unwrap())));
+            each(fact("network", Value::Network("192.0.2.0/24".parse().unwrap())));
+            each(fact("user_agent", Value::Text(agent.as_bytes())));
+            each(fact("cost", Value::Number(9)));
+        });
+    }
+
+    /// Each group of a field by its value, with its requests per second.
+    fn shown_of(groups: &Groups, field: &str, by: RankedBy) -> Vec<(String, f64)> {
+        let Ranking { groups, .. } = groups.first(Lookback::Minute, by, Some(field));
+        groups.into_iter().map(|row| (row.value, row.requests_per_s.round())).collect()
+    }
+
+    fn begun() -> Groups {
+        let groups = Groups::default();
+        groups.tick(Timestamp::default(), 0.0);
+        groups
+    }
+
+    #[test]
+    fn a_network_of_many_addresses_is_named_and_one_of_a_single_address_is_not() {
+        let (groups, pass) = (begun(), decision(Verdict::Pass, 0));
+        for number in 0..200 {
+            ask(&groups, &pass, &format!("192.0.2.{number}"), "crawler");
+            ask(&groups, &pass, "198.51.100.7", "customer");
+        }
+        groups.tick(Timestamp::from_millis(2_000), 0.0);
+        let networks = shown_of(&groups, "network", RankedBy::Requests);
+        assert_eq!(networks, [("192.0.2.0/24".to_owned(), 100.0)], "its /16 has nobody else");
+        let sources = groups.first(Lookback::Minute, RankedBy::Requests, Some("source")).groups;
+        assert_eq!((sources[0].value.as_str(), sources.len()), ("198.51.100.7", 20));
+        let agents: BTreeMap<_, _> =
+            shown_of(&groups, "user_agent", RankedBy::Requests).into_iter().collect();
+        assert_eq!(agents.keys().collect::<Vec<_>>(), ["crawler", "customer"]);
+        assert_eq!(groups.first(Lookback::Minute, RankedBy::Requests, Some("cost")).groups, []);
+    }
+
+    #[test]
+    fn the_wider_network_is_named_if_several_narrower_ones_make_it() {
+        let (groups, pass) = (begun(), decision(Verdict::Pass, 0));
+        for number in 0..300 {
+            ask(&groups, &pass, &format!("198.51.{}.{}", number % 3, number % 100), "");
+            ask(&groups, &pass, &format!("2001:db8:{:x}:{:x}::1", number % 2, number), "");
+        }
+        groups.tick(Timestamp::from_millis(1_000), 0.0);
+        let mut networks: Vec<String> =
+            shown_of(&groups, "network", RankedBy::Requests).into_iter().map(|(value, _)| value).collect();
+        networks.sort();
+        assert_eq!(
+            networks,
+            [
+                "198.51.0.0/16",
+                "198.51.0.0/24",
+                "198.51.1.0/24",
+                "198.51.2.0/24",
+                "2001:db8:1::/48",
+                "2001:db8::/32",
+                "2001:db8::/48"
+            ]
+        );
+    }
+
+    #[test]
+    fn groups_are_ranked_by_requests_delay_and_work() {
+        let groups = begun();
+        (0..9).for_each(|_| ask(&groups, &decision(Verdict::Pass, 0), "192.0.2.1", "many"));
+        ask(&groups, &decision(Verdict::Delay(Duration::from_secs(3)), 0), "192.0.2.2", "slowed");
+        ask(&groups, &decision(Verdict::Deny { retry_after_s: 1 }, 0), "192.0.2.3", "denied");
+        ask(&groups, &decision(Verdict::Pass, 5), "192.0.2.4", "expensive");
+        let counted = Counted { slo: SloId::DEFAULT, key: Key::from_bits(7), serial: 5, cost: 1 };
+        let ticket = Ticket::new(Timestamp::default(), [counted]);
+        groups.ended(&ticket, Timestamp::from_millis(4_000));
+        groups.ended(&ticket, Timestamp::from_millis(9_000));
+        groups.tick(Timestamp::from_millis(2_000), 0.0);
+        let first = |by| shown_of(&groups, "user_agent", by)[0].0.clone();
+        assert_eq!(
+            [RankedBy::Requests, RankedBy::Delay, RankedBy::Work].map(first),
+            ["many", "slowed", "expensive"]
+        );
+        let rows = groups.first(Lookback::Minute, RankedBy::Requests, None).groups;
+        let row = |value: &str| rows.iter().find(|row| row.value == value).unwrap();
+        let about = |one: f64, other: f64| (one - other).abs() < 0.05;
+        assert!(about(row("expensive").work, 2.0), "four seconds of two: {rows:?}");
+        assert!(about(row("slowed").delay, 1.5) && about(row("denied").denied_per_s, 0.5), "{rows:?}");
+    }
+
+    #[test]
+    fn with_many_requests_each_noted_one_stands_for_several() {
+        let (groups, pass) = (begun(), decision(Verdict::Pass, 0));
+        let one_in = |requests_per_s| {
+            groups.tick(Timestamp::from_millis(1), requests_per_s);
+            groups.one_in()
+        };
+        assert_eq!([0.0, 64.0, 65.0, 2_000.0, 8_000.0, 10_000.0].map(one_in), [1, 1, 2, 32, 32, 40]);
+        groups.note(&pass, None, |each| each(fact("owner", Value::Text(b"acme"))));
+        groups.tick(Timestamp::from_millis(1_001), 10_000.0);
+        let Ranking { requests_per_s, sampled, .. } =
+            groups.first(Lookback::Minute, RankedBy::Requests, None);
+        assert_eq!((requests_per_s.round(), sampled), (40.0, 1));
+    }
+
+    /// A daemon that starts under full load notes some hundred requests, and all requests are counted.
+    #[test]
+    fn in_a_sudden_crowd_fewer_and_fewer_are_noted() {
+        let (groups, pass) = (begun(), decision(Verdict::Pass, 0));
+        let mut next = 0;
+        for number in 0..100_000 {
+            if number >= next {
+                next = number + groups.one_in();
+                groups.note(&pass, None, |each| each(fact("owner", Value::Text(b"acme"))));
+            }
+        }
+        groups.tick(Timestamp::from_millis(1_000), 100_000.0);
+        let Ranking { requests_per_s, sampled, .. } =
+            groups.first(Lookback::Minute, RankedBy::Requests, None);
+        assert!((sampled as f64 - 1_300.0).abs() < 200.0, "{sampled}");
+        assert!((requests_per_s / 100_000.0 - 1.0).abs() < 0.01, "{requests_per_s}");
+    }
+
+    #[test]
+    fn a_million_user_agents_take_no_more_memory_and_hide_nobody() {
+        let (groups, pass) = (begun(), decision(Verdict::Pass, 0));
+        for number in 0..200_000 {
+            ask(
+                &groups,
+                &pass,
+                &format!("10.{}.{}.1", number >> 8 & 255, number & 255),
+                &format!("{number}"),
+            );
+            if number % 20 == 0 {
+                ask(&groups, &pass, "192.0.2.1", "crawler");
+            }
+            if number % 500 == 0 {
+                groups.tick(Timestamp::from_millis(1_000 * u64::from(number as u32 / 500 + 1)), 0.0);
+            }
+        }
+        let noted = groups.noted.lock();
+        assert!(noted.spans.iter().all(|span| span.groups.counters().count() <= ROOM));
+        drop(noted);
+        for span in Lookback::ALL {
+            let agents = groups.first(span, RankedBy::Requests, Some("user_agent")).groups;
+            assert_eq!(agents[0].value, "crawler");
+            assert!((agents[0].share - 1.0 / 21.0).abs() < 0.005, "{span:?}: {}", agents[0].share);
+        }
+    }
+
+    #[test]
+    fn a_few_addresses_with_nearly_all_requests_are_a_crowd() {
+        let pass = decision(Verdict::Pass, 0);
+        let crowd = |requests: u32, source: &dyn Fn(u32) -> String| {
+            let groups = begun();
+            (0..requests).for_each(|number| ask(&groups, &pass, &source(number), ""));
+            groups.tick(Timestamp::from_millis(1_000), 0.0);
+            groups.crowd().map(|crowd| (crowd.network.to_string(), crowd.of))
+        };
+        let one = |_| "192.0.2.7".to_owned();
+        assert_eq!(crowd(190, &one), None, "too few");
+        assert_eq!(crowd(400, &one), Some(("192.0.2.7".into(), 400)));
+        assert_eq!(crowd(400, &|n| format!("192.0.2.{}", n % 8)).unwrap().0, "192.0.2.0/24");
+        assert_eq!(crowd(400, &|n| format!("192.0.{}.1", n % 8)).unwrap().0, "192.0.0.0/16");
+        assert_eq!(crowd(400, &|n| format!("192.0.2.{}", n % 250)), None, "a network with many clients");
+        assert_eq!(crowd(400, &|n| format!("{}.0.2.7", n % 200 + 1)), None);
+        let others = |n: u32| if n % 10 == 0 { format!("{}.0.2.7", n % 200 + 1) } else { one(n) };
+        assert_eq!(crowd(400, &others), None, "10 % come from elsewhere");
+    }
+}
