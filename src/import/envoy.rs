@@ -79,20 +79,24 @@ const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is 
 /// The type of rules, whose key is the whole descriptor. Those that share a threshold follow.
 const BY_DESCRIPTOR: u16 = 6;
 
+/// The maximum number of rules in all files. Many rules have one SLO, so there are more of them than ids of a type; this
+/// many lines fit the maps, and are imported within a second.
+const TREE_RULES_MAX: usize = 10 * RULES_MAX;
+
 /// Expresses the rules of all documents, and of the files in a ConfigMap.
 pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, ImportError> {
-    let mut draft = Draft { shared: BY_DESCRIPTOR, ..Draft::default() };
+    let mut policy = DescriptorPolicy { shared: BY_DESCRIPTOR, ..DescriptorPolicy::default() };
     for document in all {
-        draft.domain(document, files)?;
+        policy.domain(document, files)?;
         let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
         let inner = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
         for (_, file) in inner.filter(|(_, file)| file.text().contains("descriptors:")) {
             documents(file.text(), file.line.above())?
                 .iter()
-                .try_for_each(|inner| draft.domain(inner, files))?;
+                .try_for_each(|inner| policy.domain(inner, files))?;
         }
     }
-    draft.written(files)
+    policy.written(files)
 }
 
 /// The value that a rule asks for at one level.
@@ -148,9 +152,9 @@ fn literal(text: &str) -> String {
     written
 }
 
-/// A descriptor so far: its text if every value is given, and an expression for it.
+/// The way to a rule, from its domain down: the text of its descriptor if every value is given, and an expression for it.
 #[derive(Clone)]
-struct Path {
+struct RulePath {
     exact: Option<String>,
     expression: String,
     shown: String,
@@ -159,10 +163,10 @@ struct Path {
     varies: bool,
 }
 
-impl Path {
-    fn of(domain: &str) -> Path {
+impl RulePath {
+    fn of(domain: &str) -> RulePath {
         let expression = format!("^{}\\+", literal(domain));
-        Path {
+        RulePath {
             exact: Some(format!("{domain}+")),
             expression,
             shown: format!("{domain}:"),
@@ -171,7 +175,7 @@ impl Path {
         }
     }
 
-    fn with(&self, key: &str, level: &Level, is_shared: bool) -> Path {
+    fn with(&self, key: &str, level: &Level, is_shared: bool) -> RulePath {
         let comma = if self.expression.ends_with("\\+") { "" } else { "," };
         let key_text = escaped(key.as_bytes());
         let exact = match (&self.exact, level) {
@@ -185,7 +189,7 @@ impl Path {
             Level::Wildcard(parts) => format!("{key}={}", parts.join("*")),
             Level::Any => key.to_owned(),
         };
-        Path {
+        RulePath {
             exact,
             expression: format!("{}{comma}{}={}", self.expression, literal(key), level.expression()),
             shown: format!("{}{comma} {shown}", self.shown),
@@ -195,8 +199,9 @@ impl Path {
     }
 }
 
+/// The policy in the making: SLOs, and the maps of descriptors.
 #[derive(Default)]
-struct Draft {
+struct DescriptorPolicy {
     /// The ids of SLOs, by their type and options.
     ids: BTreeMap<(u16, String), u32>,
     slos: String,
@@ -209,7 +214,7 @@ struct Draft {
     omissions: Omissions,
 }
 
-impl Draft {
+impl DescriptorPolicy {
     fn domain(&mut self, node: &YamlNode, files: &[String]) -> Result<(), ImportError> {
         if node.get("descriptors").is_none() {
             return Ok(());
@@ -221,11 +226,16 @@ impl Draft {
             self.omissions.add(node.line, domain, reason);
             return Ok(());
         }
-        self.descriptors(node, &Path::of(domain), files)
+        self.descriptors(node, &RulePath::of(domain), files)
     }
 
     /// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
-    fn descriptors(&mut self, node: &YamlNode, above: &Path, files: &[String]) -> Result<(), ImportError> {
+    fn descriptors(
+        &mut self,
+        node: &YamlNode,
+        above: &RulePath,
+        files: &[String],
+    ) -> Result<(), ImportError> {
         let mut levels: Vec<(&YamlNode, Level)> = node
             .get("descriptors")
             .items()
@@ -235,7 +245,7 @@ impl Draft {
         levels.sort_by_key(|(_, level)| level.rank());
         for (place, (descriptor, level)) in levels.iter().enumerate() {
             self.rules += 1;
-            if self.rules > RULES_MAX * 10 {
+            if self.rules > TREE_RULES_MAX {
                 return Err(ImportError::TooMany);
             }
             let key = descriptor.get("key").text();
@@ -259,7 +269,7 @@ impl Draft {
     }
 
     /// The answer of the line of a rule. 0: there is no limit. None: only descriptors below it have rules.
-    fn rule(&mut self, descriptor: &YamlNode, path: &Path, files: &[String]) -> Option<u32> {
+    fn rule(&mut self, descriptor: &YamlNode, path: &RulePath, files: &[String]) -> Option<u32> {
         let (line, limit) = (descriptor.line, descriptor.get("rate_limit"));
         self.omit(descriptor, path);
         if limit.is_none() {
@@ -312,7 +322,7 @@ impl Draft {
         self.slo(is_shared, options, &format!("{}: {}", line.shown(files), quoted(&text)), line)
     }
 
-    fn omit(&mut self, descriptor: &YamlNode, path: &Path) {
+    fn omit(&mut self, descriptor: &YamlNode, path: &RulePath) {
         let keys = || descriptor.entries().iter().chain(descriptor.get("rate_limit").entries());
         for (name, node) in keys() {
             let text = format!("{} {name}", path.shown);
@@ -347,7 +357,7 @@ impl Draft {
         Some(id)
     }
 
-    fn line(&mut self, path: &Path, id: u32, line: FileLine) {
+    fn line(&mut self, path: &RulePath, id: u32, line: FileLine) {
         match &path.exact {
             Some(text) => self.texts += &format!("{text} {id}\n"),
             None => self.expression(format!("{}$ {id}", path.expression), line, &path.shown),
@@ -363,7 +373,7 @@ impl Draft {
     }
 
     fn written(self, names: &[String]) -> Result<Written, ImportError> {
-        let Draft { slos, texts, expressions, shared, limits, omissions, .. } = self;
+        let DescriptorPolicy { slos, texts, expressions, shared, limits, omissions, .. } = self;
         let (from, omissions) = (Program::Envoy, omissions.named(names));
         if limits == 0 {
             let none = Written { from, files: Vec::new(), differences: Vec::new(), omissions };
