@@ -13,14 +13,14 @@
 //! At each level, the service takes the rule with the value, or the first whose wildcards match, or that without a value,
 //! and never tries another. So the lines come in this order, and a line with 0 ends a rule that has none for a descriptor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::import::files::ForeignFile;
 use crate::import::rule::{FileLine, Omissions, quoted};
 use crate::import::yaml::{YamlNode, documents};
 use crate::import::{ImportError, Program, RULES_MAX, Written};
 use crate::proxy::envoy::escaped;
-use slowlane_core::base::{Period, SloId};
+use slowlane_core::base::{Period, SloId, is_same_name};
 use slowlane_core::policy::{LIST_LINES_MAX, Slo};
 
 /// The units of the service, in seconds.
@@ -76,16 +76,34 @@ match = \"reg\"
 const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
                      store.";
 
-/// The type of rules, whose key is the whole descriptor. Those that share a threshold follow.
+/// The type of rules whose key is the whole descriptor. Those with another key follow.
 const BY_DESCRIPTOR: u16 = 6;
 
 /// The maximum number of rules in all files. Many rules have one SLO, so there are more of them than ids of a type; this
 /// many lines fit the maps, and are imported within a second.
 const TREE_RULES_MAX: usize = 10 * RULES_MAX;
 
+/// The maximum number of keys that are fields of types. A request has room for more.
+const VARYING_KEYS_MAX: usize = 24;
+
+/// Keys of descriptors whose values slowlane changes, or that are fields of another kind.
+const CONVERTED: [&str; 11] = [
+    "remote_address",
+    "host",
+    "path",
+    "domain",
+    "descriptor",
+    "source",
+    "website",
+    "base",
+    "network",
+    "cost",
+    "announced",
+];
+
 /// Expresses the rules of all documents, and of the files in a ConfigMap.
 pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, ImportError> {
-    let mut policy = DescriptorPolicy { shared: BY_DESCRIPTOR, ..DescriptorPolicy::default() };
+    let mut policy = DescriptorPolicy::default();
     for document in all {
         policy.domain(document, files)?;
         let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
@@ -100,7 +118,7 @@ pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, Import
 }
 
 /// The value that a rule asks for at one level.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 enum Level {
     Exact(String),
     /// The parts between `*`.
@@ -158,20 +176,21 @@ struct RulePath {
     exact: Option<String>,
     expression: String,
     shown: String,
+    keys: Vec<String>,
     is_shared: bool,
-    /// The values that may differ and are no shared threshold.
-    varies: bool,
+    /// The keys whose values may differ and share no threshold.
+    varying: Vec<String>,
 }
 
 impl RulePath {
     fn of(domain: &str) -> RulePath {
-        let expression = format!("^{}\\+", literal(domain));
         RulePath {
             exact: Some(format!("{domain}+")),
-            expression,
+            expression: format!("^{}\\+", literal(domain)),
             shown: format!("{domain}:"),
+            keys: Vec::new(),
             is_shared: false,
-            varies: false,
+            varying: Vec::new(),
         }
     }
 
@@ -189,17 +208,33 @@ impl RulePath {
             Level::Wildcard(parts) => format!("{key}={}", parts.join("*")),
             Level::Any => key.to_owned(),
         };
+        let is_varying = !is_shared && level.rank() > 0;
+        let key = key.to_owned();
         RulePath {
             exact,
-            expression: format!("{}{comma}{}={}", self.expression, literal(key), level.expression()),
+            expression: format!("{}{comma}{}={}", self.expression, literal(&key), level.expression()),
             shown: format!("{}{comma} {shown}", self.shown),
+            keys: [self.keys.as_slice(), &[key.clone()]].concat(),
             is_shared: self.is_shared || is_shared,
-            varies: self.varies || !is_shared && level.rank() > 0,
+            varying: self.varying.iter().cloned().chain(is_varying.then_some(key)).collect(),
         }
+    }
+
+    /// The fields of the key of a rule that shares a threshold: the values that it does not share. None: they are no fields
+    /// of their own.
+    fn fields(&self) -> Option<Vec<String>> {
+        let is_field = |key: &&String| {
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+            let is_once =
+                self.keys.iter().filter(|other| is_same_name(other.as_bytes(), key.as_bytes())).count() == 1;
+            is_once && key.bytes().all(is_plain) && !CONVERTED.contains(&key.as_str())
+        };
+        let are_fields = self.varying.iter().all(|key| is_field(&key));
+        are_fields.then(|| [&["domain".to_owned()], self.varying.as_slice()].concat())
     }
 }
 
-/// The policy in the making: SLOs, and the maps of descriptors.
+/// The policy in the making: SLOs, types, and the maps of descriptors.
 #[derive(Default)]
 struct DescriptorPolicy {
     /// The ids of SLOs, by their type and options.
@@ -207,8 +242,10 @@ struct DescriptorPolicy {
     slos: String,
     texts: String,
     expressions: Vec<String>,
-    /// The last type in use.
-    shared: u16,
+    /// The fields of the types after [`BY_DESCRIPTOR`].
+    types: Vec<Vec<String>>,
+    /// The SLOs of rules that say that they have no limit, by their other options.
+    unlimited: BTreeMap<String, u32>,
     rules: usize,
     limits: usize,
     omissions: Omissions,
@@ -249,6 +286,16 @@ impl DescriptorPolicy {
                 return Err(ImportError::TooMany);
             }
             let key = descriptor.get("key").text();
+            let is_same = |(other, of): &(&YamlNode, Level)| other.get("key").text() == key && of == level;
+            if key.is_empty() || levels[..place].iter().any(is_same) {
+                let text = format!("{} {key}", above.shown);
+                self.omissions.add(
+                    descriptor.line,
+                    &text,
+                    "without a key, or twice: the service refuses the file",
+                );
+                continue;
+            }
             let is_shared = descriptor.get("share_threshold").text() == "true";
             let path = above.with(key, level, is_shared);
             let id = self.rule(descriptor, &path, files);
@@ -275,8 +322,9 @@ impl DescriptorPolicy {
         if limit.is_none() {
             return descriptor.get("descriptors").is_none().then_some(0);
         }
+        let shared = self.shared_options(descriptor, path);
         if limit.get("unlimited").text() == "true" {
-            return Some(0);
+            return self.unlimited(limit, shared, path, files);
         }
         let multiplier =
             if limit.get("unit_multiplier").is_none() { "1" } else { limit.get("unit_multiplier").text() };
@@ -291,35 +339,84 @@ impl DescriptorPolicy {
             self.omissions.add(line, &text, format!("expected {units}"));
             return None;
         };
-        let mut options = match count {
-            0 => "burst=0 rate=0/s".to_owned(),
-            _ => format!("burst=0 rate={count}/{period} law=fixed-window reset=calendar"),
+        let options = match count {
+            0 => format!("burst=0 rate=0/{period}{shared}"),
+            _ => format!("burst=0 rate={count}/{period} law=fixed-window reset=calendar{shared}"),
         };
-        let is = |name: &str| descriptor.get(name).text() == "true";
-        options += if is("shadow_mode") { " dry_run=yes" } else { "" };
-        options += if is("quota_mode") { " quota=yes" } else { "" };
-        let name = limit.get("name").text();
-        let replaced: Vec<&str> =
-            limit.get("replaces").items().iter().map(|item| item.get("name").text()).collect();
-        if !name.is_empty() {
-            options += &format!(" name={}", escaped(name.as_bytes()));
-        }
-        if !replaced.is_empty() {
-            let names: Vec<String> =
-                replaced.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
-            options += &format!(" replaces={}", names.join(","));
-        }
         if Slo::parse(SloId::DEFAULT, &options).is_err() {
             self.omissions.add(line, &text, "more requests than slowlane counts: it is no limit");
             return Some(0);
         }
-        if path.is_shared && path.varies {
-            let reason =
-                "share_threshold beside another value that varies: each whole descriptor has its own bucket";
-            self.omissions.add(line, &text, reason);
+        let fields = if path.is_shared { self.key_of(path, &text, line) } else { None };
+        self.slo(fields, options, &format!("{}: {}", line.shown(files), quoted(&text)), line)
+    }
+
+    /// The fields of the key of a shared threshold.
+    fn key_of(&mut self, path: &RulePath, text: &str, line: FileLine) -> Option<Vec<String>> {
+        let fields = path.fields();
+        let all: BTreeSet<&String> = self.types.iter().flatten().chain(fields.iter().flatten()).collect();
+        if fields.is_none() || all.len() > VARYING_KEYS_MAX {
+            let reason = "share_threshold beside a value that varies and is no field of its own: each whole \
+                          descriptor has its own bucket";
+            self.omissions.add(line, text, reason);
+            return None;
         }
-        let is_shared = path.is_shared && !path.varies;
-        self.slo(is_shared, options, &format!("{}: {}", line.shown(files), quoted(&text)), line)
+        fields
+    }
+
+    /// The options that a rule has with a limit and without one.
+    fn shared_options(&mut self, descriptor: &YamlNode, path: &RulePath) -> String {
+        let limit = descriptor.get("rate_limit");
+        let is = |name: &str| descriptor.get(name).text() == "true";
+        let mut options = String::new();
+        options += if is("shadow_mode") { " dry_run=yes" } else { "" };
+        options += if is("quota_mode") { " quota=yes" } else { "" };
+        let name = limit.get("name").text();
+        if !name.is_empty() {
+            options += &format!(" name={}", escaped(name.as_bytes()));
+        }
+        let replaced = limit.get("replaces");
+        let is_refused = |of: &&str| of.is_empty() || *of == name;
+        let names = replaced.items().iter().map(|item| item.get("name").text());
+        let (refused, names): (Vec<&str>, Vec<&str>) = names.partition(is_refused);
+        if !refused.is_empty() {
+            let text = format!("{} replaces", path.shown);
+            self.omissions.add(
+                replaced.line,
+                &text,
+                "without a name, or its own: the service refuses the file",
+            );
+        }
+        if !names.is_empty() {
+            let names: Vec<String> = names.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
+            options += &format!(" replaces={}", names.join(","));
+        }
+        options
+    }
+
+    /// One SLO says of all descriptors with these options that they have no limit. Those without a rule have SLO 0.
+    fn unlimited(
+        &mut self,
+        limit: &YamlNode,
+        shared: String,
+        path: &RulePath,
+        files: &[String],
+    ) -> Option<u32> {
+        if !limit.get("unit").is_none() {
+            self.omissions.add(
+                limit.line,
+                &path.shown,
+                "unlimited with a unit: the service refuses the file",
+            );
+        }
+        if let Some(&id) = self.unlimited.get(&shared) {
+            return Some(id);
+        }
+        let comment = format!("{}: {}: no limit", limit.line.shown(files), quoted(&path.shown));
+        let options = format!("rate=unlimited{shared}");
+        let id = self.slo(Some(vec!["domain".to_owned()]), options, &comment, limit.line)?;
+        self.unlimited.insert(shared, id);
+        Some(id)
     }
 
     fn omit(&mut self, descriptor: &YamlNode, path: &RulePath) {
@@ -335,22 +432,27 @@ impl DescriptorPolicy {
     }
 
     /// The SLO of a rule: one for all rules with the same options, whose descriptors have buckets of their own; and one
-    /// for each rule that shares a threshold.
-    fn slo(&mut self, is_shared: bool, options: String, comment: &str, line: FileLine) -> Option<u32> {
+    /// with a type of its own for each rule whose key has other fields.
+    fn slo(
+        &mut self,
+        fields: Option<Vec<String>>,
+        options: String,
+        comment: &str,
+        line: FileLine,
+    ) -> Option<u32> {
         self.limits += 1;
-        let known = self.ids.get(&(BY_DESCRIPTOR, options.clone())).filter(|_| !is_shared);
+        let known = self.ids.get(&(BY_DESCRIPTOR, options.clone())).filter(|_| fields.is_none());
         if let Some(&id) = known {
             return Some(id);
         }
-        if is_shared {
-            self.shared += 1;
-        }
-        let kind = if is_shared { self.shared } else { BY_DESCRIPTOR };
+        let of_types = BY_DESCRIPTOR + self.types.len() as u16;
+        let kind = if fields.is_none() { BY_DESCRIPTOR } else { of_types + 1 };
         let count = self.ids.keys().filter(|(other, _)| *other == kind).count() as u32;
         if count == 999 || kind > 999 {
             self.omissions.add(line, comment, "no id is free: a type has 999, and there are types to 999");
             return None;
         }
+        self.types.extend(fields);
         let id = u32::from(kind) * 1_000 + count + 1;
         self.slos += &format!("# {comment}\n{id} {options}\n");
         self.ids.insert((kind, options), id);
@@ -373,14 +475,15 @@ impl DescriptorPolicy {
     }
 
     fn written(self, names: &[String]) -> Result<Written, ImportError> {
-        let DescriptorPolicy { slos, texts, expressions, shared, limits, omissions, .. } = self;
+        let DescriptorPolicy { slos, texts, expressions, types, limits, omissions, .. } = self;
         let (from, omissions) = (Program::Envoy, omissions.named(names));
         if limits == 0 {
             let none = Written { from, files: Vec::new(), differences: Vec::new(), omissions };
             return if none.omissions.is_empty() { Err(ImportError::NoLimits) } else { Ok(none) };
         }
         let mut config = format!("{CONFIG}{BY_DESCRIPTOR} = [\"domain\", \"descriptor\"]\n");
-        (BY_DESCRIPTOR + 1..=shared).for_each(|kind| config += &format!("{kind} = [\"domain\"]\n"));
+        let own = (BY_DESCRIPTOR + 1..).zip(&types);
+        own.for_each(|(kind, fields)| config += &format!("{kind} = {fields:?}\n"));
         let files = [
             ("slo.map", format!("0 rate=unlimited\n{slos}")),
             ("descriptor.map", texts),

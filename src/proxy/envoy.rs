@@ -203,6 +203,8 @@ pub fn asks_quota<'a>(mut fields: impl Iterator<Item = Field<'a>>) -> bool {
 pub struct DescriptorRuling {
     pub decision: Decision,
     pub is_quota: bool,
+    /// The SLO says that there is no limit. That of a descriptor without a rule says nothing.
+    pub is_unlimited: bool,
     /// None: it counts work, or has no limit.
     pub rate: Option<Rate>,
     pub name: String,
@@ -224,7 +226,8 @@ impl DescriptorRuling {
             assurance: Assurance::NONE,
         };
         let decision = Decision::of_one(unasked, 0, at);
-        DescriptorRuling { decision, is_quota: false, rate: None, name: String::new(), resets_in: None }
+        let name = String::new();
+        DescriptorRuling { decision, is_quota: false, is_unlimited: false, rate: None, name, resets_in: None }
     }
 
     fn is_over(&self) -> bool {
@@ -236,11 +239,12 @@ impl DescriptorRuling {
             Verdict::Deny { retry_after_s } => Some(retry_after_s.into()),
             _ => None,
         };
+        let left = counted(self.decision.remaining);
         let whole_s = self.resets_in.map(|left| left.as_millis().div_ceil(1_000) as i64);
         DescriptorStatus {
             code: if self.is_over() { Code::OverLimit } else { Code::Ok }.into(),
             current_limit: self.rate.and_then(|rate| current_limit(rate, &self.name)),
-            limit_remaining: counted(self.decision.remaining).unwrap_or_default(),
+            limit_remaining: if self.is_unlimited { u32::MAX } else { left.unwrap_or_default() },
             duration_until_reset: reset_s.or(whole_s).map(|seconds| Seconds { seconds }),
         }
     }

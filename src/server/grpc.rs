@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::proxy::envoy::{self, DescriptorRuling, Origins};
 use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited};
-use slowlane_core::base::{self, Decision, Field, Quota, Timestamp};
+use slowlane_core::base::{self, Decision, Field, Quota, SloId, Timestamp};
 use slowlane_core::policy::{Policy, Slo};
 
 /// The maximum number of calls at a time on one connection. Further ones are refused, and Envoy would let their requests
@@ -260,7 +260,9 @@ impl Calls {
             let decision = agent.decide_descriptor(&policy, || fields_of(at), own, now);
             let slo = own.map(|(_, slo)| slo).or_else(|| policy.slo(decision.slo));
             let counts = slo.filter(|slo| slo.work.is_none() && !slo.objective.rate.is_unlimited());
+            let is_unlimited = |slo: &Slo| slo.id != SloId::DEFAULT && slo.objective.rate.is_unlimited();
             DescriptorRuling {
+                is_unlimited: slo.is_some_and(is_unlimited),
                 is_quota: slo.is_some_and(|slo| slo.is_quota),
                 rate: counts.map(|slo| slo.objective.rate),
                 name: slo.and_then(|slo| slo.name.clone()).unwrap_or_default(),

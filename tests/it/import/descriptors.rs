@@ -12,7 +12,7 @@ use crate::support::own_address;
 use crate::support::slowlane::Slowlane;
 
 /// A descriptor as `key=value,key=value`.
-fn descriptor(text: &str) -> Descriptor {
+pub(super) fn descriptor(text: &str) -> Descriptor {
     let entry = |pair: &str| {
         let (key, value) = pair.split_once('=').unwrap();
         Entry { key: key.to_owned().into(), value: value.to_owned().into() }
@@ -21,7 +21,7 @@ fn descriptor(text: &str) -> Descriptor {
 }
 
 /// A slowlane with what is imported.
-fn served(written: &Written, at: SocketAddr) -> Slowlane {
+pub(super) fn served(written: &Written, at: SocketAddr) -> Slowlane {
     let files: BTreeMap<&str, &str> =
         written.files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
     let policy: Vec<(&str, &str)> = files

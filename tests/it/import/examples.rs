@@ -520,7 +520,10 @@ fn descriptors_of_envoy_are_windows_by_the_clock() {
         "domain: internal\ndescriptors:\n  - key: ldap\n    rate_limit:\n      unlimited: true\n\n  - key: azure\n    \
          rate_limit:\n      unit: minute\n      requests_per_unit: 100\n",
     );
-    assert_eq!(slos(&five), ["6001 burst=0 rate=100/m law=fixed-window reset=calendar"]);
+    assert_eq!(
+        slos(&five),
+        ["7001 rate=unlimited", "6001 burst=0 rate=100/m law=fixed-window reset=calendar"]
+    );
     let six = imported(
         "domain: example6\ndescriptors:\n  - key: service\n    descriptors:\n      - key: user\n        value: user-a\n        \
          rate_limit:\n          requests_per_unit: 10\n          unit: second\n        shadow_mode: true\n      - key: user\n        \

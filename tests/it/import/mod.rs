@@ -3,6 +3,7 @@
 mod beside;
 mod command;
 mod descriptors;
+mod envoy_limits;
 mod examples;
 mod hostile;
 mod models;
