@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::thread;
 
@@ -21,8 +21,9 @@ use tokio::task::JoinSet;
 use crate::cli::Ran;
 use crate::spoa_check::{PATIENT, lists_the_cases_of, names, ran_checker, server as raw};
 use crate::support::checker::checker;
-use crate::support::own_address;
 use crate::support::slowlane::Slowlane;
+use crate::support::tls::Authority;
+use crate::support::{free_port, own_address};
 
 const POLICY: &[(&str, &str)] = &[("slo.map", "0 burst=10 rate=5/s max_delay=1s\n")];
 
@@ -66,9 +67,48 @@ fn a_request_of_ones_own_is_checked_over_a_unix_socket() {
     assert!(slowlane.metric("slowlane_verdicts_total", "slo=\"2001\",verdict=\"deny\"") > 100.0);
 }
 
+#[test]
+fn a_server_with_tls_is_checked_and_one_of_another_ca_is_not() {
+    // Certificates here are for this address.
+    let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (authority, other) = (Authority::new("servers"), Authority::new("others"));
+    let client_ca = authority.cert();
+    let config = format!(
+        "[grpc]\nlisten = [\"{at}\"]\n[grpc.tls]\nclient_ca = \"{}\"\n{}",
+        client_ca.display(),
+        authority.pair("server").lines()
+    );
+    let slowlane = Slowlane::with_config(POLICY, &config);
+    let pair = authority.pair("checker");
+    let [ca, foreign, cert, key] =
+        [client_ca, other.cert(), pair.cert, pair.key].map(|path| path.display().to_string());
+    let shown = ["--cert", &cert, "--key", &key];
+    let tried = |more: &[&str]| checked(&at.to_string(), &[PATIENT, more].concat());
+    let Ran { code, out, problems } = tried(&[&["--tls", "--ca", &ca], &shown[..]].concat());
+    assert_eq!((code, problems), (0, vec![]), "{out}");
+    assert_eq!(names(&out, "required", "fail"), [""; 0], "{out}");
+    assert!(slowlane.metric("slowlane_tls_handshakes_total", "listener=\"grpc\"") > 10.0);
+    // Without TLS, with another CA, and without the certificate that the server requires.
+    for arguments in [vec![], [&["--tls", "--ca", &foreign], &shown[..]].concat(), vec!["--tls", "--ca", &ca]]
+    {
+        assert_eq!(tried(&arguments).code, 1, "{arguments:?}");
+    }
+    for (arguments, code, reason) in [
+        (&["--ca", &ca][..], 2, "--tls"),
+        (&["--tls", "--cert", &cert], 2, "--key"),
+        (&["--tls", "--ca", "/no/such/file"], 1, "/no/such/file: "),
+        (&["--tls", "--ca", &key], 1, ": it has no certificate"),
+    ] {
+        let output = Command::new(checker()).args(["rls", &at.to_string()]).args(arguments).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(reason), "{reason}: {told}");
+    }
+}
+
 /// A small server, correct but for one fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
+pub enum Fault {
     None,
     NoStatuses,
     /// The overall code is OK, and the statuses are over the limit.
@@ -95,7 +135,7 @@ enum Fault {
 }
 
 /// Serves until the tests end.
-fn server(fault: Fault) -> String {
+pub fn server(fault: Fault) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -330,7 +330,7 @@ fn help_teaches_with_examples_that_can_be_typed() {
         words.iter().for_each(|word| assert!(out.contains(word), "{suite} does not say {word:?}:\n{out}"));
         let examples: Vec<&str> =
             out.lines().filter_map(|line| line.strip_prefix("  slowlane-check ")).collect();
-        assert_eq!(examples.len(), 4, "{out}");
+        assert!(examples.len() >= 4, "{out}");
         for example in examples {
             let typed_on: Vec<&str> = example.split(' ').chain(["--help"]).collect();
             assert_eq!(ran_checker(&typed_on).code, 0, "{example}");

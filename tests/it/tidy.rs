@@ -44,7 +44,7 @@ const CRATES: &[(&str, &[&[&str]])] = &[
             &["main"],
         ],
     ),
-    ("tools/check/src", &[&["card", "endpoint"], &["rls", "spoa"], &["cli"], &["main"]]),
+    ("tools/check/src", &[&["card", "endpoint", "tls"], &["rls", "spoa"], &["cli"], &["main"]]),
 ];
 
 /// A source file: its path below the root of the crate, and its text.

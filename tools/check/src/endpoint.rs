@@ -7,11 +7,15 @@
 )]
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use slowlane_core::base::Address;
 
@@ -23,9 +27,11 @@ pub(crate) struct Endpoint {
     pub address: Address,
     /// The longest wait: for a connection, for a write, and for an answer.
     pub limit: Duration,
+    /// None: without TLS. A Unix socket never has it.
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
-/// A connection of TCP, or of a Unix socket.
+/// A connection of TCP, of TLS, or of a Unix socket.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
@@ -35,7 +41,7 @@ impl Endpoint {
     pub(super) async fn connect(&self) -> Result<Box<dyn Socket>, String> {
         let deadline = Instant::now() + self.limit;
         loop {
-            let connected = timeout_at(deadline, connected(&self.address)).await;
+            let connected = timeout_at(deadline, self.connected()).await;
             let too_late = |_| Err(io::Error::new(ErrorKind::TimedOut, "connection timed out"));
             let error = match connected.unwrap_or_else(too_late) {
                 Ok(socket) => return Ok(socket),
@@ -49,18 +55,25 @@ impl Endpoint {
             sleep(RETRY_PAUSE).await;
         }
     }
+
+    /// Tries every address of a name.
+    async fn connected(&self) -> io::Result<Box<dyn Socket>> {
+        let text = match &self.address {
+            Address::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
+            Address::Tcp(text) => text,
+        };
+        let stream = TcpStream::connect(text).await?;
+        stream.set_nodelay(true)?;
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let name = ServerName::try_from(host(text).to_owned()).map_err(io::Error::other)?;
+        Ok(Box::new(TlsConnector::from(tls.clone()).connect(name, stream).await?))
+    }
 }
 
-/// Tries every address of a name.
-async fn connected(address: &Address) -> io::Result<Box<dyn Socket>> {
-    Ok(match address {
-        Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
-        Address::Tcp(text) => {
-            let stream = TcpStream::connect(text).await?;
-            stream.set_nodelay(true)?;
-            Box::new(stream)
-        }
-    })
+/// The host of an address, without the brackets of IPv6.
+fn host(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 #[cfg(test)]
@@ -76,7 +89,7 @@ mod tests {
         let listener = UnixSocket::new_stream().unwrap();
         listener.bind(&path).unwrap();
         let _listener = listener.listen(0).unwrap();
-        let agent = Endpoint { address: Address::Unix(path), limit: Duration::from_millis(10) };
+        let agent = Endpoint { address: Address::Unix(path), limit: Duration::from_millis(10), tls: None };
         let _first = agent.connect().await.expect("the backlog has room for one");
         let Err(second) = agent.connect().await else { panic!("a second one") };
         assert!(second.starts_with("cannot connect: "), "{second}");

@@ -28,3 +28,4 @@ pub mod cli;
 mod endpoint;
 mod rls;
 mod spoa;
+mod tls;

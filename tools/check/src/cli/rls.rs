@@ -31,5 +31,5 @@ pub(super) fn check(typed: Arguments) -> io::Result<bool> {
     let Arguments { domain, entry, target } = typed;
     let descriptors = vec![Descriptor { entries: entry, ..Descriptor::default() }];
     let request = RateLimitRequest { domain: domain.into(), descriptors, hits_addend: 0 };
-    target.check(list, async move |server, report| examine(server, &request, report).await)
+    target.check(list, Some("h2"), async move |server, report| examine(server, &request, report).await)
 }

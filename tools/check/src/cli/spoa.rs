@@ -29,5 +29,5 @@ pub(super) fn check(typed: Arguments) -> io::Result<bool> {
         clap::Error::raw(ErrorKind::TooManyValues, text).exit();
     }
     let setting = Setting::new(message, arg);
-    target.check(list, async move |agent, report| examine(agent, setting, report).await)
+    target.check(list, None, async move |agent, report| examine(agent, setting, report).await)
 }

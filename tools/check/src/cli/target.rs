@@ -10,6 +10,7 @@ use crate::card::Card;
 use crate::cli::progress::Progress;
 use crate::cli::say;
 use crate::endpoint::Endpoint;
+use crate::tls::TlsFiles;
 use slowlane_core::base::{Address, units};
 
 #[derive(Debug, Args)]
@@ -26,6 +27,8 @@ pub(super) struct Target {
     /// Print the cases, without connecting
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    files: TlsFiles,
 }
 
 /// A shorter limit fails a correct server on a busy machine.
@@ -39,18 +42,21 @@ fn limit(text: &str) -> Result<Duration, String> {
 }
 
 impl Target {
-    /// Tests the server and prints its card, or prints the list of cases. Whether the server passes.
+    /// Tests the server and prints its card, or prints the list of cases. Whether the server passes. Over TLS, it offers
+    /// the protocol.
     pub(super) fn check(
         self,
         list: fn() -> String,
+        protocol: Option<&str>,
         examine: impl AsyncFnOnce(&Endpoint, &mut dyn FnMut(usize, usize)) -> Card,
     ) -> io::Result<bool> {
-        let Target { address, timeout, json, list: is_list } = self;
+        let Target { address, timeout, json, list: is_list, files } = self;
         let Some(address) = address.filter(|_| !is_list) else {
             say(&list())?;
             return Ok(true);
         };
-        let server = Endpoint { address, limit: timeout };
+        let server =
+            Endpoint { address, limit: timeout, tls: files.read(protocol).map_err(io::Error::other)? };
         let progress = Progress::begin();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let card = runtime.block_on(examine(&server, &mut |over, all| progress.report(over, all)));

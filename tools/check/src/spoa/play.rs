@@ -256,7 +256,7 @@ mod tests {
     async fn what_comes_is_kept_up_to_a_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
-        let agent = Endpoint { address, limit: Duration::from_secs(20) };
+        let agent = Endpoint { address, limit: Duration::from_secs(20), tls: None };
         let mut line = Line::new(agent.connect().await.unwrap(), RECEIVED_BYTES_MAX / 1_000);
         let (mut other, _) = listener.accept().await.unwrap();
         other.write_all(&[0; 1_100]).await.unwrap();
@@ -272,8 +272,10 @@ mod tests {
         let address = Address::Tcp("127.0.0.1:1".into());
         let mut reported = Vec::new();
         let Card { rows } =
-            examine(&Endpoint { address, limit: SHORT }, setting(), |over, all| reported.push((over, all)))
-                .await;
+            examine(&Endpoint { address, limit: SHORT, tls: None }, setting(), |over, all| {
+                reported.push((over, all))
+            })
+            .await;
         let exchanges = exchanges(&setting());
         let all = exchanges.len();
         assert_eq!(reported, (0..all).map(|over| (over, all)).collect::<Vec<_>>());
