@@ -1,4 +1,4 @@
-//! `slowlane import`: the limits of nginx, HAProxy, ingress-nginx or Envoy as a policy.
+//! `slowlane import`: the limits of nginx, HAProxy, ingress controllers or rate limit services as a policy.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -15,13 +15,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::import::files::ForeignFile;
-use crate::import::rule::{FileLine, Omissions, quoted};
-use crate::import::yaml::{YamlNode, documents};
+use crate::import::files::{ForeignFile, is_field};
+use crate::import::rule::{FileLine, Omissions, expression_of, quoted, windows};
+use crate::import::yaml::{YamlNode, each_document};
 use crate::import::{ImportError, Program, RULES_MAX, Written};
 use crate::proxy::envoy::escaped;
-use slowlane_core::base::{Period, SloId, is_same_name};
-use slowlane_core::policy::{LIST_LINES_MAX, Slo};
+use slowlane_core::base::{Period, is_same_name};
+use slowlane_core::policy::LIST_LINES_MAX;
 
 /// The units of the service, in seconds.
 const UNITS: [(&str, u64); 7] = [
@@ -58,8 +58,8 @@ const READ: [&str; 13] = [
     "replaces",
 ];
 
-const CONFIG: &str =
-    "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n[policy.types]\n";
+pub(super) const RESTART: &str =
+    "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n";
 
 const LOOKUPS: &str = "
 [[policy.lookups]]
@@ -73,7 +73,7 @@ map = \"descriptor-reg.map\"
 match = \"reg\"
 ";
 
-const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
+pub(super) const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
                      store.";
 
 /// The type of rules whose key is the whole descriptor. Those with another key follow.
@@ -104,16 +104,7 @@ const CONVERTED: [&str; 11] = [
 /// Expresses the rules of all documents, and of the files in a ConfigMap.
 pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, ImportError> {
     let mut policy = DescriptorPolicy::default();
-    for document in all {
-        policy.domain(document, files)?;
-        let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
-        let inner = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
-        for (_, file) in inner.filter(|(_, file)| file.text().contains("descriptors:")) {
-            documents(file.text(), file.line.above())?
-                .iter()
-                .try_for_each(|inner| policy.domain(inner, files))?;
-        }
-    }
+    each_document(all, "descriptors:", &mut |document| policy.domain(document, files))?;
     policy.written(files)
 }
 
@@ -157,17 +148,17 @@ impl Level {
 
 /// A text as the part of an expression that matches it in the text of a descriptor.
 fn literal(text: &str) -> String {
-    let mut written = String::new();
-    for character in escaped(text.as_bytes()).to_string().chars() {
-        if !character.is_ascii_alphanumeric()
-            && character.is_ascii()
-            && !"-_/:%,=@~&;!'\"<>".contains(character)
-        {
-            written.push('\\');
-        }
-        written.push(character);
-    }
-    written
+    expression_of(&escaped(text.as_bytes()).to_string())
+}
+
+/// Whether the value of a key is a field of that name, as it is.
+pub(super) fn is_own_field(key: &str) -> bool {
+    is_field(key) && !CONVERTED.contains(&key)
+}
+
+/// The option for the name of a limit, if it has one.
+pub(super) fn name_option(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" name={}", escaped(name.as_bytes())) }
 }
 
 /// The way to a rule, from its domain down: the text of its descriptor if every value is given, and an expression for it.
@@ -214,7 +205,7 @@ impl RulePath {
             exact,
             expression: format!("{}{comma}{}={}", self.expression, literal(&key), level.expression()),
             shown: format!("{}{comma} {shown}", self.shown),
-            keys: [self.keys.as_slice(), &[key.clone()]].concat(),
+            keys: [self.keys.as_slice(), std::slice::from_ref(&key)].concat(),
             is_shared: self.is_shared || is_shared,
             varying: self.varying.iter().cloned().chain(is_varying.then_some(key)).collect(),
         }
@@ -224,10 +215,9 @@ impl RulePath {
     /// of their own.
     fn fields(&self) -> Option<Vec<String>> {
         let is_field = |key: &&String| {
-            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
             let is_once =
                 self.keys.iter().filter(|other| is_same_name(other.as_bytes(), key.as_bytes())).count() == 1;
-            is_once && key.bytes().all(is_plain) && !CONVERTED.contains(&key.as_str())
+            is_once && is_own_field(key)
         };
         let are_fields = self.varying.iter().all(|key| is_field(&key));
         are_fields.then(|| [&["domain".to_owned()], self.varying.as_slice()].concat())
@@ -339,14 +329,10 @@ impl DescriptorPolicy {
             self.omissions.add(line, &text, format!("expected {units}"));
             return None;
         };
-        let options = match count {
-            0 => format!("burst=0 rate=0/{period}{shared}"),
-            _ => format!("burst=0 rate={count}/{period} law=fixed-window reset=calendar{shared}"),
-        };
-        if Slo::parse(SloId::DEFAULT, &options).is_err() {
+        let Some(options) = windows(count, period, " reset=calendar", &shared) else {
             self.omissions.add(line, &text, "more requests than slowlane counts: it is no limit");
             return Some(0);
-        }
+        };
         let fields = if path.is_shared { self.key_of(path, &text, line) } else { None };
         self.slo(fields, options, &format!("{}: {}", line.shown(files), quoted(&text)), line)
     }
@@ -372,9 +358,7 @@ impl DescriptorPolicy {
         options += if is("shadow_mode") { " dry_run=yes" } else { "" };
         options += if is("quota_mode") { " quota=yes" } else { "" };
         let name = limit.get("name").text();
-        if !name.is_empty() {
-            options += &format!(" name={}", escaped(name.as_bytes()));
-        }
+        options += &name_option(name);
         let replaced = limit.get("replaces");
         let is_refused = |of: &&str| of.is_empty() || *of == name;
         let names = replaced.items().iter().map(|item| item.get("name").text());
@@ -481,7 +465,7 @@ impl DescriptorPolicy {
             let none = Written { from, files: Vec::new(), differences: Vec::new(), omissions };
             return if none.omissions.is_empty() { Err(ImportError::NoLimits) } else { Ok(none) };
         }
-        let mut config = format!("{CONFIG}{BY_DESCRIPTOR} = [\"domain\", \"descriptor\"]\n");
+        let mut config = format!("{RESTART}[policy.types]\n{BY_DESCRIPTOR} = [\"domain\", \"descriptor\"]\n");
         let own = (BY_DESCRIPTOR + 1..).zip(&types);
         own.for_each(|(kind, fields)| config += &format!("{kind} = {fields:?}\n"));
         let files = [

@@ -102,6 +102,7 @@ fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
 }
 
 /// A map, and its lines: a key and an id.
+#[derive(Clone)]
 struct Map {
     lookup: Lookup,
     rank: Rank,
@@ -112,8 +113,8 @@ struct Map {
 type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
 /// A policy in the making.
-#[derive(Default)]
-struct PolicyDraft {
+#[derive(Clone, Default)]
+pub(super) struct PolicyDraft {
     /// The counter of each type, and the fields of its key.
     types: BTreeMap<u16, (String, Vec<String>)>,
     /// The ids of SLOs, by their type and options.
@@ -125,8 +126,12 @@ struct PolicyDraft {
 impl PolicyDraft {
     /// The files for these rules, if the policy reader accepts them without a warning.
     fn checked(rules: &[Rule], names: &[String]) -> Result<Vec<ForeignFile>, String> {
-        let plan = PolicyDraft::of(rules, names)?;
-        let (layout, files) = (plan.layout()?, plan.files());
+        PolicyDraft::of(rules, names)?.read(RESTART)
+    }
+
+    /// The files, if the policy reader accepts them without a warning. `restart` is the comment above the config.
+    pub(super) fn read(&self, restart: &str) -> Result<Vec<ForeignFile>, String> {
+        let (layout, files) = (self.layout()?, self.files(restart));
         let read = |path: &Path| {
             let file = files.iter().find(|file| Path::new(&file.name) == path);
             file.map(|file| file.text.clone().into_bytes()).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -175,6 +180,45 @@ impl PolicyDraft {
             let also = if is_last { String::new() } else { format!(" also={}", place.stem(position + 1)) };
             let id = self.slo(limit, limit.options.clone() + &also, names)?;
             self.map(place, position, id);
+        }
+        Ok(())
+    }
+
+    /// The fields of its lookups, and how each is matched.
+    pub(super) fn lookups_of(&self) -> impl Iterator<Item = (&[String], Method)> {
+        self.maps.iter().map(|map| (map.lookup.fields.as_slice(), map.lookup.method))
+    }
+
+    /// Adds a limit, and lines to the map of a lookup that adds it. Lines with `false` add nothing.
+    pub(super) fn added(
+        &mut self,
+        limit: &Limit,
+        lookup: &Lookup,
+        lines: &[(String, bool)],
+        names: &[String],
+    ) -> Result<(), String> {
+        let mut alone = PolicyDraft::default();
+        alone.put(limit, lookup, lines, names)?;
+        alone.read(RESTART)?;
+        let before = self.clone();
+        self.put(limit, lookup, lines, names)?;
+        self.layout().map(|_| ()).inspect_err(|_| *self = before)
+    }
+
+    fn put(
+        &mut self,
+        limit: &Limit,
+        lookup: &Lookup,
+        lines: &[(String, bool)],
+        names: &[String],
+    ) -> Result<(), String> {
+        let id = self.slo(limit, limit.options.clone(), names)?;
+        let lines = lines.iter().map(|(key, is_limited)| (key.clone(), if *is_limited { id } else { 0 }));
+        match self.maps.iter_mut().find(|map| map.lookup.file == lookup.file) {
+            Some(map) => map.lines.extend(lines),
+            None => {
+                self.maps.push(Map { lookup: lookup.clone(), rank: Rank::default(), lines: lines.collect() })
+            }
         }
         Ok(())
     }
@@ -247,35 +291,38 @@ impl PolicyDraft {
         }
     }
 
-    fn files(&self) -> Vec<ForeignFile> {
+    fn files(&self, restart: &str) -> Vec<ForeignFile> {
         let mut files = vec![ForeignFile {
             name: "slo.map".to_owned(),
             text: format!("0 rate=unlimited\n{}", self.slos),
         }];
         files.extend(self.maps.iter().map(|map| {
-            let lines = map.lines.iter().map(|(key, id)| format!("{key} {id}\n"));
+            // In a lookup that adds, only -1 adds nothing.
+            let id = |id: u32| if map.lookup.is_added && id == 0 { "-1".to_owned() } else { id.to_string() };
+            let lines = map.lines.iter().map(|&(ref key, of)| format!("{key} {}\n", id(of)));
             ForeignFile { name: map.lookup.file.display().to_string(), text: lines.collect() }
         }));
-        let toml = self.toml();
+        let toml = self.toml(restart);
         files
             .extend((!toml.is_empty()).then(|| ForeignFile { name: "slowlane.toml".to_owned(), text: toml }));
         files
     }
 
     /// The part of the config that the maps need.
-    fn toml(&self) -> String {
+    fn toml(&self, restart: &str) -> String {
         let mut toml = String::new();
         for (kind, (_, fields)) in self.types.range(OWN_TYPES) {
             let head = if toml.is_empty() { "[policy.types]\n" } else { "" };
             toml += &format!("{head}{kind} = {fields:?}\n");
         }
-        for Lookup { fields, file, method, .. } in self.lookups().unwrap_or_default() {
+        for Lookup { fields, file, method, is_added } in self.lookups().unwrap_or_default() {
             let (file, method) = (file.display(), method.name());
             toml += &format!(
                 "\n[[policy.lookups]]\nfields = {fields:?}\nmap = \"{file}\"\nmatch = \"{method}\"\n"
             );
+            toml += if is_added { "also = true\n" } else { "" };
         }
-        if toml.is_empty() { toml } else { RESTART.to_owned() + &toml }
+        if toml.is_empty() { toml } else { restart.to_owned() + &toml }
     }
 }
 
@@ -344,13 +391,13 @@ impl ScopeKeys {
 }
 
 /// Whether a name can be a field in the config and a part of the name of a map.
-fn is_field(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+pub(super) fn is_field(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain) && !name.starts_with(['-', '.'])
 }
 
 /// Whether a value can be a part of a key: no blank ends it, no `#` makes it a comment, no `+` divides it.
-fn is_key(value: &str) -> bool {
+pub(super) fn is_key(value: &str) -> bool {
     let is_plain =
         |letter: char| !letter.is_whitespace() && !['+', char::REPLACEMENT_CHARACTER].contains(&letter);
     (1..=1_000).contains(&value.len())

@@ -1,13 +1,15 @@
 //! The rate limits of other programs, expressed as a slowlane policy.
 //!
 //! ```text
-//! text ─▶ nginx, haproxy, ingress, envoy ─▶ ImportFindings: rules, and what is omitted ─▶ files ─▶ Written
+//! text ─▶ nginx, haproxy, ingress, envoy, limitador ─▶ ImportFindings: rules, and what is omitted ─▶ files ─▶ Written
 //! ```
 
+mod cel;
 mod envoy;
 mod files;
 mod haproxy;
 mod ingress;
+mod limitador;
 mod nginx;
 mod rule;
 mod yaml;
@@ -41,6 +43,8 @@ pub enum Program {
     #[value(alias = "haproxy-kubernetes-ingress")]
     HaproxyIngress,
     Envoy,
+    /// Kuadrant's rate limit service.
+    Limitador,
 }
 
 impl Program {
@@ -59,6 +63,7 @@ impl Program {
             _ if text.contains("ingress.kubernetes.io/") || starts(&["kind: Ingress"]) => {
                 Some(Program::IngressNginx)
             }
+            _ if text.contains("max_value:") => Some(Program::Limitador),
             _ if starts(&["descriptors:"]) => Some(Program::Envoy),
             _ if starts(&["stick-table ", "http-request ", "frontend ", "backend ", "tcp-request "]) => {
                 Some(Program::Haproxy)
@@ -142,6 +147,7 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
         Program::Haproxy => haproxy::read(input)?,
         Program::IngressNginx | Program::HaproxyIngress => ingress::read(&documents(input)?, program)?,
         Program::Envoy => return envoy::read(&documents(input)?, &files()),
+        Program::Limitador => return limitador::read(&documents(input)?, &files()),
     };
     if program != Program::Nginx {
         found.files = files();

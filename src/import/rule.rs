@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use slowlane_core::base::{Period, shown};
+use slowlane_core::base::{Period, SloId, shown};
+use slowlane_core::policy::Slo;
 
 use crate::import::{ImportError, RULES_MAX};
 
@@ -212,6 +213,32 @@ pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
         Some(period) => (format!("{}/{period}", scaled(period) / window_ms), true),
         None => (format!("{}/d", scaled(Period::Day).div_ceil(window_ms)), false),
     }
+}
+
+/// The options of so many requests in each window of a period. None: more than slowlane counts.
+pub(super) fn windows(count: u32, period: Period, reset: &str, others: &str) -> Option<String> {
+    let options = match count {
+        0 => format!("burst=0 rate=0/{period}{others}"),
+        _ => format!("burst=0 rate={count}/{period} law=fixed-window{reset}{others}"),
+    };
+    Slo::parse(SloId::DEFAULT, &options).is_ok().then_some(options)
+}
+
+/// An expression that matches a text alone.
+pub(super) fn expression_of(text: &str) -> String {
+    let mut written = String::new();
+    for letter in text.chars() {
+        match letter {
+            _ if letter.is_whitespace() || letter.is_control() => {
+                letter.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| written += &format!("\\x{byte:02X}"));
+            }
+            _ if letter.is_ascii_punctuation() && !"-_/:%,=@~&;!'\"<>".contains(letter) => {
+                written.extend(['\\', letter]);
+            }
+            _ => written.push(letter),
+        }
+    }
+    written
 }
 
 /// The options of a limit on requests at a time.

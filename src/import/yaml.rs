@@ -96,6 +96,23 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, Im
     Ok(done)
 }
 
+/// Reads each document, and those in the files of a ConfigMap that hold this text.
+pub(super) fn each_document(
+    all: &[YamlNode],
+    held: &str,
+    read: &mut dyn FnMut(&YamlNode) -> Result<(), ImportError>,
+) -> Result<(), ImportError> {
+    for document in all {
+        read(document)?;
+        let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
+        let inner = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
+        for (_, file) in inner.filter(|(_, file)| file.text().contains(held)) {
+            documents(file.text(), file.line.above())?.iter().try_for_each(&mut *read)?;
+        }
+    }
+    Ok(())
+}
+
 /// Adds a whole node to the list or map that is open.
 fn add(node: YamlNode, open: &mut [OpenNode], done: &mut Vec<YamlNode>) {
     match open.last_mut() {

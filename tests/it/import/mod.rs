@@ -6,4 +6,5 @@ mod descriptors;
 mod envoy_limits;
 mod examples;
 mod hostile;
+mod limitador;
 mod models;

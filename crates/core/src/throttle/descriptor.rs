@@ -24,7 +24,8 @@ impl Throttle {
 
     /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count all the same: what an
     /// answer has cost is told when it is spent. A request without hits is refused by a window that holds more than its
-    /// limit. Other laws count only what they let through, and a request that is blocked counts nowhere.
+    /// limit. Other laws count only what they let through, and a request that is blocked counts nowhere. A single hit that
+    /// has several limits is all or nothing, as everywhere.
     pub fn count_as_envoy<'s>(
         &self,
         decision: &mut Decision,
@@ -35,11 +36,13 @@ impl Throttle {
             return;
         }
         let mut list = decision.judged();
+        let is_one_of_several = list.len() > 1 && decision.cost == 1;
         for judged in &mut list {
             let Some(slo) = slo_of(judged.slo).filter(|slo| is_window(&slo.law)) else { continue };
             match judged.is_counted() {
                 true if judged.cost == 0 => self.ask_window(slo, judged, now),
                 true => {}
+                false if is_one_of_several => {}
                 false => self.table.with(judged.key, now, slo.law.memory(), |entry| {
                     self.correct(slo, judged.key, entry, &Admission { cost: 0, due: now, now }, judged.cost);
                 }),

@@ -1,0 +1,253 @@
+//! Kuadrant's limitador: each limit becomes an SLO with a type of its own, and a lookup adds it to those of a descriptor.
+//!
+//! ```text
+//! - namespace: shop                                        the field domain
+//!   max_value: 10
+//!   seconds: 60                                            6001 burst=0 rate=10/m law=fixed-window
+//!   conditions: ["descriptors[0].method == 'GET'"]         fields = ["domain", "method", "user"], also = true:
+//!   variables: ["descriptors[0].user"]                     shop+GET+ 6001
+//! ```
+//! All limits that match count. Those that exclude each other by a value share a lookup.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::import::cel::{ANYTHING, Test, condition, key};
+use crate::import::envoy::{RESTART, STORE, is_own_field, name_option};
+use crate::import::files::{PolicyDraft, is_key};
+use crate::import::rule::{ADDRESSES, FileLine, Limit, Omissions, expression_of, quoted, windows};
+use crate::import::yaml::{YamlNode, each_document};
+use crate::import::{ImportError, Program, RULES_MAX, Written};
+use slowlane_core::base::Period;
+use slowlane_core::policy::{Lookup, Method};
+
+const READ: [&str; 7] = ["id", "namespace", "max_value", "seconds", "name", "conditions", "variables"];
+
+const NAMES_ALIKE: &str =
+    "A host is compared without its port and in lower case, and a path without its query string.";
+
+const EACH: &str = "Each descriptor of a request is decided by itself: limits of descriptors[0] hold for every one of them. \
+                    An entry with an empty value is as one that is missing.";
+
+const HITS: &str = "A refused request with more than one hit counts in the windows that it was to use; limitador does not \
+                    count it.";
+
+const PLUS: &str =
+    "A condition with != holds for a request whose other values have a +, whatever its value is.";
+
+/// Expresses the limits of all documents, and of the files in a ConfigMap.
+pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, ImportError> {
+    let mut limits = AddedLimits::default();
+    each_document(all, "max_value:", &mut |document| {
+        let custom = document.get("spec").get("limits").items();
+        document.items().iter().chain(custom).try_for_each(|limit| limits.limit(limit, files))
+    })?;
+    limits.written(files)
+}
+
+/// The limits so far, and the lookups that add them.
+#[derive(Default)]
+struct AddedLimits {
+    policy: PolicyDraft,
+    /// The values that each limit of a lookup asks for.
+    asked: Vec<Vec<BTreeMap<String, String>>>,
+    known: BTreeSet<(String, String, Vec<String>, Vec<String>)>,
+    differences: BTreeSet<&'static str>,
+    omissions: Omissions,
+}
+
+/// The values of a field that a limit is for: those that a test wants, less some.
+#[derive(Clone, Debug, Default)]
+struct FieldScope {
+    wanted: Option<Test>,
+    excluded: Vec<String>,
+}
+
+/// The values that a limit is for.
+type Scope = BTreeMap<String, FieldScope>;
+
+impl AddedLimits {
+    fn limit(&mut self, node: &YamlNode, files: &[String]) -> Result<(), ImportError> {
+        if self.known.len() >= RULES_MAX {
+            return Err(ImportError::TooMany);
+        }
+        let text = |name: &str| node.get(name).text();
+        let list = |name: &str| {
+            let mut list: Vec<String> =
+                node.get(name).items().iter().map(|item| item.text().to_owned()).collect();
+            list.sort();
+            list
+        };
+        let (conditions, variables) = (list("conditions"), list("variables"));
+        let shown = format!("{} {} in {} s", text("namespace"), text("max_value"), text("seconds"));
+        for (name, other) in node.entries().iter().filter(|(name, _)| !READ.contains(&name.as_str())) {
+            self.omissions.add(other.line, &format!("{shown}: {name}"), "unknown: limitador ignores it");
+        }
+        let known = (text("namespace").to_owned(), text("seconds").to_owned(), conditions, variables);
+        if self.known.contains(&known) {
+            self.omissions.add(node.line, &shown, "the same limit again: limitador counts one of them");
+            return Ok(());
+        }
+        let added = self.options(node).and_then(|options| {
+            let (_, _, conditions, variables) = &known;
+            let (scope, key) = self.scope(text("namespace"), conditions, variables)?;
+            let counter = self.known.len().to_string();
+            let quoted = quoted(&[shown.as_str(), &conditions.join(" && "), &variables.join(", ")].join(" "));
+            let limit = Limit { counter, key, options, line: node.line, quoted };
+            self.add(&limit, &scope, files)
+        });
+        if let Err(reason) = added {
+            self.omissions.add(node.line, &shown, reason);
+        }
+        self.known.insert(known);
+        Ok(())
+    }
+
+    fn options(&self, node: &YamlNode) -> Result<String, String> {
+        let period = Period::named(&format!("{}s", node.get("seconds").text()));
+        let count = node.get("max_value").text().parse::<u32>().ok();
+        let (count, period) =
+            count.zip(period).ok_or("expected a max_value below 2^32, and seconds, at most 366 days")?;
+        let options = windows(count, period, "", &name_option(node.get("name").text()));
+        Ok(options.ok_or("more requests than slowlane counts: it is no limit")?)
+    }
+
+    /// The tests of each field, and the fields of the key.
+    fn scope(
+        &mut self,
+        namespace: &str,
+        conditions: &[String],
+        variables: &[String],
+    ) -> Result<(Scope, Vec<String>), String> {
+        let namespace = FieldScope { wanted: Some(Test::Equal(namespace.to_owned())), excluded: Vec::new() };
+        let mut scope = Scope::from([("domain".to_owned(), namespace)]);
+        let mut fields = vec!["domain".to_owned()];
+        for text in conditions {
+            let tests = condition(text).ok_or_else(|| format!("the condition {text:?} has another form"))?;
+            for (key, test) in tests {
+                let of = scope.entry(self.field(&key)?).or_default();
+                match test {
+                    Test::Unequal(value) => of.excluded.push(value),
+                    Test::Any => {}
+                    test if of.wanted.replace(test.clone()).is_some_and(|other| other != test) => {
+                        return Err(format!("two conditions on {key:?}: one map cannot match both"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for text in variables {
+            let key = key(text).ok_or_else(|| format!("the variable {text:?} has another form"))?;
+            fields.push(self.field(&key)?);
+            scope.entry(fields[fields.len() - 1].clone()).or_default();
+        }
+        Ok((scope, fields))
+    }
+
+    /// The field of a key.
+    fn field(&mut self, key: &str) -> Result<String, String> {
+        let field = match key {
+            "remote_address" => {
+                self.differences.insert(ADDRESSES);
+                "source"
+            }
+            "host" | "path" => {
+                self.differences.insert(NAMES_ALIKE);
+                if key == "host" { "website" } else { "path" }
+            }
+            key if !is_own_field(key) => {
+                return Err(format!("{key:?} cannot be the name of a field"));
+            }
+            key => key,
+        };
+        Ok(field.to_owned())
+    }
+
+    /// Adds a limit to a lookup whose other limits are for other values, or to a new one.
+    fn add(&mut self, limit: &Limit, scope: &Scope, files: &[String]) -> Result<(), String> {
+        let (fields, method, lines) = lines(scope);
+        if method == Method::Reg && lines.len() > 1 {
+            self.differences.insert(PLUS);
+        }
+        let equal = |(field, of): (&String, &FieldScope)| Some((field.clone(), of.equal()?.to_owned()));
+        let asked: BTreeMap<String, String> = scope.iter().filter_map(equal).collect();
+        let excludes = |other: &BTreeMap<String, String>| {
+            asked.iter().any(|(field, value)| other.get(field).is_some_and(|other| other != value))
+        };
+        let place = self
+            .policy
+            .lookups_of()
+            .zip(&self.asked)
+            .position(|(of, asked)| of == (&fields, method) && asked.iter().all(excludes));
+        let place = place.unwrap_or(self.asked.len());
+        let file = format!("limits-{}.map", place + 1).into();
+        let lookup = Lookup { fields, file, method, is_added: true };
+        self.policy.added(limit, &lookup, &lines, files)?;
+        if place == self.asked.len() {
+            self.asked.push(Vec::new());
+        }
+        self.asked[place].push(asked);
+        Ok(())
+    }
+
+    fn written(self, names: &[String]) -> Result<Written, ImportError> {
+        let AddedLimits { policy, known, asked, differences, mut omissions } = self;
+        if known.is_empty() {
+            return Err(ImportError::NoLimits);
+        }
+        let files = if asked.is_empty() { Ok(Vec::new()) } else { policy.read(RESTART) };
+        let files = files.unwrap_or_else(|reason| {
+            omissions.add(FileLine::default(), "all limits together", reason);
+            Vec::new()
+        });
+        let (from, omissions) = (Program::Limitador, omissions.named(names));
+        let differences = [STORE, EACH, HITS].into_iter().chain(differences);
+        let differences = differences.filter(|_| !files.is_empty()).map(str::to_owned).collect();
+        Ok(Written { from, files, differences, omissions })
+    }
+}
+
+impl FieldScope {
+    fn equal(&self) -> Option<&str> {
+        if let Some(Test::Equal(value)) = &self.wanted { Some(value) } else { None }
+    }
+
+    /// An expression for the values. `free` stands for any.
+    fn expression(&self, free: &str) -> String {
+        match &self.wanted {
+            Some(Test::Equal(value)) => expression_of(value),
+            Some(Test::Pattern(text)) => text.clone(),
+            _ => free.to_owned(),
+        }
+    }
+}
+
+/// The fields of a scope, how its map is matched, and the keys of its lines. Those with `false` lead to no limit.
+fn lines(scope: &Scope) -> (Vec<String>, Method, Vec<(String, bool)>) {
+    let mut all: Vec<(&String, &FieldScope)> = scope.iter().collect();
+    // A prefix begins with the values that are given.
+    all.sort_by_key(|(field, of)| (*field != "domain", of.equal().is_none()));
+    let fields = all.iter().map(|(field, _)| (*field).clone()).collect();
+    let values: Vec<&str> =
+        all.iter().filter_map(|(_, of)| of.equal()).filter(|value| is_key(value)).collect();
+    let is_plain = |(at, (_, of)): (usize, &(&String, &FieldScope))| {
+        of.excluded.is_empty() && (at < values.len() || of.wanted.is_none())
+    };
+    if all.iter().enumerate().all(is_plain) {
+        let (method, end) = if values.len() == all.len() { (Method::Str, "") } else { (Method::Beg, "+") };
+        return (fields, method, vec![(values.join("+") + end, true)]);
+    }
+    let joined = |parts: Vec<String>| format!("^{}$", parts.join("\\+"));
+    let mut lines = Vec::new();
+    for (field, value) in
+        all.iter().flat_map(|(field, of)| of.excluded.iter().map(move |value| (*field, value)))
+    {
+        let part = |(other, of): &(&String, &FieldScope)| match of.equal() {
+            _ if *other == field => expression_of(value),
+            Some(value) => expression_of(value),
+            None => "[^+]*".to_owned(),
+        };
+        lines.push((joined(all.iter().map(part).collect()), false));
+    }
+    lines.push((joined(all.iter().map(|(_, of)| of.expression(ANYTHING)).collect()), true));
+    (fields, Method::Reg, lines)
+}
