@@ -1,6 +1,7 @@
 //! The folders of `examples/`, each run by the commands of its README, with real proxies and real traffic.
 
 mod all;
+mod beside_service;
 mod bots;
 mod connections;
 mod crowd;
