@@ -161,6 +161,49 @@ fn a_daemon_tells_what_the_next_request_then_gets() {
     );
 }
 
+/// One of 200 types names the SLO of a request, and eleven lookups add one each.
+#[test]
+fn each_of_twelve_limits_is_explained() {
+    let added = 206..217;
+    let lookup = |name: &str, more: &str| {
+        format!("[[policy.lookups]]\nfields = [\"website\"]\nmap = \"{name}\"\nmatch = \"str\"\n{more}")
+    };
+    let types: String = (6..217).map(|kind| format!("{kind} = [\"website\", \"owner\"]\n")).collect();
+    let lookups: String = added.clone().map(|kind| lookup(&format!("{kind}.map"), "also = true\n")).collect();
+    let config = format!("[policy.types]\n{types}{}{lookups}", lookup("website.map", ""));
+    // The SLO of type 211 is the strictest: two of each website and owner.
+    let burst = |kind: u32| if kind == 211 { 2 } else { kind };
+    let slos = (6..217)
+        .map(|kind| format!("{kind}001 burst={} rate=1/h law=token-bucket\n", burst(kind)))
+        .collect::<String>();
+    let websites: String = (6..206).map(|kind| format!("{kind}.example {kind}001\n")).collect();
+    let maps: Vec<(String, String)> = added
+        .clone()
+        .map(|kind| (format!("{kind}.map"), format!("205.example {kind}001\n6.example {kind}001\n")))
+        .collect();
+    let slo_map = format!("0 rate=unlimited\n{slos}");
+    let mut files = vec![("slo.map", slo_map.as_str()), ("website.map", websites.as_str())];
+    files.extend(maps.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+    let slowlane = Slowlane::with_config(&files, &config);
+    let fields = &[("X-Slowlane-Website", "205.example"), ("X-Slowlane-Owner", "ann")];
+    let verdicts =
+        [(); 3].map(|()| slowlane.check("", fields).header("x-slowlane-verdict").map(str::to_owned).unwrap());
+    assert_eq!(verdicts, ["pass", "pass", "deny"]);
+    let admin = slowlane.admin.to_string();
+    let outcome = said(&["why", "--admin", &admin, "website=205.example", "owner=ann"]);
+    let blocks: Vec<&str> = outcome.split("\nSLO ").skip(1).collect();
+    let ids: Vec<u32> = blocks.iter().map(|block| block[..6].parse().unwrap()).collect();
+    assert_eq!(ids, [205].into_iter().chain(added).map(|kind| kind * 1_000 + 1).collect::<Vec<u32>>());
+    for (id, block) in ids.iter().zip(&blocks) {
+        let used = format!("\n  token-bucket tokens {}", burst(id / 1_000) - 2);
+        let says = if *id == 211_001 { "\n  says    deny, retry after " } else { "\n  says    pass" };
+        // What one of them refuses, none has counted: two of each are used.
+        assert!(block.contains(says) && block.contains(&used), "{block}");
+        assert!(block.contains("\n  named   "), "{block}");
+    }
+    assert!(outcome.contains("\nverdict   deny, retry after "), "{outcome}");
+}
+
 #[test]
 fn what_a_client_calls_itself_does_nothing_to_a_terminal() {
     let slowlane = Slowlane::with_policy(POLICY);
