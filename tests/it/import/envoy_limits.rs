@@ -403,9 +403,11 @@ fn every_limit_is_the_one_of_the_service() {
     assert_eq!(failures, [""; 0]);
 }
 
-/// Requests with several descriptors, in the order of the tests that the service ships: the descriptors, the hits of each,
-/// and whether the request passes.
-const SEQUENCES: &[(&str, &[(&str, u64, usize, bool)])] = &[
+/// Descriptors, the hits of each, how often they are asked about, and whether the request passes.
+type Step = (&'static str, u64, usize, bool);
+
+/// Requests with several descriptors, in the order of the tests that the service ships.
+const SEQUENCES: &[(&str, &[Step])] = &[
     ("one bucket is used up", &[("red=1,grey=pale", 1, 3, true), ("red=1,grey=pale", 1, 1, false)]),
     ("a shadow", &[("red=1,grey=dark", 1, 9, true)]),
     ("both quotas", &[("pool=first | pool=second", 1, 2, true), ("pool=first | pool=second", 1, 1, false)]),
@@ -462,7 +464,7 @@ fn requests_with_several_descriptors_are_decided_as_there() {
             let at = own_address();
             let _slowlane = served(&written, at);
             let (mut client, began_s) = (Client::connect(at), wall_s());
-            let mut step = |&(texts, hits, times, passes): &(&str, u64, usize, bool)| {
+            let mut step = |&(texts, hits, times, passes): &Step| {
                 let descriptors = texts.split(" | ").map(descriptor).map(|mut one| {
                     one.hits_addend = Some(Number { value: hits });
                     one
