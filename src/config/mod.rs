@@ -555,8 +555,8 @@ mod tests {
             "file:2: \"9001\": expected host:port, like 127.0.0.1:9000, or unix:/path"
         );
         assert_eq!(
-            error("[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'sub'"),
-            "file:4: \"sub\": expected one of str, ip, beg, end, dom, reg"
+            error("[[policy.lookups]]\nfields = ['a']\nmap = 'a.map'\nmatch = 'len'"),
+            "file:4: unknown variant `len`, expected one of `str`, `ip`, `beg`, `end`, `dom`, `sub`, `reg`"
         );
         assert_eq!(
             error("[admin]\nhosts = ['a.example:80']"),

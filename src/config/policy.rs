@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::values::within;
 use slowlane_core::policy::{Derivation, Layout, LayoutError, Lookup, Method};
@@ -39,8 +38,24 @@ pub(super) struct WrittenPolicy {
 #[serde(expecting = "a section [policy.derived.NAME]", deny_unknown_fields)]
 struct WrittenDerivation {
     from: String,
-    ipv4_prefix: PrefixBits<32>,
-    ipv6_prefix: PrefixBits<128>,
+    map: Option<PathBuf>,
+    #[serde(rename = "match")]
+    method: Option<Method>,
+    ipv4_prefix: Option<PrefixBits<32>>,
+    ipv6_prefix: Option<PrefixBits<128>>,
+}
+
+impl WrittenDerivation {
+    fn derivation(&self, name: &str) -> Result<Derivation, LayoutError> {
+        let WrittenDerivation { from, map, method, ipv4_prefix, ipv6_prefix } = self;
+        match (map, method, ipv4_prefix, ipv6_prefix) {
+            (Some(file), &Some(method), None, None) => Ok(Derivation::map(from, file.clone(), method)),
+            (None, None, &Some(PrefixBits(ipv4_prefix)), &Some(PrefixBits(ipv6_prefix))) => {
+                Ok(Derivation::Network { from: from.clone(), ipv4_prefix, ipv6_prefix })
+            }
+            _ => Err(LayoutError::Derivation(name.to_owned())),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -48,7 +63,7 @@ struct WrittenDerivation {
 struct WrittenLookup {
     fields: Names,
     map: PathBuf,
-    #[serde(rename = "match", deserialize_with = "method", serialize_with = "method_name")]
+    #[serde(rename = "match")]
     method: Method,
     #[serde(default, skip_serializing_if = "is_false")]
     also: bool,
@@ -64,11 +79,6 @@ impl TryFrom<WrittenPolicy> for Policy {
     fn try_from(written: WrittenPolicy) -> Result<Policy, LayoutError> {
         let WrittenPolicy { types, ipv4_prefixes, ipv6_prefixes, derived, lookups, .. } = &written;
         let mut layout = Layout::default().with_prefixes(written.ipv4_prefix, written.ipv6_prefix)?;
-        for (name, WrittenDerivation { from, ipv4_prefix, ipv6_prefix }) in derived {
-            let (ipv4_prefix, ipv6_prefix) = (ipv4_prefix.0, ipv6_prefix.0);
-            layout =
-                layout.with_derived(name, Derivation { from: from.clone(), ipv4_prefix, ipv6_prefix })?;
-        }
         for (TypeNumber(kind), Names(fields)) in types {
             layout = layout.with_type(*kind, fields.clone())?;
         }
@@ -79,6 +89,9 @@ impl TryFrom<WrittenPolicy> for Policy {
             is_added: lookup.also,
         };
         layout = layout.with_lookups(lookups.iter().map(lookup).collect())?;
+        for (name, written) in derived {
+            layout = layout.with_derived(name, written.derivation(name)?)?;
+        }
         for kind in ipv4_prefixes.keys().chain(ipv6_prefixes.keys()) {
             let ipv4 = ipv4_prefixes.get(kind).map(|PrefixBits(bits)| *bits);
             let ipv6 = ipv6_prefixes.get(kind).map(|PrefixBits(bits)| *bits);
@@ -133,14 +146,4 @@ impl TryFrom<Vec<String>> for Names {
     fn try_from(names: Vec<String>) -> Result<Names, LayoutError> {
         Layout::check_names(&names).map(|()| Names(names))
     }
-}
-
-fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let names = Method::ALL.map(Method::name).join(", ");
-    Method::named(&name).ok_or_else(|| D::Error::custom(format!("{name:?}: expected one of {names}")))
-}
-
-fn method_name<S: Serializer>(method: &Method, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(method.name())
 }

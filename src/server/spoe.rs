@@ -164,7 +164,7 @@ struct Questions<'p, 'a> {
     asked: ArrayVec<(haproxy::Id, bool), BATCH_MAX>,
 }
 
-impl<'p, 'a> Questions<'p, 'a> {
+impl<'p: 'a, 'a> Questions<'p, 'a> {
     #[inline]
     fn under(policy: &'p Policy) -> Questions<'p, 'a> {
         Questions { batch: Batch::of(policy), asked: ArrayVec::new() }
@@ -353,10 +353,10 @@ impl Conversation {
     }
 
     /// Takes frames from `frames` and decodes them into a batch. Frames that need no decision are answered at once.
-    fn read_batch<'a>(
+    fn read_batch<'p: 'a, 'a>(
         &mut self,
         frames: &mut &'a [u8],
-        questions: &mut Questions<'_, 'a>,
+        questions: &mut Questions<'p, 'a>,
         now: Timestamp,
     ) -> End {
         while !questions.batch.is_full() {
@@ -383,10 +383,10 @@ impl Conversation {
     }
 
     /// Reads one NOTIFY. A request joins the batch; other messages are answered now, or after their hold.
-    fn read_question<'a>(
+    fn read_question<'p: 'a, 'a>(
         &mut self,
         notify: &Notify<'a>,
-        questions: &mut Questions<'_, 'a>,
+        questions: &mut Questions<'p, 'a>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let id = haproxy::Id::of(notify);

@@ -13,7 +13,7 @@ use slowlane::server::Agent;
 use slowlane::server::spoe::Conversation;
 use slowlane_core::base::{HoldLimits, Timestamp, WhenFull};
 use slowlane_core::law::Law;
-use slowlane_core::policy::{Layout, Policy};
+use slowlane_core::policy::{Derivation, Layout, Lookup, Method, Policy};
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use spop::{Data, Notify};
@@ -245,4 +245,45 @@ fn blocks_take_no_memory_from_a_request() {
     assert_none(measured(&mut daemon, &batches));
     assert!(daemon.agent.metrics.plain.blocked.get() > 1_000, "nothing was blocked");
     assert!(throttle.block_usage(start).keys > 100, "no key was blocked");
+}
+
+/// Fields that maps make, of addresses and of parts of websites: in keys, in lookups and in a block.
+#[test]
+fn derived_fields_take_no_memory() {
+    let map = |from: &str, method| Derivation::map(from, format!("of-{from}.map").into(), method);
+    let lookup = |field: &str| Lookup {
+        fields: vec![field.into()],
+        file: format!("{field}.map").into(),
+        method: Method::Str,
+        is_added: false,
+    };
+    let layout = Layout::default().with_derived("asn", map("source", Method::Ip)).unwrap();
+    let layout = layout.with_derived("kind", map("website", Method::Sub)).unwrap();
+    let layout = layout.with_type(6, vec!["asn".into(), "kind".into()]).unwrap();
+    let layout = layout.with_lookups(vec![lookup("kind"), lookup("asn")]).unwrap();
+    let read = |path: &Path| {
+        let text: String = match path.to_str().unwrap() {
+            "slo.map" => {
+                "0 rate=unlimited\n6001 burst=2 rate=1/s\n6002 burst=2 rate=1/s law=adaptive\n".into()
+            }
+            "of-source.map" => {
+                (0..256).map(|i| format!("10.{i}.0.0/16 AS{i}\n2001:db8:{i:x}::/48 AS{i}\n")).collect()
+            }
+            "of-website.map" => (0..100).map(|i| format!("{i}.ex shops+{i}\n")).collect(),
+            "asn.map" => (0..256).map(|i| format!("AS{i} 6001\n")).collect(),
+            _ => (0..100).map(|i| format!("shops+{i} 6002\n")).collect(),
+        };
+        Ok(text.into_bytes())
+    };
+    let mut daemon = Daemon::of(Policy::parse(Path::new(""), &layout, read).unwrap(), SIZING);
+    let (throttle, start) = (daemon.agent.throttle.clone(), Timestamp::from_millis(1_000_000));
+    let fields = throttle.policy().block_fields([("asn", "AS7")]).unwrap();
+    throttle.block(fields, start + Duration::from_secs(3_600), start).unwrap();
+    let batches: Vec<_> = (0..21).map(batch).collect();
+    let (first, others) = batches.split_first().unwrap();
+    daemon.take(first);
+    assert_none(measured(&mut daemon, others));
+    assert_none(measured(&mut daemon, others));
+    assert!(daemon.agent.throttle.usage().entries > 256, "the fields make no keys");
+    assert!(daemon.agent.metrics.plain.blocked.get() > 5, "nothing was blocked");
 }

@@ -127,6 +127,15 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             "[policy.derived]\nnetwork = 24",
             ":2: invalid type: integer `24`, expected a section [policy.derived.NAME]",
         ),
+        (
+            "[policy.derived.asn]\nfrom = \"source\"\nmap = \"asn.map\"",
+            ":1: derived field asn: expected map and match, or ipv4_prefix and ipv6_prefix",
+        ),
+        (
+            "[policy.derived.asn]\nfrom = \"network\"\nmap = \"asn.map\"\nmatch = \"ip\"",
+            ":1: derived field asn: it is made of a derived field, or is the field source; derive it of a field that the \
+             proxy sends",
+        ),
         ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
         ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
         ("[table]\nexpire = \"\"", ":2: \"\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
@@ -168,12 +177,12 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
             ":2: no fields: name at least one",
         ),
         (
-            "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmatch = \"sub\"",
-            ":4: \"sub\": expected one of str, ip, beg, end, dom, reg",
+            "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"a.map\"\nmatch = \"len\"",
+            ":4: unknown variant `len`, expected one of `str`, `ip`, `beg`, `end`, `dom`, `sub`, `reg`",
         ),
         (
             "[[policy.lookups]]\nfields = [\"a\"]\nmap = \"slo.map\"\nmatch = \"str\"",
-            ":1: slo.map: another lookup or slo.map already uses this file: name a different file",
+            ":1: slo.map: another map or slo.map already uses this file: name a different file",
         ),
         (
             "[grpc.fields]\nowner = \"X-Api-Key\"",
@@ -360,13 +369,13 @@ fn an_operator_throttles_by_api_key_and_method() {
 
 #[test]
 fn a_lookup_matches_as_its_method_says() {
-    let lookups = ["dom", "beg", "end", "reg", "str", "ip"].map(|method| {
+    let lookups = ["dom", "beg", "end", "reg", "str", "ip", "sub"].map(|method| {
         format!("[[policy.lookups]]\nfields = [\"{method}\"]\nmap = \"{method}.map\"\nmatch = \"{method}\"\n")
     });
     let files = [
         (
             "slo.map",
-            "0 burst=9 rate=9/s\n1 burst=9 rate=9/s\n2 burst=9 rate=9/s\n3 burst=9 rate=9/s\n4 burst=9 rate=9/s\n5 burst=9 rate=9/s\n6 burst=9 rate=9/s\n",
+            "0 burst=9 rate=9/s\n1 burst=9 rate=9/s\n2 burst=9 rate=9/s\n3 burst=9 rate=9/s\n4 burst=9 rate=9/s\n5 burst=9 rate=9/s\n6 burst=9 rate=9/s\n7 burst=9 rate=9/s\n",
         ),
         ("dom.map", "shop.example 1\n"),
         ("beg.map", "/api 2\n"),
@@ -374,6 +383,7 @@ fn a_lookup_matches_as_its_method_says() {
         ("reg.map", "^/v[0-9]+/ 4\n"),
         ("str.map", "GET 5\n"),
         ("ip.map", "192.0.2.0/24 6\n"),
+        ("sub.map", "bot 7\n"),
     ];
     let slowlane = Slowlane::with_config(&files, &lookups.concat());
     for (method, value, expected) in [
@@ -389,6 +399,8 @@ fn a_lookup_matches_as_its_method_says() {
         ("Str", "get", "0"),
         ("Ip", "192.0.2.77", "6"),
         ("Ip", "192.0.3.77", "0"),
+        ("Sub", "Googlebot/2.1", "7"),
+        ("Sub", "GoogleBot/2.1", "0"),
     ] {
         let answer =
             client::get(slowlane.http, "/check?hold=off", &[(&format!("X-Slowlane-{method}"), value)]);

@@ -120,6 +120,7 @@ fn every_match_method_knows_a_host_in_every_spelling() {
         (Method::Beg, "Shop."),
         (Method::End, ".Example"),
         (Method::Dom, "SHOP"),
+        (Method::Sub, "HOP.EX"),
         (Method::Reg, "^Shop[.]"),
     ] {
         let lookup = Lookup { fields: vec!["website".into()], file: "w.map".into(), method, is_added: false };

@@ -31,6 +31,7 @@ mod config_printed;
 mod corpora;
 mod decision_log;
 mod demo;
+mod derived;
 mod doctor;
 mod ends;
 mod ends_envoy;

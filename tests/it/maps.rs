@@ -91,7 +91,7 @@ fn key(rng: &mut Rng, method: Method) -> String {
         },
         Method::Dom => format!("{}a{}", word(rng, "ab.:/", 0..3), word(rng, "ab.:/", 0..4)),
         Method::Reg => word(rng, "ab.^$", 1..4),
-        Method::Str | Method::Beg | Method::End => word(rng, "abA#\"é", 1..5),
+        Method::Str | Method::Beg | Method::End | Method::Sub => word(rng, "abA#\"é", 1..5),
     }
 }
 

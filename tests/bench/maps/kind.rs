@@ -46,6 +46,7 @@ fn key(method: Method, number: u32) -> String {
         Method::Beg => format!("/shop-{number}/"),
         Method::End => format!(".shop-{number}.example"),
         Method::Dom => format!("shop-{number}"),
+        Method::Sub => format!("shop-{number}."),
         Method::Reg => format!("^/shop-{number}/v[0-9]+/"),
     }
 }
@@ -60,7 +61,9 @@ impl Asked {
     /// A value that matches the line of this number.
     pub fn hit(method: Method, number: u32) -> Asked {
         match method {
-            Method::Str | Method::End | Method::Dom => Asked::Name(format!("www.shop-{number}.example")),
+            Method::Str | Method::End | Method::Dom | Method::Sub => {
+                Asked::Name(format!("www.shop-{number}.example"))
+            }
             Method::Beg | Method::Reg => Asked::Name(format!("/shop-{number}/v1/cart")),
             Method::Ip => Asked::Address(match number % 8 {
                 0 => ipv6(number, 7).into(),
@@ -73,7 +76,9 @@ impl Asked {
     /// A value that matches no line.
     pub fn miss(method: Method, number: u32) -> Asked {
         match method {
-            Method::Str | Method::End | Method::Dom => Asked::Name(format!("www.blog-{number}.example")),
+            Method::Str | Method::End | Method::Dom | Method::Sub => {
+                Asked::Name(format!("www.blog-{number}.example"))
+            }
             Method::Beg | Method::Reg => Asked::Name(format!("/shop-{number}x/v1/cart")),
             Method::Ip => Asked::Address(match number % 8 {
                 0 => Ipv6Addr::from_bits((0xFD00 << 112) + u128::from(number)).into(),

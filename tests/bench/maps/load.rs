@@ -58,7 +58,7 @@ pub fn print(effort: Effort) {
 fn lines(method: Method, effort: Effort) -> u32 {
     match method {
         Method::Str | Method::Ip | Method::Beg | Method::Dom => effort.count(LINES),
-        Method::End | Method::Reg => LIST_LINES_MAX as u32,
+        Method::End | Method::Sub | Method::Reg => LIST_LINES_MAX as u32,
     }
 }
 
@@ -74,7 +74,7 @@ pub fn measure(name: &str, lines: &str, folder: &str, seconds: &str) {
             [load_ms, megabytes, hit, miss]
         }
         _ => {
-            let method = Method::named(name).unwrap_or(Method::Str);
+            let method = Method::ALL.into_iter().find(|method| method.name() == name).unwrap_or(Method::Str);
             let (policy, load_ms, megabytes) = loaded(|| kind::read(folder, method));
             let find = |asked: &Asked| policy.cases(&asked.request()).list[0].slo.id.number() == 1;
             let (hit, miss) = look_up(method, lines, time, find);

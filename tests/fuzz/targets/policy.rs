@@ -106,7 +106,7 @@ impl Case {
         let line = line(&self.map, origin.line);
         assert_eq!(number(line.value), Some(slo), "line {} names another SLO", origin.line);
         assert!(self.matches(&line), "line {} has another key", origin.line);
-        if matches!(self.method, Method::Str | Method::End | Method::Dom) {
+        if matches!(self.method, Method::Str | Method::End | Method::Dom | Method::Sub) {
             assert_eq!(self.first_match(), Some(line), "an earlier line was passed over");
         }
     }
@@ -141,6 +141,7 @@ impl Case {
             Method::Beg => value.starts_with(key),
             Method::End => value.ends_with(key),
             Method::Dom => is_words(key, &value),
+            Method::Sub => value.windows(key.len()).any(|part| part == key),
             Method::Ip => self.is_network(key),
             Method::Reg => true,
         }

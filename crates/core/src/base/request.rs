@@ -20,7 +20,7 @@ pub enum Value<'a> {
     Number(i64),
     /// A host name with upper-case letters, equal to the name in lower case.
     Name(&'a [u8]),
-    /// The text of a host field that is not a [`Host`](crate::base::Host).
+    /// The text of a host field that is not a [`Host`](crate::base::Host), or a derived field whose map cannot be searched.
     NoHost(&'a [u8]),
     /// A host that is not in canonical form, and a path behind it. Equal to the canonical form and the path.
     Base {

@@ -13,6 +13,9 @@ pub(super) const SLO_LINES_MAX: usize = 65_000;
 /// The maximum number of lines of a map that is matched with `end` or `reg`.
 pub const LIST_LINES_MAX: usize = 1_000;
 
+/// The maximum number of bytes of all keys of a map that is matched with `sub`. Each takes 32 to 1024 bytes of memory.
+pub(super) const SUBSTRINGS_BYTES_MAX: usize = 64 << 10;
+
 /// The maximum work of one lookup: the length of the value times the number of automata of a `reg` map, or times the
 /// number of distinct word counts among the keys of a `dom` map. Clients choose the value, and each step takes some
 /// nanoseconds. A value that needs more work is refused: if it merely matched nothing, a client could escape its SLO

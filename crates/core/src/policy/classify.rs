@@ -46,7 +46,7 @@ pub struct Batch<'p, 'a> {
     may_hold: u32,
 }
 
-impl<'p, 'a> Batch<'p, 'a> {
+impl<'p: 'a, 'a> Batch<'p, 'a> {
     /// An empty batch for the requests of one policy.
     #[inline]
     pub fn of(policy: &'p Policy) -> Batch<'p, 'a> {
@@ -99,7 +99,7 @@ impl<'p, 'a> Batch<'p, 'a> {
         Draft::new(&self.policy.fields, &mut self.values[begin..])
     }
 
-    /// Adds the draft to the batch.
+    /// Adds the draft to the batch. Its derived fields may be text of the policy.
     #[inline]
     pub fn keep_draft(&mut self) {
         debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
@@ -234,9 +234,9 @@ impl<'p> Batch<'p, '_> {
     ) -> [Answer; BATCH_MAX] {
         let policy = self.policy();
         let mut answers = [Answer::NEXT; BATCH_MAX];
-        for &host in &policy.hosts {
+        for &field in &policy.refusable {
             for (values, answer) in self.rows().zip(&mut answers) {
-                if values.is_no_host(host) {
+                if values.is_no_host(field) {
                     *answer = Answer::REFUSED;
                 }
             }

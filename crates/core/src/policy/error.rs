@@ -4,10 +4,11 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, cut, units::written};
+use crate::base::{FIELDS_MAX, Rate, Sharing, SloId, VALUE_BYTES_MAX, cut, units::written};
 use crate::law::OptionError;
 use crate::policy::{
     BURST_YEARS_MAX, DEFAULT_LINE, Findings, LINE_BYTES_MAX, SKETCHES_BYTES_MAX, SLO_LINES_MAX,
+    SUBSTRINGS_BYTES_MAX,
 };
 
 /// The maximum number of errors that are kept; more are only counted. A hundred errors usually have one cause.
@@ -72,6 +73,8 @@ pub enum PolicyErrorKind {
          its own"
     )]
     AnswerAndComment(String),
+    #[error("{0:?}: expected a value of the derived field after the key, of 1 to {VALUE_BYTES_MAX} bytes")]
+    Value(String),
     #[error("SLO {0} is not in slo.map")]
     NoSuchSlo(i64),
     #[error("{0:?}: expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32")]
@@ -143,6 +146,8 @@ pub enum PolicyErrorKind {
         "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"
     )]
     TooManyLines(usize),
+    #[error("the keys up to this line have more than {SUBSTRINGS_BYTES_MAX} bytes: shorten them")]
+    SubstringBytes,
     #[error(
         "this map has too many expressions, or too complex ones: the first {taken} of {lines} take all the memory and \
          time that a map may have; {{ }} and .* cost most"

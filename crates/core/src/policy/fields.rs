@@ -1,17 +1,19 @@
 //! The fields of a layout, and their values in one request.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
 
-use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, v4_mask, v6_mask};
+use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, is_same_name, v4_mask, v6_mask};
+use crate::policy::derived::{Derived, Maker};
 use crate::policy::extra::ExtraFields;
 use crate::policy::field::{Field, Head};
 use crate::policy::watch::{ValueKind, Watch};
-use crate::policy::{Derivation, Layout};
+use crate::policy::{Layout, LookupMap};
 
 /// The index of a field among the [`Fields`].
 pub(super) type Place = usize;
@@ -39,29 +41,7 @@ pub(super) struct Fields {
     masks: Masks,
     type_masks: Box<[Masks]>,
     derived: Vec<Derived>,
-    derivations: BTreeMap<String, Derivation>,
-}
-
-/// A field that is the network of another one.
-#[derive(Clone, Copy, Debug)]
-struct Derived {
-    from: Place,
-    to: Place,
-    ipv4_prefix: u8,
-    ipv6_prefix: u8,
-}
-
-impl Derived {
-    /// Whatever the request carries under its name is replaced.
-    fn derive(self, values: &mut [Option<Value<'_>>]) {
-        values[self.to] = match values[self.from] {
-            Some(Value::Address(address)) => {
-                let prefix = if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix };
-                Some(Value::Network(Network::of(address, prefix)))
-            }
-            _ => None,
-        };
-    }
+    makers: Vec<Maker>,
 }
 
 /// The leading bits of an address that become part of a key.
@@ -97,14 +77,13 @@ impl Fields {
     /// The fields of a layout and of `share` options. None if they are more than a request can carry.
     pub(super) fn new<'a>(
         layout: &'a Layout,
+        makers: Vec<Maker>,
         shares: impl Iterator<Item = &'a str>,
         is_announced: bool,
     ) -> Option<Fields> {
         let mut names = layout.field_names();
-        names.extend(layout.with_origins(shares));
-        let is_too_many = names.len() > FIELDS_MAX;
-        names.insert(COST);
-        names.extend(is_announced.then_some(ANNOUNCED));
+        names.extend(layout.with_origins(shares.chain([COST]).chain(is_announced.then_some(ANNOUNCED))));
+        let is_too_many = names.len() > FIELDS_MAX + 1 + usize::from(is_announced);
         let place = |of: &str| names.iter().position(|name| *name == of);
         let cost = place(COST).expect("it was just put in");
         let announced = place(ANNOUNCED).filter(|_| is_announced);
@@ -114,9 +93,8 @@ impl Fields {
             false if Some(place) == announced => ValueKind::Amount,
             false => ValueKind::Text,
         };
-        let derived = names.iter().enumerate().filter_map(|(to, name)| {
-            let &Derivation { ref from, ipv4_prefix, ipv6_prefix } = layout.derivation(name)?;
-            Some(Derived { from: place(from)?, to, ipv4_prefix, ipv6_prefix })
+        let derived = makers.iter().enumerate().filter_map(|(maker, Maker { name, derivation, .. })| {
+            Some(Derived { from: place(derivation.from())?, to: place(name)?, maker, is_needed: true.into() })
         });
         let derived = derived.collect();
         let watch = Arc::new(Watch::new(names.iter().enumerate().map(kind)));
@@ -131,7 +109,7 @@ impl Fields {
             masks: Masks::of((layout.ipv4_prefix(), layout.ipv6_prefix())),
             type_masks: layout.kinds().map(|kind| Masks::of(layout.prefixes(kind))).collect(),
             derived,
-            derivations: layout.derivations().clone(),
+            makers,
         })
     }
 
@@ -144,9 +122,23 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
-    /// The fields whose values begin with a host.
-    pub(super) fn hosts(&self) -> impl Iterator<Item = Place> {
-        self.fields.iter().enumerate().filter(|(_, field)| field.has_host()).map(|(place, _)| place)
+    /// The fields with values that may be refused: those that begin with a host, and those of maps that are searched.
+    pub(super) fn refusable(&self) -> impl Iterator<Item = Place> {
+        let searches =
+            |derived: &&Derived| self.makers[derived.maker].map.as_ref().is_some_and(LookupMap::is_search);
+        let searched = self.derived.iter().filter(searches).map(|derived| derived.to);
+        let hosts = self.fields.iter().enumerate().filter(|(_, field)| field.has_host());
+        hosts.map(|(place, _)| place).chain(searched)
+    }
+
+    /// The maps of derived fields.
+    pub(super) fn maps(&self) -> impl Iterator<Item = &LookupMap> {
+        self.makers.iter().filter_map(|maker| maker.map.as_ref())
+    }
+
+    /// Makes only these of the derived fields, until a block needs others.
+    pub(super) fn need(&self, places: &BTreeSet<Place>) {
+        self.derived.iter().for_each(|field| field.is_needed.store(places.contains(&field.to), Relaxed));
     }
 
     pub(super) fn count(&self) -> usize {
@@ -168,10 +160,13 @@ impl Fields {
         self.derived.iter().find(|derived| derived.to == place).map_or(place, |derived| derived.from)
     }
 
-    /// Fills the derived fields of a request.
+    /// Fills the derived fields of a request. Whatever it carries under their names is replaced.
     #[inline]
-    pub(super) fn derive(&self, values: &mut [Option<Value<'_>>]) {
-        self.derived.iter().for_each(|derived| derived.derive(values));
+    pub(super) fn derive<'a>(&'a self, values: &mut [Option<Value<'a>>]) {
+        for &Derived { from, to, maker, ref is_needed } in &self.derived {
+            let make = || self.makers[maker].make(&self.fields[to], &values[from]);
+            values[to] = if is_needed.load(Relaxed) { make() } else { None };
+        }
         if values.len() > self.fields.len() {
             self.derive_extra(values);
         }
@@ -179,27 +174,36 @@ impl Fields {
 
     /// Fills the derived fields that only blocks use.
     #[cold]
-    fn derive_extra(&self, values: &mut [Option<Value<'_>>]) {
+    fn derive_extra<'a>(&'a self, values: &mut [Option<Value<'a>>]) {
         for (to, field) in (self.fields.len()..values.len()).zip(self.extra.list()) {
-            if let Some(&Derivation { ref from, ipv4_prefix, ipv6_prefix }) =
-                self.derivations.get(field.name())
-                && let Some((from, _)) = self.find(from).filter(|&(from, _)| from < values.len())
+            if let Some(maker) = self.maker(field.name())
+                && let Some((from, _)) =
+                    self.find(maker.derivation.from()).filter(|&(from, _)| from < values.len())
             {
-                Derived { from, to, ipv4_prefix, ipv6_prefix }.derive(values);
+                values[to] = maker.make(field, &values[from]);
             }
         }
+    }
+
+    fn maker(&self, name: &str) -> Option<&Maker> {
+        self.makers.iter().find(|maker| is_same_name(maker.name.as_bytes(), name.as_bytes()))
     }
 
     /// The field of a block. One that the policy does not use is added, after the one that it is derived of; None if
     /// there are too many.
     pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
-        if let Some(derivation) = self.derivations.get(name) {
-            self.for_block(&derivation.from)?;
+        if let Some(maker) = self.maker(name) {
+            self.for_block(maker.derivation.from())?;
         }
-        if self.find(name).is_none() && !self.extra.add(Field::extra(name)) {
+        let is_address =
+            name == "source" || self.makers.iter().any(|maker| maker.derivation.needs_address(name));
+        if self.find(name).is_none() && !self.extra.add(Field::new(name, is_address)) {
             return None;
         }
-        self.find(name)
+        let (place, field) = self.find(name)?;
+        let derived = self.derived.iter().filter(|derived| derived.to == place);
+        derived.for_each(|derived| derived.is_needed.store(true, Relaxed));
+        Some((place, field))
     }
 
     pub(super) fn name(&self, place: Place) -> &str {

@@ -1,5 +1,6 @@
 //! One generation of a policy's files: the SLOs, and the maps that name them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,12 +9,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, counted};
 use crate::policy::block_index::Blocks;
+use crate::policy::derived::Maker;
 use crate::policy::plan::AddressPlace;
 use crate::policy::read::file::read_file;
 use crate::policy::read::slo::Slos;
 use crate::policy::{
-    DEFAULT_LINE, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo, SloPlan,
-    Strays, WarningKind, Warnings,
+    DEFAULT_LINE, Derivation, Fields, Layout, LookupMap, MapFile, Place, PolicyErrorKind, PolicyErrors, Slo,
+    SloPlan, Strays, WarningKind, Warnings,
 };
 
 /// SLOs and the maps that name them. A policy is immutable; an edit replaces it as a whole. It only notes the fields
@@ -56,8 +58,8 @@ pub struct Policy {
     /// The fields that make up the key of each type.
     pub(super) types: Box<[Box<[Place]>]>,
     pub(super) key_secret: KeySecret,
-    /// The fields that begin with a host, if a map or a key uses them.
-    pub(super) hosts: Vec<Place>,
+    /// The fields with values that may be refused, if a map or a key uses them.
+    pub(super) refusable: Vec<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
     pub(super) refusing_plan: SloPlan,
@@ -129,21 +131,30 @@ impl Policy {
     ) -> Result<Policy, PolicyErrors> {
         // Reads all files before parsing any, so that they are from nearly the same moment.
         let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
-        let mut files = files.collect::<Vec<_>>().into_iter();
+        let mut files: Vec<MapFile> = files.collect();
+        let mut of_derived = files.split_off(1 + layout.lookups().len()).into_iter();
+        let mut files = files.into_iter();
         let slo_map = files.next().expect("slo.map comes first");
 
         let mut errors = PolicyErrors::default();
         let slos = Slos::read(&slo_map, layout, &mut errors);
-        let shares = slos.shares();
-        let Some(fields) = Fields::new(layout, shares, slos.are_announced()) else {
+        let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
+        let maker = |(name, derivation): (&String, &Derivation)| {
+            let (name, derivation) = (name.clone(), derivation.clone());
+            let mut read =
+                |named, file| LookupMap::read(named, [0].into(), file, None, &mut errors, &mut warnings);
+            let map = derivation.lookup().and_then(|lookup| read((lookup, name.clone()), of_derived.next()?));
+            Maker { name, derivation, map }
+        };
+        let makers = layout.derivations().iter().map(maker).collect();
+        let Some(fields) = Fields::new(layout, makers, slos.shares(), slos.are_announced()) else {
             errors.add(&slo_map.path, None, PolicyErrorKind::TooManyFields);
             return Err(errors);
         };
-        let (mut lookups, mut sizes, mut warnings) = (Vec::new(), Vec::new(), Warnings::default());
         for (lookup, file) in layout.lookups().iter().zip(files) {
             let (is_there, places) = (file.text.is_ok(), fields.places(&lookup.fields));
             let named = (lookup, layout.name_of(lookup));
-            let map = LookupMap::read(named, places, file, &slos, &mut errors, &mut warnings);
+            let map = LookupMap::read(named, places, file, Some(&slos), &mut errors, &mut warnings);
             let lines = is_there.then(|| map.as_ref().map_or(0, |map| map.entries));
             sizes.push((lookup.file.clone(), lines));
             lookups.extend(map);
@@ -151,6 +162,8 @@ impl Policy {
         if !errors.is_empty() {
             return Err(errors);
         }
+        let of_derived = layout.maps().skip(sizes.len()).zip(fields.maps());
+        sizes.extend(of_derived.map(|(lookup, map)| (lookup.file.clone(), Some(map.entries))));
         lookups.sort_by_key(|map| map.is_added);
         let chosen = lookups.partition_point(|map| !map.is_added);
         let types = layout.kinds().map(|kind| fields.places(layout.type_fields(kind))).collect();
@@ -174,7 +187,7 @@ impl Policy {
             warnings,
             types,
             key_secret: KeySecret::KNOWN,
-            hosts: Vec::new(),
+            refusable: Vec::new(),
             refusing_plan: SloPlan::alone(&refusing),
             refusing,
             has_replacements: false,
@@ -184,7 +197,9 @@ impl Policy {
         };
         policy.has_replacements = policy.slos.iter().any(|slo| !slo.replaces.is_empty());
         policy.shared_hash = policy.hash_of_shared(layout);
-        policy.hosts = policy.fields.hosts().filter(|&host| policy.uses(host)).collect();
+        let used: BTreeSet<Place> = policy.used(0..policy.slos.len()).collect();
+        policy.fields.need(&used);
+        policy.refusable = policy.fields.refusable().filter(|place| used.contains(place)).collect();
         policy.watch_fields();
         policy.check_also(&mut errors);
         policy.let_parents_owe(&mut errors);
@@ -283,19 +298,20 @@ impl Policy {
         self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
     }
 
-    fn uses(&self, field: Place) -> bool {
-        self.used_places(0..self.slos.len()).any(|used| used == field)
+    /// The fields of maps, those of the keys, `share` and `page` options of these SLOs, and a derived cost. Of a derived
+    /// field, the one that it is made of.
+    pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
+        self.used(slos).map(|place| self.fields.origin(place))
     }
 
-    /// The fields of maps, and those of the keys, `share` and `page` options of these SLOs. Of a derived field, the one that
-    /// it is made of.
-    pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
+    fn used(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
         let looked_up = self.lookups.iter().flat_map(|map| &map.places);
         let counted = slos.flat_map(|slo| {
             let refs = &self.refs[slo];
             self.key_places(self.slos[slo].id).iter().chain(&refs.share).chain(&refs.page)
         });
-        looked_up.chain(counted).map(|&place| self.fields.origin(place))
+        let measures = self.fields.measures().filter(|&place| self.fields.origin(place) != place);
+        looked_up.chain(counted).copied().chain(measures)
     }
 
     /// The fields of each lookup whose map has a key, in the order of the lookups.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::base::{CHAIN_MAX, FIELDS_MAX, JUDGED_MAX, SloId, date::WallShift};
@@ -49,7 +50,8 @@ pub(super) fn is_known(field: &str) -> bool {
 }
 
 /// Match methods of a map, by HAProxy's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Method {
     /// The value equals the key.
     Str,
@@ -61,27 +63,23 @@ pub enum Method {
     End,
     /// The key is one or more whole words of the value, between `/`, `?`, `.` and `:`. The first line wins.
     Dom,
+    /// The key occurs anywhere in the value. The first line wins.
+    Sub,
     /// The key is a regular expression that matches anywhere in the value. The first line wins.
     Reg,
 }
 
 impl Method {
-    pub const ALL: [Method; 6] =
-        [Method::Str, Method::Ip, Method::Beg, Method::End, Method::Dom, Method::Reg];
+    pub const ALL: [Method; 7] =
+        [Method::Str, Method::Ip, Method::Beg, Method::End, Method::Dom, Method::Sub, Method::Reg];
 
     /// In the order of [`ALL`](Method::ALL).
-    const NAMES: [&'static str; 6] = ["str", "ip", "beg", "end", "dom", "reg"];
+    const NAMES: [&'static str; 7] = ["str", "ip", "beg", "end", "dom", "sub", "reg"];
 
-    /// The method of a name, if there is one.
     /// ```
     /// use slowlane_core::policy::Method;
-    /// assert_eq!(Method::named("beg"), Some(Method::Beg));
-    /// assert_eq!(Method::named("sub"), None);
+    /// assert_eq!(Method::ALL.map(Method::name), ["str", "ip", "beg", "end", "dom", "sub", "reg"]);
     /// ```
-    pub fn named(name: &str) -> Option<Method> {
-        Method::ALL.into_iter().find(|method| method.name() == name)
-    }
-
     pub const fn name(self) -> &'static str {
         Method::NAMES[self as usize]
     }
@@ -135,8 +133,10 @@ pub enum LayoutError {
     TooManyAdded,
     #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: name fewer")]
     TooManyFields,
-    #[error("{}: {}", .0.display(), "another lookup or slo.map already uses this file: name a different file")]
+    #[error("{}: {}", .0.display(), "another map or slo.map already uses this file: name a different file")]
     File(PathBuf),
+    #[error("derived field {0}: expected map and match, or ipv4_prefix and ipv6_prefix")]
+    Derivation(String),
     #[error(
         "derived field {0}: it is made of a derived field, or is the field source; derive it of a field that the proxy sends"
     )]
@@ -178,19 +178,42 @@ pub struct Layout {
     wall: WallShift,
 }
 
-/// How slowlane makes a field of another one: the network of an address.
+/// How slowlane makes a field of another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Derivation {
-    pub from: String,
-    /// The leading bits that the networks have.
-    pub ipv4_prefix: u8,
-    pub ipv6_prefix: u8,
+pub enum Derivation {
+    /// The network of an address, with these leading bits.
+    Network { from: String, ipv4_prefix: u8, ipv6_prefix: u8 },
+    /// The value of the line that matches in a map. The first of its fields is the one that it is made of.
+    Map(Lookup),
 }
 
 impl Derivation {
     /// The built-in field `network`: registries hand out networks of this size.
     fn network() -> (String, Derivation) {
-        ("network".into(), Derivation { from: "source".into(), ipv4_prefix: 24, ipv6_prefix: 48 })
+        let network = Derivation::Network { from: "source".into(), ipv4_prefix: 24, ipv6_prefix: 48 };
+        ("network".into(), network)
+    }
+
+    /// The value of a map.
+    pub fn map(from: &str, file: PathBuf, method: Method) -> Derivation {
+        Derivation::Map(Lookup { fields: vec![from.to_owned()], file, method, is_added: false })
+    }
+
+    /// The field that it is made of.
+    pub fn from(&self) -> &str {
+        match self {
+            Derivation::Network { from, .. } => from,
+            Derivation::Map(lookup) => &lookup.fields[0],
+        }
+    }
+
+    pub(super) fn lookup(&self) -> Option<&Lookup> {
+        if let Derivation::Map(lookup) = self { Some(lookup) } else { None }
+    }
+
+    /// Whether it is made of this field, which must be an address.
+    pub(super) fn needs_address(&self, field: &str) -> bool {
+        self.from() == field && self.lookup().is_none_or(|lookup| lookup.method == Method::Ip)
     }
 }
 
@@ -224,12 +247,8 @@ impl Layout {
     /// # Errors
     /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that does not exist.
     pub fn with_lookups(mut self, lookups: Vec<Lookup>) -> Result<Layout, LayoutError> {
-        let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
         for lookup in &lookups {
             Layout::check_names(&lookup.fields)?;
-            if !files.insert(&lookup.file) {
-                return Err(LayoutError::File(lookup.file.clone()));
-            }
         }
         if lookups.iter().filter(|lookup| lookup.is_added).count() > ADDED_MAX {
             return Err(LayoutError::TooManyAdded);
@@ -241,26 +260,27 @@ impl Layout {
     /// Adds a derived field, or replaces a built-in one. Whatever a request carries under its name is ignored.
     ///
     /// ```
-    /// use slowlane_core::policy::{Derivation, Layout};
-    /// let derivation = |from: &str| Derivation { from: from.into(), ipv4_prefix: 16, ipv6_prefix: 32 };
-    /// let layout = Layout::default().with_derived("region", derivation("source")).unwrap();
-    /// assert_eq!(layout.derivation("region"), Some(&derivation("source")));
-    /// assert_eq!(layout.derivation("network").map(|network| network.ipv4_prefix), Some(24));
-    /// assert!(layout.with_derived("area", derivation("region")).is_err());
+    /// use slowlane_core::policy::{Derivation, Layout, Method};
+    /// let asn = |from| Derivation::map(from, "asn.map".into(), Method::Ip);
+    /// let layout = Layout::default().with_derived("asn", asn("source")).unwrap();
+    /// assert_eq!(layout.derivation("asn").map(Derivation::from), Some("source"));
+    /// assert!(layout.derivation("network").is_some(), "it is built in");
+    /// assert!(layout.with_derived("name", asn("network")).is_err());
     /// ```
     ///
     /// # Errors
     /// More bits than an address has, an empty name, or a field that is derived of a derived one.
     pub fn with_derived(mut self, name: &str, derivation: Derivation) -> Result<Layout, LayoutError> {
-        Layout::check_names(&[name.to_owned(), derivation.from.clone()])?;
-        for (prefix, max) in [(derivation.ipv4_prefix, 32), (derivation.ipv6_prefix, 128)] {
-            if prefix > max {
-                return Err(LayoutError::Prefix { prefix, max });
+        match &derivation {
+            &Derivation::Network { ipv4_prefix, ipv6_prefix, .. } => {
+                check_prefixes(Some(ipv4_prefix), Some(ipv6_prefix))?;
             }
+            Derivation::Map(lookup) => Layout::check_names(&lookup.fields)?,
         }
+        Layout::check_names(&[name.to_owned(), derivation.from().to_owned()])?;
         self.derived.insert(name.to_owned(), derivation);
         let is_twice = |(name, derivation): &(&String, &Derivation)| {
-            self.derived.contains_key(&derivation.from) || **name == "source"
+            self.derived.contains_key(derivation.from()) || **name == "source"
         };
         match self.derived.iter().find(is_twice) {
             Some((name, _)) => Err(LayoutError::DerivedTwice(name.clone())),
@@ -316,11 +336,7 @@ impl Layout {
     /// # Errors
     /// More bits than an address has.
     pub fn with_prefixes(mut self, ipv4: u8, ipv6: u8) -> Result<Layout, LayoutError> {
-        for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
-            if prefix > max {
-                return Err(LayoutError::Prefix { prefix, max });
-            }
-        }
+        check_prefixes(Some(ipv4), Some(ipv6))?;
         (self.ipv4_prefix, self.ipv6_prefix) = (ipv4, ipv6);
         Ok(self)
     }
@@ -343,11 +359,7 @@ impl Layout {
         ipv4: Option<u8>,
         ipv6: Option<u8>,
     ) -> Result<Layout, LayoutError> {
-        for (prefix, max) in [(ipv4, 32), (ipv6, 128)] {
-            if let Some(prefix) = prefix.filter(|&prefix| prefix > max) {
-                return Err(LayoutError::Prefix { prefix, max });
-            }
-        }
+        check_prefixes(ipv4, ipv6)?;
         if !self.type_fields(kind).iter().any(|field| self.is_address(field)) {
             return Err(LayoutError::NoAddress(kind));
         }
@@ -395,9 +407,15 @@ impl Layout {
         self.prefixes.get(&kind).copied().unwrap_or_default()
     }
 
-    /// The files of a policy in `dir`: `slo.map` first, then the map of each lookup in order.
+    /// The lookups in order, and then those that make the derived fields, by name.
+    pub(super) fn maps(&self) -> impl Iterator<Item = &Lookup> {
+        self.lookups.iter().chain(self.derived.values().filter_map(Derivation::lookup))
+    }
+
+    /// The files of a policy in `dir`: `slo.map` first, then the map of each lookup in order, then those of derived
+    /// fields.
     pub fn files(&self, dir: &Path) -> Vec<PathBuf> {
-        let maps = self.lookups.iter().map(|lookup| dir.join(&lookup.file));
+        let maps = self.maps().map(|lookup| dir.join(&lookup.file));
         std::iter::once(dir.join(SLO_MAP)).chain(maps).collect()
     }
 
@@ -452,18 +470,31 @@ impl Layout {
         names: impl Iterator<Item = &'l str>,
     ) -> impl Iterator<Item = &'l str> {
         names
-            .flat_map(|name| [Some(name), self.derivation(name).map(|derivation| derivation.from.as_str())])
+            .flat_map(|name| [Some(name), self.derivation(name).map(|derivation| derivation.from())])
             .flatten()
     }
 
     /// Whether a field is an address, even if a proxy sends it as text.
     pub(super) fn is_address(&self, name: &str) -> bool {
         let is_network = |lookup: &Lookup| lookup.method == Method::Ip && lookup.fields[0] == name;
-        name == "source" || self.lookups.iter().any(is_network)
+        let needs_it = |derivation: &Derivation| derivation.needs_address(name);
+        name == "source" || self.lookups.iter().any(is_network) || self.derived.values().any(needs_it)
     }
 
     fn checked(self) -> Result<Layout, LayoutError> {
+        let mut files = BTreeSet::from([Path::new(SLO_MAP)]);
+        if let Some(twice) = self.maps().find(|lookup| !files.insert(&lookup.file)) {
+            return Err(LayoutError::File(twice.file.clone()));
+        }
         if self.field_names().len() > FIELDS_MAX { Err(LayoutError::TooManyFields) } else { Ok(self) }
+    }
+}
+
+fn check_prefixes(ipv4: Option<u8>, ipv6: Option<u8>) -> Result<(), LayoutError> {
+    match (ipv4, ipv6) {
+        (Some(prefix @ 33..), _) => Err(LayoutError::Prefix { prefix, max: 32 }),
+        (_, Some(prefix @ 129..)) => Err(LayoutError::Prefix { prefix, max: 128 }),
+        _ => Ok(()),
     }
 }
 

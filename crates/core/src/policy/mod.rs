@@ -23,6 +23,7 @@ mod cases;
 mod checks;
 mod classify;
 mod continued;
+mod derived;
 mod error;
 mod explanation;
 mod extra;
@@ -45,7 +46,7 @@ mod views;
 mod warning;
 mod watch;
 
-use bounds::{SKETCHES_BYTES_MAX, SLO_LINES_MAX};
+use bounds::{SKETCHES_BYTES_MAX, SLO_LINES_MAX, SUBSTRINGS_BYTES_MAX};
 use field::Field;
 use fields::{Fields, Masks, PLACES_MAX};
 

@@ -91,7 +91,9 @@ impl Policy {
             names.into_iter().map(move |name| format!("{option}={name}")).collect::<Vec<_>>()
         };
         let (shares, pages) = (named("share", |refs| &refs.share), named("page", |refs| &refs.page));
-        maps.chain(types).chain(shares).chain(pages).collect()
+        let measures = self.fields.measures().filter(|&place| place != needed.place && is_it(&place));
+        let measures = measures.map(|place| self.fields.name(place).to_owned());
+        maps.chain(types).chain(shares).chain(pages).chain(measures).collect()
     }
 
     /// Begins the watch over the fields. None has been carried yet.

@@ -66,7 +66,8 @@ impl Policy {
     /// The text of a map, empty if no line has a key.
     fn text_of(&self, file: &Path) -> &[u8] {
         let path = self.slo_map.path.with_file_name("").join(file);
-        self.lookups.iter().find(|map| map.path == path).map_or(b"", |map| map.text())
+        let mut maps = self.lookups.iter().chain(self.fields.maps());
+        maps.find(|map| map.path == path).map_or(b"", |map| map.text())
     }
 
     fn slo_changes(&self, before: &Policy) -> Vec<String> {

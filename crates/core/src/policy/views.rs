@@ -10,9 +10,9 @@ pub struct MapView<'p> {
     /// The index among the maps; `slo.map` has 0.
     pub number: usize,
     pub path: &'p Path,
-    /// None for `slo.map`.
+    /// The lookup, or the derived field. None for `slo.map`.
     pub lookup: Option<&'p str>,
-    /// The match method: `str`, `ip`, `beg`, `end`, `dom` or `reg`.
+    /// The match method: `str`, `ip`, `beg`, `end`, `dom`, `sub` or `reg`.
     pub method: &'static str,
     /// Number of lines that hold a key.
     pub entries: usize,
@@ -32,7 +32,7 @@ impl Policy {
             text: self.slo_map.text(),
             map: None,
         };
-        let views = self.lookups.iter().enumerate().map(|(place, map)| MapView {
+        let views = self.lookups.iter().chain(self.fields.maps()).enumerate().map(|(place, map)| MapView {
             number: place + 1,
             path: &map.path,
             lookup: Some(&map.name),

@@ -11,15 +11,14 @@ use slowlane_core::throttle::Throttle;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 
+/// A lookup of one field, in the map of its name.
+fn lookup(field: &str, method: Method) -> Lookup {
+    Lookup { fields: vec![field.into()], file: format!("{field}.map").into(), method, is_added: false }
+}
+
 fn layout() -> Layout {
     let mut lookups = Layout::default().lookups().to_vec();
-    let by_network = |file: &str| Lookup {
-        fields: vec!["network".into()],
-        file: file.into(),
-        method: Method::Str,
-        is_added: false,
-    };
-    lookups.push(by_network("network.map"));
+    lookups.push(lookup("network", Method::Str));
     Layout::default().with_type(6, vec!["network".into()]).unwrap().with_lookups(lookups).unwrap()
 }
 
@@ -136,22 +135,15 @@ fn fair_shares_between_networks() {
 
 #[test]
 fn other_networks_are_other_fields() {
-    let region = Derivation { from: "peer".into(), ipv4_prefix: 16, ipv6_prefix: 32 };
+    let region = Derivation::Network { from: "peer".into(), ipv4_prefix: 16, ipv6_prefix: 32 };
     let layout = Layout::default().with_derived("region", region).unwrap();
-    let lookups = vec![
-        Lookup { fields: vec!["peer".into()], file: "peer.map".into(), method: Method::Ip, is_added: false },
-        Lookup {
-            fields: vec!["region".into()],
-            file: "region.map".into(),
-            method: Method::Str,
-            is_added: false,
-        },
-    ];
-    let layout = layout.with_type(7, vec!["region".into()]).unwrap().with_lookups(lookups).unwrap();
+    let layout = layout.with_type(7, vec!["region".into()]).unwrap();
+    let layout = layout.with_lookups(vec![lookup("region", Method::Str)]).unwrap();
     let files =
         [("slo.map", "0 rate=unlimited\n7001 burst=1 rate=1/h\n"), ("region.map", "198.51.0.0/16 7001\n")];
     let throttle = throttle(policy(&layout, &files));
     let peer = ("peer", Value::address("198.51.3.4".parse().unwrap()));
     assert_eq!(ask(&throttle, &[peer]).0, 7001);
+    assert_eq!(ask(&throttle, &[("peer", Value::Text(b"198.51.3.4"))]).0, 7001, "as nginx sends it");
     assert_eq!(SloId::new(7001).unwrap().kind(), 7);
 }

@@ -6,6 +6,7 @@
 mod added;
 mod blocks;
 mod derived;
+mod derived_maps;
 mod drift;
 mod laws;
 mod many_keys;

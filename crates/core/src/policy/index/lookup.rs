@@ -3,15 +3,17 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
 
-use crate::base::{SloId, canonical, shown};
+use crate::base::{SloId, VALUE_BYTES_MAX, Value, canonical, shown};
 use crate::policy::checks::Checks;
 use crate::policy::index::exact::Exact;
 use crate::policy::index::list::List;
 use crate::policy::index::networks::Networks;
 use crate::policy::index::prefixes::Prefixes;
 use crate::policy::index::regexes::Regexes;
+use crate::policy::index::substrings::Substrings;
 use crate::policy::index::words::Words;
 use crate::policy::read::hosts;
 use crate::policy::read::slo::Slos;
@@ -45,18 +47,19 @@ pub(in crate::policy) struct LookupMap {
 }
 
 impl LookupMap {
-    /// None if there is no file, or no key in it: such a map never answers.
+    /// None if there is no file, or no key in it: such a map never answers. Without SLOs, the map is that of a derived
+    /// field: its values are text, and there must be a file.
     pub(in crate::policy) fn read(
         (lookup, name): (&Lookup, String),
         places: Box<[Place]>,
         MapFile { path, text }: MapFile,
-        slos: &Slos,
+        slos: Option<&Slos>,
         errors: &mut PolicyErrors,
         warnings: &mut Warnings,
     ) -> Option<LookupMap> {
         let mut text = match text {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && slos.is_some() => return None,
             Err(error) => {
                 errors.add(&path, None, PolicyErrorKind::Unreadable(error.to_string()));
                 return None;
@@ -65,7 +68,7 @@ impl LookupMap {
         hosts::normalise(&mut text, lookup);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
         let checks = Checks::of(lookup);
-        let (mut entries, mut named, mut leaves_some) = (0, vec![0; slos.count()], false);
+        let (mut entries, mut named, mut leaves_some) = (0, vec![0; slos.map_or(0, Slos::count)], false);
         for line in map::lines(&text) {
             entries += 1;
             let line = match line {
@@ -76,7 +79,12 @@ impl LookupMap {
                 }
             };
             let mut report = |kind| errors.add(&path, Some(line.number), kind);
-            let answer = answer(line.value, slos).unwrap_or_else(|kind| {
+            let answer = match slos {
+                Some(slos) => answer(line.value, slos),
+                None if (1..=VALUE_BYTES_MAX).contains(&line.value.len()) => Ok(Answer::NEXT),
+                None => Err(PolicyErrorKind::Value(quoted(line.key))),
+            };
+            let answer = answer.unwrap_or_else(|kind| {
                 report(kind);
                 Answer::NEXT
             });
@@ -94,7 +102,7 @@ impl LookupMap {
         }
         let finished = keys.finish(&text, |first, again| {
             warnings.add_with(&path, || {
-                repeated(map::line_number(&text, again.at()), again.key(&text), first, &text)
+                repeated(map::line_number(&text, again.at()), first.key(&text), first, &text)
             });
         });
         if let Err(kind) = finished {
@@ -115,7 +123,7 @@ impl LookupMap {
             named,
             watch,
         };
-        (entries > 0).then_some(map)
+        (entries > 0 || slos.is_none()).then_some(map)
     }
 
     /// Whether [`look`](LookupMap::look) pays: a smaller map stays in the cache of its core.
@@ -158,6 +166,14 @@ impl LookupMap {
                 }
             }
         }
+    }
+
+    /// The value of the line that matches, in the map of a derived field. Where the search would take too long, it is one
+    /// that no request may have.
+    pub(in crate::policy) fn value(&self, of: &Option<Value<'_>>) -> Option<Value<'_>> {
+        let pattern = self.find(Values(slice::from_ref(of)))?;
+        let text = || Value::Text(map::value_at(&self.text, pattern.at()));
+        Some(if pattern.answer == Answer::REFUSED { Value::NoHost(b"") } else { text() })
     }
 
     /// Without one of its fields, no line matches.
@@ -219,7 +235,7 @@ impl LookupMap {
 
     /// Whether a lookup takes time for each byte of the value.
     pub(in crate::policy) fn is_search(&self) -> bool {
-        matches!(self.method, Method::Dom | Method::Reg)
+        matches!(self.method, Method::Dom | Method::Sub | Method::Reg)
     }
 
     /// The line number of a pattern. It is counted on demand, because storing it would cost memory in every
@@ -243,6 +259,7 @@ impl Keys {
             Method::Beg => Keys::Texts(Texts::Beg(Prefixes::default())),
             Method::End => Keys::Texts(Texts::End(List::default())),
             Method::Dom => Keys::Texts(Texts::Dom(Words::default())),
+            Method::Sub => Keys::Texts(Texts::Sub(Substrings::default())),
             Method::Reg => Keys::Texts(Texts::Reg(Regexes::new(ignores_case))),
         }
     }
@@ -259,15 +276,18 @@ impl Keys {
             }
             Keys::Texts(Texts::End(list)) => list.insert(pattern, text),
             Keys::Texts(Texts::Dom(words)) => words.insert(pattern, text),
+            // So are `sub` keys that contain others.
+            Keys::Texts(Texts::Sub(substrings)) => substrings.insert(pattern).map(|()| None),
             Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text),
         }
     }
 
     /// Finishes the index when all lines are inserted. `repeated` gets pairs of lines with the same key that `insert`
-    /// did not find: first the winner, then the other.
+    /// did not find: first the winner, then the other. Of `sub` keys, the second may contain the first.
     fn finish(&mut self, text: &[u8], repeated: impl FnMut(Pattern, Pattern)) -> Result<(), PolicyErrorKind> {
         match self {
             Keys::Texts(Texts::Beg(prefixes)) => prefixes.sort(text, repeated),
+            Keys::Texts(Texts::Sub(substrings)) => substrings.finish(text, repeated),
             Keys::Texts(Texts::Reg(regexes)) => return regexes.finish(),
             _ => {}
         }
@@ -282,6 +302,7 @@ enum Texts {
     Beg(Prefixes),
     End(List),
     Dom(Words),
+    Sub(Substrings),
     Reg(Regexes),
 }
 
@@ -292,6 +313,7 @@ impl Texts {
             Texts::Beg(prefixes) => prefixes.find(value, text),
             Texts::End(list) => list.find(value, text),
             Texts::Dom(words) => words.find(value, text),
+            Texts::Sub(substrings) => substrings.find(value),
             Texts::Reg(regexes) => regexes.find(value),
         }
     }

@@ -7,4 +7,5 @@ pub(in crate::policy) mod networks;
 pub(in crate::policy) mod pattern;
 mod prefixes;
 mod regexes;
+mod substrings;
 mod words;

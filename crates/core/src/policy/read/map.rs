@@ -53,6 +53,14 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, Polic
     })
 }
 
+/// The value of the line with a key, from any byte of the key on.
+#[inline]
+pub(in crate::policy) fn value_at(text: &[u8], key: usize) -> &[u8] {
+    let rest = &text[key..];
+    let line = &rest[..find(rest, |byte| byte == b'\n' || byte == b'\r')];
+    trim(&line[find(line, is_blank)..])
+}
+
 /// The number of the line that contains the byte at `at`.
 pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
     1 + text[..at].iter().filter(|&&byte| byte == b'\n').count()
@@ -170,6 +178,7 @@ mod tests {
         fn any_bytes_are_read_and_found_again(text in proptest::collection::vec(any::<u8>(), 0..200)) {
             for line in lines(&text).flatten() {
                 prop_assert!(text[line.at..].starts_with(line.key));
+                prop_assert_eq!(value_at(&text, line.at), line.value);
                 prop_assert_eq!(line_number(&text, line.at), line.number);
             }
         }
