@@ -31,6 +31,11 @@ pub(super) fn show(file: &File) -> Result<String, ConfigError> {
             shown.extend(more.map(|table| format!("[[{name}]]{}", settings(table))));
         }
     }
+    // Derived fields that the template does not have.
+    shown.extend(sections.into_iter().filter_map(|(name, mut tables)| {
+        let table = tables.pop_front().filter(|table| !table.is_empty())?;
+        Some(format!("[{name}]{}", settings(table)))
+    }));
     Ok(shown.join("\n\n") + "\n")
 }
 
@@ -42,7 +47,8 @@ fn sections(values: Table) -> Sections {
     let mut sections = Sections::new();
     let mut open = vec![(String::new(), values)];
     while let Some((name, table)) = open.pop() {
-        let path = |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") };
+        let path =
+            |key: &str| if name.is_empty() { key.to_owned() } else { format!("{name}.{}", quoted(key)) };
         let mut keys = Table::new();
         for (key, value) in table {
             match value {
@@ -190,6 +196,20 @@ mod tests {
         }
         let none = "policy.dir = '/p'\npolicy.lookups = []\n";
         assert_eq!(load(&shown(none)), load(none));
+    }
+
+    #[test]
+    fn derived_fields_are_shown_as_they_are_in_force() {
+        let derived = "[policy.derived.asn]\nfrom = 'source'\nmap = 'asn.map'\nmatch = 'ip'\n\
+                       [policy.derived.'a b']\nfrom = 'x'\nipv4_prefix = 8\nipv6_prefix = 16\n\
+                       [policy.derived.network]\nipv4_prefix = 20\n[policy.types]\n6 = ['asn', 'a b']\n";
+        let text = shown(derived);
+        assert_eq!(load(&text), load(derived), "{text}");
+        assert!(
+            text.contains("[policy.derived.asn]\nfrom = \"source\"\nmap = \"asn.map\"\nmatch = \"ip\""),
+            "{text}"
+        );
+        assert_ne!(load(&text), load("[policy.types]\n6 = ['asn', 'a b']\n"));
     }
 
     /// A text that may need quotes.
