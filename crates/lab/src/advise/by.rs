@@ -5,6 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::advise::AdviseError;
+use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
 /// The types that an operator may declare.
@@ -48,7 +49,23 @@ impl By {
     /// The field whose map names the SLO. Clients must not choose their buckets, so only a source may be taken as it
     /// comes.
     pub(super) fn looked_up(&self) -> &str {
-        self.0.strip_prefix("source+").unwrap_or(&self.0)
+        match self.name() {
+            "network" => "source",
+            name => name.strip_prefix("source+").unwrap_or(name),
+        }
+    }
+
+    /// Whether the lines of its map are addresses and networks.
+    pub(super) fn is_by_address(&self) -> bool {
+        self.looked_up() == "source"
+    }
+
+    /// The keys of the lines for these values, and how they match.
+    pub(super) fn keys(&self, values: &[String]) -> (Method, Vec<String>) {
+        match self.is_by_address() || values.iter().all(|value| is_plain(value)) {
+            true => (Method::Str, values.to_vec()),
+            false => (Method::Reg, values.iter().map(|value| expression(value)).collect()),
+        }
     }
 
     /// The numbers of some types: of the built-in ones, and of those that the operator has to declare. A map
@@ -79,9 +96,9 @@ impl By {
 
     /// The lines of the map: every address, or these values.
     pub(super) fn lines(&self, id: u32, values: &[String]) -> String {
-        match self.name() {
-            "source" => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
-            _ => values.iter().map(|value| format!("{value} {id}\n")).collect(),
+        match self.is_by_address() {
+            true => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
+            false => values.iter().map(|value| format!("{value} {id}\n")).collect(),
         }
     }
 
@@ -93,7 +110,7 @@ impl By {
         if is_own {
             lines += &format!("[policy.types]\n{digit} = {fields:?}\n\n");
         }
-        if is_own || method == Method::Reg {
+        if is_own && !self.is_by_address() || method == Method::Reg {
             lines += &format!(
                 "# Lookups replace the built-in ones: repeat here those that you use.\n[[policy.lookups]]\nfields = \
                  [{field:?}]\nmap = {:?}\nmatch = {:?}\n",
@@ -113,7 +130,7 @@ impl By {
         lines: &str,
     ) -> Result<Policy, AdviseError> {
         let (field, fields) = (self.looked_up().to_owned(), self.fields().map(str::to_owned).collect());
-        let method = if self.name() == "source" { Method::Ip } else { method };
+        let method = if self.is_by_address() { Method::Ip } else { method };
         let lookup =
             Lookup { file: format!("{field}.map").into(), fields: vec![field], method, is_added: false };
         let layout = Layout::default().with_type(digit, fields)?.with_lookups(vec![lookup])?;
@@ -121,4 +138,26 @@ impl By {
         let read = |path: &Path| Ok(if path == Path::new("slo.map") { &*slo_map } else { lines }.into());
         Ok(Policy::parse(Path::new(""), &layout, read)?)
     }
+}
+
+/// Whether a line can have the value as it is: without blanks, and without what a check would warn of.
+fn is_plain(value: &str) -> bool {
+    !value.contains([' ', '#', '*', '\\', '"', '\'']) && shown(value) == value
+}
+
+/// Longer values are matched by their beginning: the automaton of an expression is bounded.
+const EXPRESSION_LETTERS_MAX: usize = 200;
+
+/// The expression of one value, without blanks.
+fn expression(value: &str) -> String {
+    let letter = |letter: char| match letter {
+        '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' | '\\' => {
+            format!("\\{letter}")
+        }
+        '#' | ' ' | '\0'..='\x1f' | '\x7f' => format!("\\x{:02x}", u32::from(letter)),
+        _ if shown(letter.to_string()) != letter.to_string() => format!("\\x{{{:x}}}", u32::from(letter)),
+        _ => letter.to_string(),
+    };
+    let end = if value.chars().count() > EXPRESSION_LETTERS_MAX { "" } else { "$" };
+    format!("^{}{end}", value.chars().take(EXPRESSION_LETTERS_MAX).map(letter).collect::<String>())
 }

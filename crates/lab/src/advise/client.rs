@@ -41,6 +41,8 @@ pub(super) struct Client {
     /// The name of the bot, and how many requests named one.
     agent: Option<Box<str>>,
     named: u64,
+    /// Of a group: a bit for a 64th of all addresses, so no more bits are set than it has addresses.
+    pub(super) seen: u64,
     debts: [Debt; 22],
 }
 

@@ -12,6 +12,7 @@ mod agent;
 mod by;
 mod client;
 mod clients;
+mod crowd;
 mod proposal;
 mod report;
 #[cfg(test)]
@@ -26,12 +27,14 @@ use crate::access_log::{LogOutcome, PlanError};
 use crate::replay::{self, Input, Requests};
 use client::{Client, RATES};
 use clients::Clients;
+use crowd::{FIELDS, Groups};
 use proposal::propose;
 use slowlane_core::base::{Timestamp, Value, date};
 use slowlane_core::policy::{LayoutError, PolicyErrors};
 use slowlane_core::table::Sizing;
 
 pub use by::By;
+pub use crowd::Crowd;
 pub use proposal::{Busy, Pair, Proposal, Waiting};
 pub use report::report;
 
@@ -49,7 +52,7 @@ pub struct Settings {
     pub reading: replay::ReplaySettings,
 }
 
-/// The clients of the logs, and a proposal for each type.
+/// The clients of the logs, the crowds among them, and a proposal for each type.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
     /// The times of the first and the last request.
@@ -59,6 +62,10 @@ pub struct Advice {
     /// A log has no fractions of a second, so a burst has room for another second.
     pub whole_seconds: bool,
     pub logs: Vec<LogOutcome>,
+    /// Crowds of addresses with few requests each.
+    pub crowds: Vec<Crowd>,
+    /// A sentence, if most requests come from such addresses, and nothing tells a crowd from the others.
+    pub scattered: Option<String>,
     pub types: Vec<Proposal>,
     /// The reasons for caution with the figures.
     pub notes: Vec<String>,
@@ -100,7 +107,8 @@ pub fn advise<E: From<AdviseError>>(
 ) -> Result<Advice, E> {
     let is_usual = settings.by.is_empty();
     let types = if is_usual { By::usual() } else { settings.by.clone() };
-    let fields: BTreeSet<&str> = types.iter().flat_map(By::fields).chain(AGENTS).chain(["cost"]).collect();
+    let of_types = types.iter().flat_map(|by| by.fields().chain([by.looked_up()]));
+    let fields: BTreeSet<&str> = of_types.chain(AGENTS).chain(["cost", "path", "asn"]).collect();
     let mut mappings = settings.reading.mappings.iter();
     if let Some(useless) =
         mappings.find(|mapping| !fields.contains(&*mapping.field) && !mapping.is_structural())
@@ -111,6 +119,7 @@ pub fn advise<E: From<AdviseError>>(
         .map_err(AdviseError::from)?;
     let digits = By::digits(&types)?;
     let mut all = types.iter().zip(digits).map(Clients::new).collect::<Result<Vec<_>, AdviseError>>()?;
+    let mut groups: Vec<Groups> = FIELDS.into_iter().filter(|_| is_usual).map(Groups::of).collect();
     let mut count = 0;
     requests.each(&mut progress, |request, now_ns, _| {
         count += 1;
@@ -119,7 +128,9 @@ pub fn advise<E: From<AdviseError>>(
             Some(Value::Text(text)) => agent::bot(text),
             _ => None,
         };
-        all.iter_mut().for_each(|clients| clients.count(request, Timestamp::from_nanos(now_ns), bot));
+        let now = Timestamp::from_nanos(now_ns);
+        let cost = all.iter_mut().map(|clients| clients.count(request, now, bot)).max().unwrap_or(1);
+        groups.iter_mut().for_each(|groups| groups.count(request, now_ns, cost, bot));
     });
     if is_usual {
         // The host of the few absolute URIs in a log is not a website.
@@ -127,6 +138,14 @@ pub fn advise<E: From<AdviseError>>(
         all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.name() == "website"));
     }
     let whole_seconds = requests.plans().any(|plan| plan.times.is_in_seconds());
+    groups.retain(|groups| !groups.outstanding(count).is_empty());
+    let bys: Vec<By> = groups.iter().map(|groups| groups.by.clone()).collect();
+    let mut crowds = Vec::new();
+    for (groups, digit) in groups.iter().zip(By::digits(&bys)?) {
+        crowds.extend(groups.crowd((digit, count), whole_seconds, open()?, settings, &mut progress)?);
+    }
+    let sources = all.first().filter(|_| is_usual && crowds.is_empty());
+    let scattered = sources.and_then(|clients| clients.scattered(count));
     let (mut notes, mut types) = (requests.notes(), Vec::new());
     for clients in all.into_iter().filter(|_| count > 0) {
         notes.extend(clients.note());
@@ -136,5 +155,6 @@ pub fn advise<E: From<AdviseError>>(
     }
     let (begun_ns, ended_ns) = requests.span_ns();
     let [from, to] = [begun_ns, ended_ns].map(|at_ns| date::written(Timestamp::from_nanos(at_ns)));
-    Ok(Advice { from, to, requests: count, whole_seconds, logs: requests.outcomes(), types, notes })
+    let logs = requests.outcomes();
+    Ok(Advice { from, to, requests: count, whole_seconds, logs, crowds, scattered, types, notes })
 }

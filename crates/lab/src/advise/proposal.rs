@@ -10,7 +10,7 @@ use crate::access_log::VALUE_BYTES_MAX;
 use crate::advise::client::STEADY;
 use crate::advise::{AdviseError, Client, Clients, RATES, Settings};
 use crate::replay::{self, Input, KeyRow, ReplayCounts, Subject};
-use slowlane_core::base::{Key, SloId, plural, shown};
+use slowlane_core::base::{Key, SloId, plural};
 use slowlane_core::policy::{Method, Policy};
 use slowlane_core::throttle::Throttle;
 
@@ -87,10 +87,10 @@ const QUANTILES: [(&str, usize); 5] =
     [("p50", 500), ("p90", 900), ("p99", 990), ("p99.9", 999), ("most", 1_000)];
 
 /// How far a time in whole seconds may be off.
-const SECOND_NS: u64 = 1_000_000_000;
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
 /// Memory for the auxiliary state of laws. `pace` has none.
-const AUX_BYTES_MAX: usize = 1 << 20;
+pub(super) const AUX_BYTES_MAX: usize = 1 << 20;
 
 /// Chooses a burst and a rate, and replays the logs with the proposed lines in force.
 pub(super) fn propose(
@@ -103,15 +103,11 @@ pub(super) fn propose(
     let Clients { by, id, mut rows, .. } = clients;
     let (top, mut keys, mut method) = (settings.reading.top, Vec::new(), Method::Str);
     let mut values_left_out = 0;
-    if by.name() != "source" {
+    if !by.is_by_address() {
         let (mut values, count) = listed(&rows);
         values.truncate(top);
         values_left_out = count - values.len();
-        if !values.iter().all(|value| is_plain(value)) {
-            method = Method::Reg;
-        }
-        let key = |value: &String| if method == Method::Reg { expression(value) } else { value.clone() };
-        keys = values.iter().map(key).collect();
+        (method, keys) = by.keys(&values);
         let listed: HashSet<&[u8]> = values.iter().map(String::as_bytes).collect();
         rows.retain(|_, client| listed.contains(&*client.value));
     }
@@ -120,7 +116,7 @@ pub(super) fn propose(
         return Err(AdviseError::NoClients(by.name().to_owned()));
     }
     let pairs = pairs(&to_spare, settings.spare, if whole_seconds { SECOND_NS } else { 0 });
-    let proposed = pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("there are rates").clone();
+    let proposed = proposed(&pairs);
     let bots: Vec<&Client> = rows.values().filter(|client| client.bot().is_some()).collect();
     let mut busiest: Vec<&Client> = rows.values().collect();
     busiest.sort_unstable_by_key(|client| (Reverse(client.requests), &client.name));
@@ -213,7 +209,7 @@ pub(super) fn others(spare: f64, clients: usize) -> usize {
 
 /// For every rate, the smallest burst with which this many of the clients never wait. A rate is left out if a lower one
 /// needs no larger burst: it would only admit more.
-fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
+pub(super) fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     let others = others(spare, clients.len());
     let mut pairs: Vec<Pair> = Vec::new();
     for (number, rate) in RATES.iter().enumerate() {
@@ -226,6 +222,11 @@ fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
         }
     }
     pairs
+}
+
+/// The pair that admits the fewest requests.
+pub(super) fn proposed(pairs: &[Pair]) -> Pair {
+    pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("there are rates").clone()
 }
 
 /// The values that a line of a map can have, those with the most requests first, and how many there are in all.
@@ -244,28 +245,6 @@ fn listed(rows: &HashMap<Key, Client>) -> (Vec<String>, usize) {
     let mut values: Vec<(String, u64)> = requests.into_iter().filter_map(text).collect();
     values.sort_unstable_by(|one, other| (Reverse(one.1), &one.0).cmp(&(Reverse(other.1), &other.0)));
     (values.into_iter().map(|(value, _)| value).collect(), count)
-}
-
-/// Whether a line can have the value as it is: without blanks, and without what a check would warn of.
-fn is_plain(value: &str) -> bool {
-    !value.contains([' ', '#', '*', '\\', '"', '\'']) && shown(value) == value
-}
-
-/// Longer values are matched by their beginning: the automaton of an expression is bounded.
-const EXPRESSION_LETTERS_MAX: usize = 200;
-
-/// The expression of one value, without blanks.
-fn expression(value: &str) -> String {
-    let letter = |letter: char| match letter {
-        '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' | '\\' => {
-            format!("\\{letter}")
-        }
-        '#' | ' ' | '\0'..='\x1f' | '\x7f' => format!("\\x{:02x}", u32::from(letter)),
-        _ if shown(letter.to_string()) != letter.to_string() => format!("\\x{{{:x}}}", u32::from(letter)),
-        _ => letter.to_string(),
-    };
-    let end = if value.chars().count() > EXPRESSION_LETTERS_MAX { "" } else { "$" };
-    format!("^{}{end}", value.chars().take(EXPRESSION_LETTERS_MAX).map(letter).collect::<String>())
 }
 
 fn busy(who: &str, figures: [u64; 3], bot: Option<&str>) -> Busy {

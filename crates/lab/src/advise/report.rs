@@ -1,16 +1,57 @@
 //! Advice as text: tables, then the lines to paste.
 
-use crate::advise::{Advice, Busy, Pair, Proposal, Waiting};
+use crate::advise::{Advice, Busy, Crowd, Pair, Proposal, Waiting};
 use slowlane_core::base::{aligned, plural};
 
 const NONE: &str = "-";
 
-/// For each type, the figures of its clients and the lines to paste.
+/// The crowds, and for each type the figures of its clients; each with the lines to paste.
 pub fn report(advice: &Advice) -> String {
     let Advice { requests, from, to, .. } = advice;
     let seconds = if advice.whole_seconds { "; times in whole seconds" } else { "" };
-    let types: String = advice.types.iter().map(section).collect();
-    format!("{} from {from} to {to} UTC{seconds}\n{types}", plural(*requests, "request"))
+    let crowds =
+        advice.crowds.iter().map(crowd).chain(advice.scattered.iter().map(|text| format!("\n{text}\n")));
+    let sections: String = crowds.chain(advice.types.iter().map(section)).collect();
+    format!("{} from {from} to {to} UTC{seconds}\n{sections}", plural(*requests, "request"))
+}
+
+fn crowd(crowd: &Crowd) -> String {
+    let Crowd { by, groups, addresses, requests, requests_each, percent_of_requests, .. } = crowd;
+    let (noun, link) = match &**by {
+        "asn" => ("ASN", "of"),
+        "user_agent" => ("user agent", "with"),
+        "path" => ("page", "that ask for"),
+        name => (name, "of"),
+    };
+    let own = |percent: f64| format!("; {percent:.0} % of these are for pages that nobody else asks for");
+    let pages = crowd.own_pages_percent.filter(|_| by != "path").map_or(String::new(), own);
+    let mut text = format!(
+        "\na crowd, by {by}: {addresses} addresses {link} {} send {percent_of_requests:.0} % of the requests, {requests_each} each{pages}\n",
+        plural(groups.len(), noun),
+    );
+    let row = |(value, count): &(String, u64)| vec![count.to_string(), value.clone()];
+    text += &table(["requests", "who"], groups.iter().map(row));
+    let (waiting, others) = (crowd.waiting_requests, plural(crowd.others, "other client"));
+    text += &format!(
+        "\nIn a replay of these lines, {waiting} of its {requests} requests were delayed or denied. "
+    );
+    text += &match crowd.others_waiting {
+        0 => format!("Of {others}, none waited.\n"),
+        some => format!(
+            "Of {others}, {some} waited, with {}.\n",
+            plural(crowd.others_waiting_requests, "request")
+        ),
+    };
+    text + &lines(&crowd.config, &crowd.slo_line, &crowd.map, &crowd.map_lines)
+}
+
+/// The lines to paste, below the names of their files.
+fn lines(config: &str, slo_line: &str, map: &str, map_lines: &str) -> String {
+    let config = match config {
+        "" => String::new(),
+        config => format!("\n# slowlane.toml; it takes a restart\n{config}"),
+    };
+    format!("{config}\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}\n{map_lines}")
 }
 
 fn section(proposal: &Proposal) -> String {
@@ -34,11 +75,7 @@ fn section(proposal: &Proposal) -> String {
     text += &waiting(proposal);
     let left_out =
         if *values_left_out > 0 { format!("; {values_left_out} more have no line") } else { String::new() };
-    if !config.is_empty() {
-        text += &format!("\n# slowlane.toml; it takes a restart\n{config}");
-    }
-    text += &format!("\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}{left_out}\n{map_lines}");
-    text
+    text + &lines(config, slo_line, &format!("{map}{left_out}"), map_lines)
 }
 
 /// The quantiles, then the busiest clients.
