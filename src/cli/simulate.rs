@@ -15,7 +15,8 @@ use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
 use slowlane_lab::protect::{Played, ProtectLoad, json_protected, plot_protected, report_protected};
 use slowlane_lab::simulate::{
-    self, Cluster, Costs, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
+    self, Cluster, Costs, CrowdLoad, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario,
+    Skew, Span,
 };
 
 #[derive(Debug, Args)]
@@ -44,9 +45,9 @@ pub(super) struct SimulateArguments {
 /// What only the simulation of laws with a rate takes.
 #[derive(Debug, Args)]
 struct LawArguments {
-    /// The laws to run; `all` leaves out concurrency
+    /// The laws to run; `all` leaves out concurrency and protect
     #[arg(long, value_name = "LAW", value_delimiter = ',', default_value = Law::DEFAULT_NAME,
-          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([ALL])))]
+          value_parser = PossibleValuesParser::new(Law::NAMES.iter().copied().chain([Law::PROTECT, ALL])))]
     law: Vec<String>,
     /// Rate of the SLO, like 50/s, or 2s/s with --option unit=seconds
     #[arg(long, value_name = "RATE", default_value = "50/s")]
@@ -69,14 +70,21 @@ struct LawArguments {
     /// Part of the run in which the attacker sends, like 20s..30s [default: the whole run]
     #[arg(long, value_name = "FROM..TO", requires = "attack")]
     attack_during: Option<Span>,
-    /// Pause from a response to the next request; varies from half to one and a half times this
+    /// Crowd that asks again at once: its sources, connections of each, and networks, like 200x2/5
+    #[arg(long, value_name = "SxC/N")]
+    crowd: Option<CrowdLoad>,
+    /// Requests that the application serves at a time; the delays then include waiting for it [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workers: Option<u32>,
+    /// Pause of clients from a response to the next request; varies from half to one and a half times this
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = units::duration)]
     think: Duration,
     /// Costs of requests in the unit of the SLO: median and sigma of a log-normal distribution; 0.4,0 is always 0.4
     /// [default sigma: 1]
     #[arg(long, value_name = "MEDIAN[,SIGMA]")]
     cost: Option<Costs>,
-    /// Time that the application takes for a request [default: its cost in seconds, 20ms under concurrency, or 0ms]
+    /// Time that the application takes for a request [default: its cost in seconds, 20ms under concurrency and
+    /// protect and with --workers, or 0ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     service: Option<Duration>,
     /// Clients time out after waiting this long, and lose their place in the queue
@@ -159,7 +167,7 @@ fn law_option(text: &str) -> Result<LawOption, &'static str> {
     let (law, name) = name.split_once(':').map_or((None, name), |(law, name)| (Some(law), name));
     if name.is_empty()
         || text.contains(char::is_whitespace)
-        || law.is_some_and(|law| !Law::NAMES.contains(&law))
+        || law.is_some_and(|law| law != Law::PROTECT && !Law::NAMES.contains(&law))
     {
         return Err(expected);
     }
@@ -257,6 +265,8 @@ fn scenario(typed: &LawArguments, law: &str, clients: &Phases, seed: u64) -> Sce
             greedy: typed.greedy,
             attack: typed.attack,
             attack_during: typed.attack_during,
+            crowd: typed.crowd,
+            workers: typed.workers,
             think: typed.think,
             service: typed.service,
             cost: typed.cost,

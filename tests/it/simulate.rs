@@ -129,6 +129,39 @@ fn clients_that_have_left_spend_the_slots_of_those_who_stay() {
     assert!(error(&shorter.all).abs() <= 0.005 && shorter.all.left == 0, "{shorter:?}");
 }
 
+/// Two hundred crawlers of five networks, with two connections each, ask an application of eight workers. Twenty customers
+/// pause for a second.
+fn crowded() -> Load {
+    let (think, service) = (std::time::Duration::from_secs(1), std::time::Duration::from_millis(73));
+    let crowd = Some("200x2/5".parse().unwrap());
+    Load { think, service: Some(service), crowd, workers: Some(8), ..clients("20") }
+}
+
+#[test]
+fn protect_sees_the_networks_of_a_crowd() {
+    let [by_network, by_source] =
+        ["share=network+source", "share=source"].map(|share| phase(&format!("protect {share}"), crowded()));
+    let customers = |phase: &Phase| group(phase, Who::Client);
+    assert_eq!(customers(&by_network).denied, 0, "{by_network:?}");
+    assert!(customers(&by_network).p50_ms < Some(200), "{by_network:?}");
+    // With two hundred other groups, they wait for longer.
+    assert!(customers(&by_source).p50_ms > customers(&by_network).p50_ms, "{by_source:?}");
+    // Its workers are busy, and the crowd gets the rest.
+    let rates = [by_network.all.rate_per_s, group(&by_network, Who::Crowd).rate_per_s];
+    assert!(rates[0] > 0.9 * 8.0 / 0.073 && rates[1] > 80.0, "{rates:?}");
+}
+
+/// A request waits for one of two workers. None waits without that number.
+#[test]
+fn an_application_with_few_workers_has_a_queue() {
+    let load =
+        |workers| Load { workers, service: Some(std::time::Duration::from_millis(100)), ..clients("4") };
+    let waits = |workers| phase("pace", load(workers)).all;
+    let (few, all) = (waits(Some(2)), waits(None));
+    assert!((19.0..=20.0).contains(&few.rate_per_s) && few.p50_ms > Some(90), "{few:?}");
+    assert!(all.rate_per_s > 38.0 && all.p50_ms == Some(0), "{all:?}");
+}
+
 #[test]
 fn concurrency_is_told_of_every_end() {
     let load = Load { service: Some(std::time::Duration::from_millis(100)), ..clients("20") };
@@ -242,7 +275,7 @@ fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
 
 #[test]
 fn the_tables_and_pictures_of_protection_are_what_its_commands_make() {
-    assert_page("doc/book/protect-measured.md", 2, assert_alike);
+    assert_page("doc/book/protect-measured.md", 3, assert_alike);
 }
 
 #[test]
@@ -316,10 +349,10 @@ fn a_picture_is_small_and_stands_alone() {
 #[test]
 fn what_cannot_be_simulated_is_told_with_a_remedy() {
     for (args, problem) in [
-        (&["--clients", "0"][..], "no load: expected clients, greedy connections or an attacker"),
+        (&["--clients", "0"][..], "no load: expected clients, greedy connections, a crowd or an attacker"),
         (
             &["--clients", "6000", "--greedy", "6000"],
-            "12000 clients and greedy connections: expected at most 10000",
+            "12000 connections of clients, greedy ones and the crowd: expected at most 10000",
         ),
         (
             &["--think", "1us"],

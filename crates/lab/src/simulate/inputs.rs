@@ -23,9 +23,9 @@ pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }
 
-/// A request of a source, for the website of the SLO.
-pub(super) fn request<'a>(source: u32) -> Request<'a> {
-    let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + source));
+/// A request of the source at this place among all addresses, for the website of the SLO.
+pub(super) fn request<'a>(place: u32) -> Request<'a> {
+    let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + place));
     let mut request = Request::new();
     request.push(b"source", Value::Address(address));
     request.push(b"website", Value::Text(WEBSITE.as_bytes()));

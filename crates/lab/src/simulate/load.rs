@@ -1,6 +1,7 @@
 //! The load: the clients, and the times of their requests.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(super) const PHASES_MAX: usize = 24;
 /// Without a pause, a refused client would retry at the same moment, forever.
 pub(super) const THINK_MIN: Duration = Duration::from_micros(100);
 
-/// The load. Clients and greedy connections wait for each answer; an attacker does not.
+/// The load. Clients, greedy connections and a crowd wait for each answer; an attacker does not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// Connections with a source of their own.
@@ -28,7 +29,11 @@ pub struct Load {
     pub attack: Option<Rate>,
     /// None: the attacker sends in the whole run.
     pub attack_during: Option<Span>,
-    /// The mean pause from an answer to the next request, uniform from 0.5 to 1.5 times this.
+    /// Many sources of a few networks that ask again at once.
+    pub crowd: Option<CrowdLoad>,
+    /// The requests that the application serves at a time, the others in order. None: all.
+    pub workers: Option<u32>,
+    /// The mean pause of clients and greedy connections, from an answer to the next request, uniform from 0.5 to 1.5 times this.
     pub think: Duration,
     /// The time from the end of the delay to the answer. None: the cost of a request in seconds, zero in any other
     /// unit, or `SERVICE_IN_FLIGHT` under a law that counts requests in flight.
@@ -50,16 +55,18 @@ pub enum Who {
     Client,
     Greedy,
     Attacker,
+    Crowd,
 }
 
 impl Who {
-    pub const ALL: [Who; 3] = [Who::Client, Who::Greedy, Who::Attacker];
+    pub const ALL: [Who; 4] = [Who::Client, Who::Greedy, Who::Attacker, Who::Crowd];
 
     pub const fn name(self) -> &'static str {
         match self {
             Who::Client => "clients",
             Who::Greedy => "greedy",
             Who::Attacker => "attacker",
+            Who::Crowd => "crowd",
         }
     }
 }
@@ -72,6 +79,8 @@ impl Default for Load {
             greedy: 0,
             attack: None,
             attack_during: None,
+            crowd: None,
+            workers: None,
             think: Duration::from_millis(1),
             service: None,
             cost: None,
@@ -87,19 +96,95 @@ impl Load {
             Who::Client => self.clients.max() > 0,
             Who::Greedy => self.greedy > 0,
             Who::Attacker => self.attack.is_some_and(|rate| !rate.is_zero()),
+            Who::Crowd => self.crowd.is_some(),
+        }
+    }
+
+    /// All connections: those of clients come first, then greedy ones, then those of the crowd.
+    pub(super) fn connections(&self) -> u32 {
+        let crowd = self.crowd.map_or(0, |crowd| crowd.sources.saturating_mul(crowd.connections));
+        self.clients.max().saturating_add(self.greedy).saturating_add(crowd)
+    }
+
+    pub(super) fn group(&self, connection: u32) -> Who {
+        match connection.checked_sub(self.clients.max()) {
+            None => Who::Client,
+            Some(other) if other < self.greedy => Who::Greedy,
+            Some(_) => Who::Crowd,
         }
     }
 
     pub(super) fn service(&self, aims_at_rate: bool) -> Duration {
-        self.service.unwrap_or(if aims_at_rate { Duration::ZERO } else { SERVICE_IN_FLIGHT })
+        let is_instant = aims_at_rate && self.workers.is_none();
+        self.service.unwrap_or(if is_instant { Duration::ZERO } else { SERVICE_IN_FLIGHT })
     }
 
     /// The number of a source; those of clients come first.
     pub(super) fn source(&self, who: Who, connection: u32) -> u32 {
+        let of_group = self.sources(who);
         match who {
             Who::Client => connection,
-            Who::Greedy => self.clients.max(),
-            Who::Attacker => self.clients.max() + 1,
+            Who::Greedy | Who::Attacker => of_group.start,
+            Who::Crowd => {
+                of_group.start + (connection - self.clients.max() - self.greedy) % of_group.len() as u32
+            }
+        }
+    }
+
+    /// The numbers of the sources of a group.
+    pub(super) fn sources(&self, who: Who) -> Range<u32> {
+        let clients = self.clients.max();
+        match who {
+            Who::Client => 0..clients,
+            Who::Greedy => clients..clients + 1,
+            Who::Attacker => clients + 1..clients + 2,
+            Who::Crowd => clients + 2..clients + 2 + self.crowd.map_or(0, |crowd| crowd.sources),
+        }
+    }
+
+    /// The place of a source among all addresses: in a network of its own, or in one of the crowd.
+    pub(super) fn place(&self, source: u32) -> u32 {
+        let member = source.checked_sub(self.sources(Who::Crowd).start);
+        match self.crowd.zip(member) {
+            None => source * NETWORK_PLACES,
+            Some((CrowdLoad { networks, .. }, member)) => {
+                CROWD_PLACE + member % networks * NETWORK_PLACES + member / networks
+            }
+        }
+    }
+}
+
+/// The addresses of a network of IPv4, and where those of the crowd begin.
+const NETWORK_PLACES: u32 = 256;
+const CROWD_PLACE: u32 = 1 << 23;
+
+/// A crowd: sources, connections of each, and the networks that the sources are spread over.
+///
+/// ```
+/// use slowlane_lab::simulate::CrowdLoad;
+/// let crowd: CrowdLoad = "200x2/5".parse().unwrap();
+/// assert_eq!((crowd.sources, crowd.connections, crowd.networks), (200, 2, 5));
+/// assert!(["200x2", "0x1/1", "2x1/3", "9x9/", "255x1/1"].iter().all(|text| text.parse::<CrowdLoad>().is_err()));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrowdLoad {
+    pub sources: u32,
+    pub connections: u32,
+    pub networks: u32,
+}
+
+impl FromStr for CrowdLoad {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<CrowdLoad, &'static str> {
+        let numbers = text.split(['x', '/']).map(str::parse).collect::<Result<Vec<u32>, _>>();
+        match numbers.as_deref() {
+            Ok(&[sources @ 1..=CLIENTS_MAX, connections @ 1..=CLIENTS_MAX, networks])
+                if (1..=sources).contains(&networks) && sources.div_ceil(networks) < NETWORK_PLACES - 1 =>
+            {
+                Ok(CrowdLoad { sources, connections, networks })
+            }
+            _ => Err("expected sources, connections of each and networks of up to 254 sources, like 200x2/5"),
         }
     }
 }

@@ -28,7 +28,7 @@ mod span;
 use record::{BINS_PER_S, Bin, Record};
 
 pub use cluster::{Cluster, Delivery, NODES_MAX, SILENT_AFTER, Skew};
-pub use load::{Costs, Load, Phases, Who};
+pub use load::{Costs, CrowdLoad, Load, Phases, Who};
 pub use nodes::Held;
 pub use outcome::{Figures, Phase, SimulationOutcome};
 pub use plot::plot;

@@ -35,13 +35,13 @@ struct Node {
 /// A held request.
 #[derive(Clone, Debug)]
 pub struct Held {
-    decision: Decision,
-    turn: Arc<Turn>,
+    pub(super) decision: Decision,
+    pub(super) turn: Arc<Turn>,
     pub(super) who: Who,
     pub(super) connection: u32,
     pub(super) asked_ns: u64,
     /// The moment of its event.
-    due_ns: u64,
+    pub(super) due_ns: u64,
 }
 
 const KEYS_MAX: usize = 4_000;

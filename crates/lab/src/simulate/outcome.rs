@@ -74,7 +74,7 @@ impl Phase {
         let present: Vec<Who> = Who::ALL.into_iter().filter(|&who| load.has(who)).collect();
         let group = |&who: &Who| (who, Figures::new(&seen.tallies[who as usize], seconds));
         let groups = if present.len() > 1 { present.iter().map(group).collect() } else { Vec::new() };
-        let others = present.iter().filter(|&&who| who != Who::Client).map(|&who| load.source(who, 0));
+        let others = present.iter().filter(|&&who| who != Who::Client).flat_map(|&who| load.sources(who));
         let sources = (0..clients).chain(others).map(|source| seen.sources[source as usize]);
         let shares: Vec<f64> = match present[..] {
             [Who::Attacker] => shares_of_nodes(&seen.nodes),

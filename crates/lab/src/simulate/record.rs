@@ -84,7 +84,7 @@ impl Record {
         let phases = load.clients.counts().len() as u64;
         let end_ns = u64::from(scenario.seconds) * 1_000_000_000;
         let phase_ns = end_ns / phases;
-        let sources = load.clients.max() as usize + 2;
+        let sources = load.sources(Who::Crowd).end as usize;
         let nodes = scenario.cluster.map_or(0, |cluster| cluster.nodes);
         let nanos = |moment: Duration| moment.as_nanos() as u64;
         let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
@@ -106,7 +106,7 @@ impl Record {
         };
         Record {
             phase_ns,
-            is_of_clients: load.has(Who::Client) && (load.has(Who::Greedy) || load.has(Who::Attacker)),
+            is_of_clients: load.has(Who::Client) && Who::ALL[1..].iter().any(|&who| load.has(who)),
             aims_at_rate: !slo.law.counts_ends(),
             rate: slo.rate(),
             per_s: slo.units(slo.objective.rate.per_second()),

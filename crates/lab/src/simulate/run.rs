@@ -1,5 +1,7 @@
 //! A run: one event after the other, in virtual time.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -9,7 +11,8 @@ use crate::simulate::inputs::{ANNEX_BYTES_MAX, SIZING, at, request};
 use crate::simulate::nodes::Nodes;
 use crate::simulate::scenario::{SLO, Scenario, ScenarioError};
 use crate::simulate::{Held, Load, Record, Sender, Sent, Sharing, SimulationOutcome, Step, Who};
-use slowlane_core::base::{Amount, Ending, Sample, SloId, Ticket, Unit, Verdict};
+use slowlane_core::base::{Amount, Decisions, Ending, Sample, SloId, Ticket, Unit, Verdict};
+use slowlane_core::policy::Batch;
 use slowlane_core::throttle::Throttle;
 
 /// The maximum number of requests of one run: a few minutes of computing.
@@ -79,6 +82,8 @@ enum Event {
     Ask(u32),
     /// The attacker asks.
     Attack,
+    /// An admitted request reaches the application.
+    Enter(Box<Entering>),
     /// An admitted request ends.
     End(Box<(Ticket, Ending)>),
     /// A period of a node begins.
@@ -97,6 +102,15 @@ enum Event {
     Flush,
 }
 
+/// An admitted request.
+#[derive(Clone, Debug)]
+struct Entering {
+    who: Who,
+    connection: u32,
+    asked_ns: u64,
+    ticket: Option<Ticket>,
+}
+
 /// The side that decides.
 enum Side<'s> {
     One(&'s Throttle),
@@ -108,6 +122,10 @@ struct Simulation<'s> {
     side: Side<'s>,
     queue: EventQueue<Event>,
     rng: Rng,
+    /// The requests that wait under `protect`.
+    held: Vec<Held>,
+    /// The moments at which the workers are free.
+    free_ns: BinaryHeap<Reverse<u64>>,
     record: Record,
     /// The current number of clients, and which of all clients of the run have no event in the queue.
     clients: u32,
@@ -132,6 +150,8 @@ impl<'s> Simulation<'s> {
             side,
             queue: EventQueue::default(),
             rng: Rng::with_seed(scenario.seed),
+            held: Vec::new(),
+            free_ns: (0..load.workers.unwrap_or(0)).map(|_| Reverse(0)).collect(),
             clients: 0,
             is_idle: vec![true; load.clients.max() as usize],
             think_ns: nanos(load.think),
@@ -146,9 +166,9 @@ impl<'s> Simulation<'s> {
         for phase in 0..load.clients.counts().len() {
             run.queue.enter(run.record.phase_starts_ns(phase), Event::Phase(phase));
         }
-        for greedy in 0..load.greedy {
+        for connection in load.clients.max()..load.connections() {
             let at_ns = run.rng.u64(0..=run.think_ns);
-            run.queue.enter(at_ns, Event::Ask(load.clients.max() + greedy));
+            run.queue.enter(at_ns, Event::Ask(connection));
         }
         if load.has(Who::Attacker) {
             run.queue.enter(load.attack_during.map_or(0, |during| nanos(during.from)), Event::Attack);
@@ -182,6 +202,10 @@ impl<'s> Simulation<'s> {
                     self.queue.enter(next_ns, Event::Attack);
                 }
             }
+            Event::Enter(entering) => {
+                let ended_ns = self.enter(now_ns, &entering);
+                self.answered(entering.who, entering.connection, ended_ns);
+            }
             Event::End(ended) => {
                 if let Side::One(throttle) = self.side {
                     throttle.end(&throttle.policy(), &ended.0, &ended.1, at(now_ns));
@@ -189,6 +213,65 @@ impl<'s> Simulation<'s> {
             }
             _ => self.talk(now_ns, event),
         }
+        if !self.held.is_empty() {
+            self.release(now_ns);
+        }
+    }
+
+    /// Lets those enter whose turn has come under `protect`, and refuses those who have waited for too long.
+    fn release(&mut self, now_ns: u64) {
+        let Side::One(throttle) = self.side else { return };
+        throttle.wake_gates(at(now_ns));
+        for held in std::mem::take(&mut self.held) {
+            let Held { who, connection, asked_ns, .. } = held;
+            match held.turn.due() {
+                Some(due) if due <= at(now_ns) => {
+                    throttle.pass(held.decision.key, held.decision.turn(), at(now_ns));
+                    let entering = Entering { who, connection, asked_ns, ticket: held.decision.ticket() };
+                    self.queue.enter(now_ns, Event::Enter(Box::new(entering)));
+                }
+                Some(_) if (now_ns - asked_ns) / 1_000_000 <= self.patience_ms => self.held.push(held),
+                due => {
+                    throttle.take_back(&throttle.policy(), &held.decision, at(now_ns));
+                    let done_ns = match due {
+                        Some(_) => self.leave(now_ns, who),
+                        None => self.refuse(now_ns, who, 1),
+                    };
+                    self.answered(who, connection, done_ns);
+                }
+            }
+        }
+    }
+
+    /// Counts a refusal, and returns the time at which its sender is done with it.
+    fn refuse(&mut self, now_ns: u64, who: Who, retry_after_s: u32) -> u64 {
+        self.record.seen(now_ns, |seen| seen.tallies[who as usize].denied += 1);
+        let waits_s = if self.load.ignores_retry_after { 0 } else { retry_after_s };
+        now_ns + u64::from(waits_s) * SECOND_NS
+    }
+
+    /// Counts a client that disconnects then.
+    fn leave(&mut self, left_ns: u64, who: Who) -> u64 {
+        self.record.seen(left_ns, |seen| seen.tallies[who as usize].left += 1);
+        left_ns
+    }
+
+    /// A request reaches the application, and begins once a worker is free. Returns the time of its end.
+    fn enter(&mut self, now_ns: u64, entering: &Entering) -> u64 {
+        let &Entering { who, connection, asked_ns, ref ticket } = entering;
+        let cost = self.load.cost.map(|costs| costs.sample(&mut self.rng));
+        let units = cost.map_or(1.0, |cost| cost.micros() as f64 / Amount::UNIT as f64);
+        let free_ns = self.free_ns.pop();
+        let begun_ns = free_ns.map_or(now_ns, |Reverse(free_ns)| free_ns.max(now_ns));
+        let delay_ms = (begun_ns - asked_ns).div_ceil(1_000_000);
+        self.record.let_through(begun_ns, who, self.load.source(who, connection), delay_ms, units);
+        let ended_ns = begun_ns.saturating_add(self.takes_ns(cost));
+        self.free_ns.extend(free_ns.map(|_| Reverse(ended_ns)));
+        if let Some(ticket) = ticket.clone().filter(|_| ended_ns < self.end_ns) {
+            let ending = Ending { cost, ..Ending::default() };
+            self.queue.enter(ended_ns, Event::End(Box::new((ticket, ending))));
+        }
+        ended_ns
     }
 
     /// Several nodes and their store talk, and held requests pass.
@@ -284,7 +367,8 @@ impl<'s> Simulation<'s> {
     /// A connection has its answer, and sends its next request after a pause.
     fn answered(&mut self, who: Who, connection: u32, answered_ns: u64) {
         if who != Who::Attacker {
-            let think_ns = self.think_ns / 2 + self.rng.u64(0..=self.think_ns);
+            let think_ns = if who == Who::Crowd { CROWD_THINK_NS } else { self.think_ns };
+            let think_ns = think_ns / 2 + self.rng.u64(0..=think_ns);
             self.queue.enter(answered_ns.saturating_add(think_ns), Event::Ask(connection));
         }
     }
@@ -310,7 +394,7 @@ impl<'s> Simulation<'s> {
     }
 
     fn ask_and_wait(&mut self, now_ns: u64, connection: u32) {
-        let who = if connection < self.load.clients.max() { Who::Client } else { Who::Greedy };
+        let who = self.load.group(connection);
         if who == Who::Client && connection >= self.clients {
             self.is_idle[connection as usize] = true;
             return;
@@ -323,8 +407,11 @@ impl<'s> Simulation<'s> {
     /// Sends one request, and returns the time at which its sender is done with it. None: it is held.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;
-        let source = self.load.source(who, connection);
+        let waiting = self.held.len();
         let Decided { verdict, ticket, held } = self.decide(now_ns, who, connection);
+        if self.held.len() > waiting {
+            return None;
+        }
         if let Some((node, number)) = held {
             if self.patience_ms < u64::MAX && who != Who::Attacker {
                 self.queue.enter(now_ns + self.patience_ms * 1_000_000, Event::Leave(node, number));
@@ -332,29 +419,19 @@ impl<'s> Simulation<'s> {
             return None;
         }
         Some(match verdict {
-            Verdict::Deny { retry_after_s } => {
-                self.record.seen(now_ns, |seen| seen.tallies[who as usize].denied += 1);
-                let waits_s = if self.load.ignores_retry_after { 0 } else { retry_after_s };
-                now_ns + u64::from(waits_s) * SECOND_NS
-            }
+            Verdict::Deny { retry_after_s } => self.refuse(now_ns, who, retry_after_s),
             // A proxy delays by whole milliseconds.
             verdict if verdict.delay_ms() > self.patience_ms && who != Who::Attacker => {
-                let left_ns = now_ns + self.patience_ms * 1_000_000;
-                self.record.seen(left_ns, |seen| seen.tallies[who as usize].left += 1);
-                left_ns
+                self.leave(now_ns + self.patience_ms * 1_000_000, who)
             }
             verdict => {
-                let delay_ms = verdict.delay_ms();
-                let begun_ns = now_ns.saturating_add(delay_ms.saturating_mul(1_000_000));
-                let cost = self.load.cost.map(|costs| costs.sample(&mut self.rng));
-                let units = cost.map_or(1.0, |cost| cost.micros() as f64 / Amount::UNIT as f64);
-                self.record.let_through(begun_ns, who, source, delay_ms, units);
-                let ended_ns = begun_ns.saturating_add(self.takes_ns(cost));
-                if let Some(ticket) = ticket.filter(|_| ended_ns < self.end_ns) {
-                    let ending = Ending { cost, ..Ending::default() };
-                    self.queue.enter(ended_ns, Event::End(Box::new((ticket, ending))));
+                let begun_ns = now_ns.saturating_add(verdict.delay_ms().saturating_mul(1_000_000));
+                let entering = Entering { who, connection, asked_ns: now_ns, ticket };
+                if self.load.workers.is_some() {
+                    self.queue.enter(begun_ns, Event::Enter(Box::new(entering)));
+                    return None;
                 }
-                ended_ns
+                self.enter(begun_ns, &entering)
             }
         })
     }
@@ -371,8 +448,18 @@ impl<'s> Simulation<'s> {
             Side::One(throttle) => {
                 let sample = Sample::from_bits(self.rng.u64(..));
                 throttle.sweep(at(now_ns));
-                let decision = throttle.decide_one(&request(source), at(now_ns), sample);
-                Decided { verdict: decision.verdict, ticket: decision.ticket(), held: None }
+                let (policy, mut decisions) = (throttle.policy(), Decisions::new());
+                let mut batch = Batch::of(&policy);
+                batch.push(&request(self.load.place(source)));
+                batch.may_hold_last();
+                throttle.decide(&batch, at(now_ns), &mut || sample, &mut decisions);
+                let decision = decisions.only();
+                let (verdict, ticket) = (decision.verdict, decision.ticket());
+                let turn = throttle.turn(decision.key, decision.turn());
+                let held =
+                    turn.map(|turn| Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 });
+                self.held.extend(held);
+                Decided { verdict, ticket, held: None }
             }
             Side::Many(nodes) => {
                 let node = nodes.cluster().node(who, connection, &mut self.rng);
@@ -393,6 +480,9 @@ struct Decided {
     /// The node that holds the answer, and its number there.
     held: Option<(u32, u64)>,
 }
+
+/// A crowd asks again at once.
+const CROWD_THINK_NS: u64 = 1_000_000;
 
 /// How often a node looks for messages that are due.
 const LOOK_NS: u64 = 5_000_000;

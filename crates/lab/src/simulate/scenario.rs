@@ -62,11 +62,11 @@ pub enum ScenarioError {
     /// The faults of the SLO, one per line.
     #[error("{0}")]
     Slo(String),
-    #[error("{0} clients and greedy connections: expected at most {CLIENTS_MAX}")]
-    Clients(u64),
+    #[error("{0} connections of clients, greedy ones and the crowd: expected at most {CLIENTS_MAX}")]
+    Clients(u32),
     #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would retry forever")]
     Think(Duration),
-    #[error("no load: expected clients, greedy connections or an attacker")]
+    #[error("no load: expected clients, greedy connections, a crowd or an attacker")]
     Nobody,
     #[error(
         "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
@@ -145,7 +145,9 @@ impl Scenario {
         }
         let options: String = self.options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         let Scenario { burst, rate, law, .. } = self;
-        let slo_map = format!("{DEFAULT_LINE}\n{SLO} burst={burst} rate={rate} law={law}{options}\n");
+        let objective =
+            if law == Law::PROTECT { String::new() } else { format!("burst={burst} rate={rate} ") };
+        let slo_map = format!("{DEFAULT_LINE}\n{SLO} {objective}law={law}{options}\n");
         let read = |path: &Path| match path.to_str() {
             Some("slo.map") => Ok(slo_map.clone().into_bytes()),
             Some("website.map") => Ok(format!("{WEBSITE} {SLO}\n").into_bytes()),
@@ -188,9 +190,8 @@ impl Scenario {
 }
 
 fn check_load(load: &Load) -> Result<(), ScenarioError> {
-    let connections = u64::from(load.clients.max()) + u64::from(load.greedy);
-    if connections > u64::from(CLIENTS_MAX) {
-        return Err(ScenarioError::Clients(connections));
+    if load.connections() > CLIENTS_MAX {
+        return Err(ScenarioError::Clients(load.connections()));
     }
     if load.think < THINK_MIN {
         return Err(ScenarioError::Think(load.think));
