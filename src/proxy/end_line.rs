@@ -5,11 +5,10 @@ use serde::Deserialize;
 
 use slowlane_core::base::{Amount, AmountError, Ending};
 
-/// The ticket and the measures in a line. None: it has no ticket.
+/// The ticket and the measures in a line. None: it has no ticket, or one that a client may have written.
 ///
-/// The measures follow the ticket, each after a space, and the first other word ends them. `seconds` may be a list of
-/// nginx in quotes. `ms` is a number of milliseconds, from which further ones are subtracted. The first ticket counts, so
-/// it must come before any text that clients choose.
+/// A line of text begins with its ticket, behind what syslog puts before a line. The measures follow the ticket, each after a space, and the first other word ends them. `seconds` may be a list of
+/// nginx in quotes. `ms` is a number of milliseconds, from which further ones are subtracted.
 ///
 /// ```
 /// use slowlane::proxy::end_line::read;
@@ -19,28 +18,91 @@ use slowlane_core::base::{Amount, AmountError, Ending};
 /// assert_eq!(ending.unwrap().seconds.unwrap().to_string(), "0.1");
 /// assert_eq!(ending.unwrap().bytes.unwrap().to_string(), "1052");
 /// assert!(read(b"ticket=- ms=0-0--1--1-0 bytes=120").is_none());
+/// assert!(read(b"192.0.2.7 - ticket=5-2001.7 [29/Nov/2026:12:00:00 +0000] \"GET / HTTP/1.1\" 200 3").is_none());
 /// ```
 ///
-/// A line that begins with a brace is JSON: the ticket and the measures are fields of its own, under the names that Caddy and
-/// Traefik give them. Text of clients is inside other values.
+/// A line that begins with a brace is JSON: the ticket and the measures are fields of its own, under the names of Caddy,
+/// Traefik, Envoy or nginx. These programs escape what clients send; JSON that a format of text writes may not be escaped.
+/// So the ticket comes first, unless the first key is one of Caddy, Traefik or Envoy.
 ///
 /// ```
 /// # use slowlane::proxy::end_line::read;
-/// let line = br#"{"request":{"uri":"/?ticket=1"},"size":676,"upstream_ms":3.679,"ticket":"5-2001.7"}"#;
+/// let line = br#"{"level":"info","request":{"uri":"/?ticket=1"},"size":676,"upstream_ms":3.679,"ticket":"5-2001.7"}"#;
 /// let (ticket, ending) = read(line).unwrap();
 /// assert_eq!((ticket, ending.unwrap().seconds.unwrap().to_string().as_str()), ("5-2001.7", "0.003679"));
 /// ```
 pub fn read(line: &[u8]) -> Option<(&str, Result<Ending, AmountError>)> {
+    if !is_sure(line) {
+        return None;
+    }
     if line.starts_with(b"{") {
-        let JsonEnd { ticket, bytes, upstream_ms, upstream_ns } = serde_json::from_slice(line).ok()?;
+        let Ok(JsonEnd { ticket, bytes, seconds, upstream_ms, upstream_ns }) = serde_json::from_slice(line)
+        else {
+            // A client has broken the line behind the ticket.
+            let (ticket, _) = value(line.strip_prefix(b"{\"ticket\":")?);
+            return Some((given(str::from_utf8(ticket).ok()?)?, Ok(Ending::default())));
+        };
+        let ticket = given(ticket?)?;
+        let seconds = match seconds.map(|list| Amount::sum(list.as_bytes())).transpose() {
+            Ok(seconds) => seconds,
+            Err(error) => return Some((ticket, Err(error))),
+        };
         let micros = upstream_ms.map(|ms| ms * 1e3).or(upstream_ns.map(|ns| ns / 1e3));
         let amount = |micros| Amount::from_micros(micros as u64);
         let bytes = bytes.map(|bytes| amount(bytes * Amount::UNIT as f64));
-        return Some((given(ticket?)?, Ok(Ending { cost: None, seconds: micros.map(amount), bytes })));
+        return Some((ticket, Ok(Ending { cost: None, seconds: seconds.or(micros.map(amount)), bytes })));
     }
     let begin = memmem::find(line, TICKET)? + TICKET.len();
     let (ticket, measures) = value(&line[begin..]);
     Some((given(str::from_utf8(ticket).ok()?)?, ending(measures)))
+}
+
+/// Whether a line has a ticket where a client may have written it, so that it is not read.
+pub fn is_refused(line: &[u8]) -> bool {
+    !is_sure(line)
+        && [TICKET, b"ticket\":", b"Ticket\":"].iter().any(|name| memmem::find(line, name).is_some())
+}
+
+/// The first keys of JSON whose values are escaped: of Caddy and of Envoy's defaults, in order. Traefik's are capitalised.
+const FIRST_KEYS: [&[u8]; 6] =
+    [b"ticket\"", b"request_X-Slowlane-Ticket\"", b"level\"", b"ts\"", b"authority\"", b"bytes_received\""];
+
+/// Whether no client has written anything before the ticket, or could write a key.
+fn is_sure(line: &[u8]) -> bool {
+    match line.strip_prefix(b"{\"") {
+        Some(key) => {
+            key.first().is_some_and(u8::is_ascii_uppercase)
+                || FIRST_KEYS.iter().any(|first| key.starts_with(first))
+        }
+        None => memmem::find(line, TICKET).is_some_and(|begin| is_prefix(&line[..begin])),
+    }
+}
+
+/// The longest prefix of syslog.
+const PREFIX_BYTES_MAX: usize = 256;
+
+/// Whether this is nothing, or what syslog puts before a line: a date, a host, a tag (RFC 3164 and 5424). A container's runtime
+/// is not among them: it cuts lines, so a client could choose where one begins.
+fn is_prefix(text: &[u8]) -> bool {
+    let Some(text) = str::from_utf8(text).ok().filter(|text| text.len() <= PREFIX_BYTES_MAX) else {
+        return false;
+    };
+    let priority = text.strip_prefix('<').and_then(|text| text.split_once('>'));
+    let rest = priority.map_or(text, |(_, rest)| rest);
+    let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+    let is_date = |word: &str| word.as_bytes().get(4) == Some(&b'-') && is_number(&word[..4]);
+    let is_whole = match words[..] {
+        [] => true,
+        [date] => is_date(date),
+        [date, _, tag] => is_date(date) && tag.ends_with(':'),
+        [_, day, time, tag] | [_, day, time, _, tag] => {
+            is_number(day) && is_number(time) && tag.ends_with(':')
+        }
+        ["1", _, _, _, _, _] | ["1", _, _, _, _, _, "-"] => priority.is_some(),
+        _ => false,
+    };
+    is_whole && (rest.is_empty() || rest.ends_with(' '))
 }
 
 /// Proxies write a dash for a request without a ticket.
@@ -53,8 +115,11 @@ fn given(ticket: &str) -> Option<&str> {
 struct JsonEnd<'l> {
     #[serde(alias = "request_X-Slowlane-Ticket")]
     ticket: Option<&'l str>,
-    #[serde(alias = "size", alias = "DownstreamContentSize")]
+    #[serde(alias = "size", alias = "DownstreamContentSize", alias = "bytes_sent")]
     bytes: Option<f64>,
+    /// A list of nginx.
+    #[serde(alias = "upstream_response_time")]
+    seconds: Option<&'l str>,
     upstream_ms: Option<f64>,
     #[serde(rename = "OriginDuration")]
     upstream_ns: Option<f64>,
@@ -197,14 +262,81 @@ mod tests {
             read(r#"{"ticket":"T","size":-1,"upstream_ms":null}"#),
             Some(("T".into(), None, Some("0".into())))
         );
-        for none in
-            [r#"{"ticket":null}"#, r#"{"size":1}"#, r#"{"ticket":"T""#, r#"{"request":{"ticket":"T"}}"#]
-        {
+        for none in [r#"{"ticket":null}"#, r#"{"size":1}"#, r#"{"request":{"ticket":"T"}}"#] {
             assert_eq!(read(none), None, "{none}");
         }
     }
 
+    #[test]
+    fn a_ticket_of_a_client_is_refused_and_one_of_the_format_is_read() {
+        let ticket = |line: &str| read(line.as_bytes()).map(|(ticket, _)| ticket.to_owned());
+        for prefix in [
+            "",
+            "<134>",
+            "<190>Nov 26 12:46:43 nginx: ",
+            "Nov  6 12:46:43 host haproxy[7]: ",
+            "2026-11-26T12:46:43.1+00:00 ",
+            "2026-11-26T12:46:43+00:00 host haproxy[7]: ",
+            "<134>1 2026-11-26T12:46:43+00:00 host haproxy 7 - ",
+            "<134>1 - - haproxy 7 - - ",
+        ] {
+            let line = format!("{prefix}ticket=T seconds=1 192.0.2.7 - x [..] \"GET /?ticket=F HTTP/1.1\"");
+            assert_eq!(ticket(&line).as_deref(), Some("T"), "{prefix}");
+        }
+        let forged = r#"{"time":"x","agent":"a","ticket":"F","x":{"b":"","ticket":"T","path":"c"},"y":"d"}"#;
+        for line in [
+            "192.0.2.7 - ticket=F [29/Nov/2026:12:00:00 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"",
+            "<190>Nov 26 12:46:43 nginx: 192.0.2.7 - ticket=F [x] \"GET / HTTP/1.1\"",
+            "192.0.2.7 - Nov 2 x: ticket=F [x] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\" ticket=T",
+            "192.0.2.7:1 [06/Feb/2009:12:14:14.655] in b/s 0/0/1/7/8 200 89 - - ---- 1/1/0/0/0 0/0 {ticket=F} \"GET /\"",
+            "[2026-11-29T12:00:00Z] \"GET /? ticket=F seconds=0 HTTP/1.1\" 200",
+            "2026-11-26T12:46:43.1Z stdout F ticket=F",
+            "{\"log\":\"ticket=F\\n\",\"stream\":\"stdout\"}",
+            forged,
+        ] {
+            assert_eq!(ticket(line), None, "{line}");
+            assert!(is_refused(line.as_bytes()), "{line}");
+        }
+        for none in
+            ["", "ticket=- seconds=-", "192.0.2.7 - - [x] \"GET /\"", r#"{"level":"info","ticket":null}"#]
+        {
+            assert!(ticket(none).is_none() && !is_refused(none.as_bytes()), "{none}");
+        }
+    }
+
+    #[test]
+    fn json_of_nginx_has_its_ticket_first() {
+        let line = r#"{"ticket":"T","remote_addr":"::1","uri":"/","bytes_sent":7,"upstream_response_time":"0.1, 0.2"}"#;
+        let (ticket, ending) = read(line.as_bytes()).unwrap();
+        let Ending { seconds, bytes, .. } = ending.unwrap();
+        assert_eq!(
+            (ticket, seconds.unwrap().micros(), bytes.unwrap().to_string()),
+            ("T", 300_000, "7".into())
+        );
+        let wrong = line.replace("0.1,", "x,");
+        assert!(read(wrong.as_bytes()).unwrap().1.is_err());
+    }
+
     proptest! {
+        /// Where a format does not escape it.
+        #[test]
+        fn no_text_behind_a_ticket_moves_it(text in "[ -~]{0,60}|\",\"ticket\":\"F.{0,20}") {
+            let json = format!("{{\"ticket\":\"T\",\"agent\":\"{text}\"}}");
+            prop_assert_eq!(read(json.as_bytes()).map(|(ticket, _)| ticket), Some("T"));
+            let line = format!("ticket=T {text}");
+            prop_assert_eq!(read(line.as_bytes()).map(|(ticket, _)| ticket), Some("T"));
+        }
+
+        #[test]
+        fn no_text_in_a_line_without_a_ticket_is_one(user in "[ -~]{0,30}( ticket=F )?", text in "[ -~]{0,30}( ticket=F )?[ -~]{0,9}") {
+            for line in [
+                format!("192.0.2.7 - {user} [29/Nov/2026:12:00:00 +0000] \"GET {text} HTTP/1.1\" 200 3 \"-\" \"{text}\""),
+                format!("[2026-11-29T12:00:00Z] \"GET {text} HTTP/1.1\" 200 - 0 3 4 - \"{text}\" \"{user}\""),
+            ] {
+                prop_assert_eq!(read(line.as_bytes()), None);
+            }
+        }
+
         #[test]
         fn text_of_clients_is_no_ticket_in_json(text in any::<String>(), name in any::<String>()) {
             let request = serde_json::json!({ "uri": &text, "headers": { name: [&text] } });
@@ -214,14 +346,12 @@ mod tests {
 
         #[test]
         fn a_report_reads_back_whatever_surrounds_it(
-            before in "[ -~]{0,40}",
+            before in prop_oneof![Just(""), Just("<13>1 - - x 7 - "), Just("Nov  1 01:02:03 x: ")],
             after in "( [^=]{0,40})?",
             [cost, seconds, bytes] in [0..=Amount::MAX.micros(), 0..=1_099_511_627_776, 0..=Amount::MAX.micros()],
         ) {
-            // A line of JSON has no measures in its text.
-            prop_assume!(!before.contains("ticket=") && !before.starts_with('{'));
             let [cost, seconds, bytes] = [cost, seconds, bytes].map(Amount::from_micros);
-            let line = format!("{before} ticket=5-A cost={cost} seconds={seconds} bytes={bytes}{after}");
+            let line = format!("{before}ticket=5-A cost={cost} seconds={seconds} bytes={bytes}{after}");
             let all = Ending { cost: Some(cost), seconds: Some(seconds), bytes: Some(bytes) };
             prop_assert_eq!(read(line.as_bytes()), Some(("5-A", Ok(all))));
         }

@@ -1,7 +1,7 @@
 //! The state shared by all connections: the throttle, the clock, the observer and the holds.
 
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -35,6 +35,8 @@ pub struct Agent {
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
+    /// A ticket that a client may have written has been logged.
+    pub(super) unsafe_ticket: Once,
     pub(super) spop_error_line: OncePerSecond,
     /// None: no proxy enforces limits locally.
     pub(crate) peers: Option<Arc<Peers>>,
@@ -65,6 +67,7 @@ impl Agent {
             elsewhere,
             holds_line,
             abandoned_line,
+            unsafe_ticket: Once::new(),
             spop_error_line,
             peers: None,
         }

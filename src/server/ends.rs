@@ -80,6 +80,14 @@ pub(super) fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
     agent.metrics.plain.end_lines.inc();
     if let Some((ticket, ending)) = end_line::read(line) {
         agent.end(ticket, ending, agent.clock.now());
+    } else if end_line::is_refused(line) {
+        dropped(agent, "unsafe", 1);
+        agent.unsafe_ticket.call_once(|| {
+            tracing::warn!(
+                "[ends]: a line has a ticket behind text that clients may choose, or in a container's log: it is not read. \
+                 If it is yours, let the format begin with the ticket"
+            );
+        });
     }
 }
 

@@ -3,11 +3,14 @@
 use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use slowlane::proxy::end_line;
 
+use crate::cli::ran_in;
 use crate::support::backend::Backend;
 use crate::support::client::Client;
 use crate::support::haproxy::Version::{self, V2_6};
@@ -314,6 +317,64 @@ fn nginx_reports_each_end_with_its_bytes_and_seconds() {
     let nginx = Nginx::with_files(&over_udp.http.to_string(), app.address, reporting_over_udp(at));
     three_ends_of_nginx(&over_udp, &app, &nginx);
     assert_eq!(over_udp.metric("slowlane_end_lines_total", ""), 5.0);
+}
+
+/// nginx whose usual lines have the ticket before them, and at `/plain` have none.
+fn with_tickets_first(log: &Path) -> impl Fn(&str, String) -> String {
+    move |name, text| match name {
+        "nginx.conf" => {
+            let combined = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+            let format = format!(
+                "log_format ends 'ticket=$slowlane_ticket seconds=\"$upstream_response_time\" {combined}';\n    server {{"
+            );
+            let text = replace(&text, "server {\n        listen", &format!("{format}\n        listen"));
+            let log = log.display();
+            let plain = format!("location = /plain {{ access_log {log} combined; return 204; }}\n");
+            replace(
+                &text,
+                "        location / {",
+                &format!("        access_log {log} ends;\n        {plain}        location / {{"),
+            )
+        }
+        _ => text,
+    }
+}
+
+/// A client writes the ticket of another's request wherever it can.
+#[test]
+fn the_usual_log_of_nginx_has_the_ends_and_no_client_ends_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let config = format!("[policy]\nkey_secret_file = \"secret\"\n[ends]\nfollow = [{log:?}]\n");
+    let (app, slowlane) = (Backend::start(), Slowlane::with_config(POLICY, &config));
+    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, with_tickets_first(&log));
+    let (open, _) = ticket(&slowlane, "seconds.example");
+    let forged = format!("\" ticket={open} seconds=0 \"ticket={open}");
+    let headers =
+        [("Host", "seconds.example"), ("User-Agent", forged.as_str()), ("Referer", forged.as_str())];
+    let get =
+        |path: &str| nginx.client().request("GET", &format!("{path}?ticket={open}"), &headers, "").status;
+    assert_eq!([get("/"), get("/plain")], [200, 204]);
+    counted(&slowlane, 1.0);
+    eventually("the plain line is refused", || {
+        let refused = slowlane.metric("slowlane_end_lines_dropped_total", "reason=\"unsafe\"");
+        (refused == 1.0).then_some(())
+    });
+    assert_eq!((ends(&slowlane, "late"), ends(&slowlane, "refused")), (0.0, 0.0));
+    let done = [("X-Slowlane-Ticket", open.as_str()), ("X-Slowlane-Cost", "0")];
+    assert_eq!(Client::connect(slowlane.http).request("POST", "/done", &done, "").status, 204);
+    assert_eq!(ends(&slowlane, "counted"), 2.0, "the other's request was open until now");
+    let lines: String = fs::read_to_string(&log)
+        .unwrap()
+        .lines()
+        .filter(|line| line.starts_with("ticket="))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    fs::write(folder.path().join("first.log"), lines).unwrap();
+    let advice: Value =
+        serde_json::from_str(&ran_in(folder.path(), &["advise", "--json", "first.log"]).out).unwrap();
+    assert_eq!(advice["logs"][0]["format"], "nginx or apache combined, below a ticket");
+    assert_eq!(advice["requests"], 1);
 }
 
 #[test]

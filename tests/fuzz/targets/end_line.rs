@@ -1,4 +1,4 @@
-//! Any bytes as a log line, perhaps of JSON: text behind its measures changes nothing, and neither does text before its ticket.
+//! Any bytes as a log line, perhaps of JSON: text behind its measures changes nothing, and a ticket behind text is none.
 
 use slowlane::proxy::end_line::read;
 use slowlane_core::base::{Amount, Ending};
@@ -12,7 +12,7 @@ pub fn run(line: &[u8]) {
     if line.starts_with(b"{") {
         return;
     }
-    assert_eq!(read(&[b"GET / - ", line].concat()), Some((ticket, ending)), "after other text");
+    assert_eq!(read(&[b"GET / - ", line].concat()), None, "after other text");
     if !line.contains(&b'"') {
         assert_eq!(
             read(&[line, b"\nticket=1 bytes=0"].concat()),

@@ -349,6 +349,8 @@ const WRAPS: &[(&str, &str)] = &[
     ("{\"log\":\"@json\\n\",\"stream\":\"stdout\",\"time\":\"2009-02-06T12:14:14.0Z\"}", ", below docker"),
     ("[pod/web-0/nginx] @line", ", below kubectl"),
     ("[pod/web-0/nginx] 2009-02-06T12:14:14.000000000Z @line", ", below kubectl, below a date"),
+    ("ticket=5-2001.7 bytes=3 seconds=\"0.1, 0.2\" @line", ", below a ticket"),
+    ("<190>Feb  6 12:14:14 nginx: ticket=- seconds=- @line", ", below syslog, below a ticket"),
     ("{\"PRIORITY\":\"6\",\"MESSAGE\":\"@json\",\"_PID\":\"1\"}", ", below the journal"),
     ("__CURSOR=s=1;i=2\nMESSAGE=@line\nMESSAGE_ID=1\n_PID=1\n", ", below the journal"),
 ];

@@ -1,4 +1,4 @@
-//! What stands before a proxy's line, or around it: prefixes of syslog, Kubernetes, Docker and the journal.
+//! What stands before a proxy's line, or around it: prefixes of syslog, Kubernetes, Docker and the journal, and a ticket.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ struct Piece {
 }
 
 /// What may be around a line, with its name.
-const WRAPS: [(&str, Strip); 9] = [
+const WRAPS: [(&str, Strip); 10] = [
     // `<134>`
     ("syslog", |line, _| behind(b"<", b">", line).map(Cow::from)),
     // `<134>1 2009-02-06T12:14:14Z host haproxy 123 - - `
@@ -58,6 +58,16 @@ const WRAPS: [(&str, Strip); 9] = [
     ("the journal", |line, _| {
         let Envelope { message, .. } = serde_json::from_slice(line).ok()?;
         Some(message?.into_bytes().into())
+    }),
+    // `ticket=5-2001.7 seconds="0.1, 0.2" bytes=3 `, for `[ends] follow`
+    ("a ticket", |line, _| {
+        const MEASURES: [&[u8]; 5] = [b"cost=", b"ms=", b"bytes=", b"seconds=\"", b"seconds="];
+        let end = |begin: &[u8]| if begin.ends_with(b"\"") { &b"\" "[..] } else { b" " };
+        let mut rest = behind(b"ticket=", b" ", line)?;
+        while let Some(next) = MEASURES.iter().find_map(|begin| behind(begin, end(begin), rest)) {
+            rest = next;
+        }
+        Some(rest.into())
     }),
     // `MESSAGE=`, beside lines with other fields; binary data has lines of its own
     ("the journal", |line, _| match line {
