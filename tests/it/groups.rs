@@ -76,6 +76,23 @@ fn a_crawler_with_many_addresses_is_found_by_its_networks_and_its_user_agent() {
     }
 }
 
+/// A derived field may be ranked, too. Clients cannot send it.
+#[test]
+fn networks_of_one_owner_are_found_by_a_map() {
+    let config =
+        "[policy]\nrank = ['asn']\n[policy.derived.asn]\nfrom = 'source'\nmap = 'asn.map'\nmatch = 'ip'\n";
+    let asns = ("asn.map", "203.0.113.0/24 AS64500 Example Net\n198.51.100.0/24 AS64500 Example Net\n");
+    let slowlane = Slowlane::with_config(&[POLICY[0], POLICY[1], asns], config);
+    crawl(&slowlane);
+    slowlane.check("?hold=off", &[("X-Slowlane-Source", "192.0.2.7"), ("X-Slowlane-Asn", "AS64501")]);
+    eventually("the owner is ranked", || {
+        let rows = rows(&slowlane, "over=1m&field=asn");
+        let [row] = rows.as_slice() else { return None };
+        assert_eq!(row["value"], "AS64500 Example Net");
+        (row["share"].as_f64()? > 0.5).then_some(())
+    });
+}
+
 #[test]
 fn a_network_is_blocked_from_the_page() {
     let slowlane = Slowlane::with_policy(POLICY);

@@ -574,7 +574,7 @@ mod tests {
         assert_eq!(crowd(400, &|n| format!("192.0.{}.1", n % 8)).unwrap().0, "192.0.0.0/16");
         assert_eq!(crowd(400, &|n| format!("192.0.2.{}", n % 250)), None, "a network with many clients");
         assert_eq!(crowd(400, &|n| format!("{}.0.2.7", n % 200 + 1)), None);
-        let others = |n: u32| if n % 10 == 0 { format!("{}.0.2.7", n % 200 + 1) } else { one(n) };
+        let others = |n: u32| if n.is_multiple_of(10) { format!("{}.0.2.7", n % 200 + 1) } else { one(n) };
         assert_eq!(crowd(400, &others), None, "10 % come from elsewhere");
     }
 }

@@ -198,7 +198,8 @@ impl Policy {
         policy.has_replacements = policy.slos.iter().any(|slo| !slo.replaces.is_empty());
         policy.shared_hash = policy.hash_of_shared(layout);
         let used: BTreeSet<Place> = policy.used(0..policy.slos.len()).collect();
-        policy.fields.need(&used);
+        let ranked = policy.fields.places(layout.ranked());
+        policy.fields.need(&used.iter().chain(&ranked).copied().collect());
         policy.refusable = policy.fields.refusable().filter(|place| used.contains(place)).collect();
         policy.watch_fields();
         policy.check_also(&mut errors);

@@ -299,6 +299,10 @@ impl Layout {
         Layout { ranked, ..self }.checked()
     }
 
+    pub(super) fn ranked(&self) -> &[String] {
+        &self.ranked
+    }
+
     /// How a field is made, if it is a derived one.
     pub fn derivation(&self, name: &str) -> Option<&Derivation> {
         self.derived.get(name)

@@ -10,7 +10,6 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::LazyLock;
 
 use serde::Serialize;
 
@@ -20,7 +19,7 @@ use crate::advise::proposal::{AUX_BYTES_MAX, SECOND_NS, pairs, proposed};
 use crate::advise::{AGENTS, AdviseError, By, Client, Settings};
 use crate::replay::{Input, Requests, forget_half};
 use slowlane_core::base::{Network, Request, Sample, Timestamp, Value, Verdict, shown};
-use slowlane_core::policy::{Derivation, Layout, Text};
+use slowlane_core::policy::Text;
 use slowlane_core::throttle::Throttle;
 
 /// Addresses that one field tells from the others, a limit for them, and its effect.
@@ -52,10 +51,6 @@ pub struct Crowd {
 
 /// The fields that may tell a crowd from the others.
 pub(super) const FIELDS: [&str; 4] = ["network", "asn", "user_agent", "path"];
-
-/// The built-in networks.
-static NETWORK: LazyLock<Derivation> =
-    LazyLock::new(|| Layout::default().derivation("network").expect("it is built in").clone());
 
 /// The maximum number of groups of a field at a time. Beyond it, those with the fewest requests are dropped.
 const GROUPS_MAX: usize = 1 << 14;
@@ -96,7 +91,8 @@ impl Groups {
 
     pub(super) fn count(&mut self, request: &Request<'_>, now_ns: u64, cost: u32, bot: Option<&str>) {
         let Some(Value::Address(source)) = request.get(b"source") else { return };
-        let prefix = if source.is_ipv4() { NETWORK.ipv4_prefix } else { NETWORK.ipv6_prefix };
+        // As the built-in field.
+        let prefix = if source.is_ipv4() { 24 } else { 48 };
         let value = match self.by.name() {
             "network" => Some(Value::Network(Network::of(source, prefix))),
             "user_agent" => AGENTS.iter().find_map(|name| request.get(name.as_bytes())),
