@@ -111,9 +111,27 @@ impl Agent {
             decisions.clear();
             decisions.push(decision);
         }
-        let named = |_: usize| fields().map(|field| (field.name, field.value));
-        self.observer.decided(&batch, &decisions, &self.throttle, rng, named);
+        self.observe(&batch, &decisions, &fields, rng);
         decision
+    }
+
+    /// Reports the decision on the only request of a batch, with its fields. Whatever it carries under the name of a derived
+    /// field is left out.
+    fn observe<'f, F>(
+        &self,
+        batch: &Batch<'_, '_>,
+        decisions: &Decisions,
+        fields: &impl Fn() -> F,
+        rng: &mut Rng,
+    ) where
+        F: Iterator<Item = Field<'f>>,
+    {
+        let named = |_: usize| {
+            let made = batch.fields(0).filter(|(name, _)| batch.is_derived(name));
+            let sent = fields().filter(|field| !batch.is_derived(field.name));
+            made.chain(sent.map(|field| (field.name, field.value)))
+        };
+        self.observer.decided(batch, decisions, &self.throttle, rng, named);
     }
 
     /// Decides one descriptor of Envoy's rate limit service, by the SLO that it brings or by the policy, and reports it.
@@ -142,8 +160,7 @@ impl Agent {
         self.throttle.count_as_envoy(&mut decision, slo_of, now);
         decisions.clear();
         decisions.push(decision);
-        let named = |_: usize| fields().map(|field| (field.name, field.value));
-        self.observer.decided(&batch, &decisions, &self.throttle, &mut rng, named);
+        self.observe(&batch, &decisions, &fields, &mut rng);
         decision
     }
 

@@ -177,9 +177,13 @@ fn the_commands_know_the_field_by_its_name() {
     eventually("the throttled key is noted", || {
         ran(&["top", "--once", "--admin", &admin], &slowlane).0.contains("asn=64496").then_some(())
     });
-    eventually("the decision is logged", || {
-        let line = fs::read_to_string(slowlane.folder().join("decisions.json")).ok()?;
-        line.contains(r#""asn":"64496""#).then_some(())
+    // The log has the field that slowlane made, whatever the client sends under its name.
+    let forged = [("X-Slowlane-Source", "198.51.100.9"), ("X-Slowlane-Asn", "64511")];
+    assert_eq!(slowlane.check("?hold=off", &forged).status, 403);
+    eventually("both decisions are logged", || {
+        let lines = fs::read_to_string(slowlane.folder().join("decisions.json")).ok()?;
+        assert!(!lines.contains("64511"), "{lines}");
+        (lines.matches(r#""asn":"64496""#).count() == 2).then_some(())
     });
 
     assert_eq!(check("203.0.113.200"), 204);

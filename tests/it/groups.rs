@@ -124,9 +124,8 @@ fn haproxy_sends_the_fields_that_are_only_ranked() {
     for version in [EACH[0], EACH[5], EACH[9]] {
         let config = "[policy]\nrank = ['user_agent']\n";
         let (app, slowlane) = (Backend::start(), Slowlane::with_config(POLICY, config));
-        let file = slowlane.config_file();
-        let policy = file.with_file_name("policy").display().to_string();
-        let file = file.display().to_string();
+        let [file, policy] =
+            ["slowlane.toml", "policy"].map(|name| slowlane.folder().join(name).display().to_string());
         let Some(haproxy) =
             Printed::haproxy(version, &slowlane, &app, &["--config", &file, "--policy", &policy])
         else {

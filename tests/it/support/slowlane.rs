@@ -117,11 +117,6 @@ impl Slowlane {
         self.folder.path().join(name)
     }
 
-    /// The path of its config file.
-    pub fn config_file(&self) -> PathBuf {
-        self.folder.path().join("slowlane.toml")
-    }
-
     /// Replaces a policy file by a rename, as editors do.
     pub fn replace(&self, name: &str, text: &str) {
         let new = self.folder.path().join("new");

@@ -126,6 +126,11 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         self.policy.fields.named(self.values(number))
     }
 
+    /// Whether slowlane makes a field, whatever a request carries under its name.
+    pub fn is_derived(&self, name: &[u8]) -> bool {
+        self.policy.fields.is_derived(name)
+    }
+
     /// The values of one request.
     pub(super) fn values(&self, number: usize) -> Values<'_, 'a> {
         debug_assert!(number < self.len);

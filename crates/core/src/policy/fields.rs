@@ -176,7 +176,7 @@ impl Fields {
     #[cold]
     fn derive_extra<'a>(&'a self, values: &mut [Option<Value<'a>>]) {
         for (to, field) in (self.fields.len()..values.len()).zip(self.extra.list()) {
-            if let Some(maker) = self.maker(field.name())
+            if let Some(maker) = self.maker(field.name().as_bytes())
                 && let Some((from, _)) =
                     self.find(maker.derivation.from()).filter(|&(from, _)| from < values.len())
             {
@@ -185,14 +185,18 @@ impl Fields {
         }
     }
 
-    fn maker(&self, name: &str) -> Option<&Maker> {
-        self.makers.iter().find(|maker| is_same_name(maker.name.as_bytes(), name.as_bytes()))
+    fn maker(&self, name: &[u8]) -> Option<&Maker> {
+        self.makers.iter().find(|maker| is_same_name(maker.name.as_bytes(), name))
+    }
+
+    pub(super) fn is_derived(&self, name: &[u8]) -> bool {
+        self.maker(name).is_some()
     }
 
     /// The field of a block. One that the policy does not use is added, after the one that it is derived of; None if
     /// there are too many.
     pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
-        if let Some(maker) = self.maker(name) {
+        if let Some(maker) = self.maker(name.as_bytes()) {
             self.for_block(maker.derivation.from())?;
         }
         let is_address =
