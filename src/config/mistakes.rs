@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn every_mistake_is_told_and_the_rest_is_read() {
         let text = "[hold]\nmax = -1\nlongest = '7s'\nwhen = 1\n[[policy.lookups]]\nmap = 'a'\nmatch = 'str'\n\
-                    [[policy.lookups]]\nfields = ['a']\nmap = 'b'\nmatch = 'sub'\n[policy]\ndir = 'there'\n";
+                    [[policy.lookups]]\nfields = ['a']\nmap = 'b'\nmatch = 'dir'\n[policy]\ndir = 'there'\n";
         let (file, mistakes) = read(text);
         assert_eq!(lines(text), [2, 4, 5, 11], "{mistakes:?}");
         assert_eq!(file.hold.longest.as_secs(), 7);

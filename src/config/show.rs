@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn derived_fields_are_shown_as_they_are_in_force() {
-        let derived = "[policy.derived.asn]\nfrom = 'source'\nmap = 'asn.map'\nmatch = 'ip'\n\
+        let derived = "[policy]\ndir = 'maps'\n[policy.derived.asn]\nfrom = 'source'\nmap = 'asn.map'\nmatch = 'ip'\n\
                        [policy.derived.'a b']\nfrom = 'x'\nipv4_prefix = 8\nipv6_prefix = 16\n\
                        [policy.derived.network]\nipv4_prefix = 20\n[policy.types]\n6 = ['asn', 'a b']\n";
         let text = shown(derived);
@@ -209,7 +209,7 @@ mod tests {
             text.contains("[policy.derived.asn]\nfrom = \"source\"\nmap = \"asn.map\"\nmatch = \"ip\""),
             "{text}"
         );
-        assert_ne!(load(&text), load("[policy.types]\n6 = ['asn', 'a b']\n"));
+        assert_ne!(load(&text), load("[policy]\ndir = 'maps'\n[policy.types]\n6 = ['asn', 'a b']\n"));
     }
 
     /// A text that may need quotes.

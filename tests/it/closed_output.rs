@@ -72,10 +72,11 @@ fn every_command_ends_as_if_its_output_were_read() {
             "quota" => &[&["source=192.0.2.1"]],
             "table" => &[&["show table"]],
             "completions" => &[&["bash"]],
-            "simulate" | "man" | "status" | "top" | "doctor" => &[&[]],
+            "simulate" | "man" | "status" | "groups" | "top" | "doctor" => &[&[]],
             other => panic!("{other}: which words would show it?"),
         };
-        let is_asking = ["status", "top", "block", "why", "quota", "table", "doctor"].contains(&name);
+        let is_asking =
+            ["status", "groups", "top", "block", "why", "quota", "table", "doctor"].contains(&name);
         let and_admin: &[&str] = if is_asking { &admin } else { &[] };
         let whole =
             |words: &&[&str]| [&[name], *words, and_admin].concat().into_iter().map(str::to_owned).collect();
