@@ -13,7 +13,7 @@ use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
 
 /// Commands that other tests run: their first words, and the place.
-const ELSEWHERE: [(&str, &str); 20] = [
+const ELSEWHERE: [(&str, &str); 22] = [
     ("tests/run", "it is what runs this test"),
     ("cargo install", "tests/run"),
     ("cargo bench --bench accuracy", "tests/it/cluster.rs, without its files"),
@@ -29,6 +29,8 @@ const ELSEWHERE: [(&str, &str); 20] = [
     ("sudo slowlane attach", "there"),
     ("slowlane table", "tests/it/table_cli.rs, on rows that are there"),
     ("slowlane block", "tests/it/blocks_served.rs, with a daemon of its own"),
+    ("curl -s https://iptoasn.com", "tests/it/examples/bots.rs, with lines of such a table"),
+    ("mv asn.map.new", "there"),
     ("slowlane quota", "tests/it/quota_cli.rs, on what was used there"),
     ("slowlane upgrade", "tests/it/upgrade.rs, with a daemon of its own"),
     ("PATH=", "tests/it/proxies.rs, on an address of its own"),
@@ -98,6 +100,7 @@ impl Workdir {
         let command = command.replace("target/release/slowlane", "slowlane");
         let command = command.replace("slowlane top", "slowlane top --admin 127.0.0.1:9002");
         let command = command.replace("slowlane status", "slowlane status --admin 127.0.0.1:9002");
+        let command = command.replace("slowlane groups", "slowlane groups --admin 127.0.0.1:9002");
         let command = command.replace("slowlane why source", "slowlane why --admin 127.0.0.1:9002 source");
         addresses.iter().fold(command, |command, (shown, own)| command.replace(shown, &own.to_string()))
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Its files from the ground up. A file imports only from floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["objective", "arrival", "admission", "judgement", "used", "options", "formula"],
+    &["objective", "arrival", "admission", "judgement", "used", "options", "formula", "branches", "slots"],
     &["bucket", "window", "calendar", "log", "open_tickets", "protect"],
     &["aux_state"],
     &["rule"],
