@@ -68,7 +68,8 @@ impl Observer {
         first: usize,
         step: usize,
     ) {
-        for (number, decision) in decisions.copies().enumerate().skip(first).step_by(step) {
+        for (number, (ruling, details)) in decisions.iter().enumerate().skip(first).step_by(step) {
+            let decision = Decision::with(ruling, details);
             let turn = throttle.turn(decision.key, decision.turn());
             self.status.groups.note(&decision, turn, |each| batch.facts(number, SloId::DEFAULT, each));
         }

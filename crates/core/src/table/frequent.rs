@@ -1,14 +1,13 @@
 //! The frequent items of a stream, found in a fixed memory: the Misra-Gries summary.
 //!
-//! Misra and Gries, "Finding Repeated Elements" (Science of Computer Programming, 1982); merged as in Agarwal et al.,
-//! "Mergeable Summaries" (PODS 2012); many counters reduced at once as in Anderson et al., "A High-Performance
-//! Algorithm for Identifying Frequent Items in Data Streams" (IMC 2017).
+//! Misra and Gries, "Finding Repeated Elements" (Science of Computer Programming, 1982); many counters reduced at once as in
+//! Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams" (IMC 2017).
 //!
 //! ```text
 //! count ≤ true weight ≤ count + error        error ≤ 2 * total / room
 //! ```
 //! Each key has a counter until `room` are taken. Then the median count is subtracted from all, those at zero or below
-//! leave, and the error grows by it. Decay multiplies counts and error by the same factor; a merge adds both.
+//! leave, and the error grows by it. Decay multiplies counts and error by the same factor.
 
 use hashbrown::HashTable;
 
@@ -88,26 +87,14 @@ impl<T> Frequent<T> {
         self.error = self.error * factor + forgotten;
     }
 
-    /// Adds all weights of another summary. `merge` adds facts to those of a key, which are the default for a new one.
-    pub fn merge(&mut self, other: &Frequent<T>, mut merge: impl FnMut(&mut T, &T))
-    where
-        T: Default,
-    {
-        self.error += other.error;
-        for Counter { key, count, facts } in other.counters() {
-            merge(self.add(*key, *count, T::default), facts);
-        }
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.counters.clear();
-        self.error = 0.0;
-    }
-
     /// All counters, in no order.
     pub fn counters(&self) -> impl Iterator<Item = &Counter<T>> {
         self.counters.iter()
+    }
+
+    /// The facts of a key that has a counter.
+    pub fn facts_mut(&mut self, key: u64) -> Option<&mut T> {
+        self.counters.find_mut(key, |counter| counter.key == key).map(|counter| &mut counter.facts)
     }
 
     /// The counter of a key.
@@ -138,7 +125,6 @@ mod tests {
     enum Step {
         Add(u64, u32),
         Fade(f64),
-        Merge(Vec<u64>),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -147,14 +133,13 @@ mod tests {
             prop_oneof![
                 20 => (number(), 1u32..9).prop_map(|(number, weight)| Step::Add(number, weight)),
                 1 => (0.0..1.0).prop_map(Step::Fade),
-                1 => prop::collection::vec(number(), 0..80).prop_map(Step::Merge),
             ],
             0..800,
         )
     }
 
     proptest! {
-        /// Whatever is added, faded and merged, each true weight lies between its count and its count plus the error.
+        /// Whatever is added and faded, each true weight lies between its count and its count plus the error.
         #[test]
         fn a_weight_is_within_the_error(steps in steps(), room in 2usize..40) {
             let (mut summary, mut exact) = (Frequent::new(room), HashMap::<u64, f64>::new());
@@ -170,15 +155,6 @@ mod tests {
                         summary.fade(factor, |()| {});
                         exact.values_mut().for_each(|weight| *weight *= factor);
                         total = total * factor + FORGOTTEN * room as f64;
-                    }
-                    Step::Merge(numbers) => {
-                        let mut other = Frequent::new(room);
-                        for &number in &numbers {
-                            other.add(key(number), 1.0, || ());
-                            *exact.entry(key(number)).or_default() += 1.0;
-                        }
-                        summary.merge(&other, |(), ()| {});
-                        total += numbers.len() as f64;
                     }
                 }
                 prop_assert!(summary.counters().count() <= room);
