@@ -137,7 +137,7 @@ struct GroupFacts {
 }
 
 /// A noted request, and its groups so far.
-struct Note {
+struct NotedRequest {
     weight: f64,
     wait_s: f32,
     denied: f32,
@@ -190,7 +190,7 @@ impl Groups {
         let (wait_s, denied) =
             (wait.as_secs_f32() * weight as f32, if is_denied { weight as f32 } else { 0.0 });
         let mut note =
-            Note { weight, wait_s, denied, source: AddressBits::default(), groups: ArrayVec::new() };
+            NotedRequest { weight, wait_s, denied, source: AddressBits::default(), groups: ArrayVec::new() };
         facts(&mut |fact| noted.find_source(&fact, &mut note));
         facts(&mut |fact| noted.group(&fact, &mut note));
         for span in &mut noted.spans {
@@ -288,14 +288,14 @@ impl Groups {
 
 impl Noted {
     /// Notes the address of a request.
-    fn find_source(&self, fact: &Fact<'_, '_>, note: &mut Note) {
+    fn find_source(&self, fact: &Fact<'_, '_>, note: &mut NotedRequest) {
         if let (SOURCE, Value::Address(address)) = (fact.name, fact.value) {
             note.source = AddressBits::of(self.hash(0, &around(address, (32, 64))));
         }
     }
 
     /// Counts a request for the groups that one of its fields makes.
-    fn group(&mut self, fact: &Fact<'_, '_>, note: &mut Note) {
+    fn group(&mut self, fact: &Fact<'_, '_>, note: &mut NotedRequest) {
         match (fact.name, fact.value) {
             (SOURCE, Value::Address(address)) => {
                 self.count(0, &around(address, (32, 64)), note);
@@ -329,7 +329,7 @@ impl Noted {
         self.hasher.hash_one((field, &value[..value.len().min(VALUE_BYTES_MAX)]))
     }
 
-    fn count(&mut self, field: usize, value: &Value<'_>, note: &mut Note) {
+    fn count(&mut self, field: usize, value: &Value<'_>, note: &mut NotedRequest) {
         let group = self.hash(field, value);
         for span in &mut self.spans {
             let facts = span.groups.add(group, note.weight, || GroupFacts::named(field, value));
