@@ -1,6 +1,6 @@
 //! Conditions of the common forms in CEL: a comparison of one entry of the first descriptor with a text.
 
-use crate::import::rule::expression_of;
+use slowlane_core::policy::expression_of;
 
 /// A condition on the value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,12 +16,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::import::files::{ForeignFile, is_field};
-use crate::import::rule::{FileLine, Omissions, expression_of, quoted, windows};
+use crate::import::rule::{FileLine, Omissions, quoted, windows};
 use crate::import::yaml::{YamlNode, each_document};
 use crate::import::{ImportError, Program, RULES_MAX, Written};
 use crate::proxy::envoy::escaped;
 use slowlane_core::base::{Period, is_same_name};
-use slowlane_core::policy::LIST_LINES_MAX;
+use slowlane_core::policy::{LIST_LINES_MAX, expression_of};
 
 /// The units of the service, in seconds.
 const UNITS: [(&str, u64); 7] = [

@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::import::cel::{ANYTHING, Test, condition, key};
 use crate::import::envoy::{RESTART, STORE, is_own_field, name_option};
 use crate::import::files::{PolicyDraft, is_key};
-use crate::import::rule::{ADDRESSES, FileLine, Limit, Omissions, expression_of, quoted, windows};
+use crate::import::rule::{ADDRESSES, FileLine, Limit, Omissions, quoted, windows};
 use crate::import::yaml::{YamlNode, each_document};
 use crate::import::{ImportError, Program, RULES_MAX, Written};
 use slowlane_core::base::Period;
-use slowlane_core::policy::{Lookup, Method};
+use slowlane_core::policy::{Lookup, Method, expression_of};
 
 const READ: [&str; 7] = ["id", "namespace", "max_value", "seconds", "name", "conditions", "variables"];
 

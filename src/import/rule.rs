@@ -224,23 +224,6 @@ pub(super) fn windows(count: u32, period: Period, reset: &str, others: &str) -> 
     Slo::parse(SloId::DEFAULT, &options).is_ok().then_some(options)
 }
 
-/// An expression that matches a text alone.
-pub(super) fn expression_of(text: &str) -> String {
-    let mut written = String::new();
-    for letter in text.chars() {
-        match letter {
-            _ if letter.is_whitespace() || letter.is_control() => {
-                letter.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| written += &format!("\\x{byte:02X}"));
-            }
-            _ if letter.is_ascii_punctuation() && !"-_/:%,=@~&;!'\"<>".contains(letter) => {
-                written.extend(['\\', letter]);
-            }
-            _ => written.push(letter),
-        }
-    }
-    written
-}
-
 /// The options of a limit on requests at a time.
 pub(super) fn at_a_time(count: u64) -> String {
     format!("burst={count} rate=1/s law=concurrency")

@@ -7,8 +7,9 @@ use slowlane_core::base::{Amount, AmountError, Ending};
 
 /// The ticket and the measures in a line. None: it has no ticket, or one that a client may have written.
 ///
-/// A line of text begins with its ticket, behind what syslog puts before a line. The measures follow the ticket, each after a space, and the first other word ends them. `seconds` may be a list of
-/// nginx in quotes. `ms` is a number of milliseconds, from which further ones are subtracted.
+/// A line of text begins with its ticket, or with what syslog puts before a line. The measures follow the ticket, each
+/// after a space, and the first other word ends them. `seconds` may be a list of nginx in quotes. `ms` is a number of
+/// milliseconds, from which further ones are subtracted.
 ///
 /// ```
 /// use slowlane::proxy::end_line::read;
@@ -96,8 +97,9 @@ fn is_prefix(text: &[u8]) -> bool {
         [] => true,
         [date] => is_date(date),
         [date, _, tag] => is_date(date) && tag.ends_with(':'),
-        [_, day, time, tag] | [_, day, time, _, tag] => {
-            is_number(day) && is_number(time) && tag.ends_with(':')
+        [month, day, time, tag] | [month, day, time, _, tag] => {
+            let is_name = month.len() == 3 && month.bytes().all(|byte| byte.is_ascii_alphabetic());
+            is_name && is_number(day) && is_number(time) && tag.ends_with(':')
         }
         ["1", _, _, _, _, _] | ["1", _, _, _, _, _, "-"] => priority.is_some(),
         _ => false,
@@ -287,6 +289,7 @@ mod tests {
         for line in [
             "192.0.2.7 - ticket=F [29/Nov/2026:12:00:00 +0000] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\"",
             "<190>Nov 26 12:46:43 nginx: 192.0.2.7 - ticket=F [x] \"GET / HTTP/1.1\"",
+            "192.0.2.7 200 89 x: ticket=F seconds=0",
             "192.0.2.7 - Nov 2 x: ticket=F [x] \"GET / HTTP/1.1\" 200 3 \"-\" \"x\" ticket=T",
             "192.0.2.7:1 [06/Feb/2009:12:14:14.655] in b/s 0/0/1/7/8 200 89 - - ---- 1/1/0/0/0 0/0 {ticket=F} \"GET /\"",
             "[2026-11-29T12:00:00Z] \"GET /? ticket=F seconds=0 HTTP/1.1\" 200",

@@ -73,6 +73,7 @@ pub use facts::Fact;
 pub use fields::{Draft, FieldPlace, Text};
 pub use finding::{Finding, Findings};
 pub use generation::Policy;
+pub use index::expression_of;
 pub use layout::{Derivation, Layout, LayoutError, Lookup, Method};
 pub use needed::Needed;
 pub use plan::SloPlan;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::advise::AdviseError;
 use slowlane_core::base::shown;
-use slowlane_core::policy::{Layout, Lookup, Method, Policy};
+use slowlane_core::policy::{Layout, Lookup, Method, Policy, expression_of};
 
 /// The types that an operator may declare.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
@@ -150,14 +150,8 @@ const EXPRESSION_LETTERS_MAX: usize = 200;
 
 /// The expression of one value, without blanks.
 fn expression(value: &str) -> String {
-    let letter = |letter: char| match letter {
-        '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' | '\\' => {
-            format!("\\{letter}")
-        }
-        '#' | ' ' | '\0'..='\x1f' | '\x7f' => format!("\\x{:02x}", u32::from(letter)),
-        _ if shown(letter.to_string()) != letter.to_string() => format!("\\x{{{:x}}}", u32::from(letter)),
-        _ => letter.to_string(),
-    };
-    let end = if value.chars().count() > EXPRESSION_LETTERS_MAX { "" } else { "$" };
-    format!("^{}{end}", value.chars().take(EXPRESSION_LETTERS_MAX).map(letter).collect::<String>())
+    match value.char_indices().nth(EXPRESSION_LETTERS_MAX) {
+        Some((end, _)) => format!("^{}", expression_of(&value[..end])),
+        None => format!("^{}$", expression_of(value)),
+    }
 }

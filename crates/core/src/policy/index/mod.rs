@@ -9,3 +9,5 @@ mod prefixes;
 mod regexes;
 mod substrings;
 mod words;
+
+pub use regexes::expression_of;

@@ -16,8 +16,29 @@ use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::{start, syntax};
 
+use crate::base::shown;
 use crate::policy::index::list::List;
 use crate::policy::{AUTOMATA_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
+
+/// The part of an expression that matches only this text. It has no blanks and no invisible letters, as a line of a map.
+///
+/// ```
+/// use slowlane_core::policy::expression_of;
+/// assert_eq!(expression_of("Acme Inc. (#1)"), r"Acme\x20Inc\.\x20\(\x231\)");
+/// ```
+pub fn expression_of(text: &str) -> String {
+    let letter = |letter: char| match letter {
+        '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' | '\\' => {
+            format!("\\{letter}")
+        }
+        '#' | '\0'..=' ' | '\x7f' => format!("\\x{:02x}", u32::from(letter)),
+        _ if letter.is_whitespace() || shown(letter.to_string()) != letter.to_string() => {
+            format!("\\x{{{:x}}}", u32::from(letter))
+        }
+        _ => letter.to_string(),
+    };
+    text.chars().map(letter).collect()
+}
 
 /// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
 const DFA_BYTES_MAX: usize = 256 << 10;
@@ -216,6 +237,18 @@ mod tests {
         assert_eq!(line_of(&regexes, b"/api/v12/items"), Some(0));
         assert_eq!(line_of(&regexes, b"/api/items"), Some(1));
         assert_eq!(line_of(&regexes, b"/API/"), None);
+    }
+
+    proptest! {
+        /// Any text has an expression that fits a line, and that matches nothing else.
+        #[test]
+        fn an_expression_of_a_text_matches_it_alone(text in ".{0,30}", other in ".{0,30}") {
+            let expression = format!("^{}$", expression_of(&text));
+            prop_assert!(!expression.contains(char::is_whitespace), "{expression}");
+            let regexes = regexes(&[expression.as_bytes()]).unwrap();
+            prop_assert_eq!(line_of(&regexes, text.as_bytes()), Some(0));
+            prop_assert_eq!(line_of(&regexes, other.as_bytes()).is_some(), text == other);
+        }
     }
 
     #[test]
