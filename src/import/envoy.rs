@@ -13,15 +13,15 @@
 //! At each level, the service takes the rule with the value, or the first whose wildcards match, or that without a value,
 //! and never tries another. So the lines come in this order, and a line with 0 ends a rule that has none for a descriptor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::import::files::{ForeignFile, is_field};
-use crate::import::rule::{FileLine, Omissions, quoted, windows};
+use crate::import::files::{PolicyDraft, is_field};
+use crate::import::rule::{FileLine, Limit, Omissions, quoted, windows};
 use crate::import::yaml::{YamlNode, each_document};
 use crate::import::{ImportError, Program, RULES_MAX, Written};
 use crate::proxy::envoy::escaped;
 use slowlane_core::base::{Period, is_same_name};
-use slowlane_core::policy::{LIST_LINES_MAX, expression_of};
+use slowlane_core::policy::{LIST_LINES_MAX, Lookup, Method, expression_of};
 
 /// The units of the service, in seconds.
 const UNITS: [(&str, u64); 7] = [
@@ -61,30 +61,21 @@ const READ: [&str; 13] = [
 pub(super) const RESTART: &str =
     "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n";
 
-const LOOKUPS: &str = "
-[[policy.lookups]]
-fields = [\"domain\", \"descriptor\"]
-map = \"descriptor.map\"
-match = \"str\"
-
-[[policy.lookups]]
-fields = [\"domain\", \"descriptor\"]
-map = \"descriptor-reg.map\"
-match = \"reg\"
-";
+/// The maps of descriptors whose values are all given, and of the others, and how they are matched.
+const MAPS: [(&str, Method); 2] = [("descriptor.map", Method::Str), ("descriptor-reg.map", Method::Reg)];
 
 pub(super) const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
                      store.";
 
-/// The type of rules whose key is the whole descriptor. Those with another key follow.
-const BY_DESCRIPTOR: u16 = 6;
+/// The key of rules that share no threshold: the whole descriptor.
+const BY_DESCRIPTOR: [&str; 2] = ["domain", "descriptor"];
 
 /// The maximum number of rules in all files. Many rules have one SLO, so there are more of them than ids of a type; this
 /// many lines fit the maps, and are imported within a second.
 const TREE_RULES_MAX: usize = 10 * RULES_MAX;
 
-/// The maximum number of keys that are fields of types. A request has room for more.
-const VARYING_KEYS_MAX: usize = 24;
+/// The maximum number of fields of all types. A request has room for more.
+const FIELDS_OF_TYPES_MAX: usize = 26;
 
 /// Keys of descriptors whose values slowlane changes, or that are fields of another kind.
 const CONVERTED: [&str; 11] = [
@@ -224,21 +215,26 @@ impl RulePath {
     }
 }
 
-/// The policy in the making: SLOs, types, and the maps of descriptors.
-#[derive(Default)]
+/// The policy in the making.
 struct DescriptorPolicy {
-    /// The ids of SLOs, by their type and options.
-    ids: BTreeMap<(u16, String), u32>,
-    slos: String,
-    texts: String,
-    expressions: Vec<String>,
-    /// The fields of the types after [`BY_DESCRIPTOR`].
-    types: Vec<Vec<String>>,
-    /// The SLOs of rules that say that they have no limit, by their other options.
-    unlimited: BTreeMap<String, u32>,
+    policy: PolicyDraft,
     rules: usize,
     limits: usize,
     omissions: Omissions,
+}
+
+impl Default for DescriptorPolicy {
+    fn default() -> DescriptorPolicy {
+        let fields = BY_DESCRIPTOR.map(str::to_owned);
+        let lookup = |(file, method): (&str, Method)| Lookup {
+            fields: fields.to_vec(),
+            file: file.into(),
+            method,
+            is_added: false,
+        };
+        let policy = PolicyDraft::with(MAPS.map(lookup), &fields);
+        DescriptorPolicy { policy, rules: 0, limits: 0, omissions: Omissions::default() }
+    }
 }
 
 impl DescriptorPolicy {
@@ -299,7 +295,7 @@ impl DescriptorPolicy {
                 is_other && (!answers || !later.get("descriptors").is_none())
             };
             if levels[place + 1..].iter().any(takes_over) {
-                self.expression(format!("{}(,|$) 0", path.expression), descriptor.line, &path.shown);
+                self.expression(format!("{}(,|$)", path.expression), 0, descriptor.line, &path.shown);
             }
         }
         Ok(())
@@ -333,15 +329,19 @@ impl DescriptorPolicy {
             self.omissions.add(line, &text, "more requests than slowlane counts: it is no limit");
             return Some(0);
         };
-        let fields = if path.is_shared { self.key_of(path, &text, line) } else { None };
-        self.slo(fields, options, &format!("{}: {}", line.shown(files), quoted(&text)), line)
+        let key = if path.is_shared { self.key_of(path, &text, line) } else { None };
+        let (counter, key) = match key {
+            Some(key) => (self.limits.to_string(), key),
+            None => (String::new(), BY_DESCRIPTOR.map(str::to_owned).to_vec()),
+        };
+        self.slo(Limit { counter, key, options, line, quoted: quoted(&text) }, files)
     }
 
     /// The fields of the key of a shared threshold.
     fn key_of(&mut self, path: &RulePath, text: &str, line: FileLine) -> Option<Vec<String>> {
         let fields = path.fields();
-        let all: BTreeSet<&String> = self.types.iter().flatten().chain(fields.iter().flatten()).collect();
-        if fields.is_none() || all.len() > VARYING_KEYS_MAX {
+        let all: BTreeSet<&String> = self.policy.key_fields().chain(fields.iter().flatten()).collect();
+        if fields.is_none() || all.len() > FIELDS_OF_TYPES_MAX {
             let reason = "share_threshold beside a value that varies and is no field of its own: each whole \
                           descriptor has its own bucket";
             self.omissions.add(line, text, reason);
@@ -393,14 +393,9 @@ impl DescriptorPolicy {
                 "unlimited with a unit: the service refuses the file",
             );
         }
-        if let Some(&id) = self.unlimited.get(&shared) {
-            return Some(id);
-        }
-        let comment = format!("{}: {}: no limit", limit.line.shown(files), quoted(&path.shown));
-        let options = format!("rate=unlimited{shared}");
-        let id = self.slo(Some(vec!["domain".to_owned()]), options, &comment, limit.line)?;
-        self.unlimited.insert(shared, id);
-        Some(id)
+        let (counter, options) = (format!("unlimited{shared}"), format!("rate=unlimited{shared}"));
+        let quoted = format!("{}: no limit", quoted(&path.shown));
+        self.slo(Limit { counter, key: vec!["domain".to_owned()], options, line: limit.line, quoted }, files)
     }
 
     fn omit(&mut self, descriptor: &YamlNode, path: &RulePath) {
@@ -415,67 +410,39 @@ impl DescriptorPolicy {
         }
     }
 
-    /// The SLO of a rule: one for all rules with the same options, whose descriptors have buckets of their own; and one
-    /// with a type of its own for each rule whose key has other fields.
-    fn slo(
-        &mut self,
-        fields: Option<Vec<String>>,
-        options: String,
-        comment: &str,
-        line: FileLine,
-    ) -> Option<u32> {
+    /// The SLO of a rule: one for all rules with the same options and counter.
+    fn slo(&mut self, limit: Limit, files: &[String]) -> Option<u32> {
         self.limits += 1;
-        let known = self.ids.get(&(BY_DESCRIPTOR, options.clone())).filter(|_| fields.is_none());
-        if let Some(&id) = known {
-            return Some(id);
-        }
-        let of_types = BY_DESCRIPTOR + self.types.len() as u16;
-        let kind = if fields.is_none() { BY_DESCRIPTOR } else { of_types + 1 };
-        let count = self.ids.keys().filter(|(other, _)| *other == kind).count() as u32;
-        if count == 999 || kind > 999 {
-            self.omissions.add(line, comment, "no id is free: a type has 999, and there are types to 999");
-            return None;
-        }
-        self.types.extend(fields);
-        let id = u32::from(kind) * 1_000 + count + 1;
-        self.slos += &format!("# {comment}\n{id} {options}\n");
-        self.ids.insert((kind, options), id);
-        Some(id)
+        let id = self.policy.slo(&limit, limit.options.clone(), files);
+        id.map_err(|reason| self.omissions.add(limit.line, &limit.quoted, reason)).ok()
     }
 
     fn line(&mut self, path: &RulePath, id: u32, line: FileLine) {
         match &path.exact {
-            Some(text) => self.texts += &format!("{text} {id}\n"),
-            None => self.expression(format!("{}$ {id}", path.expression), line, &path.shown),
+            Some(text) => self.policy.lines_of(0).push((text.clone(), id)),
+            None => self.expression(format!("{}$", path.expression), id, line, &path.shown),
         }
     }
 
-    fn expression(&mut self, text: String, line: FileLine, shown: &str) {
-        if self.expressions.len() == LIST_LINES_MAX {
+    fn expression(&mut self, text: String, id: u32, line: FileLine, shown: &str) {
+        let lines = self.policy.lines_of(1);
+        if lines.len() == LIST_LINES_MAX {
             let reason = format!("more than {LIST_LINES_MAX} rules without a value or with a wildcard");
             return self.omissions.add(line, shown, reason);
         }
-        self.expressions.push(text);
+        lines.push((text, id));
     }
 
     fn written(self, names: &[String]) -> Result<Written, ImportError> {
-        let DescriptorPolicy { slos, texts, expressions, types, limits, omissions, .. } = self;
+        let DescriptorPolicy { policy, limits, omissions, .. } = self;
         let (from, omissions) = (Program::Envoy, omissions.named(names));
-        if limits == 0 {
-            let none = Written { from, files: Vec::new(), differences: Vec::new(), omissions };
-            return if none.omissions.is_empty() { Err(ImportError::NoLimits) } else { Ok(none) };
+        if limits == 0 && omissions.is_empty() {
+            return Err(ImportError::NoLimits);
         }
-        let mut config = format!("{RESTART}[policy.types]\n{BY_DESCRIPTOR} = [\"domain\", \"descriptor\"]\n");
-        let own = (BY_DESCRIPTOR + 1..).zip(&types);
-        own.for_each(|(kind, fields)| config += &format!("{kind} = {fields:?}\n"));
-        let files = [
-            ("slo.map", format!("0 rate=unlimited\n{slos}")),
-            ("descriptor.map", texts),
-            ("descriptor-reg.map", expressions.iter().map(|line| format!("{line}\n")).collect()),
-            ("slowlane.toml", config + LOOKUPS),
-        ];
-        let files = files.into_iter().filter(|(_, text)| !text.is_empty());
-        let files = files.map(|(name, text)| ForeignFile { name: name.to_owned(), text }).collect();
-        Ok(Written { from, files, differences: vec![STORE.to_owned()], omissions })
+        let (files, differences) = match limits {
+            0 => (Vec::new(), Vec::new()),
+            _ => (policy.files(RESTART), vec![STORE.to_owned()]),
+        };
+        Ok(Written { from, files, differences, omissions })
     }
 }

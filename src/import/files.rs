@@ -145,6 +145,25 @@ impl PolicyDraft {
         Ok(files)
     }
 
+    /// A policy with these lookups, in this order, and a type with this key.
+    pub(super) fn with(lookups: impl IntoIterator<Item = Lookup>, key: &[String]) -> PolicyDraft {
+        let map = |lookup| Map { lookup, rank: Rank::default(), lines: Vec::new() };
+        let mut policy =
+            PolicyDraft { maps: lookups.into_iter().map(map).collect(), ..PolicyDraft::default() };
+        policy.type_of("", key).expect("the first type is free");
+        policy
+    }
+
+    /// The fields of the keys of its types.
+    pub(super) fn key_fields(&self) -> impl Iterator<Item = &String> {
+        self.types.values().flat_map(|(_, fields)| fields)
+    }
+
+    /// The lines of the map at this place.
+    pub(super) fn lines_of(&mut self, place: usize) -> &mut Vec<(String, u32)> {
+        &mut self.maps[place].lines
+    }
+
     fn of(rules: &[Rule], names: &[String]) -> Result<PolicyDraft, String> {
         let mut plan = PolicyDraft::default();
         let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
@@ -224,13 +243,13 @@ impl PolicyDraft {
     }
 
     /// The type of a limit: a built-in one for its key, or a new one if another counter has that.
-    fn type_of(&mut self, limit: &Limit) -> Result<u16, String> {
-        let mut key = limit.key.clone();
+    fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
+        let mut key = key.to_vec();
         key.sort();
         if let Some(field) = key.iter().find(|field| !is_field(field)) {
             return Err(format!("{field:?} cannot be the name of a field"));
         }
-        let counter = (limit.counter.clone(), key.clone());
+        let counter = (counter.to_owned(), key.clone());
         if let Some((&kind, _)) = self.types.iter().find(|(_, of)| **of == counter) {
             return Ok(kind);
         }
@@ -243,12 +262,16 @@ impl PolicyDraft {
         Ok(kind)
     }
 
-    fn slo(&mut self, limit: &Limit, options: String, names: &[String]) -> Result<u32, String> {
-        let kind = self.type_of(limit)?;
+    /// The id of an SLO with these options for a limit.
+    pub(super) fn slo(&mut self, limit: &Limit, options: String, names: &[String]) -> Result<u32, String> {
+        let kind = self.type_of(&limit.counter, &limit.key)?;
         if let Some(&id) = self.ids.get(&(kind, options.clone())) {
             return Ok(id);
         }
         let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u32;
+        if count == 999 {
+            return Err(format!("no id is free: type {kind} has 999"));
+        }
         let id = u32::from(kind) * 1_000 + count + 1;
         self.slos += &format!("# {}: {}\n{id} {options}\n", limit.line.shown(names), limit.quoted);
         self.ids.insert((kind, options), id);
@@ -291,7 +314,8 @@ impl PolicyDraft {
         }
     }
 
-    fn files(&self, restart: &str) -> Vec<ForeignFile> {
+    /// The files, as they are.
+    pub(super) fn files(&self, restart: &str) -> Vec<ForeignFile> {
         let mut files = vec![ForeignFile {
             name: "slo.map".to_owned(),
             text: format!("0 rate=unlimited\n{}", self.slos),
@@ -302,9 +326,8 @@ impl PolicyDraft {
             let lines = map.lines.iter().map(|&(ref key, of)| format!("{key} {}\n", id(of)));
             ForeignFile { name: map.lookup.file.display().to_string(), text: lines.collect() }
         }));
-        let toml = self.toml(restart);
-        files
-            .extend((!toml.is_empty()).then(|| ForeignFile { name: "slowlane.toml".to_owned(), text: toml }));
+        files.push(ForeignFile { name: "slowlane.toml".to_owned(), text: self.toml(restart) });
+        files.retain(|file| !file.text.is_empty());
         files
     }
 
