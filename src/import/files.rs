@@ -216,29 +216,22 @@ impl PolicyDraft {
         lines: &[(String, bool)],
         names: &[String],
     ) -> Result<(), String> {
-        let mut alone = PolicyDraft::default();
-        alone.put(limit, lookup, lines, names)?;
-        alone.read(RESTART)?;
-        let before = self.clone();
-        self.put(limit, lookup, lines, names)?;
-        self.layout().map(|_| ()).inspect_err(|_| *self = before)
-    }
-
-    fn put(
-        &mut self,
-        limit: &Limit,
-        lookup: &Lookup,
-        lines: &[(String, bool)],
-        names: &[String],
-    ) -> Result<(), String> {
-        let id = self.slo(limit, limit.options.clone(), names)?;
-        let lines = lines.iter().map(|(key, is_limited)| (key.clone(), if *is_limited { id } else { 0 }));
-        match self.maps.iter_mut().find(|map| map.lookup.file == lookup.file) {
-            Some(map) => map.lines.extend(lines),
-            None => {
-                self.maps.push(Map { lookup: lookup.clone(), rank: Rank::default(), lines: lines.collect() })
+        let (mut alone, mut all) = (PolicyDraft::default(), self.clone());
+        for policy in [&mut alone, &mut all] {
+            let id = policy.slo(limit, limit.options.clone(), names)?;
+            let lines = lines.iter().map(|(key, is_limited)| (key.clone(), if *is_limited { id } else { 0 }));
+            match policy.maps.iter_mut().find(|map| map.lookup.file == lookup.file) {
+                Some(map) => map.lines.extend(lines),
+                None => policy.maps.push(Map {
+                    lookup: lookup.clone(),
+                    rank: Rank::default(),
+                    lines: lines.collect(),
+                }),
             }
         }
+        alone.read(RESTART)?;
+        all.layout()?;
+        *self = all;
         Ok(())
     }
 

@@ -264,17 +264,17 @@ impl Groups {
         let noted = self.noted.lock();
         let OfSpan { groups, requests: Weight { requests, sampled }, seconds } = &noted.spans[span as usize];
         let per_second = 1.0 / seconds.max(0.5);
-        let row = |Counter { count, facts, .. }: &Counter<GroupFacts>| GroupRow {
+        let row = |Counter { weight, facts, .. }: &Counter<GroupFacts>| GroupRow {
             field: noted.names[usize::from(facts.field)].to_string(),
             value: shown(&facts.label) + if facts.is_cut { "…" } else { "" },
-            requests_per_s: count * per_second,
-            share: count / requests,
+            requests_per_s: weight * per_second,
+            share: weight / requests,
             work: f64::from(facts.work_s) * per_second,
             delay: f64::from(facts.delay_s) * per_second,
             denied_per_s: f64::from(facts.denied) * per_second,
             addresses: facts.sources.addresses(),
         };
-        let certain = groups.counters().filter(|counter| counter.count > groups.error());
+        let certain = groups.counters().filter(|counter| counter.weight > groups.error());
         Ranking {
             over_s: span.seconds(),
             requests_per_s: requests * per_second,

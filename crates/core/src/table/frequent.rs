@@ -4,10 +4,10 @@
 //! Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams" (IMC 2017).
 //!
 //! ```text
-//! count ≤ true weight ≤ count + error        error ≤ 2 * total / room
+//! count ≤ weight ≤ true weight ≤ count + error        error ≤ 2 * total / room
 //! ```
 //! Each key has a counter until `room` are taken. Then the median count is subtracted from all, those at zero or below
-//! leave, and the error grows by it. Decay multiplies counts and error by the same factor.
+//! leave, and the error grows by it. The weight of a key that stays is not reduced: it is exact from then on. Decay multiplies counts and error by the same factor.
 
 use hashbrown::HashTable;
 
@@ -18,9 +18,11 @@ const FORGOTTEN: f64 = 1e-3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<T> {
     pub key: u64,
-    /// The lower bound of its weight.
-    pub count: f64,
-    /// What else is known of it, since it got its counter.
+    /// What is left of its weight after all reductions.
+    count: f64,
+    /// Its weight since it got its counter.
+    pub weight: f64,
+    /// What else is known of it since then.
     pub facts: T,
 }
 
@@ -32,8 +34,8 @@ pub struct Counter<T> {
 /// for page in [7, 7, 7, 7, 7, 1, 2, 3, 4] {
 ///     pages.add(page, 1.0, || ());
 /// }
-/// let count = |page| pages.get(page).map(|counter| counter.count);
-/// assert_eq!([7, 1, 4].map(count), [Some(4.0), None, Some(1.0)], "the fifth page found no room");
+/// let weight = |page| pages.get(page).map(|counter| counter.weight);
+/// assert_eq!([7, 1, 4].map(weight), [Some(5.0), None, Some(1.0)], "the fifth page found no room");
 /// assert_eq!(pages.error(), 1.0);
 /// ```
 #[derive(Clone, Debug)]
@@ -55,8 +57,10 @@ impl<T> Frequent<T> {
             self.reduce();
         }
         let place = self.counters.entry(key, |counter| counter.key == key, |counter| counter.key);
-        let counter = place.or_insert_with(|| Counter { key, count: 0.0, facts: begin() }).into_mut();
+        let counter =
+            place.or_insert_with(|| Counter { key, count: 0.0, weight: 0.0, facts: begin() }).into_mut();
         counter.count += weight;
+        counter.weight += weight;
         &mut counter.facts
     }
 
@@ -78,11 +82,12 @@ impl<T> Frequent<T> {
         let mut forgotten = 0.0_f64;
         self.counters.retain(|counter| {
             counter.count *= factor;
+            counter.weight *= factor;
             fade(&mut counter.facts);
-            if counter.count < FORGOTTEN {
-                forgotten = forgotten.max(counter.count);
+            if counter.weight < FORGOTTEN {
+                forgotten = forgotten.max(counter.weight);
             }
-            counter.count >= FORGOTTEN
+            counter.weight >= FORGOTTEN
         });
         self.error = self.error * factor + forgotten;
     }
@@ -102,7 +107,7 @@ impl<T> Frequent<T> {
         self.counters.find(key, |counter| counter.key == key)
     }
 
-    /// The greatest weight that a key can have beyond its count; one without a counter has at most this.
+    /// The greatest weight that a key can have had before it got its counter, and that of a key without one.
     pub fn error(&self) -> f64 {
         self.error
     }
@@ -139,7 +144,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is added and faded, each true weight lies between its count and its count plus the error.
+        /// Whatever is added and faded, each true weight is at least that of its counter, and at most the error more.
         #[test]
         fn a_weight_is_within_the_error(steps in steps(), room in 2usize..40) {
             let (mut summary, mut exact) = (Frequent::new(room), HashMap::<u64, f64>::new());
@@ -160,9 +165,9 @@ mod tests {
                 prop_assert!(summary.counters().count() <= room);
             }
             for (&key, &weight) in &exact {
-                let count = summary.get(key).map_or(0.0, |counter| counter.count);
-                prop_assert!(count <= weight * (1.0 + 1e-9) + 1e-9, "{count} of {weight}");
-                prop_assert!(weight <= (count + summary.error()) * (1.0 + 1e-9) + 1e-9, "{weight}: {count}");
+                let found = summary.get(key).map_or(0.0, |counter| counter.weight);
+                prop_assert!(found <= weight * (1.0 + 1e-9) + 1e-9, "{found} of {weight}");
+                prop_assert!(weight <= (found + summary.error()) * (1.0 + 1e-9) + 1e-9, "{weight}: {found}");
             }
             prop_assert!(summary.error() <= 2.0 * total / room as f64 + 1e-9, "{} of {total}", summary.error());
         }
