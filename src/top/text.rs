@@ -57,7 +57,7 @@ pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
     let Ranking { over_s, requests_per_s, error_per_s, one_in, groups, .. } = ranking;
     let sampled = if *one_in > 1 { format!(", one request in {one_in} is counted") } else { String::new() };
     let error = match *error_per_s >= 0.01 {
-        true => format!("each may have up to {}/s more\n", short(*error_per_s)),
+        true => format!("Each group may have up to {}/s more.\n", short(*error_per_s)),
         false => String::new(),
     };
     let (all, over) = (short(*requests_per_s), left((*over_s).into()));

@@ -23,12 +23,12 @@ use slowlane_core::base::{Decision, FIELDS_MAX, Key, Network, Ticket, Timestamp,
 use slowlane_core::policy::{Fact, Text};
 use slowlane_core::table::{Counter, Frequent};
 
-/// The number of notes in a second. It stays there until 1 in 64 is noted, and grows then: a note costs as much as one or
-/// two decisions.
+/// The number of notes in a second. It stays there until 1 in 128 is noted, and grows then: a note costs as much as two
+/// requests.
 const NOTES_PER_S: u32 = 32;
-const ONE_IN: f64 = 64.0;
+const ONE_IN: f64 = 128.0;
 
-/// The maximum number of notes in a second, from 16,000 requests/s on.
+/// The maximum number of notes in a second, from 32,000 requests/s on.
 const NOTES_PER_S_MAX: f64 = 250.0;
 
 /// The counters of each list. Each group with more than 0.06 % of all counts is found. The three lists take 1.4 MB.
@@ -508,12 +508,12 @@ mod tests {
             groups.tick(Timestamp::from_millis(1), requests_per_s);
             groups.one_in()
         };
-        assert_eq!([0.0, 32.0, 33.0, 2_048.0, 16_000.0, 20_000.0].map(one_in), [1, 1, 2, 64, 64, 80]);
+        assert_eq!([0.0, 32.0, 33.0, 4_096.0, 32_000.0, 40_000.0].map(one_in), [1, 1, 2, 128, 128, 160]);
         groups.note(&pass, None, |each| each(fact("owner", Value::Text(b"acme"))));
-        groups.tick(Timestamp::from_millis(1_001), 10_000.0);
+        groups.tick(Timestamp::from_millis(1_001), 40_000.0);
         let Ranking { requests_per_s, sampled, .. } =
             groups.first(Lookback::Minute, RankedBy::Requests, None);
-        assert_eq!((requests_per_s.round(), sampled), (80.0, 0));
+        assert_eq!((requests_per_s.round(), sampled), (160.0, 0));
     }
 
     /// A daemon that starts under full load notes some hundred requests, and all requests are counted.
