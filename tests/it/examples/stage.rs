@@ -292,7 +292,9 @@ pub fn is_there(program: &str, version: &str) -> bool {
 /// A slow machine may stall for longer than HAProxy waits as shipped, and requests would pass.
 fn patient(text: String) -> String {
     let text = text.replace("timeout processing 100ms", "timeout processing 5s");
-    text.replace("timeout check   250ms", "timeout check   5s")
+    let text = text.replace("timeout check   250ms", "timeout check   5s");
+    let text = text.replace("proxy_connect_timeout 100ms", "proxy_connect_timeout 5s");
+    text.replace("proxy_read_timeout    500ms", "proxy_read_timeout    5s")
 }
 
 /// Asks nginx to end, which ends its workers.
