@@ -1,26 +1,12 @@
 //! The limits of Kuadrant's limitador, imported and asked over gRPC: all that match count, or none.
 
 use grpc::Method;
-use grpc::ratelimit::{Code, RateLimitRequest, RateLimitResponse};
+use grpc::ratelimit::{RateLimitRequest, RateLimitResponse};
 use slowlane::import::{Program, Written, import};
 
-use super::descriptors::{descriptor, served};
+use super::descriptors::{descriptor, passed, served};
 use crate::support::grpc::Client;
 use crate::support::own_address;
-
-/// How often each descriptor passes in turn, of at most ten times. None: all ten.
-fn passed<'d>(written: &Written, domain: &str, descriptors: &[&'d str]) -> Vec<(&'d str, Option<usize>)> {
-    let at = own_address();
-    let _slowlane = served(written, at);
-    let mut client = Client::connect(at);
-    let mut ask = |text: &str| {
-        let domain = domain.to_owned().into();
-        let request = RateLimitRequest { domain, descriptors: vec![descriptor(text)], hits_addend: 0 };
-        let response: RateLimitResponse = client.call(Method::ShouldRateLimit, &request).unwrap();
-        response.overall_code() == Code::Ok
-    };
-    descriptors.iter().map(|&text| (text, (0..10).position(|_| !ask(text)))).collect()
-}
 
 fn imported(text: &str) -> Written {
     let written = import(text, None).unwrap();
