@@ -16,6 +16,7 @@ COPY tools tools
 # These are built into the program, which prints them.
 COPY haproxy haproxy
 COPY nginx nginx
+COPY doc/book doc/book
 COPY examples/envoy examples/envoy
 COPY examples/envoy-ratelimit examples/envoy-ratelimit
 # The manifest names tests and benches whose files stay outside: cargo build --bin does not look at them.

@@ -198,7 +198,7 @@ impl AdminClient {
                 over_tls(address)
             ),
             _ => anyhow!(
-                "cannot ask slowlane at {address}: {error:#}; is it running there? Use --admin for another address"
+                "cannot query slowlane at {address}: {error:#}; is it running there? Use --admin for another address"
             ),
         }
     }

@@ -192,7 +192,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let (ends, listening) = ends.transpose()?.unzip();
     let listening = listening.flatten();
     said.extend(listening.as_ref().map(|change| {
-        format!("{}: restart slowlane: it listens for the ends of requests then", change.path.display())
+        format!("{}: restart slowlane, so that it listens for the ends of requests", change.path.display())
     }));
     of_slowlane.extend(listening);
     let printed = nginx_files(asked, nginx_shipped::LISTEN, APP)?;
@@ -283,7 +283,10 @@ fn finish(
     notes.iter().for_each(|note| tell(format_args!("note: {note}")));
     if is_to_write {
         folder.write(files, changes)?;
-        tell(format_args!("reload the proxy: {} then asks slowlane; --undo removes it", joined(names)));
+        tell(format_args!(
+            "reload the proxy: {} then queries slowlane; --undo removes the lines",
+            joined(names)
+        ));
     } else {
         tell(format_args!("nothing was written; --write puts this in place"));
     }

@@ -36,13 +36,13 @@ const FASTCGI_VALUES: &[u8] = &[1, 9, 0, 0, 0, 0, 0, 0];
 /// The first bytes of the answer: version 1, FCGI_GET_VALUES_RESULT.
 const FASTCGI_RESULT: &[u8] = &[1, 10];
 
-/// What is told of the address of a listener at which another program listens, and the remedy.
+/// The message about an address of slowlane at which another program listens, and the remedy.
 pub(super) struct Taken {
     pub(super) text: String,
     pub(super) fix: String,
 }
 
-/// Asks the address of a listener. None: slowlane answers, or its TLS hides what does.
+/// Probes the address of a listener. None: slowlane answers, or TLS hides the program that does.
 ///
 /// # Errors
 /// Nothing listens there.
@@ -155,7 +155,7 @@ fn agent(answer: &[u8]) -> Option<Speaker> {
     }
 }
 
-/// What a program answers to these bytes until it closes, or within the time. Empty: nothing.
+/// The answer of a program to these bytes, until it closes or the time is over. Empty: no answer.
 async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     let mut bytes = Vec::new();
     let asked = async {

@@ -22,6 +22,7 @@ mod fields;
 mod import;
 mod listening;
 mod man;
+mod manual;
 mod moved;
 #[cfg(feature = "lab")]
 mod progress;
@@ -188,8 +189,11 @@ pub fn main() -> ExitCode {
         tell(format_args!("`slowlane {}` is now {new}", words[0].display()));
         return ExitCode::from(2);
     }
+    if let Some(page) = manual::asked(&words, Cli::command()) {
+        return ended(say(&page));
+    }
     let cli = Cli::from_arg_matches(&grouped(Cli::command()).get_matches());
-    let result = match cli.unwrap_or_else(|error| error.exit()).command {
+    ended(match cli.unwrap_or_else(|error| error.exit()).command {
         Command::Run(typed) => run(typed),
         Command::Attach(proxy) => attach::attach(proxy),
         Command::Check(typed) => check::check(typed),
@@ -216,7 +220,11 @@ pub fn main() -> ExitCode {
         Command::Test(typed) => test::test(typed),
         Command::Completions(typed) => completions::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),
-    };
+    })
+}
+
+/// The exit code of a command that has ended.
+fn ended(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_read_enough(&error) => ExitCode::SUCCESS,

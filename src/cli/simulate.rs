@@ -23,7 +23,7 @@ use slowlane_lab::simulate::{
 pub(super) struct SimulateArguments {
     #[command(flatten)]
     of_laws: LawArguments,
-    /// Overrun an application, with nothing before it and with law=protect; names some of the loads
+    /// Overload an application, without slowlane and with law=protect; all loads, or those named
     #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
           value_parser = PossibleValuesParser::new(ProtectLoad::NAMES))]
     protect: Option<Vec<String>>,
@@ -42,7 +42,7 @@ pub(super) struct SimulateArguments {
     json: bool,
 }
 
-/// What only the simulation of laws with a rate takes.
+/// Options for the simulation of laws with a rate only.
 #[derive(Debug, Args)]
 struct LawArguments {
     /// The laws to run; `all` leaves out concurrency and protect
@@ -70,10 +70,10 @@ struct LawArguments {
     /// Part of the run in which the attacker sends, like 20s..30s [default: the whole run]
     #[arg(long, value_name = "FROM..TO", requires = "attack")]
     attack_during: Option<Span>,
-    /// Crowd that asks again at once: its sources, connections of each, and networks, like 200x2/5
+    /// Crowd that repeats requests at once: its sources, connections of each, and networks, like 200x2/5
     #[arg(long, value_name = "SxC/N")]
     crowd: Option<CrowdLoad>,
-    /// Requests that the application serves at a time; the delays then include waiting for it [default: all]
+    /// Requests that the application serves at a time; delays then include the wait for a worker [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     workers: Option<u32>,
     /// Pause of clients from a response to the next request; varies from half to one and a half times this
@@ -162,7 +162,8 @@ struct LawOption {
 }
 
 fn law_option(text: &str) -> Result<LawOption, &'static str> {
-    let expected = "expected an option, like max_delay=10s, or of one law, like pace:max_delay=10s";
+    let expected =
+        "expected an option, like max_delay=10s, or an option for one law, like pace:max_delay=10s";
     let (name, value) = text.split_once('=').ok_or(expected)?;
     let (law, name) = name.split_once(':').map_or((None, name), |(law, name)| (Some(law), name));
     if name.is_empty()

@@ -55,7 +55,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
             return Ok(());
         }
     }
-    tracing::info!("shutting down: held requests are let through, connections closed");
+    tracing::info!("shutting down: held requests proceed, connections are closed");
     systemd::stopping();
     serving.shut_down().await;
     Ok(())

@@ -105,7 +105,8 @@ fn name(object: &YamlNode) -> String {
     format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text())
 }
 
-/// Whether a key or its value is about limits. What kubectl has applied is the whole object once more.
+/// Whether a key or its value is about limits. The annotation in which kubectl keeps the applied object repeats all of
+/// it.
 fn is_of_limits(key: &str, text: &str) -> bool {
     let has = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
     let is_of_limits =

@@ -125,7 +125,7 @@ pub fn escaped(bytes: &[u8]) -> PercentEncode<'_> {
     percent_encode(bytes, IN_DESCRIPTOR)
 }
 
-/// What would end a value, or the key of a map.
+/// Characters that would end a value, or the key of a map.
 const IN_DESCRIPTOR: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'=').add(b'%').add(b'#');
 
 /// The SLO that a descriptor brings itself, whatever is configured.

@@ -82,7 +82,7 @@ impl<T> Argument<T> {
     }
 }
 
-/// What an argument is besides a field.
+/// The role of an argument, which may also be a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Field,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 
-/// The runtime's timers may fire this much too late. The alarm's own thread waits for the rest of the time.
+/// The runtime's timers may fire late by this much. The alarm's own thread waits for the rest of the time.
 const COARSE: Duration = Duration::from_millis(3);
 
 /// It fires at multiples of this time, so that a great many waits do not wake it too often.

@@ -15,13 +15,13 @@ use crate::observe::revived_task;
 use crate::server::ends::end_line;
 use crate::server::{Agent, Shutdown};
 
-/// How often a file is read. An end that is known later costs its place until then.
+/// How often a file is read. A request keeps its place until its end is read.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// The longest line: Caddy logs all headers of a request, if nothing is filtered.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// How much of a file is read at once, and at most each time: the thread also reads sockets.
+/// The size of one read, and the maximum number of reads in a row: the thread also reads sockets.
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_MAX: usize = 16;
 
@@ -36,7 +36,8 @@ pub(crate) struct FollowedLog {
 }
 
 impl FollowedLog {
-    /// Follows a file from its end on, for the runtime of the caller. One that does not exist yet is read when it does.
+    /// Follows a file from its end on, for the runtime of the caller. A file that does not exist yet is read once it
+    /// does.
     pub(crate) fn at_end(path: PathBuf, agent: Arc<Agent>) -> FollowedLog {
         let open = file(&path).and_then(|_| OpenLog::of(&path, SeekFrom::End(0)));
         match &open {
@@ -64,7 +65,7 @@ impl FollowedLog {
         self.look();
     }
 
-    /// Reads what is new. A file that has another in its place is read to its end first.
+    /// Reads new lines. A file that has been replaced by another is read to its end first.
     fn look(&self) {
         let (mut open, current) = (self.open.lock(), file(&self.path).ok());
         let mut take = |line: &[u8]| end_line(&self.agent, line, LINE_BYTES_MAX);
@@ -122,7 +123,8 @@ impl OpenLog {
         Ok(false)
     }
 
-    /// Adds a piece of a line, and takes the line if it is whole. Of one that is too long, a byte too much is kept.
+    /// Adds a piece of a line, and takes the line if it is whole. Of a line that is too long, one byte beyond the limit
+    /// is kept, to show that.
     fn add(&mut self, piece: &[u8], take: &mut impl FnMut(&[u8])) {
         let room = LINE_BYTES_MAX + 1 - self.line.len();
         self.line.extend_from_slice(&piece[..piece.len().min(room)]);

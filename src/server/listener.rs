@@ -114,7 +114,7 @@ impl Listener {
         })
     }
 
-    /// Receives the next message of a UDP socket: its length and its sender. What exceeds the buffer is cut off.
+    /// Receives the next message of a UDP socket: its length and its sender. A longer message is truncated.
     pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, IpAddr)> {
         let Socket::Udp(socket) = &self.socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let (bytes, from) = socket.recv_from(buffer).await?;

@@ -27,8 +27,8 @@ pub(crate) struct Blind {
 }
 
 impl Blind {
-    /// Warns once of each application to which requests have come since the last look, and no end. To be called about
-    /// twice a minute.
+    /// Warns once about each application that has received requests since the last call, but no report of an end. Call
+    /// it about twice a minute.
     pub(crate) fn look(&mut self, agent: &Agent) {
         let is_blind = |of: &Protected| !of.view.sees_ends && of.view.inside > 0;
         let blind: Vec<Protected> = agent.throttle.protected().into_iter().filter(is_blind).collect();

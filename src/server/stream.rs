@@ -103,7 +103,7 @@ pub(crate) fn set_options<'s>(socket: impl Into<SockRef<'s>>) {
     let _ = socket.set_tcp_keepalive(&KEEPALIVE);
 }
 
-/// What every kind of connection is to the runtime.
+/// Every kind of connection, as the runtime sees it.
 trait Io: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}

@@ -10,7 +10,7 @@ use crate::server::Stream;
 /// A stream whose writes fail with `TimedOut` if the client reads nothing for too long.
 pub(crate) type WriteTimeout = Pin<Box<TimeoutWriter<Stream>>>;
 
-/// Limits the wait for a client that reads nothing: the number of connections is limited, too.
+/// Limits the wait for a client that reads nothing, because its connection occupies one of a limited number of places.
 pub(crate) fn limited(stream: Stream, stalled_max: Duration) -> WriteTimeout {
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(stalled_max));

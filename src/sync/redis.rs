@@ -238,7 +238,7 @@ impl Redis {
     }
 }
 
-/// Parses the beginning of a record of rate.lua. None: it is the record of another mode, or a stranger's.
+/// Parses the beginning of a record of rate.lua. None: another mode or another program has written it.
 fn hint_of(record: &str, now_us: u64) -> Option<Hint> {
     let numbers: Vec<f64> =
         record.split(' ').take(5).map(|number| number.parse().ok()).collect::<Option<_>>()?;
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// A record of 9 or 10 fields is one of rate.lua; the rest is a stranger's, or of another mode.
+    /// A record of 9 or 10 fields is one of rate.lua. Another mode or another program has written any other.
     #[test]
     fn a_record_beyond_all_reason_is_no_hint() {
         let hint = |record: &str| hint_of(record, 10_000_000);

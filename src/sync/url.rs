@@ -6,7 +6,7 @@ use std::str::FromStr;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo};
 use thiserror::Error;
 
-/// The address of a store: a Redis or Valkey server, one behind sentinels, a Redis Cluster, or a token server.
+/// The address of a store: a Redis or Valkey server, one that sentinels name, a Redis Cluster, or a token server.
 /// `Display` leaves the password out.
 #[derive(Clone)]
 pub(crate) struct StoreUrl {
@@ -69,7 +69,7 @@ pub(crate) enum StoreUrlError {
     #[error("{0}")]
     Server(String),
     #[error(
-        "expected the name of the master behind the sentinels, like redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
+        "expected the name of the master after the addresses of the sentinels, like redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
     )]
     NoMaster,
     #[error(
@@ -83,8 +83,8 @@ pub(crate) enum StoreUrlError {
     )]
     Fragment,
     #[error(
-        "slowlane takes no parameter \"{0}\" here: rediss:// asks for TLS, and a number behind the server is its database, \
-         as in rediss://10.0.0.1:6379/1"
+        "the URL of a store takes no parameter \"{0}\": use rediss:// for TLS, and write the number of the database after \
+         the server, as in rediss://10.0.0.1:6379/1"
     )]
     Parameter(String),
     #[error("unknown parameter \"{0}\"; expected db, user, pass or protocol")]
@@ -293,7 +293,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever else an address says, a word for TLS in it keeps the password from going out in clear.
+        /// If an address mentions TLS in any way, its password is never sent in clear text.
         #[test]
         fn no_password_goes_out_in_clear_where_tls_is_asked_for(
             scheme in "(redis|valkey)s?(-sentinel|-cluster)?", hosts in "10[.]0[.]0[.]1(:7)?(,10[.]0[.]0[.]2)?",

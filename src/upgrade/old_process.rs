@@ -104,7 +104,7 @@ impl OldProcess {
         let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());
         if !keys && matches!(message, UpgradeMessage::Changes) {
             tracing::warn!(
-                "this slowlane and the previous one have different key secrets: its entries are dropped"
+                "this slowlane and the previous one have different key secrets: the old entries are dropped"
             );
         }
         agent.status.put_back(&restore(parts, keys, throttle, now)?.notes, now);

@@ -557,7 +557,7 @@ fn what_would_defeat_slowlane_is_refused() {
     with_site(&own, "    location /in { satisfy any; auth_request off; }\n");
     let said = own.said("nginx", "nginx.conf", &["--server", "api.example"]);
     assert!(
-        said.contains("api.conf:4: with `auth_request off`, this location does not ask slowlane"),
+        said.contains("api.conf:4: with `auth_request off`, this location does not query slowlane"),
         "{said}"
     );
 
@@ -590,15 +590,15 @@ fn the_gaps_of_a_server_are_told() {
         "api.conf:6: slowlane's error_page 403 comes first",
         "api.conf:7: a request that `return` sends here is refused with 403",
         "api.conf:8: nginx's own page replaces the application's page for 403",
-        "api.conf:9: nginx redirects before it asks slowlane",
-        "api.conf:10: this location asks another service",
+        "api.conf:9: nginx redirects before it queries slowlane",
+        "api.conf:10: this location queries another service",
     ] {
         assert!(said.contains(gap), "{gap}: {said}");
     }
     assert!(!said.contains("no longer inherits"), "this server has error pages of its own: {said}");
     own.write("sites/api.conf", &site("api.example", ""));
     let said = own.said("nginx", "nginx.conf", &["--server", "api.example"]);
-    assert!(said.contains("a server that asks slowlane no longer inherits this"), "{said}");
+    assert!(said.contains("a server that queries slowlane no longer inherits this"), "{said}");
     assert_eq!(own.text("nginx.conf"), main);
 }
 

@@ -213,6 +213,25 @@ fn version_is_the_one_of_the_package() {
     }
 }
 
+/// A page of the manual, for a terminal.
+#[test]
+fn help_prints_a_page_of_the_manual_or_names_the_pages() {
+    let (code, page, err) = typed(Path::new(HERE), &["help", "protect"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(page.starts_with("# Protect an application\n") && page.contains("law=protect"), "{page}");
+    let (code, out, err) = typed(Path::new(HERE), &["help", "nothing"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    let topics = err.lines().next().unwrap().split_once("topics are ").expect(&err).1;
+    for topic in topics.split(", ") {
+        let (code, page, _) = typed(Path::new(HERE), &["help", topic]);
+        assert!(code == 0 && page.lines().count() > 20, "{topic}: {page}");
+    }
+    // The help of commands is clap's own.
+    for words in [&["help", "attach"][..], &["help", "config", "nginx"], &["help", "help"], &["help"]] {
+        assert!(typed(Path::new(HERE), words).1.contains("\nUsage: slowlane "), "{words:?}");
+    }
+}
+
 /// A closed pipe, as by `head`, is not an error. A full disk is one.
 #[test]
 fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
@@ -233,6 +252,7 @@ fn output_that_nobody_reads_is_no_error_and_output_that_is_lost_is_one() {
         &["why", "--policy", policy.to_str().unwrap(), "source=192.0.2.1"],
         &["completions", "bash"],
         &["man"],
+        &["help", "protect"],
     ] {
         stands_although_nobody_reads(Path::new(BINARY), args);
     }
@@ -314,7 +334,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["simulate", "--clients", "5-"], "expected a number of clients, 0 to 10000, like 50"),
         (&["simulate", "--think", "1"], "expected a number and a unit us, ms, s, m, h or d, like 5s"),
         (&["simulate", "--option", "max_delay"], "expected an option, like max_delay=10s"),
-        (&["simulate", "--option", "best:max_delay=1s"], "or of one law, like pace:max_delay=10s"),
+        (&["simulate", "--option", "best:max_delay=1s"], "or an option for one law, like pace:max_delay=10s"),
         (&["simulate", "--seconds", "86401"], "86401 is not in 1..=86400"),
         (&["simulate", "--nodes", "1001"], "1001 is not in 1..=1000"),
         (&["simulate", "--skew", "0.8"], "expected a part of the load from 0% to 100%, like 80% or 12.5%"),
@@ -502,7 +522,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
         (checked.code, checked.out.as_str()),
         (0, &*format!("ok: policy {dir}: 2 SLOs; source.map 0 lines, website.map 5 lines\n"))
     );
-    let alone = "a website is only a host, as \"shop.example\"";
+    let alone = "a website is a host alone, like \"shop.example\"";
     let again =
         |name: &str, first| format!("\"{name}\" is already on line {first}, which wins: keep one of the two");
     let read = "slo.map, source+website.map, source+owner.map, source.map, website.map, owner.map";
@@ -538,8 +558,8 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "website.map:2: \"*.shop.example\": str treats * as an ordinary character: ",
         "website.map:3: \"192.0.2.0/24\" is a network, ",
         "website.map:4: \"a.example#ours\": the # is part of the key: ",
-        "owner.map:1: \"acme=1001\" has no value, which names SLO 0: put a space before the SLO instead of =",
-        "owner.map:2: \"ann\" has no value, which names SLO 0: ",
+        "owner.map:1: \"acme=1001\" has no value, so it selects SLO 0: put a space before the SLO instead of =",
+        "owner.map:2: \"ann\" has no value, so it selects SLO 0: ",
         "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
         "slo.map:3: no map names SLO 1001, so it has no effect: name it in owner.map",
     ];

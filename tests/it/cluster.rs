@@ -282,8 +282,8 @@ fn is_close(shown: &[f64], made: &Figures) -> bool {
         && (shown[2] - jain).abs() <= 0.02
 }
 
-/// The page on accuracy.
-const ACCURACY: &str = "doc/book/cluster-accuracy.md";
+/// The report on accuracy.
+const ACCURACY: &str = "doc/reports/cluster-accuracy.md";
 
 /// The cheap cells of its tables: low rates, on few nodes.
 #[test]
@@ -346,6 +346,6 @@ fn the_pictures_of_accuracy_are_what_their_commands_draw() {
         assert_alike(printed.unwrap_or_else(|| panic!("no {command}")), &report(&outcomes), name);
         let picture = format!("cluster-{name}.svg");
         assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
-        assert_alike(&Page::read(&format!("doc/book/{picture}")).text, &plot(&outcomes), &picture);
+        assert_alike(&Page::read(&format!("doc/reports/{picture}")).text, &plot(&outcomes), &picture);
     }
 }

@@ -534,7 +534,7 @@ fn who_may_not_look_is_told_so_and_who_finds_nobody_too() {
     );
     let report = doctor(Path::new(&lost), &[]);
     report.has("wrong", &format!("SPOP at {nobody}: Connection refused"));
-    report.has("wrong", "no status: cannot ask slowlane at ");
+    report.has("wrong", "no status: cannot query slowlane at ");
     doctor(Path::new(&file(&slowlane, "bad.toml", "[table]\nsize = 0\n")), &[])
         .has("wrong", "bad.toml:2: invalid value");
 

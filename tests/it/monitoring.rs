@@ -20,19 +20,26 @@ const OURS: [&str; 2] = ["slowlane_", "process_"];
 /// Labels that Prometheus adds to every sample.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
-/// All metrics of a daemon after events of every kind, each with its labels and their values.
-fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
+/// The metrics of a daemon after events of every kind, as it serves them.
+fn scraped() -> String {
+    scraped_after(["", "", ""], |_| ())
+}
+
+/// The same with more lines of `slo.map`, `website.map` and the config, and after more events.
+pub fn scraped_after([slos, of_websites, of_config]: [&str; 3], more: impl FnOnce(&Slowlane)) -> String {
     let slo_map = "0 burst=10000 rate=5000/s\n2001 burst=1 rate=1/s max_delay=2s\n\
                    2002 burst=0 rate=0/s dry_run=yes\n2003 law=protect\n";
     let websites = "slow.example 2001\ntried.example 2002\nshop.example 2003\n";
+    let (slo_map, websites) = (slo_map.to_owned() + slos, websites.to_owned() + of_websites);
     // Nobody listens at this port. The metrics of a cluster are there without a store.
     let authority = Authority::new("servers");
     let config = format!(
         "[cluster]\nstore = \"redis://127.0.0.1:1\"\nlisten = [\"127.0.0.1:0\"]\n[cluster.tls]\n{}\
-         [peers]\nlisten = [\"127.0.0.1:0\"]\n[ends]\nlisten = [\"127.0.0.1:0\"]\n[state]\nfile = \"state\"\n",
+         [peers]\nlisten = [\"127.0.0.1:0\"]\n[ends]\nlisten = [\"127.0.0.1:0\"]\n[state]\nfile = \"state\"\n\
+         {of_config}",
         authority.pair("server").lines()
     );
-    let slowlane = Slowlane::with_config(&[("slo.map", slo_map), ("website.map", websites)], &config);
+    let slowlane = Slowlane::with_config(&[("slo.map", &slo_map), ("website.map", &websites)], &config);
     let token_server =
         slowlane.process.log().iter().find_map(|line| Some(line.split_once("cluster on ")?.1.to_owned()));
     let mut stranger = TcpStream::connect(token_server.unwrap()).unwrap();
@@ -49,9 +56,14 @@ fn exported() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut line = Line::greeted(slowlane.spop);
     line.say(&[0, 0, 0, 1, 255]);
     line.hear_goodbye();
+    more(&slowlane);
+    client::get(slowlane.admin, "/metrics", &[]).body
+}
 
+/// The metrics of a text, each with its labels and their values.
+pub fn exported(metrics: &str) -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let mut found = BTreeMap::new();
-    for sample in client::get(slowlane.admin, "/metrics", &[]).body.lines() {
+    for sample in metrics.lines() {
         if let Some(family) = sample.strip_prefix("# TYPE ") {
             let (name, kind) = family.split_once(' ').unwrap();
             let suffix = match kind {
@@ -150,7 +162,7 @@ fn grouped_by(expression: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_dashboard_and_the_alerts_name_only_what_a_daemon_exports() {
-    let exported = exported();
+    let exported = exported(&scraped());
     let mut expressions = of_alerts();
     assert!(expressions.len() >= 10, "{expressions:?}");
     of_dashboard(&dashboard(), &mut expressions);

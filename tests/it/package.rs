@@ -10,7 +10,7 @@ use slowlane_core::law::Law;
 use tempfile::TempDir;
 
 use crate::cli::COMMANDS;
-use crate::support::pages::{Page, pages as in_sources};
+use crate::support::pages::{BESIDE, Page, pages as in_sources};
 use crate::support::slowlane::BINARY;
 use crate::support::{project, project_files, skipped};
 
@@ -105,9 +105,11 @@ fn the_package_has_every_file_in_its_place() {
         files.insert(path.to_owned());
     }
     let pages = commands().into_iter().map(|name| format!("/usr/share/man/man1/slowlane-{name}.1.gz"));
-    let book =
-        project_files().into_iter().filter_map(|path| path.strip_prefix("doc/book/").map(str::to_owned));
-    let book = book.map(|name| format!("/usr/share/doc/slowlane/manual/{name}"));
+    let book = project_files().into_iter().filter_map(|path| {
+        let name = path.strip_prefix("doc/")?;
+        let is_shipped = ["book/", "reports/", "design.md"].iter().any(|start| name.starts_with(start));
+        is_shipped.then(|| format!("/usr/share/doc/slowlane/{}", name.replacen("book/", "manual/", 1)))
+    });
     let programs = PROGRAMS.map(str::to_owned);
     let expected = pages.chain(book).chain(programs).chain(
         [
@@ -168,9 +170,12 @@ fn every_link_of_the_manual_leads_to_a_file_of_the_package() {
     let Some(package) = package() else { return };
     let folder = package.unpacked();
     let pages = pages_in(folder.path());
-    let manual = in_sources().len() - 1;
-    let examples = fs::read_dir(project("examples")).unwrap().count();
-    assert_eq!(pages.len(), manual + 2 + examples, "the manual, README, changelog and the examples");
+    let beside = BESIDE.iter().filter(|path| path.starts_with("doc/")).count();
+    assert_eq!(
+        pages.len(),
+        in_sources().len() + 1 + beside,
+        "README, the manual, the examples; changelog; the design and the reports"
+    );
     let mut links = 0;
     for page in pages {
         for target in page.links().iter().filter(|target| !target.contains("://") && !target.starts_with('#'))

@@ -485,7 +485,7 @@ fn the_examples_of_the_help_and_of_the_sources_hold() {
 /// The manual shows cases, and the report on them.
 #[test]
 fn the_report_of_the_manual_is_the_true_one() {
-    let page = Page::read("doc/book/policy-tests.md");
+    let page = Page::read("doc/book/testing.md").section("Policy tests");
     let (cases, reports) = (page.blocks("policy.test"), page.blocks("text"));
     let policy = project("haproxy/maps");
     let shown = |number: usize| {

@@ -1,4 +1,4 @@
-//! Every command of the README and of the manual works.
+//! Every command of the README, of the manual and of the reports works.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::support::checker::checker;
-use crate::support::pages::pages;
+use crate::support::pages::{BESIDE, Page, pages};
 use crate::support::process::Process;
 use crate::support::slowlane::{BINARY, Slowlane};
 use crate::support::{PATIENCE, own_address, project};
@@ -41,10 +41,12 @@ const ELSEWHERE: [(&str, &str); 22] = [
 /// Commands that run until a signal ends them.
 const SERVES: [&str; 2] = ["slowlane run", "slowlane demo"];
 
-/// The commands in blocks of shell, without prompts, comments and output.
+/// The commands in blocks of shell, without prompts, comments and output. Those of an example are typed by its own test.
 fn commands() -> Vec<String> {
     let mut commands = Vec::new();
-    for block in pages().iter().flat_map(|page| page.blocks("sh")) {
+    let reports = BESIDE.into_iter().filter(|path| path.starts_with("doc/reports/")).map(Page::read);
+    let manual = pages().into_iter().filter(|page| !page.path.starts_with("examples/"));
+    for block in manual.chain(reports).flat_map(|page| page.blocks("sh")) {
         let has_prompts = block.text.lines().any(|line| line.starts_with("$ "));
         for line in block.text.replace("\\\n", "").lines().filter(|line| !line.is_empty()) {
             let line = match has_prompts {

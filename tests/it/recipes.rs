@@ -1,4 +1,4 @@
-//! Recipes of the manual that are lines for proxies, put in place as they stand.
+//! Recipes of the manual that are for proxies, put in place as they stand.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -8,25 +8,28 @@ use crate::support::client::Client;
 use crate::support::eventually;
 use crate::support::haproxy::Version::{V2_6, V3_0, V3_2, V3_4};
 use crate::support::haproxy::{CONFIG, Delivery, Haproxy, each, replace};
-use crate::support::nginx::Nginx;
 use crate::support::pages::Page;
+use crate::support::printed::{EACH, Printed};
 use crate::support::slowlane::Slowlane;
 
-/// The blocks of a recipe's lines, each with the indentation of a shipped file.
-fn lines(page: &str, recipe: &str) -> Vec<String> {
+fn recipe(page: &str, name: &str) -> Page {
     let parts = Page::read(page).parts();
-    let recipe = parts.iter().find(|part| part.text.starts_with(&format!("{recipe}\n"))).expect("the recipe");
-    let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect();
-    recipe.blocks("text").iter().map(|block| indented(&block.text)).collect()
+    parts.into_iter().find(|part| part.text.starts_with(&format!("{name}\n"))).expect("the recipe")
 }
 
-const EXPENSIVE: &str = "Count expensive requests more than once";
-
-/// Five requests of a website pass, or one search.
+/// Five requests of a website pass, or one search: its price and the config are those of the manual.
 fn five_at_most(websites: usize) -> Slowlane {
+    let recipe = recipe("doc/book/work.md", "Count expensive requests more than once");
+    let [config, costs] = ["toml", "cost.map"].map(|label| recipe.blocks(label).remove(0).text);
     let map: String = (0..websites).map(|n| format!("{n}.example 2001\n")).collect();
     let slo_map = "0 rate=unlimited\n2001 burst=5 rate=1/d law=token-bucket\n";
-    Slowlane::with_policy(&[("slo.map", slo_map), ("website.map", &map)])
+    let files = [("slo.map", slo_map), ("website.map", &*map), ("cost.map", &*costs)];
+    Slowlane::with_config(&files, &format!("[policy]\ndir = \"policy\"\n\n{config}"))
+}
+
+/// The flags with which the proxies' files send the fields of its policy.
+fn of_its_policy(slowlane: &Slowlane) -> [String; 2] {
+    ["--config".to_owned(), slowlane.folder().join("slowlane.toml").display().to_string()]
 }
 
 /// Each spelling either is refused or uses up the five of its website.
@@ -62,27 +65,12 @@ fn no_spelling_of_a_path_makes_it_cheap() {
         "/search%00",
         "/x\\..\\search",
     ];
-    let of_haproxy = lines("doc/book/recipes-fields.md", EXPENSIVE);
-    each(&[(V2_6, Delivery::Lua), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)], |version, delivery| {
+    for version in EACH {
         let (slowlane, app) = (five_at_most(spellings.len() + 1), Backend::start());
-        let edit = |name: &str, text: String| match name {
-            CONFIG => replace(
-                &text,
-                "    http-request send-spoe-group",
-                &(of_haproxy[0].clone() + "    http-request send-spoe-group"),
-            ),
-            "spoe-slowlane.conf" => {
-                let args = text.lines().find(|line| line.trim_start().starts_with("args source=src "));
-                let text = replace(&text, args.expect("the arguments"), of_haproxy[1].trim_end());
-                replace(&text, "timeout processing 100ms", "timeout processing 5s")
-            }
-            _ => text,
-        };
-        let mut haproxy =
-            Haproxy::with(version, delivery, &slowlane.spop.to_string(), app.address, edit).unwrap();
-        haproxy.wait_for_agent("UP");
+        let [flag, config] = of_its_policy(&slowlane);
+        let Some(haproxy) = Printed::haproxy(version, &slowlane, &app, &[&flag, &config]) else { continue };
         a_search_costs_five(haproxy.address, &app, &spellings);
-    });
+    }
 }
 
 #[test]
@@ -99,18 +87,9 @@ fn no_spelling_of_a_path_makes_it_cheap_in_nginx() {
         "/x/../search",
         "/x/..%2fsearch",
     ];
-    let of_nginx = lines("doc/book/recipes-fields.md", EXPENSIVE);
     let (slowlane, app) = (five_at_most(spellings.len() + 1), Backend::start());
-    let nginx = Nginx::with_files(&slowlane.http.to_string(), app.address, |name, text| match name {
-        "slowlane-upstream.conf" => text + &of_nginx[2],
-        "slowlane.conf" => {
-            let attached = "auth_request     /slowlane-check;";
-            let text = replace(&text, attached, &(of_nginx[3].clone() + attached));
-            let source = "    proxy_set_header X-Slowlane-Source";
-            replace(&text, source, &(of_nginx[4].clone() + source))
-        }
-        _ => text,
-    });
+    let [flag, config] = of_its_policy(&slowlane);
+    let nginx = Printed::nginx(&slowlane.http.to_string(), &slowlane, &app, &[&flag, &config]);
     a_search_costs_five(nginx.address, &app, &spellings);
 }
 
@@ -118,8 +97,10 @@ fn no_spelling_of_a_path_makes_it_cheap_in_nginx() {
 /// customer comes, and the customer is next.
 #[test]
 fn a_full_application_serves_first_who_has_least_inside() {
-    let recipe = lines("doc/book/protect.md", "With HAProxy alone");
-    let (frontend, backend) = (&recipe[0], replace(&recipe[1], "maxconn 8", "maxconn 1"));
+    let blocks = recipe("doc/book/protect.md", "With HAProxy alone").blocks("text");
+    let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let [frontend, backend] = [0, 1].map(|number: usize| indented(&blocks[number].text));
+    let backend = replace(&backend, "maxconn 8", "maxconn 1");
     let versions =
         [(V2_6, Delivery::Lua), (V3_0, Delivery::Lua), (V3_2, Delivery::Pause), (V3_4, Delivery::Pause)];
     each(&versions, |version, delivery| {

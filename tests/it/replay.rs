@@ -1131,7 +1131,7 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
 
 #[test]
 fn what_the_manual_shows_is_what_its_commands_print() {
-    let page = Page::read("doc/book/replay.md");
+    let page = Page::read("doc/book/testing.md");
     let blocks = page.blocks("sh");
     let blocks = blocks.iter().filter_map(|block| block.text.strip_prefix("$ slowlane replay"));
     let mut shown = 0;

@@ -254,16 +254,16 @@ fn haproxy_reads_the_example_maps_as_slowlane_does() {
     );
 }
 
-/// Every `max_delay` of the README, in seconds, is waited for by the files as they are shipped.
+/// Every `max_delay` of the first limit, in seconds, is waited for by the files as they are shipped.
 #[test]
-fn the_delays_of_the_readme_are_waited_for_as_shipped() {
+fn the_delays_of_getting_started_are_waited_for_as_shipped() {
     let seconds = |text: &str, before: &str| -> Vec<u64> {
         let numbers = text.split(before).skip(1).map(|rest| rest.split('s').next().unwrap().trim());
         numbers.filter_map(|number| number.parse().ok()).collect()
     };
-    let [readme, nginx] =
-        ["README.md", "nginx/slowlane.conf"].map(|file| fs::read_to_string(project(file)).unwrap());
-    let longest = seconds(&readme, "max_delay=").into_iter().max().expect("the README has an example");
+    let [page, nginx] = ["doc/book/getting-started.md", "nginx/slowlane.conf"]
+        .map(|file| fs::read_to_string(project(file)).unwrap());
+    let longest = seconds(&page, "max_delay=").into_iter().max().expect("the page has an example");
     let location = nginx.split("location = /slowlane-check").nth(1).unwrap();
     let (refuses_over, gives_up) =
         (seconds(location, "/check?max_delay=")[0], seconds(location, "proxy_read_timeout ")[0]);

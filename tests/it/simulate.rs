@@ -244,7 +244,7 @@ fn a_seed_gives_the_same_numbers_to_the_last_digit() {
     assert_ne!(run("adaptive", 7), run("adaptive", 8));
 }
 
-/// Runs the commands of a page of the manual, and compares what they print and draw with what the page shows.
+/// Runs the commands of a report, and compares what they print and draw with what the report shows.
 fn assert_page(page: &str, commands: usize, compare: fn(shown: &str, made: &str, command: &str)) {
     let page = Page::read(page);
     let blocks = page.blocks("sh");
@@ -262,20 +262,22 @@ fn assert_page(page: &str, commands: usize, compare: fn(shown: &str, made: &str,
         compare(printed, &out, command);
         let Some(plot) = args.iter().position(|&arg| arg == "--plot") else { continue };
         let picture = args[plot + 1];
-        assert!(page.text.contains(&format!("]({picture})")), "{picture} is not shown");
-        let read = |root: &Path| fs::read_to_string(root.join(picture)).unwrap();
-        compare(&read(&project("doc/book")), &read(folder.path()), picture);
+        let link = page.links().into_iter().find(|link| Path::new(link).ends_with(picture));
+        let link = link.unwrap_or_else(|| panic!("{picture} is not shown"));
+        let shown = Path::new(&page.path).with_file_name(link);
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        compare(&read(&project(shown.to_str().unwrap())), &read(&folder.path().join(picture)), picture);
     }
 }
 
 #[test]
-fn the_tables_and_pictures_of_the_manual_are_what_its_commands_make() {
-    assert_page("doc/book/laws-compared.md", 3, |shown, made, command| assert!(shown == made, "{command}"));
+fn the_tables_and_pictures_of_the_laws_are_what_their_commands_make() {
+    assert_page("doc/reports/laws.md", 3, |shown, made, command| assert!(shown == made, "{command}"));
 }
 
 #[test]
 fn the_tables_and_pictures_of_protection_are_what_its_commands_make() {
-    assert_page("doc/book/protect-measured.md", 3, assert_alike);
+    assert_page("doc/reports/protect.md", 3, assert_alike);
 }
 
 #[test]
@@ -352,7 +354,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--clients", "0"][..], "no load: expected clients, greedy connections, a crowd or an attacker"),
         (
             &["--clients", "6000", "--greedy", "6000"],
-            "12000 connections of clients, greedy ones and the crowd: expected at most 10000",
+            "12000 connections of clients, greedy clients and the crowd: expected at most 10000",
         ),
         (
             &["--think", "1us"],
@@ -410,11 +412,11 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--nodes", "35", "--store-dead", "60s..90s"],
-            "a fault of the store at 1m: the run ends before it: use more seconds",
+            "a fault of the store at 1m, but the run ends before that: use more seconds",
         ),
         (
             &["--nodes", "35", "--store-flush", "2m"],
-            "a fault of the store at 2m: the run ends before it: use more seconds",
+            "a fault of the store at 2m, but the run ends before that: use more seconds",
         ),
         (
             &["--attack", "9/s", "--attack-during", "50s..70s"],
@@ -422,7 +424,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--measure", "10s..20s,15s..30s"],
-            "15s..30s is measured, but begins before the part in front of it ends: name the parts in order",
+            "15s..30s is measured, but begins before the previous part ends: name the parts in order",
         ),
         (&["--measure", "50s..70s"], "50s..70s is measured, but the run ends before that: use more seconds"),
         (

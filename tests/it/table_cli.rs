@@ -166,7 +166,7 @@ fn the_commands_of_the_manual_do_what_they_say() {
     let slowlane = Slowlane::with_config(POLICY, "[admin]\nsocket = \"admin.sock\"\n");
     let (mut commands, mut lines) = (0, 0);
     let shown =
-        ["Commands", "The Runtime API"].map(|section| examples("doc/book/table.md", section)).concat();
+        ["The table", "The Runtime API"].map(|section| examples("doc/book/throttled.md", section)).concat();
     for line in shown.iter().flat_map(|text| text.lines()) {
         let line = line.split('#').next().unwrap().trim();
         if let Some(args) = line.strip_prefix("slowlane table ") {

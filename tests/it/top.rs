@@ -251,7 +251,7 @@ fn who_is_no_daemon_is_told_from_one() {
     assert_eq!(outcome.code, 1);
     let remedy = "is it running there? Use --admin for another address";
     assert!(
-        outcome.problems[0].starts_with(&format!("cannot ask slowlane at {nobody}: "))
+        outcome.problems[0].starts_with(&format!("cannot query slowlane at {nobody}: "))
             && outcome.problems[0].ends_with(remedy),
         "{:?}",
         outcome.problems
@@ -264,7 +264,7 @@ fn who_is_no_daemon_is_told_from_one() {
 
     let outcome = ran(&["top", "--admin", "unix:/nowhere/admin"]);
     assert!(
-        outcome.problems[0].starts_with("cannot ask slowlane at unix:/nowhere/admin: No such file"),
+        outcome.problems[0].starts_with("cannot query slowlane at unix:/nowhere/admin: No such file"),
         "{:?}",
         outcome.problems
     );

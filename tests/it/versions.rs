@@ -1,4 +1,4 @@
-//! The versions of proxies and stores that the manual calls tested are those that the tests run.
+//! The versions of proxies and stores that the report on compatibility calls tested are those that the tests run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::support::slowlane::BINARY;
 use crate::support::{project, skipped};
 
-/// The programs by the names of their files, and the name of each in the manual.
+/// The programs by the names of their files, and the name of each in the report.
 const PROGRAMS: [(&str, &str); 7] = [
     ("haproxy", "HAProxy"),
     ("nginx", "nginx"),
@@ -23,9 +23,9 @@ fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap()
 }
 
-/// The versions of each program in the table of the manual.
+/// The versions of each program in the table of the report.
 fn table() -> BTreeMap<String, Vec<String>> {
-    let page = fs::read_to_string(project("doc/book/conformance.md")).unwrap();
+    let page = fs::read_to_string(project("doc/reports/compatibility.md")).unwrap();
     let section = page.split("\n## ").find(|section| section.starts_with("Tested versions\n")).unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| ")).skip(2);
     let cells = rows.map(|row| row.split('|').map(str::trim).filter(|cell| !cell.is_empty()));
@@ -57,7 +57,7 @@ fn found(name: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_program_that_the_tests_run_is_in_the_table_of_the_manual() {
+fn every_program_that_the_tests_run_is_in_the_table_of_the_report() {
     let table = table();
     assert_eq!(table.len(), PROGRAMS.len(), "{table:?}");
     for (name, title) in PROGRAMS {
@@ -71,9 +71,9 @@ fn every_program_that_the_tests_run_is_in_the_table_of_the_manual() {
     }
 }
 
-/// Versions of both: `8` is that of a package, and `8.1` that of the manual.
+/// Versions of both: `8` is that of a package, and `8.1` that of the report.
 #[test]
-fn every_version_that_is_unpacked_is_in_the_table_of_the_manual() {
+fn every_version_that_is_unpacked_is_in_the_table_of_the_report() {
     let table = table();
     let script = fs::read_to_string(project("tests/support/unpack-debian")).unwrap();
     let rows = script.split("table='\n").nth(1).unwrap().split('\'').next().unwrap().lines();

@@ -41,7 +41,7 @@ pub fn examples(page: &str, section: &str) -> Vec<String> {
 
 #[test]
 fn the_manual_shows_what_it_really_says_of_files() {
-    let shown = &examples("doc/book/monitoring.md", "Ask why")[0];
+    let shown = &examples("doc/book/throttled.md", "Ask why")[0];
     let (command, outcome) = shown.split_once('\n').unwrap();
     let command = command.strip_prefix("$ slowlane ").expect("a command comes first");
     let args: Vec<&str> = command.split(' ').collect();
@@ -49,13 +49,13 @@ fn the_manual_shows_what_it_really_says_of_files() {
     assert_eq!((code, out.as_str()), (0, outcome), "{command}");
 }
 
-/// The output that the chapter on troubleshooting shows for the shipped maps.
+/// The output that the page on faults shows for the shipped maps.
 #[test]
-fn troubleshooting_shows_what_is_really_said_of_files() {
+fn the_page_on_faults_shows_what_is_really_said_of_files() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(project("haproxy"), folder.path().join("haproxy")).unwrap();
     let mut shown = 0;
-    for block in Page::read("doc/book/troubleshooting.md").blocks("text") {
+    for block in Page::read("doc/book/faults.md").blocks("text") {
         let Some((command, outcome)) =
             block.text.strip_prefix("$ slowlane ").and_then(|text| text.split_once('\n'))
         else {
@@ -103,7 +103,7 @@ fn files_are_asked_without_a_daemon() {
     let [by_config, by_both] = [&["--config"][..], &["--policy", &policy, "--config"]]
         .map(|flags| [&["why"], flags, &[config.to_str().unwrap(), "source=2001:db8::1"]].concat());
     assert!(said(&by_both).contains(" of source 2001:db8::/48 "), "{}", said(&by_both));
-    assert!(refused(&by_config).starts_with("cannot ask slowlane at 127.0.0.1:"), "a daemon is asked");
+    assert!(refused(&by_config).starts_with("cannot query slowlane at 127.0.0.1:"), "a daemon is asked");
     let json = said(&["why", "--policy", &policy, "--json", "website=slow.example", "cost=7"]);
     for part in
         ["\"cost\": 7", "\"slo\": 2001", "\"entry\": null", "\"verdict\": \"delay\"", "\"delay\": 360000"]
@@ -231,13 +231,13 @@ fn who_cannot_be_asked_is_told_with_a_remedy() {
     assert_eq!(
         refused(&["why", "--admin", &nobody, "a=b"]),
         format!(
-            "cannot ask slowlane at {nobody}: Connection refused (os error 111); \
+            "cannot query slowlane at {nobody}: Connection refused (os error 111); \
              is it running there? Use --admin for another address"
         )
     );
     let outcome = refused(&["table", "--admin", "unix:/nowhere/admin.sock", "show"]);
     assert!(
-        outcome.starts_with("cannot ask slowlane at unix:/nowhere/admin.sock: No such file"),
+        outcome.starts_with("cannot query slowlane at unix:/nowhere/admin.sock: No such file"),
         "{outcome}"
     );
     // Something else listens there.

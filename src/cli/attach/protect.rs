@@ -16,14 +16,14 @@ use slowlane_core::policy::{Policy, Slo, map};
 /// Where slowlane listens for ends, if it listens nowhere yet.
 const ENDS: &str = "127.0.0.1:9004";
 
-/// What an application without SLOs of its own has.
+/// The options of SLO 0 if applications have no SLOs of their own.
 const UNLIMITED: &str = "rate=unlimited";
 
 /// A policy in which an application is protected.
 pub(super) struct Protected {
     pub(super) policy: Policy,
     pub(super) changes: Vec<FileChange>,
-    /// What is not protected.
+    /// A note on requests that are not protected.
     pub(super) note: Option<String>,
 }
 

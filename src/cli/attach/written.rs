@@ -107,7 +107,7 @@ impl Folder {
             }
         }
         tell(format_args!(
-            "reload the proxy to stop asking slowlane; slowlane's own files stay in {}",
+            "reload the proxy, so that it stops querying slowlane; slowlane's own files stay in {}",
             self.0.display()
         ));
         Ok(())

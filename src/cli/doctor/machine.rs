@@ -34,7 +34,8 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
-        let fix = "nothing: calendar quotas follow within a minute; other times that slowlane shows are right after a restart";
+        let fix =
+            "nothing: calendar quotas follow within a second; other times are right again after a restart";
         report.note("clock", text, fix);
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();

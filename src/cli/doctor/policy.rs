@@ -84,7 +84,7 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     for SloLine { id, unit, .. } in status.slos.iter().filter(unsettled) {
         let unit = unit.as_deref().unwrap_or_default();
         let text = format!(
-            "SLO {id} counts {unit}, but no proxy has reported what a request cost: each costs what is reserved"
+            "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each costs its reservation"
         );
         report.wrong("policy", text, "report the end of each request: see \"Limits in work\" in the manual");
     }

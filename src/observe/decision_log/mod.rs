@@ -114,7 +114,7 @@ fn queue(
                     is_reported = true;
                     tracing::error!(
                         suppressed,
-                        "cannot write to the decision log: {error}; its lines are dropped until then"
+                        "cannot write to the decision log: {error}; lines are dropped until it can be written"
                     );
                 }
             }

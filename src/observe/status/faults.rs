@@ -20,7 +20,7 @@ const LOG_EVERY: u64 = 600;
 /// The most characters of an example, which a client may have chosen.
 const EXAMPLE_CHARS: usize = 64;
 
-/// More faults than this share of the requests are an error of the configuration.
+/// If a larger share of the requests has faults, the configuration is wrong.
 const SHARE_MAX: f64 = 0.01;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ struct Mark {
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     now: Mark,
-    /// The begin of the window before this one, and of this one. What came after the first is of late.
+    /// The start of the previous window, and of the current one. Faults after the former are recent.
     begins: [Mark; 2],
 }
 

@@ -23,8 +23,8 @@ use slowlane_core::base::{Decision, FIELDS_MAX, Key, Network, Ticket, Timestamp,
 use slowlane_core::policy::{Fact, Text};
 use slowlane_core::table::{Counter, Frequent};
 
-/// The number of notes in a second. It stays there until 1 in 128 is noted, and grows then: a note costs as much as two
-/// requests.
+/// The number of notes per second. Once only 1 in 128 requests would be noted, it grows with the requests: a note costs
+/// as much as two of them.
 const NOTES_PER_S: u32 = 32;
 const ONE_IN: f64 = 128.0;
 
@@ -41,7 +41,7 @@ const VALUE_BYTES_MAX: usize = 256;
 /// The networks around an address: their prefixes for IPv4 and IPv6.
 const AROUND: [(u8, u8); 2] = [(24, 48), (16, 32)];
 
-/// The groups listed of each field, and those of them in the status.
+/// The number of groups listed for each field, and of those in the status.
 const LISTED_MAX: usize = 20;
 const BUSIEST_MAX: usize = 3;
 
@@ -319,7 +319,7 @@ impl Noted {
         }
     }
 
-    /// A keyed hash. Only for values without another form is it that of their text, which takes longest.
+    /// A keyed hash. It hashes the text only of values without another form, because that takes longest.
     fn hash(&self, field: usize, value: &Value<'_>) -> u64 {
         if let Value::Network(network) = value {
             return self.hasher.hash_one((field, network.address()));

@@ -20,7 +20,7 @@ pub const REQUESTS_MIN: u64 = 500;
 #[derive(Debug, Default)]
 pub struct Missing(Mutex<Look>);
 
-/// What is new in a second, for the log.
+/// The findings of one second, for the log.
 #[derive(Debug, Default)]
 pub struct News {
     pub missing: Vec<MissingLine>,
@@ -114,7 +114,7 @@ impl Look {
         recent.unwrap_or(&0) + self.earlier.get(key).unwrap_or(&0)
     }
 
-    /// The faults of late. A field that no request carries is missing, which says more.
+    /// Recent faults, without those of fields that no request carries: these are reported as missing instead.
     fn faults(&self, policy: &Arc<Policy>) -> Vec<FaultLine> {
         if !self.is_at(policy) {
             return Vec::new();

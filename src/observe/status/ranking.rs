@@ -21,7 +21,7 @@ pub struct Ranking {
     /// The span in seconds. Its means are exponentially damped.
     pub over_s: u32,
     pub requests_per_s: f64,
-    /// The most that a group can have beyond its `requests_per_s`, apart from the error of the sample.
+    /// How far the true rate of a group may exceed its `requests_per_s`, apart from the error of the sample.
     pub error_per_s: f64,
     /// The requests of the sample, and how many each stands for now.
     pub sampled: u64,

@@ -181,7 +181,7 @@ impl Config<'_> {
         lines.find(|(_, words)| takes_client(words)).map(|(line, _)| line)
     }
 
-    /// The lines by which requests pass or are answered uncounted, and those by which clients are told apart.
+    /// The lines that let requests pass or answer them uncounted, and those that determine a client's address.
     fn notes(&self, section: &Section) -> Vec<(usize, String)> {
         let note = |(line, words): (usize, Vec<&str>)| {
             match words[..] {

@@ -19,7 +19,7 @@ const END: &str = "# slowlane: end";
 /// The last line of a block inside a line, whose rest follows.
 const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 
-/// What a line of a block replaces follows this.
+/// Begins a line of a block; the replaced text follows.
 const INSTEAD: &str = "# slowlane: instead of: ";
 
 /// The note if nothing takes the client's address.
@@ -40,7 +40,7 @@ pub enum Refused {
     NoSuch { kind: &'static str, name: String, found: Vec<String> },
     #[error("there is no {0} that serves an application over HTTP")]
     None(&'static str),
-    #[error("several fit: choose with --{kind}, which may be repeated: {}", joined(.found))]
+    #[error("several match: choose with --{kind}, which may be repeated: {}", joined(.found))]
     Several { kind: &'static str, found: Vec<String> },
     #[error("{place}: {reason}")]
     Odd { place: String, reason: &'static str },
@@ -69,14 +69,14 @@ pub struct Attached<T> {
     pub after: T,
     /// The frontends or servers that ask slowlane.
     pub names: Vec<String>,
-    /// What the operator should know.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
 /// A frontend or server that slowlane can be attached to.
 struct Site<T> {
     of: T,
-    /// What it is called in messages.
+    /// Its name in messages.
     shown: String,
     place: String,
     names: Vec<String>,
@@ -123,7 +123,7 @@ pub fn joined(names: &[String]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     pub at: usize,
-    /// What is replaced is a whole line with its end, or inside one.
+    /// A replacement covers a whole line with its line ending, or a part within one line.
     pub until: usize,
     pub lines: Vec<String>,
 }

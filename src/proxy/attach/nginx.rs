@@ -79,7 +79,7 @@ pub fn attach(
         let is_default = |server: &&Server<'_>| !has(&server.inner, LOG) && !has(&inner, LOG);
         notes.extend(servers.into_iter().find(is_default).map(|server| {
             format!(
-                "{}: write your access_log here: nginx leaves out the one that it has by default",
+                "{}: write your access_log here: with it, nginx drops its default access_log",
                 server.at.place()
             )
         }));
@@ -288,15 +288,15 @@ fn effect(
             "nginx's own page replaces the application's page for 403"
         }
         (Nesting::Http, ["error_page", ..]) if !is_exempt => {
-            "a server that asks slowlane no longer inherits this: repeat it there"
+            "a server that queries slowlane no longer inherits this: repeat it there"
         }
         (Nesting::Http, _) => return Ok(None),
-        (_, ["return", ..]) => "nginx answers `return` before it asks slowlane: not counted",
+        (_, ["return", ..]) => "nginx answers `return` before it queries slowlane: not counted",
         (_, ["rewrite", .., "redirect" | "permanent"]) => {
-            "nginx redirects before it asks slowlane: not counted"
+            "nginx redirects before it queries slowlane: not counted"
         }
-        (_, ["auth_request", "off"]) => "with `auth_request off`, this location does not ask slowlane",
-        (_, ["auth_request", ..]) => "this location asks another service, and not slowlane",
+        (_, ["auth_request", "off"]) => "with `auth_request off`, this location does not query slowlane",
+        (_, ["auth_request", ..]) => "this location queries another service instead of slowlane",
         (Nesting::Inside, ["error_page", ..]) => {
             "add `error_page 403 = @slowlane_denied;` here: without it, this location refuses with 403, not 429"
         }

@@ -17,8 +17,8 @@ const QUERY: &str = "query";
 const URL: &str = "url";
 const BASE: &str = "base";
 
-/// What tells the pages of `protect` apart. It is not looked up, so it needs none of the rules for a path; and it is cut,
-/// so that it takes no room of a query.
+/// The field that distinguishes the pages of `protect`. No map is searched for it, so it needs none of the rules for a
+/// path. It is truncated, to save room in the query.
 const PAGE: &str = "page";
 const FIRST_SEGMENT: &str = "path,field(2,/),bytes(0,64)";
 

@@ -1,8 +1,8 @@
-//! How exactly nodes share a rate in virtual time: the tables and pictures of doc/book/cluster-accuracy.md.
+//! How exactly nodes share a rate in virtual time: the tables and pictures of doc/reports/cluster-accuracy.md.
 //!
 //! `cargo bench --bench accuracy -- cluster|steps|others [1ms|50ms]` prints a table, at this round trip to the store. It
-//! takes minutes. `-- skew` and `-- low` print the figures of a picture, and draw it into doc/book. Without a name, only
-//! a few cells are run, and nothing is drawn.
+//! takes minutes. `-- skew` and `-- low` print the figures of a picture, and draw it into doc/reports. Without a name,
+//! only a few cells are run, and nothing is drawn.
 
 #![allow(
     clippy::disallowed_methods,
@@ -59,7 +59,7 @@ fn table(name: &str, which: Suite) {
 
 fn picture(name: &str, outcomes: &[SimulationOutcome]) {
     if is_named(name) {
-        fs::write(format!("doc/book/cluster-{name}.svg"), plot(outcomes))
+        fs::write(format!("doc/reports/cluster-{name}.svg"), plot(outcomes))
             .expect("cargo starts it at the root");
     }
     print!("{}", report(outcomes));

@@ -1,4 +1,4 @@
-//! No example is forgotten: each has a test, a page of the manual, and a README that leads there.
+//! No example is forgotten: each has a test, a README, and a place in the list of all.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,23 @@ use super::stage::files;
 use crate::support::pages::Page;
 use crate::support::project;
 
-/// The chapter of the manual that lists them.
-const CHAPTER: &str = "doc/book/examples.md";
+/// The list of all.
+const LIST: &str = "examples/README.md";
+
+/// The most words of a README: its purpose, how to try it, and what to look at.
+const WORDS_MAX: usize = 350;
+
+/// The commands that a README has in blocks of shell. `Stage` types them as they stand there.
+const PLAYED: [&str; 8] = [
+    "slowlane run --policy maps",
+    "slowlane run --config slowlane.toml",
+    "haproxy -f haproxy.cfg",
+    "nginx -p . -c nginx.conf -e stderr -g 'daemon off;'",
+    "caddy run --config Caddyfile --adapter caddyfile",
+    "traefik --configFile=traefik.yml",
+    "envoy --config-path envoy.yaml --disable-hot-restart",
+    "python3 app.py",
+];
 
 fn names() -> Vec<String> {
     let folders = fs::read_dir(project("examples")).unwrap().map(Result::unwrap);
@@ -31,19 +46,25 @@ fn every_example_is_run_by_a_test() {
 }
 
 #[test]
-fn every_example_has_a_page_and_a_readme_that_leads_there() {
-    let leads = |page: &Page, target: String| {
-        assert!(page.links().contains(&target), "{} does not lead to {target}", page.path);
-    };
-    let chapter = Page::read(CHAPTER);
+fn every_example_has_a_readme_that_the_list_leads_to() {
+    let list = Page::read(LIST).links();
+    let mut commands = 0;
     for name in names() {
-        leads(&chapter, format!("examples/{name}.md"));
-        leads(&Page::read(&format!("doc/book/examples/{name}.md")), format!("../../../examples/{name}"));
-        let readme = Page::read(&format!("examples/{name}/README.md"));
-        let lines = readme.text.lines().filter(|line| !line.is_empty()).count();
-        assert!((3..=16).contains(&lines), "examples/{name}/README.md: {lines} lines");
-        leads(&readme, format!("../../doc/book/examples/{name}.md"));
+        let target = format!("{name}/README.md");
+        assert_eq!(list.iter().filter(|link| **link == target).count(), 1, "{LIST}: {target}");
+        let readme = Page::read(&format!("examples/{target}"));
+        let words = readme.text.split_whitespace().count();
+        assert!((50..=WORDS_MAX).contains(&words), "{}: {words} words", readme.path);
+        let links = readme.links();
+        for leads in ["../README.md", "../../doc/book/"] {
+            assert!(links.iter().any(|link| link.starts_with(leads)), "{}: no link {leads}", readme.path);
+        }
+        for line in readme.blocks("sh").iter().flat_map(|block| block.text.lines()) {
+            assert!(PLAYED.contains(&line), "{}: no test types {line}", readme.path);
+            commands += 1;
+        }
     }
+    assert!(commands > 30, "{commands}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::lists::clients_behind_a_cdn;
 use super::stage::{Stage, in_each_haproxy, is_there, versions_of};
 use crate::cli::ran;
 use crate::support::client::{self, Client, Response};
+use crate::support::pages::Page;
 use crate::support::tls::Authority;
 use crate::support::{PATIENCE, eventually, project, skipped, unpacked, wheels};
 
@@ -40,9 +41,9 @@ fn two_proxies_share_one_slo() {
 
 /// Envoy with slowlane as its rate limit service, and with ext_authz over gRPC as the manual shows it.
 fn each_way_over_grpc(story: impl Fn(Stage)) {
-    let page = fs::read_to_string(project("doc/book/examples/envoy-ratelimit.md")).unwrap();
-    let filter = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let filter: String = filter.lines().map(|line| format!("{:18}{line}\n", "")).collect();
+    let blocks = Page::read("doc/book/envoy.md").section("ext_authz over gRPC").blocks("yaml");
+    let [filter] = blocks.as_slice() else { panic!("{} blocks", blocks.len()) };
+    let filter: String = filter.text.lines().map(|line| format!("{:18}{line}\n", "")).collect();
     for ext_authz in [false, true] {
         let stage = counting_both("envoy-ratelimit");
         if ext_authz {

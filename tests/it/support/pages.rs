@@ -5,19 +5,32 @@ use std::fs;
 use super::project;
 
 /// The page of the reference that has the commands.
-pub const REFERENCE: &str = "doc/book/reference.md";
+pub const REFERENCE: &str = "doc/book/reference-commands.md";
 
 /// All pages of the reference.
-pub const REFERENCE_PAGES: [&str; 5] = [
+pub const REFERENCE_PAGES: [&str; 4] = [
     REFERENCE,
     "doc/book/reference-config.md",
-    "doc/book/reference-slo.md",
-    "doc/book/reference-http.md",
-    "doc/book/reference-metrics.md",
+    "doc/book/reference-policy.md",
+    "doc/book/reference-protocols.md",
 ];
 
 /// The pages beside the README and the manual.
-pub const BESIDE: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/bench/README.md"];
+pub const BESIDE: [&str; 13] = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "tests/bench/README.md",
+    "doc/design.md",
+    "doc/reports/README.md",
+    "doc/reports/cluster-accuracy.md",
+    "doc/reports/cluster-internals.md",
+    "doc/reports/compared.md",
+    "doc/reports/compatibility.md",
+    "doc/reports/laws.md",
+    "doc/reports/performance.md",
+    "doc/reports/protect.md",
+];
 
 /// A page of the project, or a section of one.
 pub struct Page {
@@ -93,14 +106,17 @@ fn anchor(heading: &str) -> String {
     kept.collect::<String>().replace(' ', "-")
 }
 
-/// The README, then every page of the manual.
+/// The README, then every page of the manual, then the READMEs of the examples.
 pub fn pages() -> Vec<Page> {
     let in_folder = |folder: &str| {
-        let files = fs::read_dir(project(folder)).unwrap().map(|file| file.unwrap().file_name());
-        files.map(|name| format!("{folder}/{}", name.to_str().unwrap())).collect::<Vec<_>>()
+        let entries = fs::read_dir(project(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+        entries.map(|name| format!("{folder}/{}", name.to_str().unwrap())).collect::<Vec<_>>()
     };
-    let chapters = ["doc/book", "doc/book/examples"].into_iter().flat_map(in_folder);
-    let mut paths: Vec<String> = chapters.filter(|path| path.ends_with(".md")).collect();
+    let mut paths: Vec<String> = ["doc/book", "examples"].into_iter().flat_map(in_folder).collect();
+    let of_examples = paths.iter().filter(|path| path.starts_with("examples/") && project(path).is_dir());
+    let of_examples: Vec<String> = of_examples.map(|folder| format!("{folder}/README.md")).collect();
+    paths.extend(of_examples);
+    paths.retain(|path| path.ends_with(".md"));
     paths.sort();
     paths.insert(0, "README.md".to_owned());
     paths.iter().map(|path| Page::read(path)).collect()

@@ -116,6 +116,6 @@ fn a_certificate_opens_a_listener_with_client_ca() {
     let [ca, cert, key] = [&authority.cert(), &own.cert, &own.key].map(|path| path.display().to_string());
     assert_eq!(daemon.asked("https://", &["--ca", &ca, "--cert", &cert, "--key", &key]).code, 0);
     let Ran { code, problems, .. } = daemon.asked("https://", &["--ca", &ca]);
-    assert!(code == 1 && problems[0].starts_with("cannot ask slowlane at localhost:"), "{problems:?}");
+    assert!(code == 1 && problems[0].starts_with("cannot query slowlane at localhost:"), "{problems:?}");
     assert_eq!(daemon.configured(&["top", "--once", "--cert", &cert, "--key", &key]).code, 0);
 }

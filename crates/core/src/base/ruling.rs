@@ -26,7 +26,7 @@ pub struct Ruling {
 
 const _: () = assert!(size_of::<Ruling>() == 48, "a batch of them is copied for every answer");
 
-/// What few rulings have: several SLOs, a ticket, a turn, a block, a dry run.
+/// The rare parts of a ruling: several SLOs, a ticket, a turn, a block, a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
     /// The number of the request in the queue of its key, if its turn may still move. 0: the delay is final.

@@ -202,7 +202,8 @@ impl LeaseView {
         message
     }
 
-    /// Notes that a message did not reach the store. What it returned is lost: it may have arrived.
+    /// Notes that a message did not reach the store. The parts that it returned stay returned, because it may have
+    /// arrived.
     pub fn lost(&mut self, message: &LeaseMessage) {
         self.asked += message.asked;
         self.exchange.on_its_way = None;

@@ -43,10 +43,10 @@ const BUSY: f64 = 0.95;
 const BELIEVED: f64 = 0.7;
 
 /// Once the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
-/// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then no lower debt is believed,
-/// and no larger share for the next silence. Runs had two seeds, silences of 60 and 20 s, and three times the rate.
-/// With 0, 0.4 and 0.8 s, the worst of the first three seconds is +34, +9 and +1 %, but the error of the ten seconds
-/// after them is 5.6, 7.7 and 8.8 %.
+/// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then, a node accepts
+/// no lower debt, and no larger share for the next outage. It was measured with two seeds, outages of 60 and 20 s, and
+/// a load of three times the rate. With a wait of 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34,
+/// +9 and +1 %, but the error over the following ten seconds is 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
 /// The store's sums fade during a silence. For this many of their memories after it, no lower demand of the others is

@@ -189,7 +189,7 @@ mod tests {
             ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a whole number and a period"),
             (
                 "rate=unlimited also=owner assured=1/s",
-                "assured=1/s: rate=unlimited has no limit to apply it to",
+                "assured=1/s: it needs a limit, and rate=unlimited has none",
             ),
         ] {
             let reported = reported(&site(options));

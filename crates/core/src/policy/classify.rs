@@ -144,7 +144,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
     }
 }
 
-/// What the lookups say of each request of a batch, and the blocks of operators.
+/// The answers of the lookups for each request of a batch, and the blocks of operators.
 pub struct LookedUp {
     answers: [Answer; BATCH_MAX],
     blocks: Option<BlocksInForce>,
@@ -186,7 +186,7 @@ impl<'p> Batch<'p, '_> {
         self.policy.plans[place].is_single.then(|| (self.policy.case(place, values, cost), cost))
     }
 
-    /// Who asks an application that this SLO protects.
+    /// The client and the page of a request to an application that this SLO protects.
     pub fn asker(&self, row: usize, slo: SloId) -> Asker {
         self.policy.asker_of(slo, self.values(row))
     }
@@ -317,7 +317,7 @@ impl Policy {
         Case { sharer, cost, ..bare }
     }
 
-    /// Who asks, by its branch at each level of a tree: each has as many bits.
+    /// The client of a request, by its branch at each level of a tree: each has as many bits.
     fn leaf(&self, share: &[Place], values: Values<'_, '_>) -> u64 {
         let branch = |&share| self.member(share, values).bits();
         match share {
@@ -330,7 +330,7 @@ impl Policy {
         }
     }
 
-    /// Who asks, by one field.
+    /// The client of a request, by one field.
     fn member(&self, share: Place, values: Values<'_, '_>) -> Key {
         let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
         match &values.0[share] {

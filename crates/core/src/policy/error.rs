@@ -53,7 +53,7 @@ pub enum PolicyErrorKind {
     NoBurst,
     #[error("rate is missing: add it, like rate=50/s, or rate=unlimited")]
     NoRate,
-    #[error("{0}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s")]
+    #[error("{0}: it needs a limit, and rate=unlimited has none: remove it, or give a rate like 50/s")]
     OfNoLimit(String),
     #[error(
         "no request can pass: with burst={burst} the first one waits for 1/rate, {}, which is longer than max_delay: \

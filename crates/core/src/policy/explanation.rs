@@ -10,7 +10,7 @@ use crate::policy::{Answer, Asker, Batch, Case, Cases, LookupMap, Masks, Pattern
 pub struct Explanation<'p> {
     pub of: Vec<Explained<'p>>,
     pub cases: Cases<'p>,
-    /// Who asks, if an SLO protects an application.
+    /// The client and the page of the request, if an SLO protects an application.
     pub asker: Option<Asker>,
 }
 

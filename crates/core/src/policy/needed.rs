@@ -70,7 +70,7 @@ impl Policy {
         self.fields.watch.example(needed.place)
     }
 
-    /// Examines requests no longer for faults that have not occurred since the last call. Call it about once a second.
+    /// Stops examining requests for faults that have not occurred since the last call. Call it about once a second.
     pub fn calm(&self) {
         self.fields.watch.calm();
     }

@@ -379,7 +379,7 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
     let reported = warnings(&maps, &Layout::default());
-    let alone = "a website is only a host, as";
+    let alone = "a website is a host alone, like";
     assert_eq!(
         reported,
         [
@@ -481,7 +481,7 @@ fn an_unlimited_rate_takes_no_limit() {
     assert_eq!((also.also.as_deref(), also.dry_run, also.law.max_delay()), (Some("owner"), true, None));
     for useless in ["burst=9", "law=pace", "law=unlimited", "max_delay=5s", "share=owner", "window=1s"] {
         let expected = format!(
-            "{useless}: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s"
+            "{useless}: it needs a limit, and rate=unlimited has none: remove it, or give a rate like 50/s"
         );
         assert_eq!(slo(&format!("{useless} rate=unlimited")), Err(vec![expected]));
     }

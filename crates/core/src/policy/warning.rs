@@ -20,7 +20,7 @@ pub enum WarningKind {
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
     KeyTwice { key: String, first: usize },
-    #[error("{key:?} has {what}: a website is only a host, as {meant:?}")]
+    #[error("{key:?} has {what}: a website is a host alone, like {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
     #[error("{0:?} has quotes, which are part of the key: write it without them")]
     Quotes(String),
@@ -29,9 +29,9 @@ pub enum WarningKind {
          names with that ending"
     )]
     Wildcard { key: String, method: &'static str },
-    #[error("{key:?} has no value, which names SLO 0: put a space before the SLO instead of {separator}")]
+    #[error("{key:?} has no value, so it selects SLO 0: put a space before the SLO instead of {separator}")]
     Joined { key: String, separator: char },
-    #[error("{0:?} has no value, which names SLO 0: write the id of an SLO after it")]
+    #[error("{0:?} has no value, so it selects SLO 0: write the id of an SLO after it")]
     NoValue(String),
     #[error("{0:?} is a network, and is compared as text: networks belong in maps with match = \"ip\"")]
     Network(String),
@@ -110,7 +110,7 @@ pub enum WarningKind {
     )]
     Uneven { rate: Rate },
     #[error(
-        "unit={0}: HAProxy cannot enforce work by itself as a peer, so it asks over SPOE for each request"
+        "unit={0}: HAProxy cannot enforce work by itself as a peer, so it queries slowlane for each request"
     )]
     Asked(String),
     #[error(

@@ -135,7 +135,7 @@ impl Watch {
         }
     }
 
-    /// Watches fields no longer that had no fault since the last call. Call it about once a second.
+    /// Stops watching fields that had no fault since the last call. Call it about once a second.
     pub(super) fn calm(&self) {
         let calm = |&place: &Place| {
             let (FaultCounts { unreadable, absent }, before) =
@@ -149,7 +149,7 @@ impl Watch {
         }
     }
 
-    /// Watches fields no longer, except for those that have become suspects meanwhile.
+    /// Stops watching fields, except for those that have become suspects meanwhile.
     fn rest(&self, fields: u64) {
         self.watched.fetch_and(!fields, AcqRel);
         let suspects = self.suspects.load(Acquire) & fields;

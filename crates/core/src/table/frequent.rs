@@ -18,11 +18,11 @@ const FORGOTTEN: f64 = 1e-3;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<T> {
     pub key: u64,
-    /// What is left of its weight after all reductions.
+    /// The rest of its weight after all reductions.
     count: f64,
     /// Its weight since it got its counter.
     pub weight: f64,
-    /// What else is known of it since then.
+    /// Further facts about it since then.
     pub facts: T,
 }
 

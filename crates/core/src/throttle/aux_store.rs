@@ -197,7 +197,7 @@ impl AuxStore {
         })
     }
 
-    /// What the key has learned of the costs of its requests. None before the first cost, and without memory.
+    /// The estimate of a key's costs, from its earlier requests. None before the first cost, and without memory.
     pub fn estimate(&self, key: Key) -> Option<Quantile> {
         match &self.map.at(key).get()?.aux {
             AuxState::Work(work) => Some(work.costs),

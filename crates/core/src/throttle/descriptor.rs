@@ -1,5 +1,5 @@
-//! What Envoy's rate limit service adds to a decision: a limit that the request brings, hits of a refused request, and the
-//! time until a quota is whole again.
+//! Additions of Envoy's rate limit service to a decision: a limit that the request brings, hits of a refused request,
+//! and the time until a quota is whole again.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ impl Throttle {
         }
     }
 
-    /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count all the same: what an
-    /// answer has cost is told when it is spent. A request without hits is refused by a window that holds more than its
-    /// limit. Other laws count only what they let through, and a request that is blocked counts nowhere. A single hit that
-    /// has several limits is all or nothing, as everywhere.
+    /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count all the same: the
+    /// cost of an answer is reported after it is spent. A request without hits is refused by a window that holds more
+    /// than its limit. Other laws count only what they let through, and a request that is blocked counts nowhere. A
+    /// single hit that has several limits is all or nothing, as everywhere.
     pub fn count_as_envoy<'s>(
         &self,
         decision: &mut Decision,

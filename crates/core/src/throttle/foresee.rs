@@ -174,7 +174,8 @@ impl Throttle {
     }
 }
 
-/// What a protected application makes of one more request. One that has used little waits for less than the queue.
+/// The verdict of a protected application on one more request. A client that has used little waits for less than the
+/// whole queue.
 fn of_gate(of: &Outlook) -> (Verdict, String) {
     let &ProtectView { limit, inside, waiting, slow_down, .. } = &of.view;
     let state = format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slow_down:.2}");

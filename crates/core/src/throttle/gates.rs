@@ -81,8 +81,9 @@ impl Gates {
         })
     }
 
-    /// Asks for a request that all SLOs let through. Returns its number for the ticket, or 0, and its verdict under the
-    /// SLO that protects; and whether its turn may move. None: too many applications are protected.
+    /// Asks the application to admit a request that all SLOs let through. Returns its number for the ticket, or 0, and
+    /// its verdict under the SLO that protects; and whether its turn may move. None: too many applications are
+    /// protected.
     pub(super) fn arrive(
         &self,
         judged: &Judged,
@@ -232,7 +233,8 @@ impl Gate {
         Group { name: name.unwrap_or_else(|| "a group".to_owned()), requests }
     }
 
-    /// Calls the law, and tells those whose turn has come, or who have waited for too long. Returns the moment as well.
+    /// Calls the law, and notifies requests whose turn has come, or that have waited for too long. Also returns the
+    /// moment.
     fn call<R>(
         &mut self,
         now: Timestamp,
@@ -262,7 +264,7 @@ fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A wait in whole milliseconds, as proxies are told it.
+/// A wait in whole milliseconds, as reported to proxies.
 fn delay(wait: Duration) -> Verdict {
     Verdict::Delay(wait.max(Duration::from_millis(1)))
 }

@@ -74,7 +74,7 @@ pub(super) struct Staged<'p> {
 }
 
 impl<'p> Staged<'p> {
-    /// Consults the sketches with `judge`, which is told whether its sketch is a first stage.
+    /// Consults the sketches with `judge`, which gets a flag for a first stage.
     ///
     /// A first stage alone decides on a request within its rate, and has no part in one beyond it.
     #[inline]

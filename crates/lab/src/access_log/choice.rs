@@ -26,7 +26,7 @@ pub enum Choice {
 pub(super) type LogKind = (Format, Wraps);
 
 impl Choice {
-    /// The format of a log that begins like this, if one fits, and what the operator is told about it.
+    /// The format of a log that begins like this, if one fits, and a message about it for the operator.
     pub(super) fn made(&self, head: &[u8], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let lines = head.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let lines: Vec<&[u8]> = lines.filter(|line| !line.is_empty()).take(LOOKED_AT).collect();
@@ -92,7 +92,7 @@ fn inside<'l>(wraps: &Wraps, lines: &[&'l [u8]]) -> Vec<Cow<'l, [u8]>> {
     lines.iter().filter_map(|line| wraps.strip(line).ok()).collect()
 }
 
-/// What may be around these lines, the fewest first.
+/// The wraps that these lines may have, the fewest first.
 fn all_wraps(lines: &[&[u8]]) -> Vec<Wraps> {
     let (mut all, mut at) = (vec![Wraps::default()], 0);
     while at < all.len().min(WRAPS_MAX) {

@@ -34,7 +34,7 @@ pub(crate) struct Log {
 /// A clock of local time, which shows one hour twice when summer time ends.
 #[derive(Debug, Default)]
 struct LogClock {
-    /// What its times count later since it went back.
+    /// The amount added to its times since it went back.
     added_ns: u64,
     /// Lines in a row that are behind those before them by up to an hour, and the end of the last of them.
     behind: (u8, u64),

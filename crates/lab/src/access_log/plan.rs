@@ -76,7 +76,7 @@ pub(crate) struct LogPlan {
     measures: Measures,
     /// The number of items that a request needs. Those behind it are of measures.
     needed: usize,
-    /// What is around its lines.
+    /// The wraps of its lines.
     pub(super) wraps: Wraps,
 }
 

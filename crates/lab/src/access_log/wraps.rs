@@ -1,4 +1,5 @@
-//! What stands before a proxy's line, or around it: prefixes of syslog, Kubernetes, Docker and the journal, and a ticket.
+//! Wraps, the text before a proxy's line or around it: prefixes of syslog, Kubernetes, Docker and the journal, and a
+//! ticket.
 
 use std::borrow::Cow;
 
@@ -25,7 +26,7 @@ struct Piece {
     is_error: bool,
 }
 
-/// What may be around a line, with its name.
+/// The wraps that a line may have, with their names.
 const WRAPS: [(&str, Strip); 10] = [
     // `<134>`
     ("syslog", |line, _| behind(b"<", b">", line).map(Cow::from)),

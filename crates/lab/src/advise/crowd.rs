@@ -22,7 +22,7 @@ use slowlane_core::base::{Network, Request, Sample, Timestamp, Value, Verdict, s
 use slowlane_core::policy::Text;
 use slowlane_core::throttle::Throttle;
 
-/// Addresses that one field tells from the others, a limit for them, and its effect.
+/// Addresses that one field distinguishes from the others, a limit for them, and its effect.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Crowd {
     /// The field: `network`, `asn`, `user_agent` or `path`.
@@ -49,7 +49,7 @@ pub struct Crowd {
     pub others_waiting_requests: u64,
 }
 
-/// The fields that may tell a crowd from the others.
+/// The fields that may distinguish a crowd from the others.
 pub(super) const FIELDS: [&str; 4] = ["network", "asn", "user_agent", "path"];
 
 /// The maximum number of groups of a field at a time. Beyond it, those with the fewest requests are dropped.
@@ -66,13 +66,13 @@ const GAP: u64 = 3;
 const PARTS: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 const PART_ALONE_MIN: f64 = 0.5;
 
-/// So large a part of its requests is for pages that nobody else asks for: it does not behave like the others.
+/// If at least this part of its requests is for pages that nobody else requests, it does not behave like the others.
 const OWN_MIN: f64 = 0.9;
 
 /// A limit for each address does nothing to addresses with so few requests.
 pub(super) const FEW: u32 = 10;
 
-/// If a larger part of the other clients would wait, the field does not tell the crowd from them.
+/// If a larger part of the other clients would wait, the field does not distinguish the crowd.
 const OTHERS_MAX: f64 = 0.01;
 
 /// The requests by the value of one field.

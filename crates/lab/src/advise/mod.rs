@@ -64,7 +64,7 @@ pub struct Advice {
     pub logs: Vec<LogOutcome>,
     /// Crowds of addresses with few requests each.
     pub crowds: Vec<Crowd>,
-    /// A sentence, if most requests come from such addresses, and nothing tells a crowd from the others.
+    /// A sentence, if most requests come from such addresses, and no field distinguishes a crowd.
     pub scattered: Option<String>,
     pub types: Vec<Proposal>,
     /// The reasons for caution with the figures.

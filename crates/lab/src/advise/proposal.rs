@@ -35,7 +35,7 @@ pub struct Proposal {
     pub slo_line: String,
     pub map: String,
     pub map_lines: String,
-    /// The lines of the config that a type of your own needs; empty for the others.
+    /// The config lines that a user-defined type needs; empty for the built-in types.
     pub config: String,
     /// The values that have no line in the map.
     pub values_left_out: usize,

@@ -19,7 +19,7 @@ const TROUBLE: (f64, f64) = (30.0, 45.0);
 /// The seconds that are measured if there is no trouble: the steady part of a run.
 const STEADY: (f64, f64) = (15.0, SECONDS);
 
-/// What an application has to bear.
+/// The load on an application.
 #[derive(Clone, Copy, Debug)]
 pub struct ProtectLoad {
     pub name: &'static str,
@@ -30,7 +30,7 @@ pub struct ProtectLoad {
     trouble: Option<Trouble>,
 }
 
-/// What happens to the application for a quarter of a minute.
+/// The trouble of an application, for a quarter of a minute.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     /// Of the workers, so many are left.

@@ -38,7 +38,7 @@ impl Played {
     }
 }
 
-/// What a load did to the customers, the crawlers and the application.
+/// The effect of a load on the customers, the crawlers and the application.
 struct ProtectFigures {
     p50_ms: f64,
     p99_ms: f64,

@@ -1,4 +1,4 @@
-//! What a group of clients met with, in one run or as the median of several.
+//! The results of a group of clients, in one run or as the median of several.
 
 use crate::protect::world::{Done, Fate, Group, World};
 
@@ -6,7 +6,7 @@ use crate::protect::world::{Done, Fate, Group, World};
 #[derive(Debug)]
 pub(crate) struct Runs(pub(crate) Vec<World>);
 
-/// What the clients of one group met with.
+/// The results of the clients of one group.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pages_ms: Vec<f64>,

@@ -21,7 +21,7 @@ pub(crate) enum AppKind {
     Database,
 }
 
-/// Who asks, and how.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Asks {
     /// Open loop: views a second. Each is a page, and then three small requests. Gives up after 20 s.
@@ -180,7 +180,7 @@ impl World {
         self.at(client.from + wait, Event::Ask(number));
     }
 
-    /// From this second on, the application has so many workers, and takes so much longer.
+    /// From this second on, the application has this many workers, and takes `factor` times as long.
     pub(crate) fn change(&mut self, second: f64, workers: usize, factor: f64) {
         self.at(second, Event::Change { workers, factor });
     }

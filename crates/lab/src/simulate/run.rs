@@ -218,7 +218,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Lets those enter whose turn has come under `protect`, and refuses those who have waited for too long.
+    /// Admits requests whose turn has come under `protect`, and refuses those that have waited for too long.
     fn release(&mut self, now_ns: u64) {
         let Side::One(throttle) = self.side else { return };
         throttle.wake_gates(at(now_ns));

@@ -62,7 +62,7 @@ pub enum ScenarioError {
     /// The faults of the SLO, one per line.
     #[error("{0}")]
     Slo(String),
-    #[error("{0} connections of clients, greedy ones and the crowd: expected at most {CLIENTS_MAX}")]
+    #[error("{0} connections of clients, greedy clients and the crowd: expected at most {CLIENTS_MAX}")]
     Clients(u32),
     #[error("a pause of {0:?}: expected at least {THINK_MIN:?}, or a refused client would retry forever")]
     Think(Duration),
@@ -92,13 +92,13 @@ pub enum ScenarioError {
         written(*.0)
     )]
     Period(Duration),
-    #[error("a fault of the store at {}: the run ends before it: use more seconds", written(*.0))]
+    #[error("a fault of the store at {}, but the run ends before that: use more seconds", written(*.0))]
     Late(Duration),
     #[error("the attack is at {0}, but the run ends before that: use more seconds")]
     AttackLate(Span),
     #[error("{0} is measured, but the run ends before that: use more seconds")]
     MeasuredLate(Span),
-    #[error("{0} is measured, but begins before the part in front of it ends: name the parts in order")]
+    #[error("{0} is measured, but begins before the previous part ends: name the parts in order")]
     MeasuredOrder(Span),
     #[error("{0} is measured, but each phase of {1} has its own measured part: name one number of clients")]
     MeasuredPhases(Span, Phases),

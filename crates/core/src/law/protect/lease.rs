@@ -13,8 +13,8 @@ const BASES: f64 = 20.0;
 /// Leases are the least one, doubled up to seven times: 640 s.
 const CLASSES: usize = 8;
 
-/// The requests inside, by the length of their lease, in the order in which it ends. An end can get lost, and a stream
-/// has none for hours: neither keeps its place longer.
+/// The requests inside, by the length of their lease, in the order in which it ends. An end may be lost, and a stream
+/// may last for hours: neither keeps its place beyond its lease.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     classes: [List; CLASSES],

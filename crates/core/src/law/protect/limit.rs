@@ -29,10 +29,11 @@ const MEMORY: f64 = 60.0;
 /// The slow-down may pass its target by this much before the limit shrinks.
 const SLACK: f64 = 0.1;
 
-/// Ends in a third of the time of their pages are errors, or come from a cache: the application has become no larger.
+/// Ends within a third of their page's time are errors, or come from a cache: the application has not gained capacity.
 pub(super) const TOO_FAST: f64 = -1.1;
 
-/// Windows without a change after the limit has shrunk, and after a probe: until then the ends are of the old limit.
+/// Windows without a change after the limit has shrunk, and after a probe: until then, requests end that were released
+/// under the old limit.
 const SETTLES: u8 = 2;
 const SETTLES_AFTER_PROBE: u8 = 3;
 

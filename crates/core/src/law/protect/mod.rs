@@ -79,7 +79,7 @@ impl Default for ProtectSettings {
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     pub means: Means,
-    /// What takes about the same time each time: method and first segment of the path.
+    /// Requests that take about the same time: the method and the first segment of the path.
     pub page: Key,
     /// The groups that it belongs to, outermost first, and its source.
     pub path: &'a [Key],
@@ -97,7 +97,7 @@ pub enum Means {
     Watch,
 }
 
-/// What becomes of a request on arrival.
+/// The outcome of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     Released(Id),
@@ -283,8 +283,8 @@ impl Protect {
         })
     }
 
-    /// A request is gone that tells nothing of the application: its client has left while it waited, an error answered it,
-    /// or it has become a stream. False if it is not known.
+    /// A request is gone, and its end says nothing about the application: its client has left while it waited, an error
+    /// answered it, or it has become a stream. False if it is not known.
     pub fn abandon(&mut self, id: Id, now: Timestamp, released: &mut Vec<Id>) -> bool {
         let Some(place) = self.requests.find(id) else { return false };
         match self.requests.slab[place].stage {
@@ -295,8 +295,8 @@ impl Protect {
         true
     }
 
-    /// What time alone changes: leases end, the limit moves, a probe is over. To be called at the
-    /// [next moment](Protect::next_moment).
+    /// Lets time pass: leases end, the limit moves, a probe is over. Call it at the [next
+    /// moment](Protect::next_moment).
     pub fn wake(&mut self, now: Timestamp, released: &mut Vec<Id>) {
         if self.expiry <= now {
             self.expire(now);
@@ -445,7 +445,7 @@ impl Protect {
         self.inside -= 1;
     }
 
-    /// What an end says about its page and about the limit.
+    /// Updates the page and the limit after the end of a request.
     fn measure(&mut self, request: &InFlight, now: Timestamp, took: Duration) {
         let log_ns = (took.as_nanos().max(1_000) as f64).ln();
         let page = self.pages.at(request.page);

@@ -64,7 +64,7 @@ impl PageTimes {
         }
     }
 
-    /// The work of a request, as far as one can tell before its end.
+    /// The estimated work of a request, before its end.
     pub(super) fn work_ns(&self) -> i64 {
         self.work_ns as i64
     }

@@ -20,7 +20,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// A limit below this part of its highest value since the last probe needs bases that can be trusted.
 const FALLEN: f64 = 0.65;
 
-/// When to measure. Bases are measured, not guessed: nobody is refused for it, but some wait half a second longer.
+/// When to measure. Bases are measured, not guessed. A measurement refuses no request, but some wait
+/// half a second longer.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     run: Option<ProbeRun>,
@@ -64,8 +65,8 @@ impl Probe {
         self.highest = self.highest.max(limit);
     }
 
-    /// Begins a probe if one is due: at the first saturation, after 20 s of it, and once the limit has fallen far
-    /// though pages still look slow.
+    /// Begins a probe if one is due: at the first saturation, after 20 s of it, and when the limit has fallen far, but
+    /// pages still seem slow.
     pub(super) fn begin(&mut self, now: Timestamp, saturation: Saturation) {
         self.saturated += saturation.full;
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;
@@ -75,7 +76,7 @@ impl Probe {
         }
     }
 
-    /// Whether an end belongs to the probe: its request was released once those of before had gone.
+    /// Whether an end belongs to the probe: its request was released after all earlier ones had left.
     pub(super) fn counts(&mut self, released: Timestamp, now: Timestamp, has_room: bool) -> bool {
         let Some(run) = &mut self.run else { return false };
         match run.quiet {

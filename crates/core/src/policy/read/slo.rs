@@ -43,7 +43,7 @@ pub struct Slo {
     pub is_sharing_given: bool,
     /// The fields that distinguish clients, outermost first, for a law that shares between them.
     pub share: Vec<String>,
-    /// The fields of a request whose time tells whether an application queues, for `protect`.
+    /// The fields that name a page for `protect`: its times show whether the application queues.
     pub page: Vec<String>,
     /// None: it counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,

@@ -338,7 +338,7 @@ mod tests {
             ),
             (
                 "rate=unlimited unit=tokens",
-                "unit=tokens: rate=unlimited has no limit to apply it to: remove it, or give a rate like 50/s",
+                "unit=tokens: it needs a limit, and rate=unlimited has none: remove it, or give a rate like 50/s",
             ),
             ("burst=1 rate=1/s reserve=5", "unknown option \"reserve\": pace takes max_delay"),
         ] {
