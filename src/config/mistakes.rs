@@ -127,7 +127,7 @@ fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bo
     };
     let found = table.iter().find(|(key, value)| is_here(key, value)).map(|(key, _)| key.clone());
     let Some(key) = found else { return false };
-    // An error in the lookups does not hide the directory of the policy.
+    // Even if the lookups have an error, the directory of the policy is known.
     if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
         && inner.remove("lookups").is_some()
     {

@@ -186,7 +186,7 @@ impl Binder<'_> {
         let mut listeners: Vec<Listener> = iter::from_fn(|| inherited.take(name, None)).collect();
         for listener in listeners.iter().filter(|listener| access_list.is_open() && !listener.is_local()) {
             tracing::warn!(
-                "{} on {listener}, which systemd has opened, has no TLS and no list of networks",
+                "{} on {listener}, which systemd has opened, has neither TLS nor a list of networks (allow)",
                 listen.name
             );
         }

@@ -203,7 +203,7 @@ pub fn asks_quota<'a>(mut fields: impl Iterator<Item = Field<'a>>) -> bool {
 pub struct DescriptorRuling {
     pub decision: Decision,
     pub is_quota: bool,
-    /// The SLO says that there is no limit. That of a descriptor without a rule says nothing.
+    /// Whether the policy names an SLO without a limit for the descriptor. False for a descriptor without a rule.
     pub is_unlimited: bool,
     /// None: it counts work, or has no limit.
     pub rate: Option<Rate>,

@@ -106,20 +106,24 @@ impl Grpc {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         let stream = TokioIo::new(limited(stream, STALLED_MAX));
-        let mut connection = pin!(http.serve_connection(stream, service_fn(answer)));
-        let served = tokio::select! {
-            biased;
-            served = &mut connection => Some(served),
-            () = signal.begun() => None,
-            () = calls.idle() => None,
-        };
-        let served = match served {
-            Some(served) => Ok(served),
-            None => {
-                connection.as_mut().graceful_shutdown();
-                timeout(LAST_CALLS_MAX, connection).await
+        let served = {
+            let mut connection = pin!(http.serve_connection(stream, service_fn(answer)));
+            let served = tokio::select! {
+                biased;
+                served = &mut connection => Some(served),
+                () = signal.begun() => None,
+                () = calls.idle() => None,
+            };
+            match served {
+                Some(served) => Ok(served),
+                None => {
+                    connection.as_mut().graceful_shutdown();
+                    timeout(LAST_CALLS_MAX, connection).await
+                }
             }
         };
+        // The ends in logs that have arrived belong to the state that an upgrade hands over.
+        let _ = timeout(LAST_CALLS_MAX, calls.logs.acquire_many(LOGS_MAX as u32)).await;
         shutdown.decides_no_more();
         if let Ok(Err(error)) = served {
             tracing::debug!("grpc connection closed: {error}");

@@ -32,7 +32,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     counter(at, "table_evictions", "Live entries evicted because the table was full", usage.evictions);
     let help = "Auxiliary memory of fair, sliding-log, concurrency and work, in bytes";
     gauge(at, "annex_bytes", help, aux_store.bytes as i64);
-    let help = "Requests for which fair, sliding-log, concurrency or work found no auxiliary memory";
+    let help = "Requests for whose law (fair, sliding-log, concurrency) or work no auxiliary memory was left";
     counter(at, "law_fallbacks", help, aux_store.fallbacks);
     let help = "Requests whose work is reserved, and whose end is not reported yet";
     gauge(at, "reservations_open", help, throttle.aux_store().reservations(agent.clock.now()) as i64);

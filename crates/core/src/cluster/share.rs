@@ -11,7 +11,7 @@ use crate::cluster::{
 };
 use crate::law::{Gcra, Law, Window};
 
-/// The types that each mode has in its own form: the [`Share`] of an SLO, a node's state for a key, its
+/// The types of which each mode has its own version: the [`Share`] of an SLO, a node's state for a key, its
 /// [`Arguments`], the store's record, and its [`Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByMode<R, C, L> {

@@ -23,7 +23,7 @@ pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }
 
-/// A request of the source at this place among all addresses, for the website of the SLO.
+/// A request from the source whose address has this index, for the website of the SLO.
 pub(super) fn request<'a>(place: u32) -> Request<'a> {
     let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + place));
     let mut request = Request::new();
