@@ -90,6 +90,7 @@ fn nginx_protects_everything_after_attach_and_keeps_its_logs() {
     assert!(said.contains("note: requests that website.map names are not protected\n"), "{said}");
     assert!(!said.contains("restart slowlane"), "{said}");
     own.attached("nginx", "nginx.conf", &[&args[..], &["--write"]].concat());
+    let logged = |name: &str, path: &str| own.text(name).contains(&format!("GET {path} "));
     {
         let _nginx = nginx(&own);
         let mut counted = slowlane.metric("slowlane_ends_total", "result=\"counted\"");
@@ -101,9 +102,10 @@ fn nginx_protects_everything_after_attach_and_keeps_its_logs() {
             });
         }
         assert!(sees_ends(&slowlane, 0));
+        eventually("both logs have their lines", || {
+            (logged("http.log", "/") && logged("own.log", "/own")).then_some(())
+        });
     }
-    let logged = |name: &str, path: &str| own.text(name).contains(&format!("GET {path} "));
-    assert!(logged("http.log", "/") && logged("own.log", "/own"));
     assert!(!logged("http.log", "/own") && !logged("http.log", "/quiet") && !logged("own.log", "/"));
     own.attached("nginx", "nginx.conf", &["--undo"]);
     assert_eq!(

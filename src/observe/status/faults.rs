@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use slowlane_core::base::{cut, shown};
 use slowlane_core::policy::{Needed, Policy, ValueKind};
 
-/// A window ends after this many requests, or after [`TICKS`] if it has [`FEW`].
+/// A window ends after this many requests, or after [`TICKS`] if it has at least [`FEW`] by then.
 const MANY: u64 = 5_000;
 const FEW: u64 = 100;
 

@@ -126,8 +126,8 @@ pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
     }
 }
 
-/// The network of the addresses of requests: one of translated addresses becomes one of IPv4. None for all addresses of
-/// translators: as all IPv4 addresses, they would be those of every client with IPv4.
+/// The network as requests show it: a network of translated addresses becomes the IPv4 network that it stands for. None
+/// for the whole prefix of translators: it would become all of IPv4, and match every client with IPv4.
 pub(crate) fn untranslated((address, prefix): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
     match address {
         IpAddr::V6(v6) if is_translated(v6) && prefix >= 96 => {

@@ -45,7 +45,7 @@ impl Rule for Protection {
     }
 
     fn explain(&self, _: &Scale, _: &Entry, _: Option<&AuxState>, _: &Arrival) -> String {
-        "no request has come to this application lately: it passes".into()
+        "this application has received no request lately, so this one passes".into()
     }
 
     fn counts_ends(&self) -> bool {

@@ -136,7 +136,7 @@ impl Fields {
         self.makers.iter().filter_map(|maker| maker.map.as_ref())
     }
 
-    /// Makes only these of the derived fields, until a block needs others.
+    /// From now on, computes only these derived fields, until a block needs others.
     pub(super) fn need(&self, places: &BTreeSet<Place>) {
         self.derived.iter().for_each(|field| field.is_needed.store(places.contains(&field.to), Relaxed));
     }

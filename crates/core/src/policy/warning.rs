@@ -114,8 +114,8 @@ pub enum WarningKind {
     )]
     Asked(String),
     #[error(
-        "law=protect: as a peer, HAProxy holds no request and reports no end, so nothing is protected: attach it over \
-         SPOE instead"
+        "law=protect: HAProxy as a peer neither holds requests nor reports their ends, so nothing is protected: attach \
+         it over SPOE instead"
     )]
     Unprotected,
     #[error(

@@ -114,10 +114,10 @@ impl Table {
         write(self.shard(key).entry(key, now, keep))
     }
 
-    /// Passes each key's index in the list, its entry and the moment to `write`, shard by shard. Equal keys come in
-    /// the order of the list. Within a shard, the moment never goes back, even if the clock of this thread is behind.
+    /// Calls `write` with each key's index in the list, its entry and the current time, shard by shard. Equal keys come
+    /// in the order of the list. Within a shard, the time never goes back, even if this thread's clock is behind.
     ///
-    /// All rows are read before the first is written. Memory then fetches them in parallel.
+    /// All rows are read before the first is written, so that the memory fetches overlap.
     pub fn with_batch(
         &self,
         keys: &[(Key, Duration)],

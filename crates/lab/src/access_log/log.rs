@@ -114,8 +114,8 @@ impl LogOutcome {
 }
 
 impl Log {
-    /// Recognises the format. `wanted` returns whether a policy uses a field; `measures`: a policy counts work; `number`
-    /// is put into each record.
+    /// Recognises the format. `wanted` returns whether a policy uses a field, `measures` says whether one counts work, and
+    /// `number` is stored in each record.
     pub(crate) fn open(
         name: String,
         input: Box<dyn Read>,

@@ -60,8 +60,8 @@ impl Requests {
         mut each: impl FnMut(&Request<'_>, u64, &LogRecord),
     ) {
         let mut record = LogRecord::default();
-        // Only the first requests of a log show its start. Until the start of every log is known, no request is
-        // decided.
+        // The start of a log is known only once its first requests are read. No request is decided before that is
+        // so for every log.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
