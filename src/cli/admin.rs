@@ -25,13 +25,13 @@ pub(super) struct Daemon {
     /// The file with the admin token [default: the token in --config]
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// The CA of the daemon's certificate, PEM [default: the certificate in --config, else the system's CAs]
+    /// The CA of the daemon's certificate, in PEM [default: the certificate in --config, else the system's CAs]
     #[arg(long, value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
-    /// Your certificate for a daemon with client_ca, PEM
+    /// Your certificate in PEM, for a daemon with client_ca
     #[arg(id = "own_cert", long = "cert", value_name = "FILE", global = true, requires = "own_key")]
     cert: Option<PathBuf>,
-    /// The private key of --cert, PEM
+    /// The private key of --cert, in PEM
     #[arg(id = "own_key", long = "key", value_name = "FILE", global = true, requires = "own_cert")]
     key: Option<PathBuf>,
 }

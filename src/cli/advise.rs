@@ -23,22 +23,22 @@ pub(super) struct AdviseArguments {
     /// Access logs
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
-    /// Field of a client, or source and a field; may be repeated [default: source, website and owner, if logged]
+    /// Field that identifies clients, or source and a field; repeatable [default: source, website and owner, if logged]
     #[arg(long, value_name = "FIELD")]
     by: Vec<By>,
-    /// Percentage of clients that never wait
+    /// Percentage of clients that must never wait
     #[arg(long, value_name = "PERCENT", default_value = "99.9", value_parser = percent)]
     spare: f64,
-    /// Let bots wait: spare that percentage of the other clients
+    /// Let bots wait: --spare applies only to the other clients
     #[arg(long)]
     except_bots: bool,
-    /// A proxy, like nginx, or your log-format or log_format [default: recognised]
+    /// Format of the logs: a proxy, like nginx, or your log-format or log_format [default: recognised]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
-    /// If the source is a list like X-Forwarded-For: which address counts, from the right
+    /// Place of the client's address, from the right, if the source is a list like X-Forwarded-For
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
     /// Number of clients to print, and of map lines for websites and other values

@@ -45,7 +45,7 @@ pub(super) enum Proxy {
 
 #[derive(Debug, Args)]
 pub(super) struct Haproxy {
-    /// Your configuration of HAProxy; may be repeated, or a folder, as `haproxy -f`
+    /// Your configuration of HAProxy; may be repeated, and may be a folder, as for `haproxy -f`
     #[arg(long, value_name = "FILE", default_value = "/etc/haproxy/haproxy.cfg")]
     config: Vec<PathBuf>,
     /// Frontend or listen section to attach to; may be repeated [default: the only one of mode http]
@@ -82,7 +82,7 @@ struct Common {
     /// Also protect this website against overload [without a name: everything]
     #[arg(long, value_name = "WEBSITE", conflicts_with = "undo")]
     protect: Option<Option<String>>,
-    /// Write the result; slowlane/before/, beside your configuration, keeps each file as it was
+    /// Write the result, and keep each original file in slowlane/before/, beside your configuration
     #[arg(long, conflicts_with = "undo")]
     write: bool,
     /// Remove the lines that --write has added, and restore each file byte for byte

@@ -27,7 +27,7 @@ pub(super) struct Addition {
     /// Fields of the requests; all must match
     #[arg(value_name = "FIELD=VALUE", required = true)]
     fields: Vec<FieldArgument>,
-    /// How long: 30s, 10m, 1d; at most 366d
+    /// The duration of the block, like 30s, 10m or 1d; at most 366d
     #[arg(long = "for", value_name = "DURATION", value_parser = some_time)]
     time: Duration,
     #[command(flatten)]

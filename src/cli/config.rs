@@ -22,7 +22,7 @@ use slowlane_core::policy::{Layout, Policy};
 pub(super) enum What {
     /// Print slowlane's current configuration: a config file with every key.
     ///
-    /// You can use the output as a config file. Only a token is omitted.
+    /// You can use the output as a config file. It omits only a token.
     Show(RunArguments),
     /// Print a complete configuration for HAProxy, with slowlane's address in it.
     ///
@@ -53,7 +53,7 @@ pub(super) struct Haproxy {
 /// The version of HAProxy, and the delivery.
 #[derive(Debug, Args)]
 pub(super) struct Way {
-    /// Version of HAProxy, 2.6 or later [default: that of `haproxy -v`]
+    /// Version of HAProxy, 2.6 or later [default: the one that `haproxy -v` prints]
     #[arg(long, value_name = "X.Y")]
     version: Option<Version>,
     /// How delays are delivered [default: pause from 3.2 on, hold before; lua if the installed HAProxy is 2.6 and has
@@ -152,7 +152,7 @@ pub(super) struct Answers {
     /// Send clients their limit, in the headers RateLimit-Policy and RateLimit
     #[arg(long)]
     ratelimit: bool,
-    /// Connect by TLS, and expect this name in the certificate [default: as in --config; name: slowlane.example]
+    /// Connect over TLS, and expect this name in the certificate [default: as in --config; name: slowlane.example]
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = NAME)]
     tls: Option<String>,
 }

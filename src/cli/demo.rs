@@ -15,7 +15,7 @@ pub(super) struct DemoArguments {
     /// Protect the application from many crawlers with law=protect, without a rate
     #[arg(long)]
     protect: bool,
-    /// Print this many seconds, then exit [default: print 15, then run until Ctrl-C]
+    /// Print the rates for this many seconds, then exit [default: print 15, then run until Ctrl-C]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(SECONDS_MIN)..=3600))]
     seconds: Option<u32>,
     /// The HAProxy to start; with `none`, slowlane takes its place [default: the one on the PATH]

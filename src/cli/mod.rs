@@ -54,7 +54,8 @@ use crate::observe::log;
 /// Throttles greedy clients of HAProxy and nginx gently: pass, wait N ms, or 429.
 ///
 /// slowlane answers HAProxy over SPOP and nginx over auth_request. A client over its rate limit (SLO, Service Level
-/// Objective) is delayed just enough that its rate settles there. Only requests that would wait too long are refused.
+/// Objective) is delayed just enough that its rate settles at the limit. Only requests that would wait too long are
+/// refused.
 #[derive(Debug, Parser)]
 #[command(name = "slowlane", version, arg_required_else_help = true, after_help = include_str!("help/slowlane.txt"))]
 struct Cli {
@@ -72,17 +73,17 @@ enum Command {
     Run(RunArguments),
     /// Read the config and the policy, print every error with its file and line, and exit.
     ///
-    /// Without flags, it reads /etc/slowlane/slowlane.toml, as the service does.
+    /// Without flags, the command reads /etc/slowlane/slowlane.toml, as the service does.
     /// Exit code 0: no error; warnings go to standard error. 1: an error; with --strict, also a warning.
     #[command(after_help = include_str!("help/check.txt"))]
     Check(check::CheckArguments),
     /// Print a policy with the limits of a configuration of nginx, HAProxy, ingress-nginx or Envoy.
     ///
-    /// It reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, and descriptors of
-    /// Envoy's rate limit service. Comments say what differs and what is not imported.
+    /// The command reads limit_req and limit_conn, rules on stick tables, annotations of Ingress objects, and
+    /// descriptors of Envoy's rate limit service. Comments say what differs and what is not imported.
     #[command(after_help = include_str!("help/import.txt"))]
     Import(import::ImportArguments),
-    /// Print the configuration in force, or one for HAProxy or nginx.
+    /// Print the configuration in force, or a configuration for HAProxy, nginx or Envoy.
     #[command(subcommand, after_help = include_str!("help/config.txt"))]
     Config(config::What),
     /// Attach slowlane to your own HAProxy or nginx configuration: print a diff, or write it.
@@ -111,7 +112,7 @@ enum Command {
     Top(top::TopArguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
     ///
-    /// It queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
+    /// The command queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
     #[command(after_help = include_str!("help/why.txt"))]
     Why(why::WhyArguments),
     /// Show how much of its quotas a client has used, how much is left, and when they reset.
@@ -122,7 +123,7 @@ enum Command {
     Table(table::TableArguments),
     /// Find faults in listeners, proxies, fields, limits, clock and files, and name the remedy of each.
     ///
-    /// It changes nothing. Run as root, it can check more.
+    /// The command changes nothing. As root, it can check more.
     /// Exit code 0: all is well. 1: something is wrong, or could not be checked.
     #[command(after_help = include_str!("help/doctor.txt"))]
     Doctor(doctor::DoctorArguments),
@@ -140,8 +141,8 @@ enum Command {
     Replay(replay::ReplayArguments),
     /// Propose limits from access logs: a burst and a rate with which most clients never wait.
     ///
-    /// It prints the rates of clients, marks bots, and prints lines for your maps. A replay of the logs shows which
-    /// clients would have waited.
+    /// The command prints the rates of clients, marks bots, and proposes lines for your maps. A replay of the logs
+    /// shows which clients would have waited.
     #[cfg(feature = "lab")]
     #[command(after_help = include_str!("help/advise.txt"))]
     Advise(advise::AdviseArguments),

@@ -34,13 +34,13 @@ pub(super) struct ReplayArguments {
     /// Another policy directory to compare with
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
-    /// A proxy, like nginx, or your log-format or log_format [default: recognised]
+    /// Format of the logs: a proxy, like nginx, or your log-format or log_format [default: recognised]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     format: Option<Choice>,
     /// Source of a field: an item of the log format, or a fixed value; may be repeated
     #[arg(long, value_name = "NAME=ITEM")]
     field: Vec<Mapping>,
-    /// If the source is a list like X-Forwarded-For: which address counts, from the right
+    /// Place of the client's address, from the right, if the source is a list like X-Forwarded-For
     #[arg(long, value_name = "N")]
     forwarded: Option<NonZeroUsize>,
     /// Source of a request's work, for an SLO with a unit: seconds, bytes or cost, and an item; may be repeated

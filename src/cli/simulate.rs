@@ -23,11 +23,11 @@ use slowlane_lab::simulate::{
 pub(super) struct SimulateArguments {
     #[command(flatten)]
     of_laws: LawArguments,
-    /// Overload an application, without slowlane and with law=protect; all loads, or those named
+    /// Overload an application, without slowlane and with law=protect, by all loads or by those named
     #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
           value_parser = PossibleValuesParser::new(ProtectLoad::NAMES))]
     protect: Option<Vec<String>>,
-    /// Runs of each load, with a seed each; the table has their medians
+    /// Number of runs of each load, each with its own seed; the table has their medians
     #[arg(long, value_name = "N", default_value_t = 3, requires = "protect",
           value_parser = clap::value_parser!(u8).range(1..=99))]
     runs: u8,
@@ -61,7 +61,7 @@ struct LawArguments {
     /// Number of clients, with a run for each; 5-50-5 changes it within one run, in equal parts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "10")]
     clients: Vec<Phases>,
-    /// Connections of one more client, all from one source
+    /// Number of connections of an additional, greedy client, all from one source
     #[arg(long, value_name = "N", default_value_t = 0)]
     greedy: u32,
     /// Rate of an attacker that sends from one source, regardless of the responses
@@ -100,10 +100,10 @@ struct LawArguments {
     /// Round trip of a message to the store of the nodes [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     rtt: Option<Duration>,
-    /// How often each node talks to the store [default: 100ms]
+    /// How often each node exchanges messages with the store [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     period: Option<Duration>,
-    /// Node of a request [default: sticky]
+    /// How the node of a request is chosen [default: sticky]
     #[arg(long, value_name = "WHERE")]
     spread: Option<Where>,
     /// Part of the load on the first node, or zipf: node n gets a part in proportion to 1/n [default: equal parts on all]

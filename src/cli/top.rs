@@ -19,7 +19,7 @@ pub(super) struct TopArguments {
     /// Print the clients throttled in the last TIME instead, 24h at most
     #[arg(long, value_name = "TIME", value_parser = span)]
     since: Option<Duration>,
-    /// How often to print on a terminal
+    /// How often to refresh the output on a terminal
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 }

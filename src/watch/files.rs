@@ -9,8 +9,8 @@ const LOOKS_MAX: u32 = 15;
 
 /// The metadata of files when they were last read.
 ///
-/// Files that belong together, like a certificate and its key, are written one after the other. They are read once
-/// two checks find the same metadata.
+/// Files that belong together, like a certificate and its key, are written one after the other, so they are read
+/// only when two checks have found the same metadata.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileState {
     files: Vec<PathBuf>,

@@ -469,7 +469,7 @@ fn case_after(text: &str, line: &str) -> String {
 /// `folder` has the policy that the examples were written for.
 #[test]
 fn the_examples_of_the_help_and_of_the_sources_hold() {
-    let help = case_after(&ran(&["test", "--help"]).out, "Steps follow, in virtual time:");
+    let help = case_after(&ran(&["test", "--help"]).out, "follow, in virtual time:");
     let source = fs::read_to_string(project("crates/lab/src/policy_test/mod.rs")).unwrap();
     let source = source.lines().map_while(|line| line.strip_prefix("//!")).collect::<Vec<_>>().join("\n");
     for case in [help, case_after(&source, "```text")] {

@@ -58,7 +58,7 @@ impl<T: Copy> Names<T> {
         self.slots.iter_mut().for_each(|slot| slot.tag = None);
     }
 
-    /// Reads the name of an argument. The tag is none for a name that is new in this place.
+    /// Reads the name of an argument. The tag is `None` if the name has not been read at this place before.
     #[inline(always)]
     pub(crate) fn read<'a>(
         &mut self,

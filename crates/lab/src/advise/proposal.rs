@@ -66,7 +66,7 @@ pub struct Busy {
 pub struct Pair {
     pub burst: u32,
     pub rate: String,
-    /// The most requests of a client that pass in ten seconds: `burst + rate x T`, the bound of `pace`.
+    /// The maximum number of requests of one client that pass in ten seconds: `burst + rate x T`, as `pace` bounds it.
     pub admits_in_10_s: u64,
 }
 

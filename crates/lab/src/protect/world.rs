@@ -24,7 +24,8 @@ pub(crate) enum AppKind {
 /// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Asks {
-    /// Open loop: views a second. Each is a page, and then three small requests. Gives up after 20 s.
+    /// Open loop: the number of views a second. Each view is a page, then three small requests. A client gives up
+    /// after 20 s.
     Views(f64),
     /// Closed loop: the next request follows the answer.
     Crawls,
