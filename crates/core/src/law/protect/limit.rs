@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use crate::base::Timestamp;
-use crate::law::protect::probe::{self, Probe, Saturation};
+use crate::law::protect::probe::{Probe, Probed, Saturation};
 
 /// Where the limit begins.
 const START: f64 = 16.0;
 
-const LEAST: f64 = 2.0;
+pub(super) const LEAST: f64 = 2.0;
+
+/// Below this limit, the target is higher and the limit grows faster. Of several limits before one application, the
+/// smallest would otherwise see mostly the small requests of customers, which a queue slows down most, and shrink to
+/// nothing beside the others.
+const SMALL: f64 = 8.0;
 
 /// More requests inside than this are not counted.
 pub(super) const MOST: usize = 1 << 16;
@@ -42,9 +47,10 @@ const SETTLES_AFTER_PROBE: u8 = 3;
 /// each page in place of one minimum for all: a change in the mix of pages is no queue.
 ///
 /// ```text
-/// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends      target t = log(slowdown)
+/// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends
+/// target    t = log(slowdown) + max(0, log(8 / L) / 2)
 /// s > t + 0.1:                L = L * max(0.6, 1 - (s - t) / 2)
-/// s < t and requests wait:    L = L + max(1/4, 0.06 * L * min(1, (t - s) / t))
+/// s < t and requests wait:    L = L + max(1/4, 0.06 * max(8, L) * min(1, (t - s) / t))
 /// ```
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
@@ -89,8 +95,7 @@ impl Limit {
 
     /// How many requests may be inside now.
     pub(super) fn places(&self) -> usize {
-        let part = if self.probe.is_running() { probe::PART } else { 1.0 };
-        (self.limit * part).max(LEAST).ceil() as usize
+        (self.limit * self.probe.part()).max(LEAST).ceil() as usize
     }
 
     /// How much longer a page takes than when nothing queues.
@@ -127,11 +132,18 @@ impl Limit {
         self.window.opened + WINDOW
     }
 
-    /// Closes a window that is over. Returns whether a probe has ended: the bases are known anew.
-    pub(super) fn close(&mut self, now: Timestamp, inside: usize, waits: bool) -> bool {
-        let has_ended = self.probe.end(now, self.limit);
-        if has_ended {
-            self.slow_down = self.slow_down.min(self.target);
+    /// Closes a window that is over. `fall` is how far the times fell in the present stage of a probe. After a whole
+    /// probe, the bases are known anew.
+    pub(super) fn close(
+        &mut self,
+        now: Timestamp,
+        inside: usize,
+        waits: bool,
+        fall: impl FnOnce() -> Option<f64>,
+    ) -> Probed {
+        let probed = self.probe.end(now, self.limit, fall);
+        if probed == Probed::All {
+            self.slow_down = self.slow_down.min(self.target());
             self.settles = SETTLES_AFTER_PROBE;
             self.window = Window { opened: now, peak: inside, ..Window::default() };
         } else if !self.probe.is_running() && waits {
@@ -143,7 +155,7 @@ impl Limit {
             self.adapt();
             self.window = Window { opened: now, peak: inside, ..Window::default() };
         }
-        has_ended
+        probed
     }
 
     fn saturation(&self, now: Timestamp, inside: usize) -> Saturation {
@@ -151,9 +163,13 @@ impl Limit {
         Saturation {
             limit: self.limit,
             full: if is_full { now.since(window.opened).min(WINDOW_LONGEST) } else { Duration::ZERO },
-            is_slow: self.slow_down > self.target,
+            is_slow: self.slow_down > self.target(),
             is_unknown: window.ends >= ENDS_MIN && 2 * window.measured < window.ends,
         }
+    }
+
+    fn target(&self) -> f64 {
+        self.target + (SMALL / self.limit).ln().max(0.0) / 2.0
     }
 
     fn adapt(&mut self) {
@@ -163,14 +179,15 @@ impl Limit {
         }
         let mean = self.window.excess / measured;
         self.slow_down += (mean - self.slow_down) * (measured / MEMORY).min(1.0);
-        let above = self.slow_down - self.target;
+        let target = self.target();
+        let above = self.slow_down - target;
         if self.settles > 0 {
             self.settles -= 1;
         } else if above > SLACK {
             self.limit = (self.limit * (1.0 - above / 2.0).max(0.6)).max(LEAST);
             self.settles = SETTLES;
         } else if above < 0.0 && self.window.waited && mean > TOO_FAST {
-            self.limit += (0.06 * self.limit * (-above / self.target).min(1.0)).max(0.25);
+            self.limit += (0.06 * self.limit.max(SMALL) * (-above / target).min(1.0)).max(0.25);
             self.limit = self.limit.min(MOST as f64);
             self.probe.grown(self.limit);
         }
@@ -190,13 +207,16 @@ mod tests {
     fn probed() -> (Limit, Timestamp) {
         let (mut limit, now) = (Limit::new(1.7), Timestamp::from_millis(1_000));
         limit.note(16, true);
-        limit.close(now, 16, true);
+        limit.close(now, 16, true, || None);
         assert!(limit.probe.is_running());
         assert_eq!(limit.places(), 10, "0.6 of 16");
         (0..25).for_each(|_| _ = limit.probe.counts(now, now, true));
-        assert!(limit.close(now + WINDOW, 10, true));
+        assert_eq!(limit.close(now + WINDOW, 10, true, || None), Probed::Stage);
+        assert_eq!(limit.places(), 6, "0.36 of 16");
+        (0..25).for_each(|_| _ = limit.probe.counts(now, now, true));
+        assert_eq!(limit.close(now + WINDOW * 2, 6, true, || Some(0.0)), Probed::All);
         assert_eq!(limit.places(), 16);
-        (limit, now + WINDOW)
+        (limit, now + WINDOW * 2)
     }
 
     /// So many windows with eight ends each, that took so much longer than their bases.
@@ -205,7 +225,7 @@ mod tests {
             *now = *now + WINDOW;
             limit.note(limit.places(), waits);
             (0..8).for_each(|_| limit.end(Some(slow_down.ln())));
-            limit.close(*now, limit.places(), waits);
+            limit.close(*now, limit.places(), waits, || None);
         }
     }
 
@@ -254,7 +274,7 @@ mod tests {
         let (mut limit, mut now) = probed();
         for _ in 0..50 {
             now = now + WINDOW;
-            limit.close(now, 16, true);
+            limit.close(now, 16, true, || None);
         }
         assert_eq!(limit.places(), 16);
         assert_eq!(limit.due(), now + WINDOW);

@@ -33,6 +33,7 @@ use crate::base::{Key, Timestamp};
 use crate::law::protect::lease::Leases;
 use crate::law::protect::limit::Limit;
 use crate::law::protect::page::Pages;
+use crate::law::protect::probe::Probed;
 use crate::law::protect::refusal::{Backlog, Position};
 use crate::law::protect::request::{InFlight, Requests, Stage};
 use crate::law::protect::turns::Turns;
@@ -301,8 +302,12 @@ impl Protect {
         if self.expiry <= now {
             self.expire(now);
         }
-        if self.limit.due() <= now && self.limit.close(now, self.inside, self.waiting > 0) {
-            self.pages.learn_probe();
+        if self.limit.due() <= now {
+            match self.limit.close(now, self.inside, self.waiting > 0, || self.pages.fall()) {
+                Probed::Nothing => {}
+                Probed::Stage => self.pages.next_stage(),
+                Probed::All => self.pages.learn_probe(),
+            }
         }
         while self.waiting > 0 && self.inside < self.places() {
             let Some(place) = self.next(now) else { return };

@@ -4,6 +4,7 @@ use hashbrown::HashTable;
 
 use crate::base::Key;
 use crate::law::protect::limit::TOO_FAST;
+use crate::law::protect::probe::FALL;
 
 /// More pages share one, so that clients gain nothing from paths that they make up.
 const PAGES_MAX: usize = 256;
@@ -31,7 +32,7 @@ const STEADY: f64 = 0.5;
 
 /// A steady base falls by at most this much in one probe if its ends were faster than a third of it. Errors end at once:
 /// after a probe of them, the base must not stay far below the time of the page.
-const FALL: f64 = 0.25;
+const SINK: f64 = 0.25;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +46,22 @@ pub(super) struct PageTimes {
     /// The mean logarithm of its time in nanoseconds while nothing queues. None: not known yet.
     base: Option<f64>,
     is_steady: bool,
-    probed: f64,
-    probed_ends: u32,
+    /// In this stage of a probe, and in the one before.
+    stage: ProbedEnds,
+    before: ProbedEnds,
+}
+
+/// The ends of a page in one stage of a probe.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProbedEnds {
+    sum: f64,
+    ends: u32,
+}
+
+impl ProbedEnds {
+    fn mean(&self) -> Option<f64> {
+        (self.ends > 0).then(|| self.sum / f64::from(self.ends))
+    }
 }
 
 impl PageTimes {
@@ -59,8 +74,8 @@ impl PageTimes {
             ends: 0,
             base: None,
             is_steady: false,
-            probed: 0.0,
-            probed_ends: 0,
+            stage: ProbedEnds::default(),
+            before: ProbedEnds::default(),
         }
     }
 
@@ -93,21 +108,27 @@ impl PageTimes {
 
     /// Collects an end of a probe.
     pub(super) fn probe(&mut self, log_ns: f64) {
-        self.probed += log_ns;
-        self.probed_ends += 1;
+        self.stage.sum += log_ns;
+        self.stage.ends += 1;
     }
 
-    /// Learns from the ends of a probe.
-    fn learn_probe(&mut self) {
-        if self.probed_ends > 0 {
-            let ends = f64::from(self.probed_ends);
-            let mean = self.probed / ends;
-            let base = self.base.unwrap_or(mean);
+    fn next_stage(&mut self) {
+        self.before = std::mem::take(&mut self.stage);
+    }
+
+    /// Learns from the last stage of a probe, and from the one before if nothing queued in it either.
+    fn learn_probe(&mut self, has_queued: bool) {
+        let (stage, mut before) = (std::mem::take(&mut self.stage), std::mem::take(&mut self.before));
+        if has_queued {
+            before = ProbedEnds::default();
+        }
+        let probed = ProbedEnds { sum: stage.sum + before.sum, ends: stage.ends + before.ends };
+        if let Some(mean) = probed.mean() {
+            let (base, ends) = (self.base.unwrap_or(mean), f64::from(probed.ends));
             let is_fast = self.is_steady && mean - base < TOO_FAST;
-            let least = if is_fast { -FALL } else { f64::NEG_INFINITY };
+            let least = if is_fast { -SINK } else { f64::NEG_INFINITY };
             self.is_steady |= self.base.is_some() && (mean - base).abs() < STEADY;
             self.base = Some(base + ((mean - base) * ends / (ends + PROBE_ENDS)).max(least));
-            (self.probed, self.probed_ends) = (0.0, 0);
         }
     }
 }
@@ -147,8 +168,25 @@ impl Pages {
         &mut self.pages[usize::from(number)]
     }
 
+    pub(super) fn next_stage(&mut self) {
+        self.pages.iter_mut().for_each(PageTimes::next_stage);
+    }
+
+    /// How far the times have fallen in this stage of a probe, as the mean difference of logarithms. None in the first.
+    pub(super) fn fall(&self) -> Option<f64> {
+        let mut fall = ProbedEnds::default();
+        for PageTimes { stage, before, .. } in &self.pages {
+            if let Some(before) = before.mean().filter(|_| stage.ends > 0) {
+                fall.sum += before * f64::from(stage.ends) - stage.sum;
+                fall.ends += stage.ends;
+            }
+        }
+        fall.mean()
+    }
+
     pub(super) fn learn_probe(&mut self) {
-        self.pages.iter_mut().for_each(PageTimes::learn_probe);
+        let has_queued = self.fall().is_some_and(|fall| fall > FALL);
+        self.pages.iter_mut().for_each(|page| page.learn_probe(has_queued));
     }
 
     /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each look takes one use away from
@@ -226,7 +264,7 @@ mod tests {
         page.learn_idle(18.0);
         assert_eq!(page.excess(18.5), Some(0.5));
         (0..8).for_each(|_| page.probe(18.4));
-        page.learn_probe();
+        page.learn_probe(false);
         assert!((page.excess(18.5).unwrap() - 0.3).abs() < 1e-9, "eight ends weigh as much as the past");
     }
 }

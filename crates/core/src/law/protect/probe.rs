@@ -1,15 +1,23 @@
-//! The probe: a moment with fewer requests inside, which measures the bases of the pages.
+//! The probe: moments with fewer and fewer requests inside, which measure the bases of the pages.
 
 use std::time::Duration;
 
 use crate::base::Timestamp;
+use crate::law::protect::limit::LEAST;
 
-/// The part of the limit that goes inside meanwhile.
-pub(super) const PART: f64 = 0.6;
+/// The part of the limit that goes inside in the first stage of a probe, and of each stage in the next.
+const PART: f64 = 0.6;
 
-/// A probe is over after this many ends of requests that were released meanwhile, or after this time.
+/// A stage is over after this many ends of requests that were released in it: the first, and each other.
 const ENDS: u32 = 24;
+const ENDS_OF_NEXT: u32 = 12;
+
+/// The first stage is over after this time, and each other after as long as the first took. The probe is over with it.
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// A further stage follows while the mean logarithm of the times has fallen by more than this: requests still queued in
+/// the stage before. Times that only queue fall by 0.5, as far as the part.
+pub(super) const FALL: f64 = 0.2;
 
 /// The time of saturation between two probes.
 const EVERY: Duration = Duration::from_secs(20);
@@ -36,9 +44,21 @@ pub(super) struct Probe {
 #[derive(Clone, Copy, Debug)]
 struct ProbeRun {
     begun: Timestamp,
+    longest: Duration,
+    /// The part of the limit that goes inside.
+    part: f64,
     /// When the requests of before had gone.
     quiet: Option<Timestamp>,
     ends: u32,
+}
+
+/// What a window did to a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    Nothing,
+    /// A stage is over, and the next begins.
+    Stage,
+    All,
 }
 
 /// What a limit knows at the end of a window in which requests waited.
@@ -57,6 +77,11 @@ impl Probe {
         Probe { run: None, saturated: Duration::ZERO, due: Duration::ZERO, last: None, highest: limit }
     }
 
+    /// The part of the limit that goes inside now.
+    pub(super) fn part(&self) -> f64 {
+        self.run.map_or(1.0, |run| run.part)
+    }
+
     pub(super) fn is_running(&self) -> bool {
         self.run.is_some()
     }
@@ -72,7 +97,7 @@ impl Probe {
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;
         let is_paused = self.last.is_some_and(|last| now.since(last) <= PAUSE);
         if self.saturated >= self.due || !is_paused && (has_fallen || saturation.is_unknown) {
-            self.run = Some(ProbeRun { begun: now, quiet: None, ends: 0 });
+            self.run = Some(ProbeRun { begun: now, longest: LONGEST, part: PART, quiet: None, ends: 0 });
         }
     }
 
@@ -90,13 +115,21 @@ impl Probe {
         false
     }
 
-    /// Ends a probe that has seen enough. Returns whether it has.
-    pub(super) fn end(&mut self, now: Timestamp, limit: f64) -> bool {
-        let is_over = self.run.is_some_and(|run| run.ends >= ENDS || now.since(run.begun) > LONGEST);
-        if is_over {
-            *self = Probe { due: EVERY, last: Some(now), ..Probe::new(limit) };
+    /// Ends a stage that has seen enough. `fall` is how far the times fell in it; none in the first.
+    pub(super) fn end(&mut self, now: Timestamp, limit: f64, fall: impl FnOnce() -> Option<f64>) -> Probed {
+        let Some(run) = &mut self.run else { return Probed::Nothing };
+        let enough = if run.part < PART { ENDS_OF_NEXT } else { ENDS };
+        let is_late = now.since(run.begun) > run.longest;
+        if run.ends < enough && !is_late {
+            return Probed::Nothing;
         }
-        is_over
+        if !is_late && limit * run.part > LEAST && fall().is_none_or(|fall| fall > FALL) {
+            let longest = if run.part < PART { run.longest } else { now.since(run.begun) };
+            *run = ProbeRun { begun: now, longest, part: run.part * PART, quiet: None, ends: 0 };
+            return Probed::Stage;
+        }
+        *self = Probe { due: EVERY, last: Some(now), ..Probe::new(limit) };
+        Probed::All
     }
 }
 
@@ -114,12 +147,37 @@ mod tests {
         Saturation { limit, full: FULL, is_slow, is_unknown: false }
     }
 
-    /// Begins a probe, and ends it with enough ends.
-    fn ended(probe: &mut Probe, now: Timestamp) {
-        assert!(probe.is_running() && !probe.end(now, 10.0));
+    /// Ends a stage with enough ends. The times have fallen by so much.
+    fn staged(probe: &mut Probe, now: Timestamp, ends: u32, fall: Option<f64>) -> Probed {
+        assert_eq!(probe.end(now, 10.0, || panic!("too soon")), Probed::Nothing);
         assert!(!probe.counts(now, now, true), "one of before");
-        assert!((0..ENDS).all(|_| probe.counts(now, now, true)));
-        assert!(probe.end(now, 10.0) && !probe.is_running());
+        assert!((0..ends).all(|_| probe.counts(now, now, true)));
+        probe.end(now, 10.0, || fall)
+    }
+
+    fn ended(probe: &mut Probe, now: Timestamp) {
+        assert_eq!(staged(probe, now, ENDS, None), Probed::Stage);
+        assert_eq!(staged(probe, now, ENDS_OF_NEXT, Some(0.1)), Probed::All);
+        assert!(!probe.is_running());
+    }
+
+    #[test]
+    fn fewer_go_inside_until_times_fall_no_more() {
+        let mut probe = Probe::new(10.0);
+        probe.begin(at(1_000), saturation(10.0, false));
+        let mut parts = vec![probe.part()];
+        for fall in [None, Some(0.5), Some(0.4)] {
+            let ends = if fall.is_none() { ENDS } else { ENDS_OF_NEXT };
+            assert_eq!(staged(&mut probe, at(1_500), ends, fall), Probed::Stage);
+            parts.push(probe.part());
+        }
+        assert_eq!(
+            staged(&mut probe, at(1_500), ENDS_OF_NEXT, Some(0.5)),
+            Probed::All,
+            "1.3 of ten are too few"
+        );
+        assert!(parts.iter().zip([0.6, 0.36, 0.216, 0.1296]).all(|(part, is)| (part - is).abs() < 1e-9));
+        assert_eq!(probe.part(), 1.0);
     }
 
     #[test]
@@ -152,7 +210,7 @@ mod tests {
     fn a_probe_without_ends_is_over_after_five_seconds() {
         let mut probe = Probe::new(16.0);
         probe.begin(at(1_000), saturation(16.0, false));
-        assert!(!probe.end(at(6_000), 10.0));
-        assert!(probe.end(at(6_001), 10.0));
+        assert_eq!(probe.end(at(6_000), 10.0, || None), Probed::Nothing);
+        assert_eq!(probe.end(at(6_001), 10.0, || None), Probed::All);
     }
 }
