@@ -1,5 +1,14 @@
 //! Conditions of the common forms in CEL: a comparison of one entry of the first descriptor with a text.
 
+use nom::branch::alt;
+use nom::bytes::complete::{tag, take_while, take_while1};
+use nom::character::complete::{char, multispace0, one_of, satisfy};
+use nom::combinator::{all_consuming, map_opt};
+use nom::error::Error;
+use nom::multi::{fold_many0, separated_list1};
+use nom::sequence::{delimited, preceded, separated_pair};
+use nom::{IResult, Parser};
+
 use slowlane_core::policy::expression_of;
 
 /// A condition on the value of a key.
@@ -22,48 +31,48 @@ pub(super) const ANYTHING: &str = "(?s:.*)";
 /// descriptors[0].method == 'GET' && descriptors[0]["path"].startsWith("/api/")
 /// ```
 pub(super) fn condition(text: &str) -> Option<Vec<(String, Test)>> {
-    let (mut tests, mut rest) = (Vec::new(), text);
-    while let Some((first, others)) = split(rest, "&&") {
-        tests.push(test(first)?);
-        rest = others;
-    }
-    tests.push(test(rest)?);
-    Some(tests)
+    let tests = separated_list1(sign("&&"), test);
+    Some(all_consuming(spaced(tests)).parse(text).ok()?.1)
 }
 
-fn test(text: &str) -> Option<(String, Test)> {
-    let text = text.trim();
-    for (operator, of) in [("==", Test::Equal as fn(String) -> Test), ("!=", Test::Unequal)] {
-        if let Some((left, right)) = split(text, operator) {
-            let (key, value) = key(left).zip(literal(right)).or_else(|| key(right).zip(literal(left)))?;
-            return Some((key, of(value)));
-        }
-    }
-    if let Some((left, list)) = split(text, " in ") {
-        let mut list = list.trim().strip_prefix('[')?.strip_suffix(']')?;
-        let mut values = Vec::new();
-        while let Some((value, rest)) = split(list, ",") {
-            values.push(expression_of(&literal(value)?));
-            list = rest;
-        }
-        values.push(expression_of(&literal(list)?));
-        return Some((key(left)?, Test::Pattern(format!("(?:{})", values.join("|")))));
-    }
-    let (called, argument) = split(text.strip_suffix(')')?, "(")?;
-    if called == "has" {
-        return Some((key(argument)?, Test::Any));
-    }
-    let (of, method) = called.rsplit_once('.')?;
-    let value = literal(argument)?;
-    let part = expression_of(&value);
-    let pattern = match method {
+/// The key of an entry of the first descriptor: `descriptors[0].method`, `descriptors[0]['method']`, or `method` alone, as
+/// before version 2.
+pub(super) fn key(text: &str) -> Option<String> {
+    Some(all_consuming(spaced(entry)).parse(text).ok()?.1)
+}
+
+fn test(text: &str) -> IResult<&str, (String, Test)> {
+    let has = delimited((tag("has"), sign("(")), entry, sign(")")).map(|key| (key, Test::Any));
+    let argument = delimited(sign("("), literal, sign(")"));
+    let matched = map_opt((method, argument), |((key, method), value)| {
+        Some((key, Test::Pattern(pattern(method, &value)?)))
+    });
+    let list = delimited(sign("["), separated_list1(sign(","), literal), sign("]"));
+    let listed = separated_pair(entry, sign("in"), list).map(|(key, list)| {
+        let values: Vec<String> = list.iter().map(|value| expression_of(value)).collect();
+        (key, Test::Pattern(format!("(?:{})", values.join("|"))))
+    });
+    let compared = (entry, comparison, literal).map(|(key, of, value)| (key, of(value)));
+    let turned = (literal, comparison, entry).map(|(value, of, key)| (key, of(value)));
+    alt((has, matched, listed, compared, turned)).parse(text)
+}
+
+fn comparison(text: &str) -> IResult<&str, fn(String) -> Test> {
+    let equal = sign("==").map(|_| Test::Equal as fn(String) -> Test);
+    let unequal = sign("!=").map(|_| Test::Unequal as fn(String) -> Test);
+    alt((equal, unequal)).parse(text)
+}
+
+/// The expression for the whole of the values that a method finds.
+fn pattern(method: &str, value: &str) -> Option<String> {
+    let part = expression_of(value);
+    Some(match method {
         "startsWith" => format!("{part}{ANYTHING}"),
         "endsWith" => format!("{ANYTHING}{part}"),
         "contains" => format!("{ANYTHING}{part}{ANYTHING}"),
-        "matches" => searched(&value)?,
+        "matches" => searched(value)?,
         _ => return None,
-    };
-    Some((key(of)?, Test::Pattern(pattern)))
+    })
 }
 
 /// An expression that is searched anywhere in a value, for the whole value. None: it has anchors or blanks in its middle.
@@ -81,61 +90,52 @@ fn searched(text: &str) -> Option<String> {
     Some(format!("{before}(?:{inner}){after}"))
 }
 
-/// The key of an entry of the first descriptor: `descriptors[0].method`, `descriptors[0]['method']`, or `method` alone, as
-/// before version 2.
-pub(super) fn key(text: &str) -> Option<String> {
-    let text = text.trim();
-    let is_word = |text: &&str, more: &str| {
-        let is_part = |letter: char| letter.is_ascii_alphanumeric() || more.contains(letter);
-        !text.is_empty() && text.chars().all(is_part)
-    };
-    let Some(entry) = text.strip_prefix("descriptors[0]") else {
-        return Some(text).filter(|text| is_word(text, "_.-")).map(str::to_owned);
-    };
-    match entry.strip_prefix('.') {
-        Some(word) => Some(word).filter(|word| is_word(word, "_")).map(str::to_owned),
-        None => literal(entry.strip_prefix('[')?.strip_suffix(']')?),
-    }
+fn entry(text: &str) -> IResult<&str, String> {
+    alt((entry_of_first, word.map(str::to_owned))).parse(text)
 }
 
-/// A text in quotes.
-fn literal(text: &str) -> Option<String> {
-    let text = text.trim();
-    let (is_raw, quoted) = text.strip_prefix('r').map_or((false, text), |raw| (true, raw));
-    let quote = quoted.chars().next().filter(|quote| ['\'', '"'].contains(quote))?;
-    let inner = quoted[1..].strip_suffix(quote)?;
-    let (mut value, mut letters) = (String::new(), inner.chars());
-    while let Some(letter) = letters.next() {
-        value.push(match letter {
-            '\\' if !is_raw => letters.next().filter(|letter| ['\\', '\'', '"'].contains(letter))?,
-            letter if letter == quote || letter.is_control() => return None,
-            letter => letter,
-        });
-    }
-    Some(value)
+fn entry_of_first(text: &str) -> IResult<&str, String> {
+    let named = preceded(char('.'), name.map(str::to_owned));
+    preceded(tag("descriptors[0]"), alt((named, delimited(sign("["), literal, char(']'))))).parse(text)
 }
 
-/// The texts before and after a sign that is outside of quotes and brackets.
-fn split<'t>(text: &'t str, sign: &str) -> Option<(&'t str, &'t str)> {
-    let (mut quote, mut depth, mut is_escaped) = (None, 0_usize, false);
-    for (at, letter) in text.char_indices() {
-        if quote.is_none() && depth == 0 && text[at..].starts_with(sign) {
-            return Some((&text[..at], &text[at + sign.len()..]));
-        }
-        match (quote, letter) {
-            (Some(_), '\\') if !is_escaped => {
-                is_escaped = true;
-                continue;
-            }
-            (Some(open), letter) if letter == open && !is_escaped => quote = None,
-            (None, '\'' | '"') => quote = Some(letter),
-            (None, '[' | '(') => depth += 1,
-            (None, ']' | ')') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        is_escaped = false;
-    }
-    None
+/// The key and the method of a call.
+fn method(text: &str) -> IResult<&str, (String, &str)> {
+    let of_word = map_opt(word, |word| word.rsplit_once('.')).map(|(key, method)| (key.to_owned(), method));
+    alt((separated_pair(entry, sign("."), name), of_word)).parse(text)
+}
+
+fn name(text: &str) -> IResult<&str, &str> {
+    take_while1(|letter: char| letter.is_ascii_alphanumeric() || letter == '_').parse(text)
+}
+
+fn word(text: &str) -> IResult<&str, &str> {
+    take_while1(|letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter)).parse(text)
+}
+
+/// A text in quotes, or a raw one, which keeps its backslashes.
+fn literal(text: &str) -> IResult<&str, String> {
+    let quoted = |quote: char| {
+        let plain = satisfy(move |letter| letter != quote && letter != '\\' && !letter.is_control());
+        let letter = alt((plain, preceded(char('\\'), one_of("\\'\""))));
+        let add = |text: String, letter: char| text + letter.encode_utf8(&mut [0; 4]);
+        delimited(char(quote), fold_many0(letter, String::new, add), char(quote))
+    };
+    let raw = |quote: char| {
+        let plain = take_while(move |letter: char| letter != quote && !letter.is_control());
+        delimited((char('r'), char(quote)), plain, char(quote)).map(str::to_owned)
+    };
+    alt((quoted('\''), quoted('"'), raw('\''), raw('"'))).parse(text)
+}
+
+fn sign<'t>(sign: &'static str) -> impl Parser<&'t str, Output = &'t str, Error = Error<&'t str>> {
+    spaced(tag(sign))
+}
+
+fn spaced<'t, O>(
+    inner: impl Parser<&'t str, Output = O, Error = Error<&'t str>>,
+) -> impl Parser<&'t str, Output = O, Error = Error<&'t str>> {
+    delimited(multispace0, inner, multispace0)
 }
 
 #[cfg(test)]

@@ -3,15 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::mem::take;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use serde::Serialize;
 
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy};
 
-use crate::import::rule::{Condition, FileLine, ImportFindings, Limit, Match, Omissions, Rule, covers};
-use crate::import::{Omission, Program};
+use crate::import::rule::{Condition, FileLine, ImportFindings, Limit, Match, Rule, covers};
 
 /// A file to save: its name in the policy directory, or `slowlane.toml`, and its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,28 +21,18 @@ pub struct ForeignFile {
     pub text: String,
 }
 
-/// An import: the files, where their meaning differs from the original, and what they leave out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Written {
-    pub from: Program,
-    /// Empty if nothing of the original can be expressed.
-    pub files: Vec<ForeignFile>,
-    pub differences: Vec<String>,
-    #[serde(rename = "not_imported")]
-    pub omissions: Vec<Omission>,
-}
-
 /// The most SLOs for one request.
 const CHAIN_MAX: usize = 3;
 
+/// The comment above the config for rules.
 const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's files again with --config: they send the new fields.\n";
 
 /// The types that a policy may add.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 
-/// Leaves out what the policy reader refuses or warns of.
-pub(super) fn write(from: Program, found: ImportFindings) -> Written {
-    let ImportFindings { files: names, mut rules, differences, mut omissions } = found;
+/// The files for the rules. Leaves out what the policy reader refuses or warns of.
+pub(super) fn of_rules(found: &mut ImportFindings) -> Vec<ForeignFile> {
+    let mut rules = take(&mut found.rules);
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
     // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
@@ -50,20 +41,21 @@ pub(super) fn write(from: Program, found: ImportFindings) -> Written {
         let is_inside = || limited.iter().any(|outer| covers(outer, &rule.scope));
         !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
     });
-    let rules = [exceptions(&rules, &mut omissions), rules].concat();
+    let rules = [exceptions(&rules, found), rules].concat();
+    let names = found.names.clone();
+    let checked = |rules: &[Rule]| PolicyDraft::of(rules, &names)?.checked();
     let (mut kept, mut files) = (Vec::new(), Vec::new());
-    match PolicyDraft::checked(&rules, &names) {
+    match checked(&rules) {
         Ok(all) => (kept, files) = (rules, all),
         // Some rule is refused: each is tried on top of those before it.
         Err(_) => {
             for rule in rules {
                 kept.push(rule);
-                match PolicyDraft::checked(&kept, &names) {
+                match checked(&kept) {
                     Ok(all) => files = all,
                     Err(reason) => {
                         let rule = kept.pop().expect("it was pushed");
-                        let limits = rule.limits.iter();
-                        limits.for_each(|limit| omissions.add(limit.line, &limit.quoted, &reason));
+                        rule.limits.iter().for_each(|limit| found.omit(limit.line, &limit.quoted, &reason));
                     }
                 }
             }
@@ -72,13 +64,12 @@ pub(super) fn write(from: Program, found: ImportFindings) -> Written {
     if kept.iter().all(|rule| rule.limits.is_empty()) {
         files.clear();
     }
-    let differences = if files.is_empty() { Vec::new() } else { differences };
-    Written { from, files, differences, omissions: omissions.named(&names) }
+    files
 }
 
 /// The networks that rules leave out, as rules without limits. A map asks for networks first. So an exception holds for
 /// all limits of its requests, or for none.
-fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
+fn exceptions(rules: &[Rule], found: &mut ImportFindings) -> Vec<Rule> {
     let mut limited: Vec<&Rule> = rules.iter().filter(|rule| !rule.networks.is_empty()).collect();
     limited.sort_by_key(|rule| rule.scope.len());
     let mut exceptions: Vec<Rule> = Vec::new();
@@ -94,7 +85,7 @@ fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
             if inner.clone().all(|other| other.networks.contains(network)) && ScopeKeys::of(&scope).is_ok() {
                 exceptions.push(Rule { line: rule.line, scope, ..Rule::default() });
             } else {
-                omissions.add(rule.line, network, "an exception from only some limits, or below a path");
+                found.omit(rule.line, network, "an exception from only some limits, or below a path");
             }
         }
     }
@@ -103,69 +94,53 @@ fn exceptions(rules: &[Rule], omissions: &mut Omissions) -> Vec<Rule> {
 
 /// A map, and its lines: a key and an id.
 #[derive(Clone)]
-struct Map {
-    lookup: Lookup,
+pub(super) struct Map {
+    pub(super) lookup: Lookup,
     rank: Rank,
-    lines: Vec<(String, u32)>,
+    pub(super) lines: Vec<(String, u32)>,
 }
 
 /// The order of lookups: exceptions by network first, then from the most specific to the one for every request.
-type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
+pub(super) type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
 /// A policy in the making.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct PolicyDraft {
+    /// The names of the files of the original.
+    names: Rc<[String]>,
+    /// The comment above the config.
+    restart: &'static str,
     /// The counter of each type, and the fields of its key.
-    types: BTreeMap<u16, (String, Vec<String>)>,
+    pub(super) types: BTreeMap<u16, (String, Vec<String>)>,
     /// The ids of SLOs, by their type and options.
     ids: BTreeMap<(u16, String), u32>,
     slos: String,
-    maps: Vec<Map>,
+    pub(super) maps: Vec<Map>,
 }
 
 impl PolicyDraft {
-    /// The files for these rules, if the policy reader accepts them without a warning.
-    fn checked(rules: &[Rule], names: &[String]) -> Result<Vec<ForeignFile>, String> {
-        PolicyDraft::of(rules, names)?.read(RESTART)
+    pub(super) fn new(names: &Rc<[String]>, restart: &'static str) -> PolicyDraft {
+        let (types, ids, slos, maps) = Default::default();
+        PolicyDraft { names: names.clone(), restart, types, ids, slos, maps }
     }
 
-    /// The files, if the policy reader accepts them without a warning. `restart` is the comment above the config.
-    pub(super) fn read(&self, restart: &str) -> Result<Vec<ForeignFile>, String> {
-        let (layout, files) = (self.layout()?, self.files(restart));
+    /// The files, if the policy reader accepts them without a warning.
+    pub(super) fn checked(&self) -> Result<Vec<ForeignFile>, String> {
+        let (layout, files) = (self.layout()?, self.files());
         let read = |path: &Path| {
             let file = files.iter().find(|file| Path::new(&file.name) == path);
             file.map(|file| file.text.clone().into_bytes()).ok_or_else(|| io::ErrorKind::NotFound.into())
         };
-        match Policy::examine(Path::new(""), &layout, read) {
-            Ok(policy) => {
-                policy.warnings().listed().first().map_or(Ok(()), |warning| Err(warning.kind.to_string()))
-            }
-            Err(errors) => Err(errors.listed()[0].kind.to_string()),
-        }?;
-        Ok(files)
+        let policy = Policy::examine(Path::new(""), &layout, read)
+            .map_err(|errors| errors.listed()[0].kind.to_string())?;
+        match policy.warnings().listed().first() {
+            None => Ok(files),
+            Some(warning) => Err(warning.kind.to_string()),
+        }
     }
 
-    /// A policy with these lookups, in this order, and a type with this key.
-    pub(super) fn with(lookups: impl IntoIterator<Item = Lookup>, key: &[String]) -> PolicyDraft {
-        let map = |lookup| Map { lookup, rank: Rank::default(), lines: Vec::new() };
-        let mut policy =
-            PolicyDraft { maps: lookups.into_iter().map(map).collect(), ..PolicyDraft::default() };
-        policy.type_of("", key).expect("the first type is free");
-        policy
-    }
-
-    /// The fields of the keys of its types.
-    pub(super) fn key_fields(&self) -> impl Iterator<Item = &String> {
-        self.types.values().flat_map(|(_, fields)| fields)
-    }
-
-    /// The lines of the map at this place.
-    pub(super) fn lines_of(&mut self, place: usize) -> &mut Vec<(String, u32)> {
-        &mut self.maps[place].lines
-    }
-
-    fn of(rules: &[Rule], names: &[String]) -> Result<PolicyDraft, String> {
-        let mut plan = PolicyDraft::default();
+    fn of(rules: &[Rule], names: &Rc<[String]>) -> Result<PolicyDraft, String> {
+        let mut plan = PolicyDraft::new(names, RESTART);
         let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
         let places = rules.iter().map(|rule| ScopeKeys::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
         // A network wins over a website only in a map of its own.
@@ -180,32 +155,31 @@ impl PolicyDraft {
             if place.is_for_all {
                 place.name = if is_split { "source-all" } else { "source" }.to_owned();
             }
-            plan.add(rule, &place, names)?;
+            plan.add(rule, &place)?;
         }
         plan.maps.sort_by_key(|map| map.rank);
         Ok(plan)
     }
 
     /// Adds a rule: an SLO for each limit, each but the last with `also=` and the map of the next.
-    fn add(&mut self, rule: &Rule, place: &ScopeKeys, names: &[String]) -> Result<(), String> {
+    fn add(&mut self, rule: &Rule, place: &ScopeKeys) -> Result<(), String> {
         if rule.limits.len() > CHAIN_MAX {
             return Err(format!("a request can have {CHAIN_MAX} SLOs at most"));
         }
+        let map = |plan: &mut PolicyDraft, position, id| {
+            let lines = place.keys.iter().map(|key| (key.clone(), id));
+            plan.map(place.lookup(position), place.rank(position), lines);
+        };
         if rule.limits.is_empty() {
-            self.map(place, 0, 0);
+            map(self, 0, 0);
         }
         for (position, limit) in rule.limits.iter().enumerate() {
             let is_last = position + 1 == rule.limits.len();
             let also = if is_last { String::new() } else { format!(" also={}", place.stem(position + 1)) };
-            let id = self.slo(limit, limit.options.clone() + &also, names)?;
-            self.map(place, position, id);
+            let id = self.slo(limit, limit.options.clone() + &also)?;
+            map(self, position, id);
         }
         Ok(())
-    }
-
-    /// The fields of its lookups, and how each is matched.
-    pub(super) fn lookups_of(&self) -> impl Iterator<Item = (&[String], Method)> {
-        self.maps.iter().map(|map| (map.lookup.fields.as_slice(), map.lookup.method))
     }
 
     /// Adds a limit, and lines to the map of a lookup that adds it. Lines with `false` add nothing.
@@ -214,29 +188,21 @@ impl PolicyDraft {
         limit: &Limit,
         lookup: &Lookup,
         lines: &[(String, bool)],
-        names: &[String],
     ) -> Result<(), String> {
-        let (mut alone, mut all) = (PolicyDraft::default(), self.clone());
+        let (mut alone, mut all) = (PolicyDraft::new(&self.names, self.restart), self.clone());
         for policy in [&mut alone, &mut all] {
-            let id = policy.slo(limit, limit.options.clone(), names)?;
+            let id = policy.slo(limit, limit.options.clone())?;
             let lines = lines.iter().map(|(key, is_limited)| (key.clone(), if *is_limited { id } else { 0 }));
-            match policy.maps.iter_mut().find(|map| map.lookup.file == lookup.file) {
-                Some(map) => map.lines.extend(lines),
-                None => policy.maps.push(Map {
-                    lookup: lookup.clone(),
-                    rank: Rank::default(),
-                    lines: lines.collect(),
-                }),
-            }
+            policy.map(lookup.clone(), Rank::default(), lines);
         }
-        alone.read(RESTART)?;
+        alone.checked()?;
         all.layout()?;
         *self = all;
         Ok(())
     }
 
     /// The type of a limit: a built-in one for its key, or a new one if another counter has that.
-    fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
+    pub(super) fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
         let mut key = key.to_vec();
         key.sort();
         if let Some(field) = key.iter().find(|field| !is_field(field)) {
@@ -256,7 +222,7 @@ impl PolicyDraft {
     }
 
     /// The id of an SLO with these options for a limit.
-    pub(super) fn slo(&mut self, limit: &Limit, options: String, names: &[String]) -> Result<u32, String> {
+    pub(super) fn slo(&mut self, limit: &Limit, options: String) -> Result<u32, String> {
         let kind = self.type_of(&limit.counter, &limit.key)?;
         if let Some(&id) = self.ids.get(&(kind, options.clone())) {
             return Ok(id);
@@ -266,24 +232,19 @@ impl PolicyDraft {
             return Err(format!("no id is free: type {kind} has 999"));
         }
         let id = u32::from(kind) * 1_000 + count + 1;
-        self.slos += &format!("# {}: {}\n{id} {options}\n", limit.line.shown(names), limit.quoted);
+        self.slos += &format!("# {}: {}\n{id} {options}\n", limit.line.shown(&self.names), limit.quoted);
         self.ids.insert((kind, options), id);
         Ok(id)
     }
 
-    fn map(&mut self, place: &ScopeKeys, position: usize, id: u32) {
-        let (file, rank) = (PathBuf::from(place.stem(position) + ".map"), place.rank(position));
-        let lines = place.keys.iter().map(|key| (key.clone(), id));
-        match self.maps.iter_mut().find(|map| map.lookup.file == file) {
+    /// Adds lines to the map of a lookup.
+    pub(super) fn map(&mut self, lookup: Lookup, rank: Rank, lines: impl IntoIterator<Item = (String, u32)>) {
+        match self.maps.iter_mut().find(|map| map.lookup.file == lookup.file) {
             Some(map) => {
                 map.rank = map.rank.max(rank);
                 map.lines.extend(lines);
             }
-            None => {
-                let lookup =
-                    Lookup { fields: place.fields.clone(), file, method: place.method, is_added: false };
-                self.maps.push(Map { lookup, rank, lines: lines.collect() });
-            }
+            None => self.maps.push(Map { lookup, rank, lines: lines.into_iter().collect() }),
         }
     }
 
@@ -308,7 +269,7 @@ impl PolicyDraft {
     }
 
     /// The files, as they are.
-    pub(super) fn files(&self, restart: &str) -> Vec<ForeignFile> {
+    pub(super) fn files(&self) -> Vec<ForeignFile> {
         let mut files = vec![ForeignFile {
             name: "slo.map".to_owned(),
             text: format!("0 rate=unlimited\n{}", self.slos),
@@ -319,13 +280,13 @@ impl PolicyDraft {
             let lines = map.lines.iter().map(|&(ref key, of)| format!("{key} {}\n", id(of)));
             ForeignFile { name: map.lookup.file.display().to_string(), text: lines.collect() }
         }));
-        files.push(ForeignFile { name: "slowlane.toml".to_owned(), text: self.toml(restart) });
+        files.push(ForeignFile { name: "slowlane.toml".to_owned(), text: self.toml() });
         files.retain(|file| !file.text.is_empty());
         files
     }
 
     /// The part of the config that the maps need.
-    fn toml(&self, restart: &str) -> String {
+    fn toml(&self) -> String {
         let mut toml = String::new();
         for (kind, (_, fields)) in self.types.range(OWN_TYPES) {
             let head = if toml.is_empty() { "[policy.types]\n" } else { "" };
@@ -338,7 +299,7 @@ impl PolicyDraft {
             );
             toml += if is_added { "also = true\n" } else { "" };
         }
-        if toml.is_empty() { toml } else { restart.to_owned() + &toml }
+        if toml.is_empty() { toml } else { self.restart.to_owned() + &toml }
     }
 }
 
@@ -396,6 +357,11 @@ impl ScopeKeys {
     /// The name of its map for the first SLO of a request, the second, or the third.
     fn stem(&self, position: usize) -> String {
         if position == 0 { self.name.clone() } else { format!("{}-{}", self.name, position + 1) }
+    }
+
+    fn lookup(&self, position: usize) -> Lookup {
+        let file = PathBuf::from(self.stem(position) + ".map");
+        Lookup { fields: self.fields.clone(), file, method: self.method, is_added: false }
     }
 
     fn rank(&self, position: usize) -> Rank {

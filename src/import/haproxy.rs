@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use slowlane_core::base::units;
 
+use crate::import::files::{ForeignFile, of_rules};
 use crate::import::rule::{
     ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, covers, quoted, rate,
 };
@@ -43,23 +44,23 @@ const TERMS_MAX: usize = 16;
 /// The maximum number of combinations of values in one condition.
 const SCOPES_MAX: usize = 64;
 
-pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
+pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
     let texts: Vec<&str> = input.texts.iter().map(|(_, text)| text.as_str()).collect();
     let config = Config::read(&texts);
     let lines = || config.lines.iter().filter(|line| !line.words.is_empty() && !line.is_head);
     let declared = Declared::of(lines());
-    let (mut found, mut refusals, mut limits) = (ImportFindings::default(), Vec::new(), 0);
+    let (mut refusals, mut limits) = (Vec::new(), 0);
     for line in lines() {
         let (place, text) = (line.place(), line.text.trim());
         if let Some(reason) = unknown(&line.words) {
-            found.omissions.add(place, text, reason);
+            found.omit(place, text, reason);
         }
         let condition = line.condition();
         if !condition.iter().any(|word| is_counter(word) || declared.counts(&line.section, word)) {
             continue;
         }
         let Some(action) = line.action() else {
-            found.omissions.add(place, text, "only rules for requests become limits");
+            found.omit(place, text, "only rules for requests become limits");
             continue;
         };
         limits += 1;
@@ -67,21 +68,21 @@ pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
             return Err(ImportError::TooMany);
         }
         if !["deny", "tarpit", "reject", "silent-drop", "return"].contains(&action) {
-            found.omissions.add(place, text, "only rules that refuse become limits");
+            found.omit(place, text, "only rules that refuse become limits");
             continue;
         }
         let terms = declared.terms(&line.section, condition);
         let terms = terms.ok_or("`or`, `unless` and long conditions need a line for each limit".to_owned());
-        match terms.and_then(|terms| declared.refusal(line, &terms, &mut found)) {
+        match terms.and_then(|terms| declared.refusal(line, &terms, found)) {
             Ok(refusal) => refusals.push(refusal),
-            Err(reason) => found.omissions.add(place, text, reason),
+            Err(reason) => found.omit(place, text, reason),
         }
         if !line.words.windows(2).any(|pair| pair == ["deny_status", "429"]) {
             found.differs("HAProxy refuses with deny_status, 403 by default, or closes the connection. slowlane refuses with 429 and Retry-After.");
         }
     }
-    combine(&refusals, &mut found)?;
-    Ok(found)
+    combine(&refusals, found)?;
+    Ok(of_rules(found))
 }
 
 /// Adds a rule for each scope, with the limits of all scopes around it.
@@ -94,7 +95,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
                     let reason = format!(
                         "{section} limits the same requests: slowlane does not see the section of a request"
                     );
-                    found.omissions.add(refusal.limit.line, &refusal.limit.quoted, reason);
+                    found.omit(refusal.limit.line, &refusal.limit.quoted, reason);
                 }
                 continue;
             }
@@ -115,7 +116,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
             let has = |network: &&String| chain.iter().all(|own| own.networks.contains(network));
             let (networks, partial): (Vec<&String>, Vec<&String>) = refusal.networks.iter().partition(has);
             for network in partial {
-                found.omissions.add(line, network, "an exception from only some limits, or below a path");
+                found.omit(line, network, "an exception from only some limits, or below a path");
             }
             let networks = networks.into_iter().cloned().collect();
             let limits = chain.iter().map(|own| own.limit.clone()).collect();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use slowlane_core::base::units;
 
+use crate::import::files::{ForeignFile, of_rules};
 use crate::import::haproxy::{REFUSED, milliseconds};
 use crate::import::rule::{
     ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, quoted, rate,
@@ -46,42 +47,37 @@ impl Controller {
         }
     }
 
-    /// The annotations that are imported, or change nothing in slowlane.
-    fn known(self) -> &'static [&'static str] {
-        match self {
-            Controller::Nginx => &[
-                "limit-connections",
-                "limit-rpm",
-                "limit-rps",
-                "limit-burst-multiplier",
-                "limit-whitelist",
-                "limit-allowlist",
-            ],
-            Controller::HaproxyOrg => &[
-                "rate-limit-requests",
-                "rate-limit-period",
-                "rate-limit-status-code",
-                "rate-limit-size",
-                "rate-limit-whitelist",
-            ],
-            Controller::HaproxyIngress => &["limit-connections", "limit-rps", "limit-whitelist"],
-        }
+    /// Whether an annotation is imported, or changes nothing in slowlane.
+    fn knows(self, annotation: &str) -> bool {
+        let known = match self {
+            Controller::Nginx => {
+                "limit-connections limit-rpm limit-rps limit-burst-multiplier limit-whitelist limit-allowlist"
+            }
+            Controller::HaproxyOrg => {
+                "rate-limit-requests rate-limit-period rate-limit-status-code rate-limit-size rate-limit-whitelist"
+            }
+            Controller::HaproxyIngress => "limit-connections limit-rps limit-whitelist",
+        };
+        known.split(' ').any(|known| known == annotation)
     }
 }
 
-pub(super) fn read(documents: &[YamlNode], program: Program) -> Result<ImportFindings, ImportError> {
-    let mut found = ImportFindings::default();
+pub(super) fn read(
+    documents: &[YamlNode],
+    program: Program,
+    found: &mut ImportFindings,
+) -> Result<Vec<ForeignFile>, ImportError> {
     // Earlier objects, by the hosts that they limit.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
     for document in documents {
         for object in document.objects().filter(|object| object.get("kind").text() == "Ingress") {
-            ingress(object, program, &mut objects, &mut found)?;
+            ingress(object, program, &mut objects, found)?;
         }
         for object in document.objects() {
-            elsewhere(object, &mut found);
+            elsewhere(object, found);
         }
     }
-    Ok(found)
+    Ok(of_rules(found))
 }
 
 /// Names limits that are set in other objects: for the whole controller, or for a service.
@@ -95,7 +91,7 @@ fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     };
     let object = object.map_or_else(String::new, |object| format!("{}: ", name(object)));
     for (key, node) in entries.entries().iter().filter(|(key, node)| is_of_limits(key, node.text())) {
-        found.omissions.add(node.line, &format!("{object}{key}: {}", node.text()), reason);
+        found.omit(node.line, &format!("{object}{key}: {}", node.text()), reason);
     }
 }
 
@@ -132,12 +128,12 @@ fn ingress(
         }
         let (prefix, short) = key.split_once('/').unwrap_or(("", key));
         match Controller::of(prefix, program) {
-            Some(controller) if controller.known().contains(&short) => {
+            Some(controller) if controller.knows(short) => {
                 given.insert((controller, short), (node.line, node.text()));
             }
             _ => {
                 let text = format!("{name}: {key}: {}", node.text());
-                found.omissions.add(node.line, &text, "slowlane does not know this annotation");
+                found.omit(node.line, &text, "slowlane does not know this annotation");
             }
         }
     }
@@ -184,7 +180,7 @@ fn scopes(object: &YamlNode, found: &mut ImportFindings, given: &Annotations<'_>
         if host.starts_with('*') {
             let reason = "this host needs a map of websites with match = \"end\"";
             if !given.is_empty() {
-                found.omissions.add(rule.line, host, reason);
+                found.omit(rule.line, host, reason);
             }
             continue;
         }
@@ -265,7 +261,7 @@ fn limits(
                 continue;
             }
             (_, "limit-connections" | "limit-rpm" | "limit-rps" | "rate-limit-requests", _) => {
-                found.omissions.add(line, &quoted, "its value or its period is not a valid number");
+                found.omit(line, &quoted, "its value or its period is not a valid number");
                 continue;
             }
             _ => continue,

@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::import::cel::{ANYTHING, Test, condition, key};
 use crate::import::envoy::{RESTART, STORE, is_own_field, name_option};
-use crate::import::files::{PolicyDraft, is_key};
-use crate::import::rule::{ADDRESSES, FileLine, Limit, Omissions, quoted, windows};
+use crate::import::files::{ForeignFile, PolicyDraft, is_key};
+use crate::import::rule::{ADDRESSES, FileLine, ImportFindings, Limit, quoted, windows};
 use crate::import::yaml::{YamlNode, each_document};
-use crate::import::{ImportError, Program, RULES_MAX, Written};
+use crate::import::{ImportError, RULES_MAX};
 use slowlane_core::base::Period;
 use slowlane_core::policy::{Lookup, Method, expression_of};
 
@@ -35,24 +35,28 @@ const PLUS: &str =
     "A condition with != holds for a request whose other values have a +, whatever its value is.";
 
 /// Expresses the limits of all documents, and of the files in a ConfigMap.
-pub(super) fn read(all: &[YamlNode], files: &[String]) -> Result<Written, ImportError> {
-    let mut limits = AddedLimits::default();
+pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
+    [STORE, EACH, HITS].into_iter().for_each(|difference| found.differs(difference));
+    let (policy, asked, known) = (PolicyDraft::new(&found.names, RESTART), Vec::new(), BTreeSet::new());
+    let mut limits = AddedLimits { policy, asked, known, found };
     each_document(all, "max_value:", &mut |document| {
         let custom = document.get("spec").get("limits").items();
-        document.items().iter().chain(custom).try_for_each(|limit| limits.limit(limit, files))
+        document.items().iter().chain(custom).try_for_each(|limit| limits.limit(limit))
     })?;
-    limits.written(files)
+    let files = if limits.asked.is_empty() { Ok(Vec::new()) } else { limits.policy.checked() };
+    Ok(files.unwrap_or_else(|reason| {
+        limits.found.omit(FileLine::default(), "all limits together", reason);
+        Vec::new()
+    }))
 }
 
 /// The limits so far, and the lookups that add them.
-#[derive(Default)]
-struct AddedLimits {
+struct AddedLimits<'f> {
     policy: PolicyDraft,
     /// The values that each limit of a lookup asks for.
     asked: Vec<Vec<BTreeMap<String, String>>>,
     known: BTreeSet<(String, String, Vec<String>, Vec<String>)>,
-    differences: BTreeSet<&'static str>,
-    omissions: Omissions,
+    found: &'f mut ImportFindings,
 }
 
 /// The values of a field that a limit is for: those that a test wants, less some.
@@ -65,8 +69,8 @@ struct FieldScope {
 /// The values that a limit is for.
 type Scope = BTreeMap<String, FieldScope>;
 
-impl AddedLimits {
-    fn limit(&mut self, node: &YamlNode, files: &[String]) -> Result<(), ImportError> {
+impl AddedLimits<'_> {
+    fn limit(&mut self, node: &YamlNode) -> Result<(), ImportError> {
         if self.known.len() >= RULES_MAX {
             return Err(ImportError::TooMany);
         }
@@ -80,11 +84,11 @@ impl AddedLimits {
         let (conditions, variables) = (list("conditions"), list("variables"));
         let shown = format!("{} {} in {} s", text("namespace"), text("max_value"), text("seconds"));
         for (name, other) in node.entries().iter().filter(|(name, _)| !READ.contains(&name.as_str())) {
-            self.omissions.add(other.line, &format!("{shown}: {name}"), "unknown: limitador ignores it");
+            self.found.omit(other.line, &format!("{shown}: {name}"), "unknown: limitador ignores it");
         }
         let known = (text("namespace").to_owned(), text("seconds").to_owned(), conditions, variables);
         if self.known.contains(&known) {
-            self.omissions.add(node.line, &shown, "the same limit again: limitador counts one of them");
+            self.found.omit(node.line, &shown, "the same limit again: limitador counts one of them");
             return Ok(());
         }
         let added = self.options(node).and_then(|options| {
@@ -93,10 +97,10 @@ impl AddedLimits {
             let counter = self.known.len().to_string();
             let quoted = quoted(&[shown.as_str(), &conditions.join(" && "), &variables.join(", ")].join(" "));
             let limit = Limit { counter, key, options, line: node.line, quoted };
-            self.add(&limit, &scope, files)
+            self.add(&limit, &scope)
         });
         if let Err(reason) = added {
-            self.omissions.add(node.line, &shown, reason);
+            self.found.omit(node.line, &shown, reason);
         }
         self.known.insert(known);
         Ok(())
@@ -147,11 +151,11 @@ impl AddedLimits {
     fn field(&mut self, key: &str) -> Result<String, String> {
         let field = match key {
             "remote_address" => {
-                self.differences.insert(ADDRESSES);
+                self.found.differs(ADDRESSES);
                 "source"
             }
             "host" | "path" => {
-                self.differences.insert(NAMES_ALIKE);
+                self.found.differs(NAMES_ALIKE);
                 if key == "host" { "website" } else { "path" }
             }
             key if !is_own_field(key) => {
@@ -163,46 +167,28 @@ impl AddedLimits {
     }
 
     /// Adds a limit to a lookup whose other limits are for other values, or to a new one.
-    fn add(&mut self, limit: &Limit, scope: &Scope, files: &[String]) -> Result<(), String> {
+    fn add(&mut self, limit: &Limit, scope: &Scope) -> Result<(), String> {
         let (fields, method, lines) = lines(scope);
         if method == Method::Reg && lines.len() > 1 {
-            self.differences.insert(PLUS);
+            self.found.differs(PLUS);
         }
         let equal = |(field, of): (&String, &FieldScope)| Some((field.clone(), of.equal()?.to_owned()));
         let asked: BTreeMap<String, String> = scope.iter().filter_map(equal).collect();
         let excludes = |other: &BTreeMap<String, String>| {
             asked.iter().any(|(field, value)| other.get(field).is_some_and(|other| other != value))
         };
-        let place = self
-            .policy
-            .lookups_of()
-            .zip(&self.asked)
-            .position(|(of, asked)| of == (&fields, method) && asked.iter().all(excludes));
+        let is_alike = |lookup: &Lookup| lookup.fields == fields && lookup.method == method;
+        let mut all = self.policy.maps.iter().zip(&self.asked);
+        let place = all.position(|(map, asked)| is_alike(&map.lookup) && asked.iter().all(excludes));
         let place = place.unwrap_or(self.asked.len());
         let file = format!("limits-{}.map", place + 1).into();
         let lookup = Lookup { fields, file, method, is_added: true };
-        self.policy.added(limit, &lookup, &lines, files)?;
+        self.policy.added(limit, &lookup, &lines)?;
         if place == self.asked.len() {
             self.asked.push(Vec::new());
         }
         self.asked[place].push(asked);
         Ok(())
-    }
-
-    fn written(self, names: &[String]) -> Result<Written, ImportError> {
-        let AddedLimits { policy, known, asked, differences, mut omissions } = self;
-        if known.is_empty() {
-            return Err(ImportError::NoLimits);
-        }
-        let files = if asked.is_empty() { Ok(Vec::new()) } else { policy.read(RESTART) };
-        let files = files.unwrap_or_else(|reason| {
-            omissions.add(FileLine::default(), "all limits together", reason);
-            Vec::new()
-        });
-        let (from, omissions) = (Program::Limitador, omissions.named(names));
-        let differences = [STORE, EACH, HITS].into_iter().chain(differences);
-        let differences = differences.filter(|_| !files.is_empty()).map(str::to_owned).collect();
-        Ok(Written { from, files, differences, omissions })
     }
 }
 

@@ -1,7 +1,8 @@
 //! The rate limits of other programs, expressed as a slowlane policy.
 //!
 //! ```text
-//! text ─▶ nginx, haproxy, ingress, envoy, limitador ─▶ ImportFindings: rules, and what is omitted ─▶ files ─▶ Written
+//! text ─▶ nginx, haproxy, ingress ─▶ rules ─▶ PolicyDraft ─▶ files, with ImportFindings: what differs or is omitted
+//!      └▶ envoy, limitador ─────────────────────┘
 //! ```
 
 mod cel;
@@ -14,15 +15,16 @@ mod nginx;
 mod rule;
 mod yaml;
 
+use std::mem::take;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
-pub use files::{ForeignFile, Written};
+pub use files::ForeignFile;
 pub use rule::Omission;
-use rule::{FileLine, names};
+use rule::{FileLine, ImportFindings};
 use yaml::YamlNode;
 
 /// The maximum size of a file to import, in bytes.
@@ -101,6 +103,17 @@ impl ImportError {
     }
 }
 
+/// An import: the files, where their meaning differs from the original, and what they leave out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Written {
+    pub from: Program,
+    /// Empty if nothing of the original can be expressed.
+    pub files: Vec<ForeignFile>,
+    pub differences: Vec<String>,
+    #[serde(rename = "not_imported")]
+    pub omissions: Vec<Omission>,
+}
+
 /// Files that are one configuration, and how those that they include are found.
 pub struct Input<'i> {
     /// Each file with its path, in order.
@@ -141,21 +154,23 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
         return Err(ImportError::TooLong);
     }
     let program = program.or_else(|| texts().find_map(Program::of)).ok_or(ImportError::Unknown)?;
-    let files = || names(input.texts.iter().map(|(path, _)| path.as_path()));
-    let mut found = match program {
-        Program::Nginx => nginx::read(input)?,
-        Program::Haproxy => haproxy::read(input)?,
-        Program::IngressNginx | Program::HaproxyIngress => ingress::read(&documents(input)?, program)?,
-        Program::Envoy => return envoy::read(&documents(input)?, &files()),
-        Program::Limitador => return limitador::read(&documents(input)?, &files()),
+    let mut found = ImportFindings::default();
+    found.name_files(input.texts.iter().map(|(path, _)| path.as_path()));
+    let files = match program {
+        Program::Nginx => nginx::read(input, &mut found)?,
+        Program::Haproxy => haproxy::read(input, &mut found)?,
+        Program::IngressNginx | Program::HaproxyIngress => {
+            ingress::read(&documents(input)?, program, &mut found)?
+        }
+        Program::Envoy => envoy::read(&documents(input)?, &mut found)?,
+        Program::Limitador => limitador::read(&documents(input)?, &mut found)?,
     };
-    if program != Program::Nginx {
-        found.files = files();
-    }
-    if found.is_empty() {
+    let differences = if files.is_empty() { Vec::new() } else { take(&mut found.differences) };
+    let written = Written { from: program, files, differences, omissions: found.sorted() };
+    if written.files.is_empty() && written.omissions.is_empty() {
         return Err(ImportError::NoLimits);
     }
-    Ok(files::write(program, found))
+    Ok(written)
 }
 
 /// The documents of all files.

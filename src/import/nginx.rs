@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use slowlane_core::base::{HOLD_SHIPPED, units};
 
+use crate::import::files::{ForeignFile, of_rules};
 use crate::import::rule::{
-    ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, covers, names,
-    quoted,
+    ADDRESSES, Condition, ENDS, FileLine, ImportFindings, Limit, Match, Rule, at_a_time, covers, quoted,
 };
 use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::attach::Refused;
@@ -61,10 +61,10 @@ struct Reader<'f> {
     files: &'f NginxFiles,
     paths: Vec<&'f Path>,
     zones: BTreeMap<String, Zone>,
-    found: ImportFindings,
+    found: &'f mut ImportFindings,
 }
 
-pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
+pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
     let printed = match &input.texts[..] {
         [(_, text)] => NginxFiles::printed(text).map_err(|refused| fault(refused, input))?,
         _ => None,
@@ -76,7 +76,7 @@ pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
     };
     // The output of `nginx -T` is one file.
     let paths: Vec<&Path> = files.paths().filter(|_| !is_printed).map(PathBuf::as_path).collect();
-    let found = ImportFindings { files: names(paths.iter().copied()), ..ImportFindings::default() };
+    found.name_files(paths.iter().copied());
     let mut reader = Reader { files: &files, paths, zones: BTreeMap::new(), found };
     let top = files.top();
     let http = top.iter().filter(|directive| directive.name() == "http");
@@ -107,7 +107,7 @@ pub(super) fn read(input: &Input<'_>) -> Result<ImportFindings, ImportError> {
     if laws.collect::<BTreeSet<_>>().len() > counters.len() {
         reader.found.differs(APART);
     }
-    Ok(reader.found)
+    Ok(of_rules(reader.found))
 }
 
 /// The files with those that they include, and the ones that cannot be read.
@@ -182,7 +182,7 @@ impl<'f> Reader<'f> {
     }
 
     fn omit(&mut self, directive: Placed<'_>, reason: impl AsRef<str>) {
-        self.found.omissions.add(self.line(directive), directive.source().trim_end(), reason);
+        self.found.omit(self.line(directive), directive.source().trim_end(), reason);
     }
 
     /// Names a directive that changes what is limited, or who is counted, and those inside it.

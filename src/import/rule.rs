@@ -1,6 +1,7 @@
 //! The findings of an import: rules that slowlane can express, and lines that it cannot.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use serde::Serialize;
 
@@ -97,12 +98,6 @@ fn shown_place(file: Option<&str>, line: usize) -> String {
     file.map_or_else(|| format!("line {line}"), |file| format!("{file}:{line}"))
 }
 
-/// The names of the files of an original. None: it is one.
-pub(super) fn names<'p>(paths: impl ExactSizeIterator<Item = &'p Path>) -> Vec<String> {
-    let is_one = paths.len() < 2;
-    paths.filter(|_| !is_one).map(|path| shown(path.display().to_string())).collect()
-}
-
 /// A line of the original: the number of its file, and its own there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileLine {
@@ -125,38 +120,32 @@ impl FileLine {
 #[derive(Debug, Default)]
 pub(super) struct ImportFindings {
     /// The names of the files. None: the original is one.
-    pub(super) files: Vec<String>,
+    pub(super) names: Rc<[String]>,
     pub(super) rules: Vec<Rule>,
     /// Where the meaning differs.
     pub(super) differences: Vec<String>,
-    pub(super) omissions: Omissions,
-}
-
-/// The lines that slowlane cannot express, each with the number of its file, once for each reason.
-#[derive(Debug, Default)]
-pub(super) struct Omissions(Vec<(usize, Omission)>);
-
-impl Omissions {
-    pub(super) fn add(&mut self, FileLine { file, number }: FileLine, text: &str, reason: impl AsRef<str>) {
-        let reason = cut(reason.as_ref(), REASON_CHARS_MAX);
-        let omission = (file, Omission { file: None, line: number, text: quoted(text), reason });
-        if self.0.len() < NOTES_MAX && !self.0.contains(&omission) {
-            self.0.push(omission);
-        }
-    }
-
-    /// In the order of the lines, with the names of their files.
-    pub(super) fn named(mut self, files: &[String]) -> Vec<Omission> {
-        self.0.sort_by_key(|(file, omission)| (*file, omission.line));
-        let named =
-            |(file, omission): (usize, Omission)| Omission { file: files.get(file).cloned(), ..omission };
-        self.0.into_iter().map(named).collect()
-    }
+    /// The lines that slowlane cannot express, each with the number of its file, once for each reason.
+    omissions: Vec<(usize, Omission)>,
 }
 
 impl ImportFindings {
-    pub(super) fn is_empty(&self) -> bool {
-        self.rules.iter().all(|rule| rule.limits.is_empty()) && self.omissions.0.is_empty()
+    pub(super) fn name_files<'p>(&mut self, paths: impl ExactSizeIterator<Item = &'p Path>) {
+        let is_one = paths.len() < 2;
+        self.names = paths.filter(|_| !is_one).map(|path| shown(path.display().to_string())).collect();
+    }
+
+    pub(super) fn omit(&mut self, FileLine { file, number }: FileLine, text: &str, reason: impl AsRef<str>) {
+        let (text, reason) = (quoted(text), cut(reason.as_ref(), REASON_CHARS_MAX));
+        let omission = (file, Omission { file: self.names.get(file).cloned(), line: number, text, reason });
+        if self.omissions.len() < NOTES_MAX && !self.omissions.contains(&omission) {
+            self.omissions.push(omission);
+        }
+    }
+
+    /// The omissions in the order of their lines.
+    pub(super) fn sorted(mut self) -> Vec<Omission> {
+        self.omissions.sort_by_key(|(file, omission)| (*file, omission.line));
+        self.omissions.into_iter().map(|(_, omission)| omission).collect()
     }
 
     pub(super) fn rule(&mut self, rule: Rule) -> Result<(), ImportError> {

@@ -14,7 +14,7 @@ use grpc::{GrpcStatus, HeaderValue, StatusCode, Struct};
 use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, percent_encode};
 
 use crate::http::StatusCode as HttpStatusCode;
-use crate::proxy::nginx::{TICKET, limit};
+use crate::proxy::nginx::{RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER, TICKET, limit};
 use slowlane_core::base::{
     Amount, Assurance, Decision, Ending, Ends, FIELDS_MAX, Field, Judged, Key, KeyHasher, KeySecret, Period,
     Quota, Rate, Reply, SloId, Ticket, Timestamp, UNCOUNTED, Value, Verdict, counted,
@@ -34,10 +34,6 @@ pub const FAULT_HEADERS: [&str; 7] = [
     "x-envoy-fault-throughput-response",
     "x-envoy-fault-throughput-response-percentage",
 ];
-
-const RETRY_AFTER: &str = "retry-after";
-const RATELIMIT: &str = "ratelimit";
-const RATELIMIT_POLICY: &str = "ratelimit-policy";
 
 /// The maximum number of entries in all descriptors of a request. Envoy sends a few, from its own configuration.
 const ENTRIES_MAX: usize = 1_000;
@@ -131,8 +127,8 @@ const IN_DESCRIPTOR: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'=').add(b'%
 /// The SLO that a descriptor brings itself, whatever is configured.
 pub fn own_slo(descriptor: &Descriptor) -> Option<Slo> {
     let &RateLimit { requests_per_unit, unit, .. } = descriptor.limit.as_ref()?;
-    let known = UNITS.iter().find(|(_, known)| *known as i32 == unit);
-    let period = known.map_or(Period::Second, |&(period, _)| period);
+    let known = UNITS.iter().find(|(.., known)| *known as i32 == unit);
+    let period = known.map_or(Period::Second, |&(_, period, _)| period);
     let line = format!("burst=0 rate={requests_per_unit}/{period} law=fixed-window reset=calendar");
     let closed = || Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s");
     let slo = if requests_per_unit == 0 { closed() } else { Slo::parse(SloId::DEFAULT, &line) };
@@ -149,14 +145,14 @@ pub fn own_key(request: &RateLimitRequest, text: &str, slo: &Slo, secret: KeySec
 }
 
 /// The units of the service. Its months have 30 days.
-const UNITS: [(Period, Unit); 7] = [
-    (Period::Second, Unit::Second),
-    (Period::Minute, Unit::Minute),
-    (Period::Hour, Unit::Hour),
-    (Period::Day, Unit::Day),
-    (Period::Seconds(7 * 86_400), Unit::Week),
-    (Period::Seconds(30 * 86_400), Unit::Month),
-    (Period::Seconds(365 * 86_400), Unit::Year),
+pub(crate) const UNITS: [(&str, Period, Unit); 7] = [
+    ("second", Period::Second, Unit::Second),
+    ("minute", Period::Minute, Unit::Minute),
+    ("hour", Period::Hour, Unit::Hour),
+    ("day", Period::Day, Unit::Day),
+    ("week", Period::Seconds(7 * 86_400), Unit::Week),
+    ("month", Period::Seconds(30 * 86_400), Unit::Month),
+    ("year", Period::Seconds(365 * 86_400), Unit::Year),
 ];
 
 /// The fields in the attributes of a request: those with an [origin](Origins), the context extensions, and `source`,
@@ -373,7 +369,7 @@ fn ending(common: &CommonProperties) -> Ending {
 /// The rate in the words of the rate limit service. None if it has no words for it.
 fn current_limit(rate: Rate, name: &str) -> Option<RateLimit> {
     let period = rate.named_period();
-    let named = UNITS.iter().find(|(known, _)| *known == period).map(|&(_, unit)| unit);
+    let named = UNITS.iter().find(|(_, known, _)| *known == period).map(|&(.., unit)| unit);
     let unit = named.or((period == Period::Month).then_some(Unit::Month))?;
     let requests_per_unit = u32::try_from(rate.requests_in(rate.period())).ok()?;
     Some(RateLimit { requests_per_unit, unit: unit.into(), name: name.to_owned() })

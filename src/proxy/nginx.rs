@@ -24,13 +24,13 @@ const VERDICT: &str = "x-slowlane-verdict";
 const SLO: &str = "x-slowlane-slo";
 const DELAY: &str = "x-slowlane-delay";
 const REMAINING: &str = "x-slowlane-remaining";
-const RATELIMIT: &str = "ratelimit";
-const RATELIMIT_POLICY: &str = "ratelimit-policy";
+pub(super) const RATELIMIT: &str = "ratelimit";
+pub(super) const RATELIMIT_POLICY: &str = "ratelimit-policy";
 pub(super) const TICKET: &str = "x-slowlane-ticket";
 const COST: &str = "x-slowlane-cost";
 const SECONDS: &str = "x-slowlane-seconds";
 const BYTES: &str = "x-slowlane-bytes";
-const RETRY_AFTER: &str = "retry-after";
+pub(super) const RETRY_AFTER: &str = "retry-after";
 
 /// Whether an answer has a header with this name after its prefix. Such a name is never a field: a proxy may copy the
 /// header into its next check.
