@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use crate::proxy::shipped::template::fill;
-use crate::proxy::shipped::words::{WordError, word};
-use crate::proxy::shipped::{Places, ProxyTls};
+use crate::proxy::shipped::{Places, ProxyTls, Unprintable, word};
 use slowlane_core::base::{Address, reachable, shown};
 
 const HEADER: &str = include_str!("../../../examples/envoy-ratelimit/envoy.yaml");
@@ -31,17 +29,6 @@ pub const GRPC: &str = "127.0.0.1:9005";
 
 /// The longest delay that the shipped files allow.
 const DELAY_SHIPPED: Duration = Duration::from_secs(11);
-
-/// The configuration cannot be printed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unprintable {
-    #[error("{0:?}: expected an address and a port, like {LISTEN}")]
-    Port(String),
-    #[error("--ratelimit: Envoy cannot pass it on with --delivery hold: expected --delivery header")]
-    NoRateLimit,
-    #[error(transparent)]
-    Word(#[from] WordError),
-}
 
 /// The text of the file. Ends of requests go to the address of the gRPC listener, perhaps over TLS.
 ///
@@ -105,7 +92,7 @@ fn socket(address: &str) -> Result<(String, bool), Unprintable> {
 }
 
 /// A word as a scalar of YAML, in quotes if it has marks that mean something there.
-fn scalar(text: &str) -> Result<String, WordError> {
+fn scalar(text: &str) -> Result<String, Unprintable> {
     let is_plain = word(text)?.chars().all(|c| c.is_ascii_alphanumeric() || "./_-".contains(c));
     Ok(if is_plain { text.to_owned() } else { format!("\"{text}\"") })
 }

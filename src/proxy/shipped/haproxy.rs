@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::proxy::shipped::template::fill;
-use crate::proxy::shipped::words::{File, WordError, agent, word};
-use crate::proxy::shipped::{Places, ProxyTls, peers, sample};
+use crate::proxy::shipped::{File, Places, ProxyTls, Unprintable, agent, peers, sample, word};
 use slowlane_core::base::{Address, HOLD_SHIPPED, units::written};
 
 pub use crate::proxy::shipped::peers::Paced;
@@ -108,19 +107,6 @@ impl Delivery {
     }
 }
 
-/// The reason why the configuration cannot be printed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unprintable {
-    #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
-    NoPause(Version),
-    #[error(
-        "HAProxy {0} counts a request under 3 keys, and this policy has more: expected another --delivery, or --version 2.8 or later"
-    )]
-    TooManyKeys(Version),
-    #[error(transparent)]
-    Word(#[from] WordError),
-}
-
 /// The values that only HAProxy's files have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Own<'a> {
@@ -192,7 +178,7 @@ fn shipped() -> [Value; 3] {
 }
 
 /// The values for the template.
-fn values(version: Version, places: &Places<'_>, own: &Own<'_>) -> Result<[Value; 3], WordError> {
+fn values(version: Version, places: &Places<'_>, own: &Own<'_>) -> Result<[Value; 3], Unprintable> {
     const MINUTE: Duration = Duration::from_secs(60);
     let hold_max = places.delay_max.max(HOLD_SHIPPED);
     let ends = own.ends.map_or(Ok(ENDS.to_owned()), |ends| agent(ends, "unix@"))?;
@@ -218,20 +204,16 @@ fn values(version: Version, places: &Places<'_>, own: &Own<'_>) -> Result<[Value
 const ENDS: &str = "127.0.0.1:9004";
 
 /// The options of a server that uses TLS.
-fn ssl(tls: ProxyTls<'_>) -> Result<String, WordError> {
+fn ssl(tls: ProxyTls<'_>) -> Result<String, Unprintable> {
     let own = if tls.has_certificate { " crt /etc/slowlane/tls/haproxy.pem" } else { "" };
     let name = word(tls.name)?;
     Ok(format!(" ssl verify required verifyhost {name} ca-file /etc/slowlane/tls/ca.pem{own}"))
 }
 
 /// An address in HAProxy's notation: `unix:/path` becomes `unix@/path`.
-fn in_its_words(address: &str) -> Result<String, WordError> {
-    let written = match address.strip_prefix("unix:") {
-        Some(path) => format!("unix@{path}"),
-        None => address.to_owned(),
-    };
-    word(&written)?;
-    Ok(written)
+fn in_its_words(address: &str) -> Result<String, Unprintable> {
+    let written = address.strip_prefix("unix:").map(|path| format!("unix@{path}"));
+    Ok(word(written.as_deref().unwrap_or(address))?.to_owned())
 }
 
 /// The example maps, under `maps/`.

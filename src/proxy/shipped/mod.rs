@@ -8,10 +8,141 @@ pub mod envoy;
 pub mod haproxy;
 pub mod nginx;
 mod peers;
-mod places;
 mod sample;
 mod template;
-mod words;
 
-pub use places::{APP, NAME, Places, ProxyTls};
-pub use words::{File, WordError};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::proxy::shipped::haproxy::Version;
+use slowlane_core::base::{Address, reachable};
+
+/// The values in the files of every proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places<'a> {
+    /// The address of slowlane's listener.
+    pub agent: &'a Address,
+    /// The address that the proxy listens on.
+    pub listen: &'a str,
+    /// The address of the application.
+    pub app: &'a str,
+    /// The TLS settings for slowlane. None: no TLS.
+    pub tls: Option<ProxyTls<'a>>,
+    /// Whether to send quotas to clients.
+    pub ratelimit: bool,
+    /// The longest delay of the policy.
+    pub delay_max: Duration,
+    /// The fields that the policy uses. The usual ones are always sent.
+    pub fields: &'a [String],
+}
+
+impl<'a> Places<'a> {
+    /// The values of the shipped files, which listen for the proxy and for slowlane at these addresses.
+    pub fn shipped(agent: &'a Address, listen: &'a str) -> Places<'a> {
+        Places {
+            agent,
+            listen,
+            app: APP,
+            tls: None,
+            ratelimit: false,
+            delay_max: Duration::ZERO,
+            fields: &[],
+        }
+    }
+}
+
+/// How a proxy verifies slowlane, and presents its own certificate. The operator must create the files in
+/// `/etc/slowlane/tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyTls<'a> {
+    /// The name in slowlane's certificate.
+    pub name: &'a str,
+    /// Whether the proxy presents a certificate of its own.
+    pub has_certificate: bool,
+}
+
+/// The name in the shipped files.
+pub const NAME: &str = "slowlane.example";
+
+/// The application in the shipped files.
+pub const APP: &str = "127.0.0.1:8000";
+
+/// A file, ready to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The path, relative to the folder of all files.
+    pub name: &'static str,
+    pub text: String,
+}
+
+/// The reason why a configuration cannot be printed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unprintable {
+    #[error("{0:?}: expected letters, digits and {PUNCTUATION}, as one word of a proxy's configuration")]
+    Word(String),
+    #[error("{0:?}: expected an address and a port, like {listen}", listen = envoy::LISTEN)]
+    Port(String),
+    #[error("--ratelimit: Envoy cannot pass it on with --delivery hold: expected --delivery header")]
+    NoRateLimit,
+    #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
+    NoPause(Version),
+    #[error(
+        "HAProxy {0} counts a request under 3 keys, and this policy has more: expected another --delivery, or --version 2.8 or later"
+    )]
+    TooManyKeys(Version),
+}
+
+/// The characters of addresses and paths besides letters and digits. Inside a word, they have no special meaning to
+/// HAProxy or nginx.
+const PUNCTUATION: &str = "/ . : - _ @ + [ ] *";
+
+/// Checks that a text is one word in a proxy's configuration.
+fn word(text: &str) -> Result<&str, Unprintable> {
+    let is_plain = |c: char| c.is_alphanumeric() || (c != ' ' && PUNCTUATION.contains(c));
+    if !text.is_empty() && text.chars().all(is_plain) {
+        Ok(text)
+    } else {
+        Err(Unprintable::Word(text.to_owned()))
+    }
+}
+
+/// The address of an agent in the notation of a proxy. `unix` is its prefix for the path of a Unix socket.
+fn agent(address: &Address, unix: &str) -> Result<String, Unprintable> {
+    let written = match address {
+        Address::Tcp(address) => reachable(address),
+        Address::Unix(path) => format!("{unix}{}", path.display()),
+    };
+    word(&written)?;
+    Ok(written)
+}
+
+/// Whether the shipped files always send this field.
+fn is_usual(name: &str) -> bool {
+    ["source", "website", "owner", "method"].iter().any(|usual| usual.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_would_end_a_word_is_refused() {
+        for text in ["", "/a b", "/a\nserver", "/a;", "/a\"", "/a'", "/a#", "/a\\", "/a{", "/a$b", "/a\0"] {
+            assert_eq!(word(text), Err(Unprintable::Word(text.to_owned())), "{text:?}");
+        }
+        assert_eq!(word("unix@/run/slowlane/größe_1.sock"), Ok("unix@/run/slowlane/größe_1.sock"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_word_has_no_white_space_and_no_marks_of_a_proxy(text in "\\PC{0,12}") {
+            if word(&text).is_ok() {
+                let marks = [' ', '\t', '\n', ';', '{', '}', '"', '\'', '\\', '#', '$'];
+                prop_assert!(!text.contains(marks), "{text:?}");
+            }
+        }
+    }
+}

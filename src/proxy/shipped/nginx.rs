@@ -5,8 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::proxy::shipped::template::fill;
-use crate::proxy::shipped::words::{File, WordError, agent, is_usual, word};
-use crate::proxy::shipped::{NAME, Places};
+use crate::proxy::shipped::{File, NAME, Places, Unprintable, agent, is_usual, word};
 use slowlane_core::base::shown;
 
 const FILES: [(&str, &str); 3] = [
@@ -34,7 +33,7 @@ pub const LISTEN: &str = "8080";
 ///
 /// # Errors
 /// A word cannot be written into nginx's files.
-pub fn files(places: &Places<'_>) -> Result<Vec<File>, WordError> {
+pub fn files(places: &Places<'_>) -> Result<Vec<File>, Unprintable> {
     let (from, to) = (shipped(), values(places)?);
     Ok(FILES.map(|(name, text)| File { name, text: fill(text, TEMPLATE, &from, &to) }).into())
 }
@@ -46,7 +45,7 @@ fn shipped() -> [Value; 1] {
 }
 
 /// The values for the template.
-fn values(places: &Places<'_>) -> Result<[Value; 1], WordError> {
+fn values(places: &Places<'_>) -> Result<[Value; 1], Unprintable> {
     let longest_s = places.delay_max.max(DELAY_SHIPPED).as_millis().div_ceil(1_000) + 1;
     let own = || places.fields.iter().filter(|name| !is_usual(name)).map(|name| (name, variable(name)));
     let uses =

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::proxy::shipped::sample::sample;
+use crate::proxy::shipped::sample::{self, sample};
 use slowlane_core::base::shown;
 
 /// A key whose limit HAProxy enforces: the fields of a lookup.
@@ -65,7 +65,7 @@ impl Paced {
 
     /// The variable of a key of several fields, which a rule joins with `|`.
     fn joined(&self) -> String {
-        format!("{KEY}{}", suffix(&self.fields.join(".")))
+        format!("{KEY}{}", sample::variable(&self.fields.join(".")))
     }
 
     /// The network of a source.
@@ -105,11 +105,7 @@ const COUNTERS: usize = 3;
 
 /// The variable with a field. The operator's own rule sets the owner.
 fn variable(field: &str) -> String {
-    if field == OWNER { "txn.owner".to_owned() } else { format!("{KEY}{}", suffix(field)) }
-}
-
-fn suffix(name: &str) -> String {
-    name.replace('-', "_")
+    if field == OWNER { "txn.owner".to_owned() } else { format!("{KEY}{}", sample::variable(field)) }
 }
 
 /// The expression that sets the variable of a field. None for `source` and `owner`, and for a name that no table can

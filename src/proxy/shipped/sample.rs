@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::proxy::shipped::words::is_usual;
+use crate::proxy::shipped::is_usual;
 use slowlane_core::base::shown;
 
 /// The maximum size of all copies of a URL in one query, besides all headers and variables of the operator, so that
@@ -54,7 +54,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// The name of the variable that the operator sets.
-fn variable(name: &str) -> String {
+pub(super) fn variable(name: &str) -> String {
     name.replace('-', "_")
 }
 
