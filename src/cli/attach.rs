@@ -14,7 +14,6 @@ use clap::{Args, Subcommand};
 use glob::{GlobResult, Pattern};
 
 use crate::cli::arguments::RunArguments;
-use crate::cli::attach::protect::Protected;
 pub(super) use crate::cli::attach::written::lossy;
 use crate::cli::attach::written::{FileChange, Folder, read};
 use crate::cli::config::{AgentFacts, Answers, Way, haproxy_files, nginx_files};
@@ -91,36 +90,54 @@ struct Common {
 }
 
 impl Common {
-    /// The slowlane to attach.
-    fn load(self, listen: fn(&Config) -> &Listen) -> anyhow::Result<Attaching> {
+    /// The slowlane to attach, and what that changes.
+    fn load(self, listen: fn(&Config) -> &Listen) -> anyhow::Result<(AgentFacts, Attaching)> {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
         let config = run.or_of_service().load()?;
         let first = listen(&config).addresses.first();
         // It is free until slowlane starts.
         let taken = first.and_then(|address| listening::taken(listen(&config), address).ok()).flatten();
         let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")));
-        let protected =
-            self.protect.map(|website| protect::protect(&config, website.as_deref())).transpose()?;
+        let protected = |website: &Option<String>| protect::protect(&config, website.as_deref());
+        let protected = self.protect.as_ref().map(protected).transpose()?;
         let ends = protected.is_some().then(|| protect::ends(&config));
-        let mut asked = AgentFacts::of(self.answers, config);
-        let mut changes = Vec::new();
-        if let Some(Protected { policy, changes: of_policy, note }) = protected {
+        let (mut asked, mut changes) = (AgentFacts::of(self.answers, config), Vec::new());
+        if let (Some(website), Some((of_policy, policy))) = (self.protect, protected) {
+            notes.extend(protect::note(&policy, website.as_deref()));
             asked = asked.with_policy(&policy);
             changes = of_policy;
-            notes.extend(note);
         }
-        Ok(Attaching { asked, ends, changes, notes })
+        Ok((asked, Attaching { is_to_write: self.write, trusted: self.trusted, ends, changes, notes }))
     }
 }
 
-/// What is attached to the proxy.
+/// What changes, and what is said of it.
 struct Attaching {
-    asked: AgentFacts,
+    is_to_write: bool,
+    trusted: Vec<Network>,
     /// Where nginx reports ends, and the change by which slowlane listens there.
     ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
-    /// The files of the policy.
+    /// The files of slowlane, then those of the proxy.
     changes: Vec<FileChange>,
     notes: Vec<String>,
+}
+
+impl Attaching {
+    /// Shows what changes, and writes it if that is asked for. `files` are slowlane's own, `names` the sites that ask it.
+    fn finish(self, folder: &Folder, files: &[File], names: &[String]) -> anyhow::Result<()> {
+        self.changes.iter().try_for_each(|change| change.show("with slowlane"))?;
+        self.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
+        if self.is_to_write {
+            folder.write(files, &self.changes)?;
+            tell(format_args!(
+                "reload the proxy: {} then queries slowlane; --undo removes the lines",
+                joined(names)
+            ));
+        } else {
+            tell(format_args!("nothing was written; --write puts this in place"));
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn attach(proxy: Proxy) -> anyhow::Result<()> {
@@ -138,7 +155,7 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let Haproxy { config, frontend, way, common } = typed;
     let config = files_of(&config, "cfg");
     let first = config.first().context("no configuration: this folder has no .cfg file")?;
-    let ((_, folder), is_to_write) = (found(first)?, common.write);
+    let (_, folder) = found(first)?;
     let paths: Vec<PathBuf> = config.iter().map(|path| Ok(found(path)?.0)).collect::<anyhow::Result<_>>()?;
     if common.undo {
         // The maps that --protect has changed are undone, too.
@@ -148,15 +165,14 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
                     see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
-    let trusted = common.trusted.clone();
-    let Attaching { asked, changes: of_policy, notes: of_slowlane, .. } =
-        common.load(|config| &config.spop.listen)?;
+    let (asked, mut attaching) = common.load(|config| &config.spop.listen)?;
     let mut files =
         haproxy_files(&way, asked, [haproxy_shipped::LISTEN, APP, &folder.0.display().to_string()])?;
-    let list = (!trusted.is_empty()).then(|| folder.0.join(TRUSTED).display().to_string());
-    if !trusted.is_empty() {
-        let text = trusted.iter().map(|network| format!("{network}\n")).collect();
+    let mut list = None;
+    if !attaching.trusted.is_empty() {
+        let text = attaching.trusted.iter().map(|network| format!("{network}\n")).collect();
         files.push(File { name: TRUSTED, text });
+        list = Some(folder.0.join(TRUSTED).display().to_string());
     }
     let pieces = Pieces::of(&files[0]);
     let refuse = |refused| by_hand(first, &folder, "haproxy --attach", &pieces.to_paste(), &refused);
@@ -165,20 +181,17 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let texts: Vec<(String, &str)> = names.zip(before.iter().map(String::as_str)).collect();
     let attached = haproxy::attach(&texts, &frontend, &pieces, list.as_deref()).map_err(&refuse)?;
     let warnings = tried::haproxy(&config, &attached.after, &folder.0, &files[1..])?.map_err(&refuse)?;
-    let notes = [of_slowlane, attached.notes, warnings].concat();
+    attaching.notes.extend(attached.notes.into_iter().chain(warnings));
     let changes = paths.into_iter().zip(before).zip(attached.after);
     let changes = changes.map(|((path, before), after)| FileChange { path, before, after });
-    let changes = of_policy
-        .into_iter()
-        .chain(changes.filter(|change| change.before != change.after))
-        .collect::<Vec<_>>();
-    finish(is_to_write, &folder, &files[1..], &changes, &notes, &attached.names)
+    attaching.changes.extend(changes.filter(|change| change.before != change.after));
+    attaching.finish(&folder, &files[1..], &attached.names)
 }
 
 fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let Nginx { config, server, common } = typed;
     let config = absolute(&config)?;
-    let ((main, folder), is_to_write) = (found(&config)?, common.write);
+    let (main, folder) = found(&config)?;
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
     let files = NginxFiles::read(&[&main], &beside, read, list);
     if common.undo {
@@ -186,21 +199,20 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
-    let trusted = common.trusted.clone();
-    let Attaching { asked, ends, changes: mut of_slowlane, notes: mut said } =
-        common.load(|config| &config.http.listen)?;
-    let (ends, listening) = ends.transpose()?.unzip();
-    let listening = listening.flatten();
-    said.extend(listening.as_ref().map(|change| {
-        format!("{}: restart slowlane, so that it listens for the ends of requests", change.path.display())
-    }));
-    of_slowlane.extend(listening);
+    let (asked, mut attaching) = common.load(|config| &config.http.listen)?;
+    let (ends, listening) = attaching.ends.take().transpose()?.unzip();
+    if let Some(change) = listening.flatten() {
+        let restart = "restart slowlane, so that it listens for the ends of requests";
+        attaching.notes.push(format!("{}: {restart}", change.path.display()));
+        attaching.changes.push(change);
+    }
     let printed = nginx_files(asked, nginx_shipped::LISTEN, APP)?;
     let own = [1, 2].map(|number| folder.0.join(printed[number].name));
     let ours = own.each_ref().map(PathBuf::as_path);
     let refuse = |refused| by_hand(&config, &folder, "nginx", &nginx::to_paste(ours), &refused);
     let files = files.map_err(&refuse)?;
-    let attached = nginx::attach(&files, &server, ours, &trusted, ends.as_ref()).map_err(&refuse)?;
+    let attached =
+        nginx::attach(&files, &server, ours, &attaching.trusted, ends.as_ref()).map_err(&refuse)?;
     let change = |(path, after): (PathBuf, String)| {
         let before = files.text(&path).to_owned();
         FileChange { path, before, after }
@@ -223,9 +235,9 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     };
     let after = NginxFiles::read(&[&main], &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;
-    let notes = [said, attached.notes, warnings].concat();
-    of_slowlane.extend(changes);
-    finish(is_to_write, &folder, &printed[1..], &of_slowlane, &notes, &attached.names)
+    attaching.notes.extend(attached.notes.into_iter().chain(warnings));
+    attaching.changes.extend(changes);
+    attaching.finish(&folder, &printed[1..], &attached.names)
 }
 
 /// The real path of the main file, and slowlane's folder beside the path that was typed.
@@ -268,27 +280,4 @@ fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: 
         Ok(()) => anyhow!("{refusal}\nto attach by hand: `{command}`, and paste the lines above"),
         Err(error) => error,
     }
-}
-
-/// Shows what changes, and writes it if that is asked for.
-fn finish(
-    is_to_write: bool,
-    folder: &Folder,
-    files: &[File],
-    changes: &[FileChange],
-    notes: &[String],
-    names: &[String],
-) -> anyhow::Result<()> {
-    changes.iter().try_for_each(|change| change.show("with slowlane"))?;
-    notes.iter().for_each(|note| tell(format_args!("note: {note}")));
-    if is_to_write {
-        folder.write(files, changes)?;
-        tell(format_args!(
-            "reload the proxy: {} then queries slowlane; --undo removes the lines",
-            joined(names)
-        ));
-    } else {
-        tell(format_args!("nothing was written; --write puts this in place"));
-    }
-    Ok(())
 }

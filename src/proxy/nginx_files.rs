@@ -35,6 +35,8 @@ pub struct NginxFiles {
 struct NginxFile {
     text: String,
     directives: Vec<Directive>,
+    /// The files that it includes.
+    included: Vec<PathBuf>,
     /// The first byte of each line.
     lines: Vec<usize>,
     /// The lines above it in the output of `nginx -T`.
@@ -49,12 +51,15 @@ impl NginxFile {
         list: &impl Fn(&Path) -> Vec<PathBuf>,
     ) -> Result<NginxFile, Refused> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let mut file = NginxFile { text, directives: Vec::new(), lines, above: 0 };
+        let mut file = NginxFile { text, directives: Vec::new(), included: Vec::new(), lines, above: 0 };
         file.directives = parse(&file.text).map_err(|at| {
             let place = format!("{}:{}", path.display(), file.line(at));
             Refused::Odd { place, reason: "this is not understood" }
         })?;
-        includes(&mut file.directives, &mut |include, pattern| include.files = list(&folder.join(pattern)));
+        includes(&mut file.directives, &mut |include, pattern| {
+            include.files = list(&folder.join(pattern));
+            file.included.extend(include.files.iter().cloned());
+        });
         Ok(file)
     }
 
@@ -130,7 +135,7 @@ impl NginxFiles {
                 let reason = format!("more than {FILES_MAX} files are included, or one includes itself");
                 return Err(Refused::Unread(reason));
             }
-            included(&own.directives, &mut |path| left.push((path.clone(), depth + 1)));
+            left.extend(own.included.iter().map(|path| (path.clone(), depth + 1)));
         }
         Ok(files)
     }
@@ -219,14 +224,6 @@ pub(crate) fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
     if path.chars().all(is_plain) { path } else { format!("{path:?}") }
-}
-
-/// Calls a function for each included file, at any depth.
-fn included(directives: &[Directive], call: &mut dyn FnMut(&PathBuf)) {
-    for directive in directives {
-        directive.files.iter().for_each(&mut *call);
-        included(&directive.inner, call);
-    }
 }
 
 /// Calls a function for each include and its pattern, at any depth.

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 
 use crate::cli::attach::written::{FileChange, read};
 use crate::config::Config;
-use crate::proxy::attach::{Block, with_blocks};
+use crate::proxy::attach::Block;
 use crate::watch::Source;
 use slowlane_core::base::{Address, SloId};
 use slowlane_core::law::Law;
@@ -19,16 +19,8 @@ const ENDS: &str = "127.0.0.1:9004";
 /// The options of SLO 0 if applications have no SLOs of their own.
 const UNLIMITED: &str = "rate=unlimited";
 
-/// A policy in which an application is protected.
-pub(super) struct Protected {
-    pub(super) policy: Policy,
-    pub(super) changes: Vec<FileChange>,
-    /// A note on requests that are not protected.
-    pub(super) note: Option<String>,
-}
-
-/// Protects a website, or everything.
-pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<Protected> {
+/// Protects a website, or everything: the changes of the policy, and the policy with them.
+pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<(Vec<FileChange>, Policy)> {
     let source =
         config.policy.as_ref().context("--protect: name the config file of slowlane with --slowlane")?;
     let policy = source.read()?;
@@ -40,11 +32,11 @@ pub(super) fn protect(config: &Config, website: Option<&str>) -> anyhow::Result<
         let path = fs::canonicalize(path).ok()?;
         Some(changes.iter().find(|change| change.path == path)?.after.clone())
     })?;
-    let note = note(&policy, website);
-    Ok(Protected { policy, changes, note })
+    Ok((changes, policy))
 }
 
-fn note(policy: &Policy, website: Option<&str>) -> Option<String> {
+/// A note on requests that are not protected.
+pub(super) fn note(policy: &Policy, website: Option<&str>) -> Option<String> {
     let earlier = policy.looked_up().filter(|fields| website.is_none() || *fields != ["website"]);
     let names: Vec<String> = earlier.map(|fields| format!("{}.map", fields.join("+"))).collect();
     let above = if website.is_some() { ", unless their SLO has also=website" } else { "" };
@@ -138,8 +130,7 @@ pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChang
         }
         None => {
             let at = before.split_inclusive('\n').take(section).map(str::len).sum();
-            let after = with_blocks(&before, vec![Block::at(at, vec![listen])]);
-            FileChange { path, before, after }
+            FileChange::of(path, before, Block::at(at, vec![listen]))
         }
     };
     Ok((ENDS.parse()?, Some(change)))
@@ -157,14 +148,13 @@ fn with_line(path: PathBuf, line: String) -> anyhow::Result<FileChange> {
 }
 
 fn added(path: PathBuf, before: String, lines: Vec<String>) -> FileChange {
-    let after = with_blocks(&before, vec![Block::at(before.len(), lines)]);
-    FileChange { path, before, after }
+    let block = Block::at(before.len(), lines);
+    FileChange::of(path, before, block)
 }
 
 /// A file with another line of this number.
 fn replaced(path: PathBuf, before: String, number: usize, line: &str) -> FileChange {
     let bytes = |lines| before.split_inclusive('\n').take(lines).map(str::len).sum();
     let block = Block { at: bytes(number - 1), until: bytes(number), lines: vec![line.to_owned()] };
-    let after = with_blocks(&before, vec![block]);
-    FileChange { path, before, after }
+    FileChange::of(path, before, block)
 }

@@ -11,7 +11,7 @@ use similar::TextDiff;
 use tempfile::NamedTempFile;
 
 use crate::cli::{say, tell};
-use crate::proxy::attach::{Refused, detached};
+use crate::proxy::attach::{Block, Refused, detached, with_blocks};
 use crate::proxy::shipped::File;
 
 /// A file of the operator's, by its real path: a link stays a link.
@@ -22,6 +22,12 @@ pub(super) struct FileChange {
 }
 
 impl FileChange {
+    /// A file with one more block of lines.
+    pub(super) fn of(path: PathBuf, before: String, block: Block) -> FileChange {
+        let after = with_blocks(&before, vec![block]);
+        FileChange { path, before, after }
+    }
+
     /// Prints the difference.
     pub(super) fn show(&self, what: &str) -> anyhow::Result<()> {
         let old = self.path.display().to_string();

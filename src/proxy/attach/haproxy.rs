@@ -12,24 +12,14 @@ const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit u
 /// The first words of lines before which HAProxy expects all rules for requests.
 const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "default_backend"];
 
-/// Lines that leave the right place unclear, or prevent the check of a copy. Each has its reason.
-const ODD: [(&[&str], &str); 2] = [
-    (&["default-path", "config"], "with this `default-path`, a copy elsewhere cannot be checked"),
-    (&["default-path", "parent"], "with this `default-path`, a copy elsewhere cannot be checked"),
-];
-
 /// The first words of slowlane's lines, including pasted ones.
 const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
 /// The hops that `--trusted` skips: a CDN, a load balancer, and one more.
 const HOPS: usize = 3;
 
-/// A place for lines: before a line, or after it.
-#[derive(Clone, Copy)]
-enum Insertion {
-    Before(usize),
-    After(usize),
-}
+/// A place for lines: the number of a file, and a byte there.
+type Place = (usize, usize);
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP. The files, each with its
 /// name, are one configuration; they come back in their order. `trusted` is the path of a list of networks, whose
@@ -53,8 +43,9 @@ pub fn attach(
         let is_marked = texts.iter().any(|text| text.contains(BEGIN));
         return Err(if is_marked { Refused::Attached } else { Refused::ByHand }(place(line)));
     }
-    for (words, reason) in ODD {
-        if let Some(line) = config.find(words) {
+    for kind in ["config", "parent"] {
+        if let Some(line) = config.find(&["default-path", kind]) {
+            let reason = "with this `default-path`, a copy elsewhere cannot be checked";
             return Err(Refused::Odd { place: place(line), reason });
         }
     }
@@ -79,7 +70,7 @@ pub fn attach(
     }
     let lines = [trusted.map(trusting).unwrap_or_default(), pieces.frontend()].concat();
     // The order matters if two of them have the same place.
-    let mut blocks: Vec<(Insertion, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
+    let mut blocks: Vec<(Place, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
     blocks.extend(chosen.iter().map(|site| (config.rule_place(site.of), lines.clone())));
     blocks.push((config.end_place(), pieces.end()));
     let found: BTreeSet<(usize, String)> = chosen.iter().flat_map(|site| config.notes(site.of)).collect();
@@ -91,10 +82,9 @@ pub fn attach(
     notes.extend((trusted.is_none() && taken.contains(&None)).then(|| BEHIND.to_owned()));
     notes.extend(others);
     let names = chosen.into_iter().map(|site| site.shown).collect();
-    let blocks: Vec<(usize, Block)> = blocks.into_iter().map(|(at, lines)| config.block(at, lines)).collect();
     let after = texts.iter().enumerate().map(|(number, text)| {
-        let own = blocks.iter().filter(|(file, _)| *file == number).map(|(_, block)| block.clone());
-        with_blocks(text, own.collect())
+        let own = blocks.iter().filter(|((file, _), _)| *file == number);
+        with_blocks(text, own.map(|((_, at), lines)| Block::at(*at, lines.clone())).collect())
     });
     Ok(Attached { after: after.collect(), names, notes })
 }
@@ -116,25 +106,23 @@ fn takes_client(words: &[&str]) -> bool {
 }
 
 impl Config<'_> {
-    /// Lines at a place, and the number of its file.
-    fn block(&self, place: Insertion, lines: Vec<String>) -> (usize, Block) {
-        let place = match place {
-            Insertion::Before(line) => self.lines.get(line).map(|line| (line.file, line.begin)),
-            Insertion::After(line) => self.lines.get(line).map(|line| (line.file, line.end)),
-        };
-        let (file, at) = place.unwrap_or_default();
-        (file, Block::at(at, lines))
+    fn before(&self, line: usize) -> Place {
+        (self.lines[line].file, self.lines[line].begin)
+    }
+
+    fn after(&self, line: usize) -> Place {
+        (self.lines[line].file, self.lines[line].end)
     }
 
     /// The place where the rules of slowlane belong: after the others, before the choice of a backend, and outside of
     /// each `.if`.
-    fn rule_place(&self, section: &Section) -> Insertion {
+    fn rule_place(&self, section: &Section) -> Place {
         let last_rule = self.body(section).rfind(|(_, words)| words[0] == "http-request");
         let last_rule = last_rule.map_or(section.first, |(line, _)| line);
         let mut after = self.body(section).filter(|(line, _)| *line > last_rule);
         let choice = after.find(|(_, words)| AFTER_RULES.contains(&words[0]));
         match choice {
-            Some((line, _)) => Insertion::Before(self.outside(line)),
+            Some((line, _)) => self.before(self.outside(line)),
             None => self.end_of(section),
         }
     }
@@ -146,33 +134,33 @@ impl Config<'_> {
     }
 
     /// The place after the last line of a section that is neither empty nor a comment, and outside of each `.if`.
-    fn end_of(&self, section: &Section) -> Insertion {
+    fn end_of(&self, section: &Section) -> Place {
         let is_outside =
             |(line, words): &(usize, Vec<&str>)| self.lines[*line].depth == usize::from(words[0] == ".endif");
-        Insertion::After(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
+        self.after(self.body(section).rfind(is_outside).map_or(section.first, |(line, _)| line))
     }
 
     /// The lines for the section `global`: inside it, or before everything if there is none.
-    fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Insertion, Vec<String>)> {
+    fn global(&self, global: Option<&Section>, pieces: &Pieces<'_>) -> Option<(Place, Vec<String>)> {
         let mut lines = pieces.global();
         if global.is_none() {
             lines.insert(0, "global".to_owned());
         }
-        let place = global.map_or(Insertion::Before(0), |global| self.end_of(global));
+        let place = global.map_or(self.before(0), |global| self.end_of(global));
         (!pieces.global().is_empty()).then_some((place, lines))
     }
 
     /// The place where slowlane's sections belong: before the first defaults and the comment above them. The defaults
     /// then still apply to everything that follows, in further files too.
-    fn end_place(&self) -> Insertion {
+    fn end_place(&self) -> Place {
         let Some(first) = self.sections.iter().find(|section| section.kind == "defaults") else {
-            return Insertion::After(self.lines.len().saturating_sub(1));
+            return self.after(self.lines.len() - 1);
         };
         let line = self.outside(first.first);
         let file = self.lines[line].file;
         let above = self.lines[..line].iter().rev();
         let above = above.take_while(|line| line.file == file && line.text.starts_with('#'));
-        Insertion::Before(line - above.count())
+        self.before(line - above.count())
     }
 
     /// The line by which a section takes the client's address.
@@ -183,35 +171,30 @@ impl Config<'_> {
 
     /// The lines that let requests pass or answer them uncounted, and those that determine a client's address.
     fn notes(&self, section: &Section) -> Vec<(usize, String)> {
-        let note = |(line, words): (usize, Vec<&str>)| {
-            match words[..] {
-            ["http-request", "allow", ..] => {
-                Some((line, "the requests that `http-request allow` lets pass are not counted".to_owned()))
-            }
-            ["http-request", action, ..] if FINAL.split(' ').any(|one| one == action) => {
-                Some((line, format!("a request that `http-request {action}` answers is not counted")))
-            }
-            ["option", "abortonclose", ..] => Some((
-                line,
-                "up to HAProxy 3.2, a client that disconnects early may pass uncounted: \
-                 move `option abortonclose` to the backends"
-                    .to_owned(),
-            )),
-            ["http-request", "set-src", ref rule @ ..] if !rule.iter().any(|word| ["if", "unless"].contains(word)) => {
-                Some((
-                    line,
-                    "any client of this port can choose the address that slowlane counts: add `if { src -f FILE }`, \
-                     with the networks of your CDN"
-                        .to_owned(),
-                ))
-            }
-            ref words if takes_client(words) => {
-                Some((line, "slowlane counts the client's address that this line takes".to_owned()))
-            }
-            ["monitor-uri", ..] => Some((line, "HAProxy answers `monitor-uri` itself, uncounted".to_owned())),
-            _ => None,
-        }
-        };
-        self.chain(section).flat_map(|section| self.body(section)).filter_map(note).collect()
+        let lines = self.chain(section).flat_map(|section| self.body(section));
+        lines.filter_map(|(line, words)| Some((line, note(&words)?))).collect()
     }
+}
+
+fn note(words: &[&str]) -> Option<String> {
+    let note = match words {
+        ["http-request", "allow", ..] => "the requests that `http-request allow` lets pass are not counted",
+        ["http-request", action, ..] if FINAL.split(' ').any(|one| one == *action) => {
+            return Some(format!("a request that `http-request {action}` answers is not counted"));
+        }
+        ["option", "abortonclose", ..] => {
+            "up to HAProxy 3.2, a client that disconnects early may pass uncounted: \
+             move `option abortonclose` to the backends"
+        }
+        ["http-request", "set-src", rule @ ..]
+            if !rule.iter().any(|word| ["if", "unless"].contains(word)) =>
+        {
+            "any client of this port can choose the address that slowlane counts: add `if { src -f FILE }`, \
+             with the networks of your CDN"
+        }
+        words if takes_client(words) => "slowlane counts the client's address that this line takes",
+        ["monitor-uri", ..] => "HAProxy answers `monitor-uri` itself, uncounted",
+        _ => return None,
+    };
+    Some(note.to_owned())
 }

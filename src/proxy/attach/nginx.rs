@@ -92,14 +92,12 @@ pub fn attach(
 
 /// The lines that take the client's address from X-Forwarded-For: from the right, past these networks.
 fn trusting(networks: &[Network]) -> Vec<String> {
-    let mut lines: Vec<String> =
-        networks.iter().map(|network| format!("    set_real_ip_from {network};")).collect();
-    if !lines.is_empty() {
-        lines.extend(
-            ["real_ip_header X-Forwarded-For", "real_ip_recursive on"].map(|line| format!("    {line};")),
-        );
+    if networks.is_empty() {
+        return Vec::new();
     }
-    lines
+    let from = networks.iter().map(|network| format!("set_real_ip_from {network}"));
+    let header = ["real_ip_header X-Forwarded-For", "real_ip_recursive on"].map(str::to_owned);
+    from.chain(header).map(|line| format!("    {line};")).collect()
 }
 
 /// The directive that adds a log, and takes the place of those of the outer blocks.
