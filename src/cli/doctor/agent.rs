@@ -52,12 +52,8 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
     match &asked {
         Ok(seen) => report.ok("agent", format!("admin answers: slowlane {}", seen.status.version)),
         Err(error) if error.is::<Closed>() => {
-            report.add(
-                Health::Unknown,
-                "agent",
-                error.to_string(),
-                "run as root, or name the token's file with --token-file".into(),
-            );
+            let fix = "run as root, or name the token's file with --token-file";
+            report.add(Health::Unknown, "agent", error.to_string(), fix.into());
         }
         Err(error) => report.wrong("agent", format!("no status: {error}"), "systemctl start slowlane"),
     }

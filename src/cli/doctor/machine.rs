@@ -44,12 +44,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
         b"no" => {
             // Without a cluster, only calendar quotas follow it.
             let add = if status.cluster.is_some() { DoctorReport::wrong } else { DoctorReport::note };
-            add(
-                report,
-                "clock",
-                "not synchronised".to_owned(),
-                "`timedatectl set-ntp true`, or run chrony".to_owned(),
-            );
+            add(report, "clock", "not synchronised", "`timedatectl set-ntp true`, or run chrony");
         }
         _ => report.note(
             "clock",

@@ -1,12 +1,9 @@
 //! `slowlane doctor`: looks for faults of an installation, and names the remedy of each.
 
 mod agent;
-mod haproxy;
 mod machine;
-mod nginx;
 mod policy;
 mod proxies;
-mod site;
 
 use std::path::PathBuf;
 

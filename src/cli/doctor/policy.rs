@@ -61,12 +61,8 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
         // The daemon's rights count, not those of this user: if the daemon lacks them, that is a fault, too.
-        report.add(
-            Health::Wrong,
-            "policy",
-            format!("the last edit is not in force: {first}"),
-            CORRECT.into(),
-        );
+        let text = format!("the last edit is not in force: {first}");
+        report.add(Health::Wrong, "policy", text, CORRECT.into());
     }
     let listed = |is_listed: fn(&SloLine) -> bool| {
         let ids = status.slos.iter().filter(|slo| slo.rate != "unlimited" && is_listed(slo));

@@ -1,12 +1,38 @@
 //! The configurations of the proxies on this machine: whether slowlane is attached.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::cli::doctor::site::{Read, Site};
-use crate::cli::doctor::{DoctorReport, haproxy, nginx};
+use crate::cli::attach::{files_of, list, lossy};
+use crate::cli::doctor::DoctorReport;
 use crate::config::{Config, Listen};
 use crate::proxy::attach::Refused;
+use crate::proxy::attach::nginx::servers;
+use crate::proxy::haproxy_syntax::{Config as HaproxyConfig, Section};
+use crate::proxy::installed;
+use crate::proxy::nginx_files::{NginxFiles, Placed};
+use crate::proxy::shipped::haproxy::Version;
 use slowlane_core::base::Address;
+
+/// The parts of a configuration that concern slowlane.
+struct Read {
+    /// The frontends or servers of HTTP.
+    sites: Vec<Site>,
+    /// The addresses by which the proxy reaches slowlane.
+    agents: Vec<String>,
+    /// nginx's connections of each worker.
+    worker_connections: Option<u64>,
+}
+
+/// A frontend of HAProxy, or a server of nginx.
+struct Site {
+    name: String,
+    /// The line that it lacks to query slowlane; none if it has all.
+    lacks: Option<&'static str>,
+    /// It accepts connections over IPv6.
+    has_ipv6: bool,
+    /// The query of a client that disconnects ends, and its request may pass uncounted.
+    ends_queries: bool,
+}
 
 /// The configuration of one proxy.
 struct ProxyConfig {
@@ -24,6 +50,9 @@ pub(super) struct Proxies(Vec<ProxyConfig>);
 /// The remedy for HAProxy's `option abortonclose`.
 const KEEP_QUERIES: &str = "from HAProxy 3.3 on, `no option abortonclose` in the frontend; before, move the option from defaults to the backends";
 
+/// nginx's own default.
+const WORKER_CONNECTIONS: u64 = 512;
+
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
 /// With fewer, a crawler or a crowd that waits can use up a worker of nginx: a client and its query take one each.
@@ -39,8 +68,8 @@ impl Proxies {
             let path = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
             is_there.then(|| ProxyConfig { kind, read: read(&paths), path, is_named })
         };
-        let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", haproxy::read);
-        let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", nginx::read);
+        let haproxy = read("haproxy", haproxy, "/etc/haproxy/haproxy.cfg", read_haproxy);
+        let nginx = read("nginx", nginx, "/etc/nginx/nginx.conf", read_nginx);
         Proxies(haproxy.into_iter().chain(nginx).collect())
     }
 
@@ -122,4 +151,108 @@ impl ProxyConfig {
             report.note(kind, text, "`worker_connections 4096;` in the block events");
         }
     }
+}
+
+/// HAProxy's configuration, and slowlane's lines in it.
+fn read_haproxy(paths: &[PathBuf]) -> Result<Read, Refused> {
+    let texts = files_of(paths, "cfg").iter().map(|path| lossy(path)).collect::<Result<Vec<_>, _>>()?;
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let config = HaproxyConfig::read(&texts);
+    let agents = config.sections.iter().filter(|section| section.kind == "backend");
+    let agents = agents.filter(|section| section.name.starts_with("slowlane"));
+    let servers = agents.flat_map(|section| words(&config, section, "server", 2));
+    let sites = config.sections.iter().filter(|section| config.serves(section));
+    let version = installed::haproxy().map(|(_, version)| version);
+    Ok(Read {
+        sites: sites.map(|section| frontend(&config, section, version)).collect(),
+        agents: servers.map(|address| address.replace("unix@", "unix:")).collect(),
+        worker_connections: None,
+    })
+}
+
+/// The word at a place of each line with this first word.
+fn words<'c>(
+    config: &'c HaproxyConfig<'c>,
+    section: &'c Section,
+    first: &'c str,
+    place: usize,
+) -> impl Iterator<Item = &'c str> {
+    let lines = config.body(section).filter(move |(_, words)| words[0] == first);
+    lines.filter_map(move |(_, words)| words.get(place).copied())
+}
+
+/// Whether HAProxy ends the query of a client that disconnects. Before [`Version::WITH_ABORTS`], `defaults` decides for a
+/// frontend, and a line for later versions stands in an `.if`.
+fn ends_queries(config: &HaproxyConfig<'_>, section: &Section, version: Version) -> bool {
+    let is_new = version >= Version::WITH_ABORTS;
+    let says = |section: &Section| {
+        let lines = config.body(section).filter(|(line, _)| is_new || config.lines[*line].depth == 0);
+        lines.rev().find_map(|(_, words)| match words[..] {
+            ["option", "abortonclose", ..] => Some(true),
+            ["no", "option", "abortonclose", ..] => Some(false),
+            _ => None,
+        })
+    };
+    config.chain(section).find_map(says).unwrap_or(is_new)
+}
+
+fn frontend(config: &HaproxyConfig<'_>, section: &Section, version: Option<Version>) -> Site {
+    let has = |wanted: &[&str]| config.body(section).any(|(_, words)| words.starts_with(wanted));
+    let lacks = match has(&["filter", "spoe", "engine", "slowlane"]) {
+        false => Some("no `filter spoe engine slowlane`"),
+        true if has(&["http-request", "send-spoe-group", "slowlane"]) => None,
+        true => Some("slowlane's filter, and no `http-request send-spoe-group slowlane decide`"),
+    };
+    let is_ipv6 = |address: &str| address.contains("::") || address.starts_with("ipv6@");
+    let has_ipv6 = words(config, section, "bind", 1).any(is_ipv6);
+    let ends_queries =
+        lacks.is_none() && version.is_some_and(|version| ends_queries(config, section, version));
+    Site { name: section.name.clone(), lacks, has_ipv6, ends_queries }
+}
+
+/// nginx's configuration with its includes, and slowlane's lines in it.
+fn read_nginx(paths: &[PathBuf]) -> Result<Read, Refused> {
+    let main = files_of(paths, "conf");
+    let mains: Vec<&Path> = main.iter().map(PathBuf::as_path).collect();
+    let files = NginxFiles::read(
+        &mains,
+        mains.first().and_then(|main| main.parent()).unwrap_or(Path::new("/")),
+        lossy,
+        list,
+    )?;
+    let inside = |name: &str| -> Vec<Placed<'_>> {
+        let blocks = files.top().into_iter().filter(|placed| placed.name() == name);
+        blocks.flat_map(|block| files.inside(block)).collect()
+    };
+    let (http, events) = (inside("http"), inside("events"));
+    let upstreams = http
+        .iter()
+        .filter(|placed| matches!(placed.words()[..], ["upstream", name] if name.starts_with("slowlane")));
+    let agents = upstreams.flat_map(|&upstream| values(&files.inside(upstream), "server"));
+    let servers = servers(&files, &http);
+    let sites = servers.iter().map(|server| {
+        let is_asking =
+            |inner: &[Placed<'_>]| values(inner, "auth_request").iter().any(|to| to.contains("slowlane"));
+        let asks = is_asking(&http)
+            || is_asking(&server.inner)
+            || server.inner.iter().any(|&inner| is_asking(&files.inside(inner)));
+        Site {
+            name: server.shown(&servers),
+            lacks: (!asks).then_some("no `include slowlane.conf`"),
+            has_ipv6: values(&server.inner, "listen").iter().any(|address| address.starts_with('[')),
+            ends_queries: false,
+        }
+    });
+    let worker_connections = values(&events, "worker_connections").pop();
+    Ok(Read {
+        sites: sites.collect(),
+        agents: agents.collect(),
+        worker_connections: worker_connections.map_or(Some(WORKER_CONNECTIONS), |number| number.parse().ok()),
+    })
+}
+
+/// The first values of the directives of a name.
+fn values(inner: &[Placed<'_>], name: &str) -> Vec<String> {
+    let named = inner.iter().filter(|placed| placed.name() == name);
+    named.filter_map(|placed| placed.directive.words.get(1).cloned()).collect()
 }
