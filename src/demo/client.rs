@@ -4,15 +4,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::StatusCode;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::HOST;
+use hyper::{HeaderMap, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpSocket;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::demo::http::{HttpClient, WEBSITE};
-use crate::demo::tally::{AnswerTally, Who};
+use crate::demo::tally::{AnswerTally, TimedAnswer, Who};
 
 /// All of 127.0.0.0/8 is loopback, so many sources need no network.
 pub(super) const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const CUSTOMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+/// The only website.
+const WEBSITE: &str = "shop.example";
 
 pub(super) const CUSTOMER_PER_S: u32 = 5;
 
@@ -102,7 +110,7 @@ impl Client {
         if answer != Some(200) {
             self.connection = None;
         }
-        self.tally.count(self.who, answer, asked.elapsed());
+        self.tally.add(TimedAnswer { who: self.who, status: answer, took: asked.elapsed() });
         answer
     }
 
@@ -112,5 +120,33 @@ impl Client {
             none => none.insert(ClientConnection::open(self.target, self.source).await?),
         };
         connection.ask().await
+    }
+}
+
+/// A connection to an HTTP server. It ends when it is dropped.
+struct HttpClient(SendRequest<Empty<Bytes>>);
+
+impl HttpClient {
+    async fn connect(address: SocketAddr, source: Ipv4Addr) -> anyhow::Result<HttpClient> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        let stream = socket.connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(HttpClient(sender))
+    }
+
+    /// Requests a path, with further headers. Returns the status and the headers of the answer.
+    async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<(StatusCode, HeaderMap)> {
+        let mut request = Request::get(path).header(HOST, WEBSITE);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.0.ready().await?;
+        let answer = self.0.send_request(request.body(Empty::new())?).await?;
+        let (head, body) = answer.into_parts();
+        body.collect().await?;
+        Ok((head.status, head.headers))
     }
 }

@@ -1,7 +1,6 @@
 //! A real HAProxy, with the files shipped for its version, as a child process of the demonstration.
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +35,8 @@ impl HaproxyChild {
         folder: &Path,
     ) -> anyhow::Result<HaproxyChild> {
         let (errors, folder) = (folder.join("haproxy.err"), folder.join("haproxy"));
-        let address = free_address().await?;
+        // A free port, because HAProxy must be given one.
+        let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         let agent = Address::Tcp(agent.to_string());
         let (listen, app) = (address.to_string(), app.to_string());
         let fields = ["page".to_owned()];
@@ -87,11 +87,6 @@ impl HaproxyChild {
             None => Ok(()),
         }
     }
-}
-
-/// A free port, for a program that must be given one.
-async fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0").await?.local_addr()
 }
 
 impl Drop for HaproxyChild {

@@ -14,7 +14,6 @@
 mod app;
 mod client;
 mod haproxy;
-mod http;
 mod slo;
 mod table;
 mod tally;

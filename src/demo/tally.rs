@@ -1,7 +1,9 @@
 //! The outcomes of the requests, second by second.
 
-use std::sync::{Mutex, PoisonError};
+use std::mem::take;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,41 +12,31 @@ pub(super) enum Who {
     Customer,
 }
 
-/// Counts since the last call of `take`.
-#[derive(Debug, Default)]
-pub(super) struct AnswerTally(Mutex<DemoCounts>);
-
-#[derive(Debug, Default)]
-struct DemoCounts {
-    crawler: Vec<Duration>,
-    customer: Vec<Duration>,
-    refused: u32,
-    lost: u32,
+/// An answer, or its absence, after this time.
+#[derive(Debug)]
+pub(super) struct TimedAnswer {
+    pub(super) who: Who,
+    pub(super) status: Option<u16>,
+    pub(super) took: Duration,
 }
 
+/// The answers since the last call of `take`.
+#[derive(Debug, Default)]
+pub(super) struct AnswerTally(Mutex<Vec<TimedAnswer>>);
+
 impl AnswerTally {
-    /// Counts an answer, or its absence, after this time.
-    pub(super) fn count(&self, who: Who, status: Option<u16>, took: Duration) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match (status, who) {
-            (Some(200), Who::Crawler) => counts.crawler.push(took),
-            (Some(200), Who::Customer) => counts.customer.push(took),
-            (Some(429), _) => counts.refused += 1,
-            _ => counts.lost += 1,
-        }
+    pub(super) fn add(&self, answer: TimedAnswer) {
+        self.0.lock().push(answer);
     }
 
-    /// The counts since the last call.
+    /// The answers since the last call, as a second.
     pub(super) fn take(&self) -> Second {
-        let counts = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        Second {
-            crawler_per_s: counts.crawler.len() as f64,
-            crawler_ms: median_ms(counts.crawler),
-            customer_per_s: counts.customer.len() as f64,
-            customer_ms: median_ms(counts.customer),
-            refused: counts.refused,
-            lost: counts.lost,
-        }
+        let answers = take(&mut *self.0.lock());
+        let count = |status| answers.iter().filter(|answer| answer.status == Some(status)).count();
+        let (crawler_per_s, crawler_ms) = passed(&answers, Who::Crawler);
+        let (customer_per_s, customer_ms) = passed(&answers, Who::Customer);
+        let (refused, lost) = (count(429) as u32, (answers.len() - count(200) - count(429)) as u32);
+        Second { crawler_per_s, crawler_ms, customer_per_s, customer_ms, refused, lost }
     }
 }
 
@@ -78,9 +70,13 @@ impl Second {
     }
 }
 
-fn median_ms(mut times: Vec<Duration>) -> f64 {
+/// The number of requests of a client that passed, and the median of their times in milliseconds.
+fn passed(answers: &[TimedAnswer], who: Who) -> (f64, f64) {
+    let passed = answers.iter().filter(|answer| answer.who == who && answer.status == Some(200));
+    let mut times: Vec<Duration> = passed.map(|answer| answer.took).collect();
     times.sort_unstable();
-    times.get(times.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+    let median = times.get(times.len() / 2);
+    (times.len() as f64, median.map_or(0.0, |time| time.as_secs_f64() * 1000.0))
 }
 
 #[cfg(test)]
@@ -91,9 +87,9 @@ mod tests {
     fn a_second_has_what_came_in_it_and_the_next_begins_at_nothing() {
         let tally = AnswerTally::default();
         for (status, ms) in [(Some(200), 10), (Some(200), 30), (Some(200), 20), (Some(429), 1), (None, 1)] {
-            tally.count(Who::Crawler, status, Duration::from_millis(ms));
+            tally.add(TimedAnswer { who: Who::Crawler, status, took: Duration::from_millis(ms) });
         }
-        tally.count(Who::Customer, Some(200), Duration::from_millis(5));
+        tally.add(TimedAnswer { who: Who::Customer, status: Some(200), took: Duration::from_millis(5) });
         let second = tally.take();
         assert_eq!((second.crawler_per_s, second.crawler_ms), (3.0, 20.0));
         assert_eq!((second.customer_per_s, second.customer_ms), (1.0, 5.0));
