@@ -13,6 +13,7 @@ use slowlane_core::base::{
     Amount, AmountError, Details, Ending, Key, KeySecret, POLICY_BYTES_MAX, Quota, Ruling, Ticket, Value,
     Verdict, counted,
 };
+use slowlane_core::policy::FieldPlace;
 use spop::{Ack, Data, Error, Message, Messages, Names, Notify, Scope, ShortAck, Variable};
 
 /// The query in a NOTIFY.
@@ -44,20 +45,14 @@ impl Id {
     }
 }
 
-/// The arguments of the last `request` on a connection, each with a note of who takes its value. HAProxy sends the same
+/// The arguments of the last `request` on a connection, each with a note of the place for its value. HAProxy sends the same
 /// ones each time.
-#[derive(Debug)]
-pub struct Arguments<T> {
-    names: Names<Argument<T>>,
+#[derive(Debug, Default)]
+pub struct Arguments {
+    names: Names<Argument>,
 }
 
-impl<T: Copy> Default for Arguments<T> {
-    fn default() -> Arguments<T> {
-        Arguments { names: Names::default() }
-    }
-}
-
-impl<T: Copy> Arguments<T> {
+impl Arguments {
     /// Forgets all notes.
     pub fn forget_notes(&mut self) {
         self.names.forget_tags();
@@ -65,13 +60,13 @@ impl<T: Copy> Arguments<T> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Argument<T> {
+struct Argument {
     role: Role,
-    note: Option<T>,
+    note: Option<FieldPlace>,
 }
 
-impl<T> Argument<T> {
-    fn new(name: &[u8]) -> Argument<T> {
+impl Argument {
+    fn new(name: &[u8]) -> Argument {
         let role = match name {
             b"ratelimit" => Role::Quota,
             b"hold" => Role::Hold,
@@ -98,10 +93,10 @@ enum Role {
 ///
 /// # Errors
 /// A part of the NOTIFY is unreadable.
-pub fn question<'a, T: Copy>(
+pub fn question<'a>(
     notify: &Notify<'a>,
-    arguments: &mut Arguments<T>,
-    mut field: impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
+    arguments: &mut Arguments,
+    mut field: impl FnMut(&mut Option<FieldPlace>, &'a [u8], Value<'a>),
 ) -> Result<Question<'a>, Error> {
     let mut messages = notify.messages();
     let Some(message) = messages.next_message()? else { return Ok(Question::Nothing) };
@@ -117,11 +112,11 @@ pub fn question<'a, T: Copy>(
 
 /// Reads the messages after the first one. Mostly there are none.
 #[cold]
-fn question_of_several<'a, T: Copy>(
+fn question_of_several<'a>(
     mut question: Question<'a>,
     mut messages: Messages<'a>,
-    arguments: &mut Arguments<T>,
-    field: &mut impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
+    arguments: &mut Arguments,
+    field: &mut impl FnMut(&mut Option<FieldPlace>, &'a [u8], Value<'a>),
 ) -> Result<Question<'a>, Error> {
     while let Some(message) = messages.next_message()? {
         if question == Question::Nothing {
@@ -166,10 +161,10 @@ fn other<'a>(message: Message<'_, 'a>) -> Result<Question<'a>, Error> {
 
 /// Reads a request. A function of its own: with the other messages in it, its values would not stay in registers.
 #[inline(never)]
-fn request<'a, T: Copy>(
+fn request<'a>(
     message: Message<'_, 'a>,
-    arguments: &mut Arguments<T>,
-    field: &mut impl FnMut(&mut Option<T>, &'a [u8], Value<'a>),
+    arguments: &mut Arguments,
+    field: &mut impl FnMut(&mut Option<FieldPlace>, &'a [u8], Value<'a>),
 ) -> Result<Question<'a>, Error> {
     let (mut wants_quota, mut may_hold) = (false, false);
     message.each_named(&mut arguments.names, |known, name, data| {
@@ -351,7 +346,7 @@ mod tests {
     }
 
     fn asked(bytes: &[u8]) -> Result<Question<'_>, Error> {
-        question(&read(bytes), &mut Arguments::<()>::default(), |_, _, _| {})
+        question(&read(bytes), &mut Arguments::default(), |_, _, _| {})
     }
 
     fn read(bytes: &[u8]) -> Notify<'_> {
@@ -370,7 +365,7 @@ mod tests {
         ];
         let bytes = notify(&[(b"request", &arguments)]);
         let mut request = Request::new();
-        let mut arguments = Arguments::<()>::default();
+        let mut arguments = Arguments::default();
         let asked = question(&read(&bytes), &mut arguments, |_, name, value| request.push(name, value));
         assert_eq!(asked, Ok(VERDICT_ALONE));
         assert_eq!(request.get(b"source"), Some(Value::Address("192.0.2.1".parse().unwrap())));
@@ -385,7 +380,7 @@ mod tests {
         let cost = |data| {
             let bytes = notify(&[(b"request", &[(b"cost", data)])]);
             let mut request = Request::new();
-            let mut arguments = Arguments::<()>::default();
+            let mut arguments = Arguments::default();
             question(&read(&bytes), &mut arguments, |_, name, value| request.push(name, value)).unwrap();
             match request.get(b"cost") {
                 Some(Value::Number(cost)) => Some(cost),

@@ -16,7 +16,7 @@ use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
 use crate::server::{Accepted, Agent, HoldPlace, Service, Shutdown, Stream, TransferState};
 use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Verdict};
-use slowlane_core::policy::{Batch, FieldPlace, Policy};
+use slowlane_core::policy::{Batch, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
 /// The name that slowlane gives to a tool that looks for it.
@@ -112,7 +112,7 @@ pub struct Conversation {
     /// The number of holds begun so far.
     holds_begun: u64,
     /// The arguments of the last request, with their places under this policy, in requests of this width.
-    arguments: haproxy::Arguments<FieldPlace>,
+    arguments: haproxy::Arguments,
     placed_in: (Weak<Policy>, usize),
     /// A seeded one makes a run repeatable.
     pub rng: Rng,

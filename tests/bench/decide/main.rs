@@ -23,7 +23,7 @@ use arrayvec::ArrayVec;
 use slowlane::proxy::haproxy::{self, Id, Question};
 use slowlane_core::base::{BATCH_MAX, Decisions, KeySecret, Sample, Timestamp};
 use slowlane_core::cluster::{Cluster, Settings};
-use slowlane_core::policy::{Batch, FieldPlace};
+use slowlane_core::policy::Batch;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use support::effort::{self, Effort};
@@ -76,7 +76,7 @@ fn in_cluster(effort: Effort) {
 struct Agent {
     throttle: Throttle,
     connection: Connection,
-    arguments: haproxy::Arguments<FieldPlace>,
+    arguments: haproxy::Arguments,
     rng: fastrand::Rng,
     keys: u32,
     now: Timestamp,

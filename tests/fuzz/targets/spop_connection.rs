@@ -60,7 +60,7 @@ struct Asked {
     /// Whether a ticket came back.
     ends_request: bool,
     close: Option<Close>,
-    arguments: Arguments<()>,
+    arguments: Arguments,
 }
 
 impl Asked {
