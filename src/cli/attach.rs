@@ -22,7 +22,7 @@ use crate::cli::{say, tell};
 use crate::config::{Config, Flags, Listen};
 use crate::proxy::attach::nginx::{self, NginxFiles};
 use crate::proxy::attach::{Refused, haproxy, joined};
-use crate::proxy::nginx_files::PATTERNS;
+use crate::proxy::nginx_files::{PATTERNS, matching};
 use crate::proxy::shipped::haproxy::{self as haproxy_shipped, Delivery, Pieces};
 use crate::proxy::shipped::{APP, File, nginx as nginx_shipped};
 use slowlane_core::base::{Address, Network};
@@ -226,12 +226,9 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     }
     let read = |path: &Path| written.get(path).map_or_else(|| read(path), |text| Ok((*text).to_owned()));
     let list = |pattern: &Path| {
-        let mut paths = list(pattern);
-        let pattern = Pattern::new(&pattern.to_string_lossy()).unwrap_or_default();
-        let is_new = |path: &&PathBuf| pattern.matches_path_with(path, PATTERNS) && !paths.contains(path);
-        let new: Vec<PathBuf> = written.keys().filter(is_new).cloned().collect();
-        paths.extend(new);
-        paths
+        let there = list(pattern);
+        let new = matching(pattern, written.keys().map(PathBuf::as_path)).into_iter();
+        there.iter().cloned().chain(new.filter(|path| !there.contains(path))).collect()
     };
     let after = NginxFiles::read(&[&main], &beside, read, list)?;
     let warnings = tried::nginx(&config, &main, &after)?.map_err(&refuse)?;

@@ -103,7 +103,9 @@ impl Demo {
             }
             tick.tick().await;
             let second = tally.take();
-            table.row(seconds.len() + 1, &second, stage.protection(), out)?;
+            // The state of the protected application, if there is one.
+            let state = stage.slowlane.protected().first().map(ProtectedLine::state);
+            table.row(seconds.len() + 1, &second, state, out)?;
             seconds.push(second);
             stage.check()?;
         }
@@ -222,11 +224,6 @@ impl Stage {
         write_slo_map(&self.folder.path().join("policy"), line)?;
         self.slowlane.reload.iter().for_each(Reload::ask);
         Ok(())
-    }
-
-    /// The state of the protected application, if there is one.
-    fn protection(&self) -> Option<String> {
-        self.slowlane.protected().first().map(ProtectedLine::state)
     }
 
     /// The address of the status page.

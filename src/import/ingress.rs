@@ -237,34 +237,28 @@ fn limits(
     let fields = if is_for_all { &["source"][..] } else { &["source", "website"] };
     let mut limits = Vec::new();
     for (&(controller, kind), &(line, text)) in given {
+        let is_limit = ["limit-connections", "limit-rpm", "limit-rps", "rate-limit-requests"].contains(&kind);
+        if !is_limit || text == "0" {
+            continue;
+        }
         let quoted = quoted(&format!("{name}: {kind}: {text}"));
-        let (options, burst) = match (controller, kind, count(text)) {
-            (_, "limit-connections", Some(count)) => (at_a_time(count), ENDS),
-            (Controller::Nginx, "limit-rpm", Some(count)) => bucket(count, "m"),
-            (Controller::Nginx, "limit-rps", Some(count)) => bucket(count, "s"),
-            (Controller::HaproxyIngress, "limit-rps", Some(count)) => {
+        let period_ms = if controller == Controller::HaproxyOrg { period } else { Some(1_000) };
+        let Some((count, period_ms)) = count(text).zip(period_ms.filter(|&ms| ms > 0)) else {
+            found.omit(line, &quoted, "its value or its period is not a valid number");
+            continue;
+        };
+        let (options, burst) = match (controller, kind) {
+            (_, "limit-connections") => (at_a_time(count), ENDS),
+            (Controller::Nginx, "limit-rpm") => bucket(count, "m"),
+            (Controller::Nginx, _) => bucket(count, "s"),
+            (Controller::HaproxyOrg, _) => {
+                found.differs(TOGETHER);
+                window(count, period_ms)
+            }
+            (Controller::HaproxyIngress, _) => {
                 found.differs("haproxy-ingress counts new connections under limit-rps, slowlane requests.");
-                window(count, 1_000)
+                window(count, period_ms)
             }
-            (Controller::HaproxyOrg, "rate-limit-requests", Some(count))
-                if period.is_some_and(|ms| ms > 0) =>
-            {
-                found.differs(
-                    "HAProxy's ingress controller counts a client in all Ingress objects with the same rate-limit-period \
-                     together.",
-                );
-                window(count, period.unwrap_or_default())
-            }
-            (_, "limit-connections" | "limit-rpm" | "limit-rps" | "rate-limit-requests", None)
-                if text == "0" =>
-            {
-                continue;
-            }
-            (_, "limit-connections" | "limit-rpm" | "limit-rps" | "rate-limit-requests", _) => {
-                found.omit(line, &quoted, "its value or its period is not a valid number");
-                continue;
-            }
-            _ => continue,
         };
         let counter = format!("{kind} {object_of_host}");
         let key = fields.iter().map(|&field| field.to_owned()).collect();
@@ -284,6 +278,8 @@ fn limits(
 
 const REPLICAS: &str = "counts by itself: three replicas admit three times the rate. One slowlane, or a cluster, counts \
                         for all, so multiply the numbers if you mean that.";
+
+const TOGETHER: &str = "HAProxy's ingress controller counts a client in all Ingress objects with the same rate-limit-period together.";
 
 const STATUS: &str =
     "ingress-nginx refuses with 503, unless limit-req-status-code says otherwise. slowlane refuses with 429.";

@@ -197,12 +197,12 @@ impl FieldScope {
         if let Some(Test::Equal(value)) = &self.wanted { Some(value) } else { None }
     }
 
-    /// An expression for the values. `free` stands for any.
-    fn expression(&self, free: &str) -> String {
+    /// An expression for the values.
+    fn expression(&self) -> String {
         match &self.wanted {
             Some(Test::Equal(value)) => expression_of(value),
             Some(Test::Pattern(text)) => text.clone(),
-            _ => free.to_owned(),
+            _ => ANYTHING.to_owned(),
         }
     }
 }
@@ -224,16 +224,16 @@ fn lines(scope: &Scope) -> (Vec<String>, Method, Vec<(String, bool)>) {
     }
     let joined = |parts: Vec<String>| format!("^{}$", parts.join("\\+"));
     let mut lines = Vec::new();
-    for (field, value) in
-        all.iter().flat_map(|(field, of)| of.excluded.iter().map(move |value| (*field, value)))
-    {
-        let part = |(other, of): &(&String, &FieldScope)| match of.equal() {
-            _ if *other == field => expression_of(value),
-            Some(value) => expression_of(value),
-            None => "[^+]*".to_owned(),
-        };
-        lines.push((joined(all.iter().map(part).collect()), false));
+    for (field, scope) in &all {
+        for excluded in &scope.excluded {
+            let part = |(other, of): &(&String, &FieldScope)| match of.equal() {
+                _ if other == field => expression_of(excluded),
+                Some(value) => expression_of(value),
+                None => "[^+]*".to_owned(),
+            };
+            lines.push((joined(all.iter().map(part).collect()), false));
+        }
     }
-    lines.push((joined(all.iter().map(|(_, of)| of.expression(ANYTHING)).collect()), true));
+    lines.push((joined(all.iter().map(|(_, of)| of.expression()).collect()), true));
     (fields, Method::Reg, lines)
 }

@@ -130,12 +130,10 @@ fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportE
 
 /// A file that is not understood, or includes that multiply.
 fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
-    let Refused::Odd { place, .. } = refused else { return ImportError::TooMany };
-    let (file, line) = place.rsplit_once(':').unwrap_or(("", &place));
-    let (line, reason) = (line.parse().unwrap_or(0), "not understood as nginx configuration".to_owned());
-    let error = ImportError::Syntax { line, reason };
-    let is_only = input.texts.len() == 1 && input.texts[0].0.as_path() == Path::new(file);
-    if is_only { error } else { error.inside(Path::new(file)) }
+    let Refused::Syntax { path, line } = refused else { return ImportError::TooMany };
+    let error = ImportError::Syntax { line, reason: "not understood as nginx configuration".to_owned() };
+    let is_only = input.texts.len() == 1 && input.texts[0].0 == path;
+    if is_only { error } else { error.inside(&path) }
 }
 
 /// Why a directive of a block that limits requests, or changes who is counted, is not imported.

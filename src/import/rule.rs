@@ -106,11 +106,6 @@ pub(super) struct FileLine {
 }
 
 impl FileLine {
-    /// The line above.
-    pub(super) fn above(self) -> FileLine {
-        FileLine { number: self.number - 1, ..self }
-    }
-
     pub(super) fn shown(self, files: &[String]) -> String {
         shown_place(files.get(self.file).map(String::as_str), self.number)
     }

@@ -107,7 +107,8 @@ pub(super) fn each_document(
         let is_map = |object: &&YamlNode| object.get("kind").text() == "ConfigMap";
         let inner = document.objects().filter(is_map).flat_map(|map| map.get("data").entries());
         for (_, file) in inner.filter(|(_, file)| file.text().contains(held)) {
-            documents(file.text(), file.line.above())?.iter().try_for_each(&mut *read)?;
+            let above = FileLine { number: file.line.number - 1, ..file.line };
+            documents(file.text(), above)?.iter().try_for_each(&mut *read)?;
         }
     }
     Ok(())

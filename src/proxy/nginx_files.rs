@@ -52,10 +52,8 @@ impl NginxFile {
     ) -> Result<NginxFile, Refused> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let mut file = NginxFile { text, directives: Vec::new(), included: Vec::new(), lines, above: 0 };
-        file.directives = parse(&file.text).map_err(|at| {
-            let place = format!("{}:{}", path.display(), file.line(at));
-            Refused::Odd { place, reason: "this is not understood" }
-        })?;
+        file.directives =
+            parse(&file.text).map_err(|at| Refused::Syntax { path: path.to_owned(), line: file.line(at) })?;
         includes(&mut file.directives, &mut |include, pattern| {
             include.files = list(&folder.join(pattern));
             file.included.extend(include.files.iter().cloned());
@@ -155,13 +153,7 @@ impl NginxFiles {
         let parts: BTreeMap<&Path, (usize, usize)> =
             starts.iter().zip(ends).map(|(&start, end)| (path(start), (start, end))).collect();
         let Some(main) = starts.first().map(|&start| path(start)) else { return Ok(None) };
-        let list = |pattern: &Path| {
-            let pattern = pattern.to_string_lossy();
-            let stars = pattern.matches('*').count();
-            let pattern = Pattern::new(&pattern).unwrap_or_default();
-            let fits = |path: &&Path| stars <= STARS_MAX && pattern.matches_path_with(path, PATTERNS);
-            parts.keys().copied().filter(fits).map(Path::to_owned).collect()
-        };
+        let list = |pattern: &Path| matching(pattern, parts.keys().copied());
         let read = |path: &Path| Ok(text[parts[path].0..parts[path].1].to_owned());
         let mut files = NginxFiles::read(&[main], main.parent().unwrap_or(main), read, list)?;
         for (path, file) in &mut files.files {
@@ -217,6 +209,15 @@ impl NginxFiles {
         }
         placed
     }
+}
+
+/// The paths that the pattern of an include names.
+pub(crate) fn matching<'p>(pattern: &Path, paths: impl Iterator<Item = &'p Path>) -> Vec<PathBuf> {
+    let pattern = pattern.to_string_lossy();
+    let stars = pattern.matches('*').count();
+    let pattern = Pattern::new(&pattern).unwrap_or_default();
+    let fits = |path: &&Path| stars <= STARS_MAX && pattern.matches_path_with(path, PATTERNS);
+    paths.filter(fits).map(Path::to_owned).collect()
 }
 
 /// A path as a word of nginx.

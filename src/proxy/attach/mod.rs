@@ -4,6 +4,7 @@ pub mod haproxy;
 pub mod nginx;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -44,6 +45,8 @@ pub enum Refused {
     Several { kind: &'static str, found: Vec<String> },
     #[error("{place}: {reason}")]
     Odd { place: String, reason: &'static str },
+    #[error("{}:{line}: this is not understood", path.display())]
+    Syntax { path: PathBuf, line: usize },
     #[error("{0}")]
     Unread(String),
     #[error("line {0}: the marks of slowlane's lines do not match: remove its lines by hand")]
@@ -59,7 +62,10 @@ pub enum Refused {
 impl Refused {
     /// Whether the operator may still add the lines by hand.
     pub fn is_for_hands(&self) -> bool {
-        matches!(self, Refused::Odd { .. } | Refused::Unread(_) | Refused::Result { .. })
+        matches!(
+            self,
+            Refused::Odd { .. } | Refused::Syntax { .. } | Refused::Unread(_) | Refused::Result { .. }
+        )
     }
 }
 

@@ -97,6 +97,15 @@ fn a_descriptor_falls_under_the_rule_of_its_whole_path() {
     );
 }
 
+#[test]
+fn a_value_that_ends_with_a_plus_is_followed_by_its_comma() {
+    let rules = format!(
+        "domain: d\ndescriptors:\n- key: a\n  value: x+\n  descriptors:\n  - {{key: b, {}}}\n",
+        limit(2)
+    );
+    assert_eq!(passed(&imported(&rules), "d", &["a=x+,b=y"]), [("a=x+,b=y", Some(2))]);
+}
+
 /// A value comes before a wildcard, that before any value, and the service never goes back.
 #[test]
 fn the_first_rule_of_a_level_is_taken_and_no_other_is_tried() {
