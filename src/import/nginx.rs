@@ -22,39 +22,32 @@ struct Zone {
     rate: Option<(u64, u64)>,
 }
 
-/// The directives in force at a place of the configuration.
-#[derive(Clone, Default)]
-struct InheritedLimits<'d> {
-    req: Vec<Placed<'d>>,
-    conn: Vec<Placed<'d>>,
-    dry_req: bool,
-    dry_conn: bool,
+/// The directives `limit_req` or `limit_conn` in force at a place of the configuration.
+#[derive(Clone)]
+struct LimitsInForce<'d> {
+    name: &'static str,
+    limits: Vec<Placed<'d>>,
+    is_dry: bool,
 }
+
+/// Those of `limit_req` and of `limit_conn`.
+type InheritedLimits<'d> = [LimitsInForce<'d>; 2];
 
 /// One more than a request can have: the rest is not read.
 const LIMITS_MAX: usize = 4;
 
-impl<'d> InheritedLimits<'d> {
-    /// The directives inside. A block with directives of its own does not inherit those above.
-    fn inside(&self, directives: &[Placed<'d>]) -> InheritedLimits<'d> {
-        let named = |name: &str| {
-            let named = directives.iter().copied().filter(|directive| directive.name() == name);
-            named.take(LIMITS_MAX).collect::<Vec<_>>()
-        };
-        let or = |own: Vec<Placed<'d>>, above: &[Placed<'d>]| {
-            if own.is_empty() { above.to_vec() } else { own }
-        };
-        let is_on = |name: &str, above: bool| {
-            let own = directives.iter().rfind(|directive| directive.name() == name);
-            own.map_or(above, |own| own.words().get(1) == Some(&"on"))
-        };
-        InheritedLimits {
-            req: or(named("limit_req"), &self.req),
-            conn: or(named("limit_conn"), &self.conn),
-            dry_req: is_on("limit_req_dry_run", self.dry_req),
-            dry_conn: is_on("limit_conn_dry_run", self.dry_conn),
+/// The limits in force inside a block. One with directives of its own does not inherit those above.
+fn inside<'d>(above: &InheritedLimits<'d>, directives: &[Placed<'d>]) -> InheritedLimits<'d> {
+    above.each_ref().map(|&LimitsInForce { name, ref limits, is_dry }| {
+        let named = |end| directives.iter().filter(move |own| own.name().strip_prefix(name) == Some(end));
+        let own: Vec<Placed<'d>> = named("").copied().take(LIMITS_MAX).collect();
+        let dry_run = named("_dry_run").next_back();
+        LimitsInForce {
+            name,
+            limits: if own.is_empty() { limits.clone() } else { own },
+            is_dry: dry_run.map_or(is_dry, |own| own.words().get(1) == Some(&"on")),
         }
-    }
+    })
 }
 
 struct Reader<'f> {
@@ -91,7 +84,8 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     if !is_printed && input.included.is_none() && root.iter().any(|directive| directive.name() == "include") {
         reader.found.differs("Included files are not read. `nginx -T | slowlane import -` reads all.");
     }
-    let level = InheritedLimits::default().inside(&root);
+    let none = |name| LimitsInForce { name, limits: Vec::new(), is_dry: false };
+    let level = inside(&["limit_req", "limit_conn"].map(none), &root);
     let servers: Vec<Placed<'_>> =
         root.iter().copied().filter(|directive| directive.name() == "server").collect();
     for &server in &servers {
@@ -224,7 +218,7 @@ impl<'f> Reader<'f> {
         let names = inner.iter().filter(|directive| directive.name() == "server_name");
         let names = names.flat_map(|of| of.words().into_iter().skip(1).map(|name| (*of, name)));
         let names: Vec<(Placed<'_>, &str)> = names.filter(|(_, name)| !["_", ""].contains(name)).collect();
-        let level = above.inside(&inner);
+        let level = inside(above, &inner);
         if names.is_empty() {
             return self.locations(&inner, &level, &[]);
         }
@@ -258,7 +252,7 @@ impl<'f> Reader<'f> {
                 continue;
             }
             let below = self.files.inside(directive);
-            let level = above.inside(&below);
+            let level = inside(&above, &below);
             open.extend(below.iter().rev().map(|directive| (*directive, level.clone())));
             let limits = self.limits(&level);
             let path = match directive.words()[..] {
@@ -289,10 +283,12 @@ impl<'f> Reader<'f> {
     }
 
     fn limits(&mut self, level: &InheritedLimits<'_>) -> Vec<Limit> {
-        let req =
-            level.req.iter().filter_map(|&directive| self.req(directive, level.dry_req)).collect::<Vec<_>>();
-        let conn = level.conn.iter().filter_map(|&directive| self.conn(directive, level.dry_conn));
-        req.into_iter().chain(conn.collect::<Vec<_>>()).collect()
+        let all = level.iter().flat_map(|of| of.limits.iter().map(|limit| (*limit, of.is_dry)));
+        let read = |(limit, is_dry): (Placed<'_>, bool)| match limit.name() {
+            "limit_req" => self.req(limit, is_dry),
+            _ => self.conn(limit, is_dry),
+        };
+        all.filter_map(read).collect()
     }
 
     fn limit(&self, directive: Placed<'_>, zone: &str, options: String, is_dry: bool) -> Limit {
