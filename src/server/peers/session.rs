@@ -150,7 +150,7 @@ impl Session {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             if let Err(error) = self.receive(&mut link, &mut unread, &mut out, &mut rng) {
-                error.protocol_error().encode(&mut out);
+                error.encode(&mut out);
                 let _ = send(&mut stream, &mut out).await;
                 return End::Broken(error);
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::cursor::Cursor;
 use crate::peers::Error;
+use crate::peers::frame::ended;
 use crate::{string, varint};
 
 /// The longest name of a table.
@@ -138,10 +139,8 @@ impl Definition {
             }
             columns.push(Column { number, values: values as u32, period_ms });
         }
-        match cursor.rest().len() {
-            0 => Ok(Definition { id, name, key_type, key_bytes, columns, expire }),
-            rest => Err(Error::TooLong(rest)),
-        }
+        ended(cursor)?;
+        Ok(Definition { id, name, key_type, key_bytes, columns, expire })
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {

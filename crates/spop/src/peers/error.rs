@@ -1,8 +1,9 @@
-//! Protocol errors of the other side, and errors that two peers report to each other.
+//! Protocol errors of the other side.
 
 use thiserror::Error;
 
 use crate::error::ReadError;
+use crate::peers::frame::{self, Frame};
 
 /// An error of the sender. It ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -38,26 +39,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// The message to the other side about the error.
-    pub const fn protocol_error(self) -> ProtocolError {
-        match self {
-            Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => {
-                ProtocolError::SizeLimit
-            }
-            _ => ProtocolError::Protocol,
-        }
+    /// Appends the message to the other side about the error.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        let kind = match self {
+            Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => frame::SIZE_LIMIT,
+            _ => frame::PROTOCOL,
+        };
+        Frame { class: frame::ERROR, kind, body: &[] }.encode(out);
     }
-}
-
-/// Messages that report an error, and end the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum ProtocolError {
-    Protocol = 0,
-    SizeLimit = 1,
-}
-
-impl ProtocolError {
-    /// Each variant has the value of its number.
-    pub(super) const ALL: [ProtocolError; 2] = [ProtocolError::Protocol, ProtocolError::SizeLimit];
 }

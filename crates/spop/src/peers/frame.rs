@@ -8,6 +8,7 @@
 //!  └───────┴──────┴────────────────┴──────┘
 //! ```
 
+use crate::cursor::Cursor;
 use crate::error::ReadError;
 use crate::peers::Error;
 use crate::varint;
@@ -17,6 +18,38 @@ pub const BODY_BYTES_MAX: usize = 16 << 10;
 
 /// Types from this number on have a body.
 const WITH_BODY: u8 = 0x80;
+
+/// The classes of frames. The types of each follow (peers-v2.0.txt, "Message Classes").
+pub(super) const CONTROL: u8 = 0;
+pub(super) const ERROR: u8 = 1;
+pub(super) const STICK_TABLE: u8 = 10;
+
+/// Send all entries of all tables.
+pub(super) const RESYNC_REQUEST: u8 = 0;
+/// These were all.
+pub(super) const RESYNC_FINISHED: u8 = 1;
+/// All available entries were sent, but some may be missing.
+pub(super) const RESYNC_PARTIAL: u8 = 2;
+/// Acknowledges the end of a resync.
+pub(super) const RESYNC_CONFIRMED: u8 = 3;
+pub(super) const HEARTBEAT: u8 = 4;
+
+/// Both end the connection.
+pub(super) const PROTOCOL: u8 = 0;
+pub(super) const SIZE_LIMIT: u8 = 1;
+
+/// An update of the current table, in four forms.
+pub(super) const UPDATE: u8 = 0x80;
+pub(super) const INCREMENTAL: u8 = 0x81;
+/// A table, to which the following updates belong.
+pub(super) const DEFINE: u8 = 0x82;
+/// Later updates belong to this table of the sender.
+pub(super) const SWITCH: u8 = 0x83;
+/// The receiver has a table's updates up to this one. The table's number is the one of the side that defined it. The
+/// old document says 133, but no HAProxy does.
+pub(super) const ACK: u8 = 0x84;
+pub(super) const UPDATE_TIMED: u8 = 0x85;
+pub(super) const INCREMENTAL_TIMED: u8 = 0x86;
 
 /// One frame, borrowed from the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +101,19 @@ impl<'a> Frame<'a> {
             varint::encode(self.body.len() as u64, out);
             out.extend_from_slice(self.body);
         }
+    }
+}
+
+/// Appends a control message.
+pub(super) fn control(kind: u8, out: &mut Vec<u8>) {
+    Frame { class: CONTROL, kind, body: &[] }.encode(out);
+}
+
+/// Checks that a body has been read to its end.
+pub(super) fn ended(cursor: Cursor<'_>) -> Result<(), Error> {
+    match cursor.rest().len() {
+        0 => Ok(()),
+        rest => Err(Error::TooLong(rest)),
     }
 }
 

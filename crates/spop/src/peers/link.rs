@@ -9,14 +9,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::peers::message;
-use crate::peers::{Column, Control, Definition, Error, Frame, KeyType, PeersMessage, ProtocolError, Update};
+use crate::cursor::Cursor;
+use crate::peers::frame::{
+    ACK, CONTROL, DEFINE, ERROR, Frame, HEARTBEAT, INCREMENTAL, INCREMENTAL_TIMED, PROTOCOL,
+    RESYNC_CONFIRMED, RESYNC_FINISHED, RESYNC_PARTIAL, RESYNC_REQUEST, SIZE_LIMIT, STICK_TABLE, SWITCH,
+    UPDATE, UPDATE_TIMED, control, ended,
+};
+use crate::peers::{Column, Definition, Error, KeyType, Update, update};
+use crate::varint;
 
 /// The maximum number of tables of the other side.
 pub const TABLES_MAX: usize = 64;
 
 /// After this long without a message, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
-const HEARTBEAT: Duration = Duration::from_secs(2);
+const HEARTBEAT_AFTER: Duration = Duration::from_secs(2);
 
 /// Between two acknowledgements. Each costs HAProxy a wake-up and a read, and it uses only the last one, after the end of
 /// the connection.
@@ -82,7 +88,7 @@ pub enum News<'a> {
 impl Link {
     /// Begins after the handshake: requests all entries. HAProxy then defines every table, including empty ones.
     pub fn begin(now: Duration, out: &mut Vec<u8>) -> Link {
-        Control::ResyncRequest.encode(out);
+        control(RESYNC_REQUEST, out);
         Link {
             theirs: BTreeMap::new(),
             current: None,
@@ -107,26 +113,32 @@ impl Link {
         news: &mut impl FnMut(News<'_>),
     ) -> Result<usize, Error> {
         let mut consumed = 0;
-        while let Some((frame, length)) = Frame::cut(&bytes[consumed..])? {
+        while let Some((Frame { class, kind, body }, length)) = Frame::cut(&bytes[consumed..])? {
             self.read_at = now;
-            match PeersMessage::decode(frame)? {
-                PeersMessage::Control(control) => self.control(control, out, news),
-                PeersMessage::ProtocolError(ProtocolError::Protocol) => {
-                    return Err(Error::Reported("protocol"));
+            match (class, kind) {
+                (CONTROL, RESYNC_REQUEST) => {
+                    control(RESYNC_FINISHED, out);
+                    news(News::Asked);
                 }
-                PeersMessage::ProtocolError(ProtocolError::SizeLimit) => {
-                    return Err(Error::Reported("size limit"));
+                (CONTROL, RESYNC_FINISHED | RESYNC_PARTIAL) => {
+                    control(RESYNC_CONFIRMED, out);
+                    self.has_all = true;
+                    news(News::Synced);
                 }
-                PeersMessage::Define(definition) => self.defined(definition, news)?,
-                PeersMessage::Switch(table) if self.theirs.contains_key(&table) => self.current = Some(table),
-                PeersMessage::Switch(table) => return Err(Error::UnknownTable(table)),
-                PeersMessage::Ack { table, update } => self.acknowledged(table, update),
-                PeersMessage::Update(form, body) => {
+                (CONTROL, RESYNC_CONFIRMED | HEARTBEAT) => {}
+                (ERROR, PROTOCOL) => return Err(Error::Reported("protocol")),
+                (ERROR, SIZE_LIMIT) => return Err(Error::Reported("size limit")),
+                (STICK_TABLE, DEFINE) => self.defined(Definition::decode(body)?, news)?,
+                (STICK_TABLE, SWITCH) => self.switched(body)?,
+                (STICK_TABLE, ACK) => self.acknowledged(body)?,
+                (STICK_TABLE, UPDATE | INCREMENTAL | UPDATE_TIMED | INCREMENTAL_TIMED) => {
                     let table = self.current.and_then(|id| self.theirs.get_mut(&id)).ok_or(Error::NoTable)?;
-                    let update = Update::decode(body, form, &table.definition)?;
+                    let update = Update::decode(kind, body, &table.definition)?;
                     table.last = update.id.unwrap_or(table.last.wrapping_add(1));
                     news(News::Updated(&table.definition, update));
                 }
+                (CONTROL | ERROR | STICK_TABLE, _) => return Err(Error::UnknownType { class, kind }),
+                _ => return Err(Error::UnknownClass(class)),
             }
             consumed += length;
         }
@@ -141,23 +153,11 @@ impl Link {
         }
         for table in self.theirs.values_mut().filter(|table| table.acknowledged != table.last) {
             table.acknowledged = table.last;
-            message::ack(table.definition.id, table.last, out);
+            append(ACK, out, |body| {
+                varint::encode(table.definition.id, body);
+                body.extend_from_slice(&table.last.to_be_bytes());
+            });
             self.acknowledged_at = Some(now);
-        }
-    }
-
-    fn control(&mut self, control: Control, out: &mut Vec<u8>, news: &mut impl FnMut(News<'_>)) {
-        match control {
-            Control::ResyncRequest => {
-                Control::ResyncFinished.encode(out);
-                news(News::Asked);
-            }
-            Control::ResyncFinished | Control::ResyncPartial => {
-                Control::ResyncConfirmed.encode(out);
-                self.has_all = true;
-                news(News::Synced);
-            }
-            Control::ResyncConfirmed | Control::Heartbeat => {}
         }
     }
 
@@ -176,10 +176,22 @@ impl Link {
         Ok(())
     }
 
-    fn acknowledged(&mut self, table: u64, update: u32) {
+    fn switched(&mut self, body: &[u8]) -> Result<(), Error> {
+        let mut cursor = Cursor::new(body);
+        let table = cursor.varint()?;
+        ended(cursor)?;
+        self.current = Some(table);
+        if self.theirs.contains_key(&table) { Ok(()) } else { Err(Error::UnknownTable(table)) }
+    }
+
+    fn acknowledged(&mut self, body: &[u8]) -> Result<(), Error> {
+        let mut cursor = Cursor::new(body);
+        let (table, update) = (cursor.varint()?, u32::from_be_bytes(cursor.array()?));
+        ended(cursor)?;
         if let Some(table) = self.ours.iter_mut().find(|one| one.definition.id == table) {
             table.acknowledged = update;
         }
+        Ok(())
     }
 
     /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: it has defined
@@ -192,11 +204,11 @@ impl Link {
             return false;
         }
         if self.ours_current != Some(place) {
-            message::define(&table.definition, out);
+            append(DEFINE, out, |body| table.definition.encode(body));
             self.ours_current = Some(place);
         }
         table.last = table.last.wrapping_add(1);
-        message::update(table.last, key, values, out);
+        append(UPDATE, out, |body| update::encode(table.last, key, values, body));
         true
     }
 
@@ -226,8 +238,8 @@ impl Link {
         if silence > SILENCE_MAX {
             return Err(silence);
         }
-        if now.saturating_sub(self.sent_at) >= HEARTBEAT {
-            Control::Heartbeat.encode(out);
+        if now.saturating_sub(self.sent_at) >= HEARTBEAT_AFTER {
+            control(HEARTBEAT, out);
         }
         self.acknowledge(now, out);
         Ok(())
@@ -254,6 +266,13 @@ impl Link {
     }
 }
 
+/// Appends a message about a table, whose body `write` appends.
+fn append(kind: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let mut body = Vec::new();
+    write(&mut body);
+    Frame { class: STICK_TABLE, kind, body: &body }.encode(out);
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -268,6 +287,10 @@ mod tests {
         Definition { id, name: name.into(), key_type: KeyType::String, key_bytes: 65, columns, expire }
     }
 
+    fn define(table: &Definition, out: &mut Vec<u8>) {
+        append(DEFINE, out, |body| table.encode(body));
+    }
+
     fn quiet(_: News<'_>) {}
 
     fn begun() -> Link {
@@ -280,7 +303,7 @@ mod tests {
         for key_type in [KeyType::Int, KeyType::Ipv4, KeyType::Ipv6, KeyType::Binary] {
             let (mut link, mut bytes, mut out) = (begun(), Vec::new(), Vec::new());
             let limits = Definition { key_type, ..table(7, "slowlane_limits", Column::GPT, 4) };
-            message::define(&limits, &mut bytes);
+            define(&limits, &mut bytes);
             link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
             assert!(!link.push("slowlane_limits", b"192.0.2.1", &[1, 0, 0, 5], &mut out), "{key_type:?}");
             assert!(out.is_empty());
@@ -293,7 +316,7 @@ mod tests {
         let numbers = table(7, "slowlane_limits", Column::GPT, 4);
         let rate = Column { number: Column::GPC_RATE, values: 1, period_ms: Some(10_000) };
         let columns = [numbers.columns.clone(), vec![rate]].concat();
-        message::define(&Definition { columns, ..numbers.clone() }, &mut bytes);
+        define(&Definition { columns, ..numbers.clone() }, &mut bytes);
         slowlane.receive(&bytes, NOW, &mut Vec::new(), &mut quiet).unwrap();
 
         let (mut pushed, mut columns) = (Vec::new(), Vec::new());
@@ -311,7 +334,7 @@ mod tests {
     #[test]
     fn updates_in_quick_succession_have_one_acknowledgement() {
         let (mut haproxy, mut link, mut bytes) = (begun(), begun(), Vec::new());
-        message::define(&table(7, "slowlane_limits", Column::GPT, 4), &mut bytes);
+        define(&table(7, "slowlane_limits", Column::GPT, 4), &mut bytes);
         link.receive(&bytes, NOW, &mut Vec::new(), &mut quiet).unwrap();
         let mut acks_after = |ms: u64, is_updated: bool| {
             let (now, mut update, mut acks) = (NOW + Duration::from_millis(ms), Vec::new(), Vec::new());
@@ -336,7 +359,7 @@ mod tests {
     #[test]
     fn a_key_is_taught_with_all_its_numbers() {
         let (mut haproxy, mut slowlane, mut bytes) = (begun(), begun(), Vec::new());
-        message::define(&table(7, "slowlane_limits", Column::GPT, 4), &mut bytes);
+        define(&table(7, "slowlane_limits", Column::GPT, 4), &mut bytes);
         let mut answers = Vec::new();
         slowlane.receive(&bytes, NOW, &mut answers, &mut quiet).unwrap();
         assert!(answers.is_empty(), "there is no update to acknowledge");
@@ -412,8 +435,8 @@ mod tests {
         let (mut link, mut out) = (begun(), Vec::new());
         let counts = table(1, "t", 9, 1);
         let mut bytes = Vec::new();
-        message::define(&counts, &mut bytes);
-        message::update(u32::MAX, b"k", &[3], &mut bytes);
+        define(&counts, &mut bytes);
+        append(UPDATE, &mut bytes, |body| update::encode(u32::MAX, b"k", &[3], body));
         let incremental = b"\x0a\x81\x03\x01k\x03";
         bytes.extend_from_slice(&[*incremental; 2].concat());
         link.receive(&bytes, NOW, &mut out, &mut quiet).unwrap();
@@ -429,20 +452,45 @@ mod tests {
             begun().receive(b"\x0a\x83\x01\x05", NOW, &mut out, &mut quiet),
             Err(Error::UnknownTable(5))
         );
-        let reported = Err(Error::Reported("protocol"));
-        assert_eq!(begun().receive(b"\x01\x00", NOW, &mut out, &mut quiet), reported);
+        for (error, reported) in [(Error::NoTable, "protocol"), (Error::TooLongName(9), "size limit")] {
+            let mut bytes = Vec::new();
+            error.encode(&mut bytes);
+            let received = begun().receive(&bytes, NOW, &mut out, &mut quiet);
+            assert_eq!(received, Err(Error::Reported(reported)));
+        }
         let mut bytes = Vec::new();
-        (0..=TABLES_MAX as u64).for_each(|id| message::define(&table(id, "t", 9, 1), &mut bytes));
+        (0..=TABLES_MAX as u64).for_each(|id| define(&table(id, "t", 9, 1), &mut bytes));
         let many = begun().receive(&bytes, NOW, &mut out, &mut quiet);
         assert_eq!(many, Err(Error::TooManyTables(TABLES_MAX)));
     }
 
+    #[test]
+    fn messages_that_do_not_exist_are_refused() {
+        for (bytes, error) in [
+            (&b"\x00\x05"[..], Error::UnknownType { class: 0, kind: 5 }),
+            (b"\x01\x02", Error::UnknownType { class: 1, kind: 2 }),
+            (b"\x0a\x87\x00", Error::UnknownType { class: 10, kind: 0x87 }),
+            (b"\x0b\x01", Error::UnknownClass(11)),
+            (b"\x0a\x83\x02\x01\x01", Error::TooLong(1)),
+        ] {
+            assert_eq!(begun().receive(bytes, NOW, &mut Vec::new(), &mut quiet), Err(error));
+        }
+    }
+
     proptest! {
+        #[test]
+        fn any_frame_is_read_or_refused(class in 0..12_u8, kind: u8, body: Vec<u8>) {
+            let (mut link, mut bytes) = (begun(), Vec::new());
+            define(&table(1, "t", 9, 1), &mut bytes);
+            Frame { class, kind, body: &body }.encode(&mut bytes);
+            let _ = link.receive(&bytes, NOW, &mut Vec::new(), &mut quiet);
+        }
+
         /// Any bytes in any pieces: the same news, and the same end.
         #[test]
         fn pieces_do_not_matter(bytes: Vec<u8>, piece in 1..9_usize) {
             let mut start = Vec::new();
-            message::define(&table(1, "t", 9, 1), &mut start);
+            define(&table(1, "t", 9, 1), &mut start);
             let bytes = [&start[..], &bytes].concat();
             let serve = |pieces: &mut dyn Iterator<Item = &[u8]>| {
                 let (mut link, mut rest, mut reported) = (begun(), Vec::new(), 0);

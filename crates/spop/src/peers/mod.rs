@@ -26,13 +26,11 @@ mod error;
 mod frame;
 mod hello;
 mod link;
-mod message;
 mod update;
 
 pub use definition::{Column, Definition, KeyType};
-pub use error::{Error, ProtocolError};
+pub use error::Error;
 pub use frame::{BODY_BYTES_MAX, Frame};
 pub use hello::{Hello, HelloStatus};
 pub use link::{Link, News, TABLES_MAX};
-pub use message::{Control, PeersMessage};
 pub use update::Update;

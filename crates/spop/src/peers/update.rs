@@ -8,6 +8,7 @@
 
 use crate::cursor::Cursor;
 use crate::peers::definition::KEY_BYTES_MAX;
+use crate::peers::frame::{INCREMENTAL_TIMED, UPDATE, UPDATE_TIMED, ended};
 use crate::peers::{Definition, Error, KeyType};
 use crate::{string, varint};
 
@@ -22,18 +23,13 @@ pub struct Update<'a> {
     pub values: Vec<u64>,
 }
 
-/// The parts that an update has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Form {
-    pub(super) has_id: bool,
-    pub(super) has_remaining: bool,
-}
-
 impl<'a> Update<'a> {
-    pub(super) fn decode(body: &'a [u8], form: Form, table: &Definition) -> Result<Update<'a>, Error> {
+    /// Reads the body of one of the four types of updates.
+    pub(super) fn decode(kind: u8, body: &'a [u8], table: &Definition) -> Result<Update<'a>, Error> {
         let mut cursor = Cursor::new(body);
-        let id = if form.has_id { Some(u32::from_be_bytes(cursor.array()?)) } else { None };
-        if form.has_remaining {
+        let has_id = matches!(kind, UPDATE | UPDATE_TIMED);
+        let id = if has_id { Some(u32::from_be_bytes(cursor.array()?)) } else { None };
+        if matches!(kind, UPDATE_TIMED | INCREMENTAL_TIMED) {
             cursor.slice(4)?;
         }
         let key = match table.key_type {
@@ -50,10 +46,8 @@ impl<'a> Update<'a> {
                 values.push(column.decode_value(&mut cursor)?);
             }
         }
-        match cursor.rest().len() {
-            0 => Ok(Update { id, key, values }),
-            rest => Err(Error::TooLong(rest)),
-        }
+        ended(cursor)?;
+        Ok(Update { id, key, values })
     }
 
     /// The values of a column. Empty if the table has no such column.
@@ -77,6 +71,7 @@ mod tests {
     use super::*;
     use crate::peers::Column;
     use crate::peers::definition::tests::any_definition;
+    use crate::peers::frame::INCREMENTAL;
 
     /// An update of HAProxy 3.2, from a table with gpc0, gpc0_rate, http_req_cnt, http_req_rate and bytes_out_cnt.
     #[test]
@@ -93,7 +88,7 @@ mod tests {
         let name = "counts".into();
         let table =
             Definition { id: 1, name, key_type: KeyType::String, key_bytes: 65, columns, expire: None };
-        let update = Update::decode(body, Form { has_id: true, has_remaining: false }, &table).unwrap();
+        let update = Update::decode(UPDATE, body, &table).unwrap();
         assert_eq!((update.id, update.key), (Some(2), &b"k1"[..]));
         assert_eq!(update.column(&table, 9), [2]);
         assert_eq!(update.column(&table, 10), [2]);
@@ -105,15 +100,14 @@ mod tests {
     fn a_key_has_a_longest_length() {
         let (name, key_type) = ("limits".into(), KeyType::String);
         let table = Definition { id: 1, name, key_type, key_bytes: 65, columns: Vec::new(), expire: None };
-        let form = Form { has_id: true, has_remaining: false };
         let body = |length| {
             let mut body = Vec::new();
             encode(1, &vec![b'k'; length], &[], &mut body);
             body
         };
         let (longest, longer) = (body(4_096), body(4_097));
-        assert_eq!(Update::decode(&longest, form, &table).unwrap().key.len(), 4_096);
-        assert_eq!(Update::decode(&longer, form, &table), Err(Error::TooLongName(4_097)));
+        assert_eq!(Update::decode(UPDATE, &longest, &table).unwrap().key.len(), 4_096);
+        assert_eq!(Update::decode(UPDATE, &longer, &table), Err(Error::TooLongName(4_097)));
     }
 
     proptest! {
@@ -123,16 +117,18 @@ mod tests {
             let columns = vec![Column { number: Column::GPT, values: values.len() as u32, period_ms: None }];
             let (name, key_type) = ("limits".into(), KeyType::String);
             let table = Definition { id: 1, name, key_type, key_bytes: 65, columns, expire: None };
-            let (form, mut body) = (Form { has_id: true, has_remaining: false }, Vec::new());
+            let mut body = Vec::new();
             encode(id, &key, &values, &mut body);
-            prop_assert_eq!(Update::decode(&body, form, &table), Ok(Update { id: Some(id), key: &key, values }));
+            prop_assert_eq!(Update::decode(UPDATE, &body, &table), Ok(Update { id: Some(id), key: &key, values }));
             body.push(0);
-            prop_assert!(Update::decode(&body, form, &table).is_err());
+            prop_assert!(Update::decode(UPDATE, &body, &table).is_err());
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(table in any_definition(), body: Vec<u8>, has_id: bool, has_remaining: bool) {
-            let _ = Update::decode(&body, Form { has_id, has_remaining }, &table);
+        fn any_bytes_are_read_or_refused(table in any_definition(), body: Vec<u8>) {
+            for kind in [UPDATE, INCREMENTAL, UPDATE_TIMED, INCREMENTAL_TIMED] {
+                let _ = Update::decode(kind, &body, &table);
+            }
         }
     }
 }
