@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 
-use crate::observe::status::Sources;
+use crate::observe::status::{PeersUse, Sources};
 use crate::server::Agent;
 
 /// The whole page. It loads nothing but data from `/api/`.
@@ -41,7 +41,7 @@ pub(super) fn status(agent: &Agent) -> Bytes {
         holds_max: agent.holds.limits.holds_max,
         uptime: agent.clock.uptime(),
         now: agent.clock.now(),
-        peers: &|| Some(agent.peers.as_ref()?.usage(agent.clock.now())),
+        peers: &|| Some(PeersUse::of(&agent.peers.as_ref()?.status(agent.clock.now()))),
     };
     agent.status.json(&sources)
 }

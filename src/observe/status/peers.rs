@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use slowlane_core::base::{Timestamp, plural, shown};
-use slowlane_core::peers::{KeyStats, Pushed};
+use slowlane_core::peers::{ProxyCount, Pushed};
 use slowlane_core::throttle::ProxyLimits;
 
 /// All proxies that have been connected.
@@ -86,18 +86,18 @@ pub struct PeerCount {
 }
 
 impl PeerCount {
-    pub fn of(peer: &str, stats: &KeyStats, now: Timestamp) -> PeerCount {
+    pub fn of(peer: &str, table: &str, key: &[u8], count: &ProxyCount, now: Timestamp) -> PeerCount {
         let ago = |at: Timestamp| now.since(at).as_millis() as u64;
         PeerCount {
             peer: shown(peer.as_bytes()),
-            table: shown(stats.table.as_bytes()),
-            key: shown(stats.key.as_bytes()),
-            admitted: stats.admitted,
-            denied: stats.denied,
-            seen_ms: ago(stats.seen),
-            pushed: stats.pushed.map(|pushed| pushed.numbers),
-            update: stats.pushed.map_or_else(|| "no limit pushed".into(), in_words),
-            pushed_ms: stats.pushed.map(|pushed| ago(pushed.at)),
+            table: shown(table.as_bytes()),
+            key: shown(String::from_utf8_lossy(key).as_bytes()),
+            admitted: count.admitted,
+            denied: count.denied,
+            seen_ms: ago(count.seen),
+            pushed: count.pushed.map(|pushed| pushed.numbers),
+            update: count.pushed.map_or_else(|| "no limit pushed".into(), in_words),
+            pushed_ms: count.pushed.map(|pushed| ago(pushed.at)),
         }
     }
 }

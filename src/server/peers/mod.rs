@@ -7,10 +7,9 @@
 //! The protocol has names but no secrets, so a listener that others can reach needs TLS with client certificates. A
 //! proxy's counts outlive its connection: a new connection with the same name continues them.
 
-mod dial;
 pub(crate) mod registry;
 mod session;
 
 pub use registry::{Peers, PeersSettings};
 
-pub(crate) use dial::dial;
+pub(crate) use session::dial;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::observe::OncePerSecond;
 use crate::observe::groups::PeersMetrics;
-use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersStatus, PeersUse};
+use crate::observe::status::{PeerConnection, PeerCount, PeerLine, PeersStatus};
 use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
 use spop::peers::HelloStatus;
@@ -122,17 +122,13 @@ impl Peers {
         PeersStatus { name: self.settings.name.clone(), proxies: proxies.collect() }
     }
 
-    /// The current state of the proxies, for a snapshot.
-    pub fn usage(&self, now: Timestamp) -> PeersUse {
-        PeersUse::of(&self.status(now))
-    }
-
     /// Each proxy's counts for a key, and the limits pushed to it.
     pub fn counts(&self, of: Key, now: Timestamp) -> Vec<PeerCount> {
         let mut counts = Vec::new();
         for (name, peer) in self.all() {
-            let stats = peer.proxy().stats(of);
-            counts.extend(stats.iter().take(COUNTS_MAX).map(|stats| PeerCount::of(&name, stats, now)));
+            let proxy = peer.proxy();
+            let known = proxy.counts(of).take(COUNTS_MAX);
+            counts.extend(known.map(|(table, key, count)| PeerCount::of(&name, table, key, count, now)));
         }
         counts
     }

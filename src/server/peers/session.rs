@@ -1,27 +1,30 @@
-//! One connection of a peer: its handshake, its socket and its timers.
+//! The connection of a peer: who dials, the handshake, the socket and its timers.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, process};
 
 use bytes::BytesMut;
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::observe::Clock;
+use crate::observe::{Clock, OncePerSecond};
 use crate::server::peers::registry::{Peer, Peers, PeersConnection};
 use crate::server::{Accepted, Agent, Service, Shutdown, Stream};
-use slowlane_core::base::Timestamp;
+use slowlane_core::base::{Address, Timestamp};
 use slowlane_core::peers::{LimitPush, Moment, faults};
 use spop::peers::{Column, Error, Hello, HelloStatus, Link, News};
 
 /// The longest handshake, and the longest wait for a peer that does not read.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The interval for checking limit updates and heartbeats. A map edit is in force after this time.
 const TICK: Duration = Duration::from_millis(200);
+
+/// Between two tries to connect: HAProxy takes some seconds to reconnect, slowlane one.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of bytes read at once. A message is shorter.
 const READ_BYTES: usize = 64 << 10;
@@ -94,27 +97,89 @@ async fn greet(
     Ok(answer.ok())
 }
 
+/// Connects to the proxies listed in `[peers] dial`, in tasks of the caller's runtime.
+pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
+    let Some(peers) = &agent.peers else { return };
+    for (name, address) in peers.settings.dial.clone() {
+        tokio::spawn(keep(peers.clone(), name, address, agent.clone(), shutdown.clone()));
+    }
+}
+
+/// Keeps a connection to a proxy, unless the proxy has connected by itself. Two that dial each other at once would
+/// both disconnect.
+async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agent>, shutdown: Shutdown) {
+    let Ok(peer) = peers.peer(&name) else { return };
+    let (line, mut is_reported) = (OncePerSecond::default(), false);
+    loop {
+        if !peer.is_connected() {
+            let (peers, peer, agent) = (peers.clone(), peer.clone(), agent.clone());
+            let connected = timeout(PATIENCE, connect(&peers, &name, &address));
+            let Some(connected) = shutdown.signal.unless_begun(connected).await else { return };
+            match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok((stream, unread)) => {
+                    is_reported = false;
+                    let connection = PeersConnection::new(stream.peer(), true, agent.clock.now());
+                    let session = Session { peers, name: name.clone(), peer, agent, connection };
+                    session.run(stream, unread, shutdown.clone()).await;
+                }
+                Err(error) if !is_reported && line.allow(agent.clock.now()).is_some() => {
+                    is_reported = true;
+                    tracing::warn!("peer {name} at {address} cannot be reached: {error}; retrying");
+                }
+                Err(_) => {}
+            }
+        }
+        if shutdown.signal.unless_begun(sleep(PAUSE)).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// A connection after its handshake, and the bytes read beyond it.
+async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
+    let (mut stream, mut out) = (Stream::connect(address).await?, Vec::new());
+    Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
+    send(&mut stream, &mut out).await?;
+    let mut unread = BytesMut::new();
+    loop {
+        if stream.read_buf(&mut unread).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let Some((status, length)) = HelloStatus::cut(&unread).map_err(io::Error::other)? else { continue };
+        let refused = match status {
+            HelloStatus::OK => {
+                drop(unread.split_to(length));
+                return Ok((stream, unread));
+            }
+            HelloStatus::WRONG_NAME => "it has another name: see its `localpeer`".into(),
+            HelloStatus::UNKNOWN_PEER => "it knows no peer of this name: see its `peers` section".into(),
+            HelloStatus(status) => format!("it answers with status {status}"),
+        };
+        return Err(io::Error::other(refused));
+    }
+}
+
 /// A connection after its handshake.
-pub(super) struct Session {
-    pub(super) peers: Arc<Peers>,
-    pub(super) name: String,
-    pub(super) peer: Arc<Peer>,
-    pub(super) agent: Arc<Agent>,
-    pub(super) connection: Arc<PeersConnection>,
+struct Session {
+    peers: Arc<Peers>,
+    name: String,
+    peer: Arc<Peer>,
+    agent: Arc<Agent>,
+    connection: Arc<PeersConnection>,
 }
 
 /// The reason for the end of a connection.
 enum End {
+    /// By the peer, or by the shutdown.
     Closed,
     Replaced,
-    Shutdown,
     Silent(Duration),
     Io(io::Error),
     Broken(Error),
 }
 
 impl Session {
-    pub(super) async fn run(self, stream: Stream, unread: BytesMut, shutdown: Shutdown) {
+    async fn run(self, stream: Stream, unread: BytesMut, shutdown: Shutdown) {
         self.peer.connect(&self.connection);
         self.peers.metrics.sessions.inc();
         if let Some(suppressed) = self.peer.lines.connected.allow(self.agent.clock.now()) {
@@ -138,7 +203,7 @@ impl Session {
             }
             End::Io(error) => tracing::info!(suppressed, "peer {name} is disconnected: {error}"),
             End::Replaced => tracing::info!(suppressed, "peer {name} has connected again"),
-            End::Closed | End::Shutdown => tracing::info!(suppressed, "peer {name} is disconnected"),
+            End::Closed => tracing::info!(suppressed, "peer {name} is disconnected"),
         }
     }
 
@@ -173,7 +238,7 @@ impl Session {
                     }
                 }
                 () = self.connection.is_replaced.notified() => return End::Replaced,
-                () = shutdown.signal.begun() => return End::Shutdown,
+                () = shutdown.signal.begun() => return End::Closed,
             }
         }
     }
@@ -280,7 +345,7 @@ impl Session {
 }
 
 /// Sends the pending bytes, unless the peer does not read them in time.
-pub(super) async fn send(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
+async fn send(stream: &mut Stream, out: &mut Vec<u8>) -> io::Result<()> {
     timeout(PATIENCE, async {
         stream.write_all(out).await?;
         stream.flush().await

@@ -8,12 +8,10 @@
 //! The rules are GCRA on absolute times, in microseconds modulo 2^32. X is the theoretical arrival time of a key over
 //! all proxies. A proxy takes the later one of X and its own. Values come in, values go out: no socket, no clock.
 
-mod names;
 mod proxy;
 mod tables;
 mod update;
 
-pub use names::{LIMITS, PACE, Pair};
-pub use proxy::{Count, KEYS_MAX, KeyStats, LimitPush, Moment, Proxy, Pushed};
-pub use tables::faults;
+pub use proxy::{Count, KEYS_MAX, LimitPush, Moment, Proxy, ProxyCount, Pushed};
+pub use tables::{LIMITS, PACE, Pair, faults};
 pub use update::{Numbers, numbers};

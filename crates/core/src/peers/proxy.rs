@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::time::Duration;
 
-use crate::base::{Decision, Judged, Key, Request, SloId, Timestamp, Value, Verdict};
+use crate::base::{Decision, Judged, Key, Request, Timestamp, Value, Verdict};
 use crate::law::Judgement;
 use crate::peers::update::{self, Numbers};
 use crate::peers::{LIMITS, Pair};
@@ -70,15 +70,15 @@ struct Counted {
 
 /// A key as the proxy has counted it.
 #[derive(Clone, Copy, Debug)]
-struct ProxyCount {
-    admitted: u32,
-    denied: u32,
-    seen: Timestamp,
+pub struct ProxyCount {
+    pub admitted: u32,
+    pub denied: u32,
+    pub seen: Timestamp,
     /// The proxy's own theoretical arrival time, as far as slowlane can know.
     clock: Timestamp,
-    /// The key in slowlane, and its SLO. None: the SLO of this request has a key that this table does not hold.
-    counts_as: Option<(SloId, Key)>,
-    pushed: Option<Pushed>,
+    /// The key in slowlane. None: the SLO of this request has a key that this table does not hold.
+    counts_as: Option<Key>,
+    pub pushed: Option<Pushed>,
     /// From this moment on, the proxy's own clock advances with each request. Before, the proxy did not know the limit.
     paced_from: Timestamp,
 }
@@ -98,19 +98,6 @@ pub struct LimitPush {
     pub table: String,
     pub key: Box<[u8]>,
     pub numbers: Numbers,
-}
-
-/// A key of a proxy, for operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyStats {
-    /// The name of the table that it counts in, and the text of the key there.
-    pub table: String,
-    pub key: String,
-    pub slo: SloId,
-    pub admitted: u32,
-    pub denied: u32,
-    pub seen: Timestamp,
-    pub pushed: Option<Pushed>,
 }
 
 /// The new part of an update: the requests since the previous one.
@@ -237,7 +224,7 @@ impl Proxy {
             known.clock = known.clock.max(now) + paced.slot.saturating_mul(news[0]);
         }
         let case = cases.as_ref().and_then(|cases| cases.list.first());
-        known.counts_as = case.map(|case| (case.slo.id, case.key));
+        known.counts_as = case.map(|case| case.key);
         if let Some(numbers) = known.push(proxy_limits, moment, expire, has_several) {
             pushes.push(LimitPush { table: counted.limits.clone(), key: key.into(), numbers });
         }
@@ -286,18 +273,13 @@ impl Proxy {
         self.tables.keys().map(String::as_str)
     }
 
-    /// Its counts for a key of this slowlane. The key of a network may be several keys of the proxy.
-    pub fn stats(&self, of: Key) -> Vec<KeyStats> {
-        let mut stats = Vec::new();
-        for (table, counted) in &self.tables {
-            for (key, known) in &counted.keys {
-                let Some((slo, _)) = known.counts_as.filter(|(_, key)| *key == of) else { continue };
-                let &ProxyCount { admitted, denied, seen, pushed, .. } = known;
-                let key = String::from_utf8_lossy(key).into_owned();
-                stats.push(KeyStats { table: table.clone(), key, slo, admitted, denied, seen, pushed });
-            }
-        }
-        stats
+    /// Its counts for a key of this slowlane, each with its table and its key there. The key of a network may be several
+    /// keys of the proxy.
+    pub fn counts(&self, of: Key) -> impl Iterator<Item = (&str, &[u8], &ProxyCount)> {
+        self.tables.iter().flat_map(move |(table, counted)| {
+            let known = counted.keys.iter().filter(move |(_, known)| known.counts_as == Some(of));
+            known.map(move |(key, known)| (table.as_str(), &key[..], known))
+        })
     }
 }
 
