@@ -22,21 +22,17 @@
 )]
 
 mod block_sync;
-mod error;
-mod pause;
 mod redis;
-mod settings;
 mod snapshot_writer;
 mod store;
 mod task;
-mod token_link;
 mod token_server;
 mod url;
 
-use error::{CONNECT, StoreError};
+use store::{CONNECT, StoreError};
 
-pub(crate) use settings::{StoreTlsFiles, SyncConfig};
 pub(crate) use snapshot_writer::{Last, SnapshotWriter, StateFile};
+pub(crate) use store::{StoreTlsFiles, SyncConfig};
 pub(crate) use task::{Node, RunningNode};
 pub(crate) use token_server::TokenServer;
 pub(crate) use url::StoreUrl;

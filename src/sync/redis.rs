@@ -191,7 +191,12 @@ impl Redis {
             // A text from another program is not a block.
             Some((Target::parse(&pair[0]).ok()?, rest(&pair[1])?))
         });
-        let extent = Extent::from_word(&kind).ok_or(StoreError::Garbage)?;
+        let extent = match kind.as_str() {
+            "news" => Extent::News,
+            "all" => Extent::All,
+            "lost" => Extent::Lost,
+            _ => return Err(StoreError::Garbage),
+        };
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 

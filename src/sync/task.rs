@@ -13,12 +13,11 @@ use crate::observe::status::ClusterLine;
 use crate::observe::{OncePerSecond, revived};
 use crate::server::Agent;
 use crate::sync::block_sync::BlockSync;
-use crate::sync::pause::Pauses;
-use crate::sync::store::{Own, Store};
+use crate::sync::store::Store;
 use crate::sync::{StoreError, SyncConfig, TokenServer};
 use crate::watch::Reload;
 use slowlane_core::base::{KeySecret, Shown, Timestamp};
-use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Response};
+use slowlane_core::cluster::{Beat, Cluster, Due, Member, Membership, PRESENT, Presence, Response};
 
 /// How often the task checks for messages that are due. A change waits for at most this long.
 const LOOK: Duration = Duration::from_millis(5);
@@ -28,6 +27,12 @@ const BEAT: Duration = Duration::from_secs(1);
 
 /// The maximum number of keys in one exchange.
 const KEYS_MAX: usize = 4_000;
+
+/// The first pause between attempts to reach the store. A store that restarts is back within a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause: all nodes notice within this time that a store is back.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// This node: everything that the task needs.
 #[derive(Debug)]
@@ -48,13 +53,11 @@ impl Node {
     /// A TLS file cannot be used, or the system starts no thread.
     pub(crate) fn start(self) -> io::Result<RunningNode> {
         self.config.files.check().map_err(io::Error::other)?;
-        let (cluster, is_secret_fixed) = (self.cluster.clone(), self.config.is_secret_fixed);
-        let own = self.token_server.clone().map(|server| Own { server, cluster, is_secret_fixed });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, mut ended) = oneshot::channel::<()>();
         let work = move || {
             revived("the exchange with the store", || {
-                let mut task = Task::new(&self, own.as_ref());
+                let mut task = Task::new(&self);
                 runtime.block_on(async {
                     tokio::select! {
                         () = task.run() => {}
@@ -66,6 +69,15 @@ impl Node {
         thread::Builder::new().name("cluster".into()).spawn(work)?;
         Ok(end)
     }
+
+    /// Its role at the token server of this slowlane.
+    pub(super) fn presence(&self) -> Presence {
+        match (self.cluster.is_used(), self.config.is_secret_fixed) {
+            (false, _) => Presence::Onlooker,
+            (true, false) => Presence::Own,
+            (true, true) => Presence::Node,
+        }
+    }
 }
 
 /// A node that talks to the store until this is dropped.
@@ -74,7 +86,6 @@ pub(crate) type RunningNode = oneshot::Sender<()>;
 /// The task, from the start or from its last failure.
 struct Task<'n> {
     node: &'n Node,
-    own: Option<&'n Own>,
     run: String,
     rng: Rng,
     pauses: Pauses,
@@ -85,8 +96,6 @@ struct Task<'n> {
     beaten: Option<Instant>,
     asked: Option<Instant>,
     block_sync: BlockSync,
-    /// Blocks in force on this node only, as last reported.
-    alone: usize,
     /// Whether this node had received a request under a shared SLO by its last exchange.
     was_used: bool,
     without_room_line: OncePerSecond,
@@ -100,13 +109,12 @@ struct Task<'n> {
 }
 
 impl<'n> Task<'n> {
-    fn new(node: &'n Node, own: Option<&'n Own>) -> Task<'n> {
+    fn new(node: &'n Node) -> Task<'n> {
         let mut rng = Rng::new();
         let run = rng.u64(..);
         node.cluster.set_run(run);
         Task {
             node,
-            own,
             run: format!("{run:016x}"),
             rng,
             pauses: Pauses::default(),
@@ -115,7 +123,6 @@ impl<'n> Task<'n> {
             beaten: None,
             asked: None,
             block_sync: BlockSync::default(),
-            alone: 0,
             was_used: false,
             without_room_line: OncePerSecond::default(),
             membership: Membership::default(),
@@ -130,7 +137,7 @@ impl<'n> Task<'n> {
         tracing::info!("cluster: the store is {}", self.node.config.store);
         self.show(self.node.agent.clock.now());
         loop {
-            let open = Store::open(&self.node.config, self.own);
+            let open = Store::open(self.node);
             let error = match self.meanwhile_alone(open).await {
                 Ok(mut store) => self.sync(&mut store).await,
                 Err(error) => error,
@@ -142,7 +149,7 @@ impl<'n> Task<'n> {
     }
 
     /// Talks to the store until it fails.
-    async fn sync(&mut self, store: &mut Store) -> StoreError {
+    async fn sync(&mut self, store: &mut Store<'_>) -> StoreError {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.beaten = None;
@@ -155,7 +162,7 @@ impl<'n> Task<'n> {
     }
 
     /// One exchange, if there is anything to report.
-    async fn exchange(&mut self, store: &mut Store) -> Result<(), StoreError> {
+    async fn exchange(&mut self, store: &mut Store<'_>) -> Result<(), StoreError> {
         let Node { cluster, agent, .. } = self.node;
         let now = agent.clock.now();
         // The others learn of a token server's own requests from the first one on.
@@ -227,15 +234,13 @@ impl<'n> Task<'n> {
     /// Reports blocks that not all nodes have, when they appear and when they end, and those without room here.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
         let alone = self.block_sync.alone.len();
-        match (self.alone, alone) {
+        match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
             (0, 1..) => tracing::warn!(
                 "cluster: the store has no room for {alone} blocks: they are in force on this node only, and are offered again"
             ),
             (1.., 0) => tracing::info!("cluster: no block is in force on this node only"),
             _ => {}
         }
-        self.alone = alone;
-        self.node.metrics.blocks_alone.set(alone as i64);
         if without_room > 0 {
             let text = || format!("cluster: this node has no room for {without_room} blocks of the others");
             self.without_room_line.warn(now, text);
@@ -388,5 +393,33 @@ impl<'n> Task<'n> {
         let refused = cluster.refused();
         metrics.keys_refused.inc_by(refused.saturating_sub(metrics.keys_refused.get()));
         *self.node.agent.status.cluster.lock() = Some(line);
+    }
+}
+
+/// Pauses that double, each shortened by up to a half at random, so that nodes do not all reconnect at once.
+#[derive(Debug, Default)]
+struct Pauses(u32);
+
+impl Pauses {
+    /// The next pause, for random numbers from 0 to 1.
+    fn next(&mut self, rng: f64) -> Duration {
+        let whole = FIRST_PAUSE.saturating_mul(1 << self.0.min(16)).min(LONGEST_PAUSE);
+        self.0 = self.0.saturating_add(1);
+        whole.mul_f64(1.0 - rng / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_quarter_of_a_second() {
+        let mut pauses = Pauses::default();
+        let ms: Vec<u128> = (0..6).map(|_| pauses.next(0.0).as_millis()).collect();
+        assert_eq!(ms, [50, 100, 200, 250, 250, 250]);
+        assert_eq!(pauses.next(1.0).as_millis(), 125);
+        pauses = Pauses::default();
+        assert_eq!(pauses.next(0.0).as_millis(), 50);
     }
 }

@@ -62,18 +62,6 @@ pub enum Extent {
     Lost,
 }
 
-impl Extent {
-    /// Parses its name in an answer from Redis.
-    pub fn from_word(word: &str) -> Option<Extent> {
-        match word {
-            "news" => Some(Extent::News),
-            "all" => Some(Extent::All),
-            "lost" => Some(Extent::Lost),
-            _ => None,
-        }
-    }
-}
-
 /// The blocks of all nodes, with the last changes. Each node reads the changes that it has not seen yet.
 #[derive(Debug)]
 pub struct BlockLog {
