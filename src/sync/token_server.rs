@@ -120,8 +120,8 @@ impl TokenServer {
     pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let response = store.exchange(due, presence, self.clock.now());
-        self.metrics.records.set(i64::try_from(store.records()).unwrap_or(i64::MAX));
-        let refused = store.refused();
+        self.metrics.records.set(i64::try_from(store.records.count()).unwrap_or(i64::MAX));
+        let refused = store.records.refused();
         self.metrics.refused.inc_by(refused.saturating_sub(self.metrics.refused.get()));
         response
     }

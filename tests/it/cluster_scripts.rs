@@ -183,7 +183,7 @@ fn counts_are_the_same() {
             age_s: number(4) / 1e6,
         });
         let (charge, limit, window_s) = (number(0), number(5), number(6) / 1e6);
-        Arguments::Count(CountMessage { charge, restore, limit, window_s, kept_s: KEPT_S, sent_s: 0.0 })
+        Arguments::Count(CountMessage { charge, restore, limit, window_s, kept_s: KEPT_S })
     });
 }
 
@@ -201,7 +201,6 @@ fn leases_are_the_same() {
     are_the_same("lease", generate, |numbers| {
         let number = |place: usize| numbers[place] as f64;
         Arguments::Lease(LeaseMessage {
-            sent_s: 0.0,
             want: number(0),
             asked: number(1),
             restore: known(numbers[2]).map(|given| (given, number(3) / 1e6)),

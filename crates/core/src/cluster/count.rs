@@ -50,9 +50,6 @@ pub struct CountMessage {
     pub window_s: f64,
     /// The lifetime of the record.
     pub kept_s: f64,
-    /// The moment of the message, on the node's clock.
-    #[serde(skip)]
-    pub sent_s: f64,
 }
 
 /// The answer of the store.
@@ -131,7 +128,7 @@ impl CountView {
     pub fn has_to_tell(&self, plan: &QuotaPlan, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         let is_near = self.began_s.is_none() || self.estimate(plan, now_s) > NEAR * plan.limit;
-        let pause_s = if is_near { PAUSE_S } else { plan.period_s() };
+        let pause_s = if is_near { PAUSE_S } else { plan.period_s };
         self.unsent != 0.0 && !self.exchange.is_waiting(now_s) && now_s - self.exchange.reported_s >= pause_s
     }
 
@@ -143,7 +140,7 @@ impl CountView {
         let restore = began_s.map(|began_s| CountReply { age_s: now_s - began_s, ..self.counts });
         let &QuotaPlan { limit, window_s, .. } = plan;
         let kept_s = 2.0 * window_s + Plan::KEPT_S;
-        let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s, sent_s: now_s };
+        let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s };
         // Until the reply comes, it counts here.
         self.counts.current += self.unsent;
         self.exchange.sent(self.unsent, now_s);
@@ -158,9 +155,10 @@ impl CountView {
         self.exchange.on_its_way = None;
     }
 
-    pub fn reply(&mut self, message: &CountMessage, reply: &CountReply, now: Timestamp) {
+    /// Applies the answer to the last message.
+    pub fn reply(&mut self, reply: &CountReply, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
-        let trip_s = now_s - message.sent_s;
+        let trip_s = now_s - self.exchange.reported_s;
         self.counts = *reply;
         self.began_s = Some(now_s - trip_s / 2.0 - reply.age_s);
         self.exchange.on_its_way = None;
@@ -270,11 +268,11 @@ mod tests {
 
     /// Two nodes share ten requests in a second.
     fn plan() -> QuotaPlan {
-        let (period, round_trip_s) = (Duration::from_millis(100), 0.0);
+        let (period_s, round_trip_s) = (0.1, 0.0);
         QuotaPlan {
             limit: 10.0,
             window_s: 1.0,
-            period,
+            period_s,
             round_trip_s,
             nodes: 2,
             is_sliding: false,
@@ -291,8 +289,8 @@ mod tests {
     #[test]
     fn the_next_window_pays_for_what_was_over_and_the_one_after_it_does_not() {
         let mut view = CountView::new(START);
-        let message = view.message(&plan(), START);
-        view.reply(&message, &CountReply { current: 14.0, age_s: 0.5, ..CountReply::default() }, START);
+        view.message(&plan(), START);
+        view.reply(&CountReply { current: 14.0, age_s: 0.5, ..CountReply::default() }, START);
         let used = |ms| view.used(&plan(), at(ms));
         let left = |ms| view.remaining(&plan(), at(ms));
         assert_eq!(used(0), Used { requests: 14, limit: 10, resets_at: Some(at(500)) });
@@ -310,9 +308,9 @@ mod tests {
         {
             for cost in [1.0, 5.0, 10.0] {
                 let mut view = CountView::new(START);
-                let message = view.message(&plan, START);
+                view.message(&plan, START);
                 let reply = CountReply { current, before, age_s, ..CountReply::default() };
-                view.reply(&message, &reply, START);
+                view.reply(&reply, START);
                 let ask = |wait: Duration| view.clone().judge(&plan, cost, START + wait);
                 let Err(wait) = ask(Duration::ZERO) else { continue };
                 let (early, late) = (Duration::from_millis(2), Duration::from_micros(1));
@@ -335,8 +333,8 @@ mod tests {
             view.lost(&message);
             assert_eq!((view.debt(), view.remaining(&plan(), START)), (3.0, 7));
         }
-        let message = view.message(&plan(), START);
-        view.reply(&message, &CountReply { current: 3.0, ..CountReply::default() }, START);
+        view.message(&plan(), START);
+        view.reply(&CountReply { current: 3.0, ..CountReply::default() }, START);
         assert!(view.is_settled());
         assert_eq!((view.debt(), view.remaining(&plan(), START)), (0.0, 7));
     }

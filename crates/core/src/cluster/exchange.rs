@@ -12,7 +12,8 @@ const SPREAD: f64 = 0.3;
 /// The messages of a node about one key. Times are seconds since its first request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchange {
-    origin: Timestamp,
+    /// The moment of second 0.
+    pub(super) origin: Timestamp,
     /// The moment of the last message.
     pub(super) reported_s: f64,
     /// The charge of the message in flight, if there is one.
@@ -22,11 +23,6 @@ pub(super) struct Exchange {
 impl Exchange {
     pub(super) fn new(now: Timestamp) -> Exchange {
         Exchange { origin: now, reported_s: f64::NEG_INFINITY, on_its_way: None }
-    }
-
-    /// The moment of second 0.
-    pub(super) fn origin(&self) -> Timestamp {
-        self.origin
     }
 
     pub(super) fn seconds(&self, now: Timestamp) -> f64 {

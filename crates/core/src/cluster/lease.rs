@@ -91,9 +91,6 @@ pub struct LeaseMessage {
     pub age_s: Option<f64>,
     /// The lifetime of the record.
     pub kept_s: f64,
-    /// The moment of the message, on the node's clock.
-    #[serde(skip)]
-    pub sent_s: f64,
 }
 
 /// The answer of the store.
@@ -169,8 +166,7 @@ impl LeaseView {
         }
         let is_idle = self.hand > 0.0 && now_s - self.asked_s > IDLE_S;
         // A used-up quota stays used up until the window ends, or another node returns a part.
-        let is_patient =
-            self.is_spent && now_s - self.exchange.reported_s < plan.period_s().max(SPENT_PAUSE_S);
+        let is_patient = self.is_spent && now_s - self.exchange.reported_s < plan.period_s.max(SPENT_PAUSE_S);
         is_idle || self.asked > 0.0 && !is_patient && self.want(plan, now_s) > 0.0
     }
 
@@ -195,7 +191,6 @@ impl LeaseView {
             window_s,
             age_s,
             kept_s: window_s + Plan::KEPT_S,
-            sent_s: now_s,
         };
         self.asked = 0.0;
         self.exchange.sent(0.0, now_s);
@@ -209,11 +204,12 @@ impl LeaseView {
         self.exchange.on_its_way = None;
     }
 
+    /// Applies the answer to the last message.
     pub fn reply(&mut self, message: &LeaseMessage, reply: &LeaseReply, now: Timestamp) {
         self.turn(self.exchange.seconds(now));
         self.exchange.on_its_way = None;
         // The earliest end of the window: nothing of it is used later.
-        let ends_s = message.sent_s + reply.rest_s;
+        let ends_s = self.exchange.reported_s + reply.rest_s;
         if ends_s <= self.exchange.seconds(now) {
             return;
         }
@@ -244,7 +240,7 @@ impl LeaseView {
     /// The amount to request now: the demand of a period and a round trip, if the lease is below half of that.
     fn want(&self, plan: &QuotaPlan, now_s: f64) -> f64 {
         let per_s = self.demand.sum(now_s, MEMORY_S) / MEMORY_S;
-        let ahead = per_s * (plan.period_s() + plan.round_trip_s);
+        let ahead = per_s * (plan.period_s + plan.round_trip_s);
         // A node with hardly any requests leases one or two.
         if self.hand < LOW * ahead + 1.0 { (FULL * ahead + 2.0 - self.hand).ceil().max(0.0) } else { 0.0 }
     }
@@ -316,11 +312,11 @@ mod tests {
 
     /// Two nodes share a thousand requests in a minute: each has one on credit.
     fn plan() -> QuotaPlan {
-        let (period, round_trip_s) = (Duration::from_millis(100), 0.1);
+        let (period_s, round_trip_s) = (0.1, 0.1);
         QuotaPlan {
             limit: 1e3,
             window_s: 60.0,
-            period,
+            period_s,
             round_trip_s,
             nodes: 2,
             is_sliding: false,

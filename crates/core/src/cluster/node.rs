@@ -2,28 +2,34 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
 use crate::base::{Key, Timestamp, Turn, Verdict};
-use crate::cluster::explain::explain;
-use crate::cluster::keys::{Kept, SharedKeys};
 use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::{
     Answer, Arguments, HINTS_MAX, Hint, KeyUpdate, LocalView, Message, OnSilence, Plan, Settings, Share,
     Situation, View,
 };
 use crate::law::{Admission, Arrival, Judgement, Used};
-use crate::table::{Entry, Expiring};
+use crate::table::{BoundedMap, Entry, Expiring};
 
 /// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
 const CROWDED_MAX: usize = 1_000;
 
 /// Multiples of it, modulo 1, are evenly spread, however many there are.
 const GOLDEN_RATIO: f64 = 0.618_034;
+
+/// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within
+/// a second.
+const IN_USE: Duration = Duration::from_secs(1);
+
+/// A view without requests is kept for its burst, its longest delay and this time: twice the longest memory of a
+/// demand.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// A node of a cluster: its part of every shared SLO.
 #[derive(Debug)]
@@ -37,9 +43,36 @@ pub struct Cluster {
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
     is_used: AtomicBool,
-    keys: SharedKeys,
+    /// The keys that this node shares with others. Bounded: without room for one more key, a view that has long been idle
+    /// is dropped. A decision locks one key, as the task that talks to the store does.
+    views: BoundedMap<Kept>,
+    /// Keys with something to report, now or later.
+    to_tell: Mutex<Vec<Key>>,
     /// The state of crowded keys, as of the last heartbeat.
     hints: ArcSwap<HashMap<Key, Hint>>,
+}
+
+/// A node's state for a shared key.
+#[derive(Debug)]
+struct Kept {
+    local_view: LocalView,
+    used: Timestamp,
+    is_listed: bool,
+    /// The key is used so much that every node must share it.
+    is_crowded: bool,
+}
+
+impl Expiring for Kept {
+    /// Everything is reported, and the law has forgotten the key.
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.local_view.is_settled(now)
+            && now.since(self.used) > self.local_view.share().memory().saturating_add(IDLE)
+    }
+
+    fn idle(&self, now: Timestamp) -> Option<Duration> {
+        let holds = matches!(&self.local_view, LocalView::Rate((_, view)) if view.holds());
+        Some(now.since(self.used)).filter(|&idle| idle > IN_USE && !holds)
+    }
 }
 
 impl Cluster {
@@ -52,7 +85,8 @@ impl Cluster {
             round_trip_us: 0.into(),
             is_silent: true.into(),
             is_used: false.into(),
-            keys: SharedKeys::new(settings.keys_max),
+            views: BoundedMap::new(settings.keys_max),
+            to_tell: Mutex::default(),
             hints: ArcSwap::default(),
         }
     }
@@ -99,11 +133,7 @@ impl Cluster {
         entry: &mut Entry,
         arrival: &Arrival,
     ) -> Option<Judgement> {
-        let &Arrival { now, cost, sample, may_hold, .. } = arrival;
-        self.judge_with(key, share, entry, arrival, |situation, begin| {
-            let hold = (may_hold && cost == 1).then_some(sample);
-            self.keys.with(key, share, now, begin, |local_view| local_view.judge(situation, cost, hold, now))
-        })
+        self.judge_or_foresee(key, share, entry, arrival, true)
     }
 
     /// The judgement that [`judge`](Cluster::judge) would give. It writes into the entry, as `judge` does, and nowhere
@@ -115,21 +145,19 @@ impl Cluster {
         entry: &mut Entry,
         arrival: &Arrival,
     ) -> Option<Judgement> {
-        self.judge_with(key, share, entry, arrival, |situation, begin| {
-            let mut local_view = self.keys.copy(key, share).unwrap_or_else(begin);
-            Some(local_view.judge(situation, arrival.cost, None, arrival.now))
-        })
+        self.judge_or_foresee(key, share, entry, arrival, false)
     }
 
-    fn judge_with(
+    #[inline]
+    fn judge_or_foresee(
         &self,
         key: Key,
         share: &Share<'_>,
         entry: &mut Entry,
         arrival: &Arrival,
-        judge: impl FnOnce(&Situation<'_>, &mut dyn FnMut() -> LocalView) -> Option<Judgement>,
+        is_charged: bool,
     ) -> Option<Judgement> {
-        let &Arrival { now, cost, .. } = arrival;
+        let &Arrival { now, cost, sample, may_hold, .. } = arrival;
         if self.is_closed(share) {
             entry.ask(cost, now);
             return Some(Judgement::deny(self.settings.silent_after.as_nanos() as u64, 0));
@@ -149,16 +177,22 @@ impl Cluster {
             if self.is_silent() && matches!(share, Share::Count(_)) {
                 return None;
             }
-            let situation = self.situation();
-            let judgement = judge(&situation, &mut || {
-                let mut local_view = LocalView::new(share, &situation, unreported(), now);
+            let situation = self.situation(now);
+            let begin = || {
+                let mut local_view = LocalView::new(share, &situation, unreported());
                 if let Some(hint) = hint.or_else(|| self.hint(key))
                     && let Some((view, plan)) = local_view.of_rate(&situation)
                 {
                     view.hint(&plan, &hint, now);
                 }
                 local_view
-            })?;
+            };
+            let judgement = if is_charged {
+                let hold = (may_hold && cost == 1).then_some(sample);
+                self.with(key, share, now, begin, |local_view| local_view.judge(&situation, cost, hold))?
+            } else {
+                self.copy(key, share).unwrap_or_else(begin).judge(&situation, cost, None)
+            };
             local_budget::mark(entry);
             judgement
         };
@@ -184,19 +218,22 @@ impl Cluster {
         let usable = hints.iter().filter(|(_, hint)| hint.is_within_bounds()).take(HINTS_MAX);
         let hints: HashMap<Key, Hint> = usable.map(|&(key, hint)| (key, received(hint))).collect();
         for (&key, hint) in &hints {
-            self.with_rate(key, |view, plan| view.hint(plan, hint, now));
+            self.with_rate(key, now, |view, plan| view.hint(plan, hint, now));
         }
         self.hints.store(Arc::new(hints));
     }
 
     /// The turn of a held request. None if it is not in the queue of its key.
     pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
-        self.with_rate(key, |view, _| view.turn(number))?
+        self.with_known(key, |local_view| match local_view {
+            LocalView::Rate((_, view)) => view.turn(number),
+            LocalView::Count(_) | LocalView::Lease(_) => None,
+        })?
     }
 
     /// A held request has passed.
     pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
-        self.with_rate(key, |view, plan| view.pass(plan, number, now));
+        self.with_rate(key, now, |view, plan| view.pass(plan, number, now));
     }
 
     /// Whether every request is refused, even under hardly used keys. A lease belongs to this node, and stays usable.
@@ -216,12 +253,12 @@ impl Cluster {
             let unreported = local_budget.unreported(entry, arrival.now).ceil();
             return Some(format!("hardly used: {unreported} unreported requests within the local budget"));
         }
-        Some(explain(self.keys.copy(key, share)?, &self.situation(), arrival))
+        Some(self.copy(key, share)?.explain(&self.situation(arrival.now), arrival.cost))
     }
 
     /// The shared quota used by all nodes. None: this node has no state for it, or the mode is `rate`.
     pub fn used(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Used> {
-        self.keys.copy(key, share)?.used(&self.situation(), now)
+        self.copy(key, share)?.used(&self.situation(now))
     }
 
     /// How long the row of a key must be kept.
@@ -234,7 +271,8 @@ impl Cluster {
         self.note_use();
         let Some(judgement) = self.judge(key, share, entry, arrival) else { return false };
         if !judgement.verdict.is_let_through() {
-            self.with_rate(key, |view, plan| view.go_into_debt(plan, arrival.cost.into(), arrival.now));
+            let (cost, now) = (arrival.cost.into(), arrival.now);
+            self.with_rate(key, now, |view, plan| view.go_into_debt(plan, cost, now));
             entry.let_through(arrival.cost, arrival.now);
         }
         true
@@ -242,8 +280,8 @@ impl Cluster {
 
     /// The theoretical arrival time of a shared key, as this node sees it. None: it has no state for the key.
     pub fn tat(&self, key: Key, share: &Share<'_>, now: Timestamp) -> Option<Timestamp> {
-        let LocalView::Rate((gcra, view)) = self.keys.copy(key, share)? else { return None };
-        let plan = self.situation().plan(&gcra);
+        let LocalView::Rate((gcra, view)) = self.copy(key, share)? else { return None };
+        let plan = self.situation(now).plan(&gcra);
         let ahead_s = view.stats(&plan, now).ahead_s + plan.burst_s();
         Some(now + Duration::try_from_secs_f64(ahead_s.max(0.0)).ok()?)
     }
@@ -253,17 +291,57 @@ impl Cluster {
     /// `turn` is its number in the queue, or 0. An unknown number has passed already, or belongs to another process.
     pub fn take_back(&self, key: Key, cost: u32, turn: u64, now: Timestamp) {
         match turn {
-            0 => drop(self.keys.with_known(key, |known| known.take_back(&self.situation(), cost.into()))),
-            number => drop(self.with_rate(key, |view, plan| view.leave(plan, number, now))),
+            0 => drop(self.with_known(key, |known| known.take_back(&self.situation(now), cost.into()))),
+            number => drop(self.with_rate(key, now, |view, plan| view.leave(plan, number, now))),
         }
     }
 
+    /// Passes a key's state to `judge`, creating it with `begin` if needed. None without room.
+    fn with<R>(
+        &self,
+        key: Key,
+        share: &Share<'_>,
+        now: Timestamp,
+        begin: impl Fn() -> LocalView,
+        judge: impl FnOnce(&mut LocalView) -> R,
+    ) -> Option<R> {
+        let mut place = self.views.at(key);
+        if place.get().is_none() {
+            let kept = Kept { local_view: begin(), used: now, is_listed: false, is_crowded: false };
+            place.put(kept, now);
+        }
+        let kept = place.get()?;
+        if !kept.local_view.follow(share) {
+            kept.local_view = begin();
+        }
+        kept.used = now;
+        if !mem::replace(&mut kept.is_listed, true) {
+            self.to_tell().push(key);
+        }
+        Some(judge(&mut kept.local_view))
+    }
+
+    /// Passes a key's state to `read`, if there is any.
+    fn with_known<R>(&self, key: Key, read: impl FnOnce(&mut LocalView) -> R) -> Option<R> {
+        self.views.at(key).get().map(|kept| read(&mut kept.local_view))
+    }
+
     /// Passes a key's view to `work`, with its plan. None without a view, or in another mode than `rate`.
-    fn with_rate<R>(&self, key: Key, work: impl FnOnce(&mut View, &Plan) -> R) -> Option<R> {
-        self.keys.with_known(key, |local_view| {
-            let (view, plan) = local_view.of_rate(&self.situation())?;
+    fn with_rate<R>(&self, key: Key, now: Timestamp, work: impl FnOnce(&mut View, &Plan) -> R) -> Option<R> {
+        self.with_known(key, |local_view| {
+            let (view, plan) = local_view.of_rate(&self.situation(now))?;
             Some(work(view, &plan))
         })?
+    }
+
+    /// A copy of a key's state under these terms. None if their mode differs.
+    fn copy(&self, key: Key, share: &Share<'_>) -> Option<LocalView> {
+        let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
+        local_view.follow(share).then_some(local_view)
+    }
+
+    fn to_tell(&self) -> MutexGuard<'_, Vec<Key>> {
+        self.to_tell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Charges a request of a shared key for more than it was judged by, or for less. A key that is hardly used becomes
@@ -276,7 +354,7 @@ impl Cluster {
         more: f64,
         gone: &Admission,
     ) -> bool {
-        let (situation, now) = (self.situation(), gone.now);
+        let (situation, now) = (self.situation(gone.now), gone.now);
         if self.is_silent() && matches!(share, Share::Count(_)) {
             return false;
         }
@@ -285,15 +363,13 @@ impl Cluster {
             return true;
         }
         let unreported = local_budget.map_or(0.0, |local_budget| local_budget.unreported(entry, now));
-        let begin = &mut || LocalView::new(share, &situation, unreported, now);
-        let is_settled = self.keys.with(key, share, now, begin, |local_view| {
-            local_view.settle(&situation, more, gone);
-            Some(())
-        });
-        if is_settled.is_some() {
+        let begin = || LocalView::new(share, &situation, unreported);
+        let settled =
+            self.with(key, share, now, begin, |local_view| local_view.settle(&situation, more, gone));
+        if settled.is_some() {
             local_budget::mark(entry);
         }
-        is_settled.is_some()
+        settled.is_some()
     }
 
     /// Whether the store is silent, as determined by the task that talks to it.
@@ -312,13 +388,13 @@ impl Cluster {
 
     /// The key updates that are due now. A key is listed until everything of it is reported.
     pub fn collect(&self, now: Timestamp, updates_max: usize) -> Vec<KeyUpdate> {
-        let situation = self.situation();
-        let (mut listed, mut updates) = (mem::take(&mut *self.keys.to_tell()), Vec::new());
+        let situation = self.situation(now);
+        let (mut listed, mut updates) = (mem::take(&mut *self.to_tell()), Vec::new());
         listed.retain(|&key| {
-            let mut place = self.keys.views.at(key);
+            let mut place = self.views.at(key);
             let Some(kept) = place.get() else { return false };
             if updates.len() < updates_max
-                && let Some(mut arguments) = kept.local_view.arguments(&situation, now)
+                && let Some(mut arguments) = kept.local_view.arguments(&situation)
             {
                 if let Arguments::Rate(Message { wants: Some(wants), .. }) = &mut arguments {
                     wants.run = self.run.load(Relaxed);
@@ -328,49 +404,49 @@ impl Cluster {
             kept.is_listed = !kept.local_view.is_settled(now);
             kept.is_listed
         });
-        self.keys.to_tell().append(&mut listed);
+        self.to_tell().append(&mut listed);
         updates
     }
 
     /// Drops keys without requests for a long time.
     pub fn sweep(&self, now: Timestamp) {
-        self.keys.views.sweep(now);
+        self.views.sweep(now);
     }
 
     /// Applies the answer to a key update.
     pub fn reply(&self, update: &KeyUpdate, answer: &Answer, round_trip: Duration, now: Timestamp) {
-        let situation = Situation { round_trip, ..self.situation() };
-        if let Some(kept) = self.keys.views.at(update.key).get() {
-            kept.is_crowded = kept.local_view.reply(&situation, &update.arguments, answer, now);
+        let situation = Situation { round_trip, ..self.situation(now) };
+        if let Some(kept) = self.views.at(update.key).get() {
+            kept.is_crowded = kept.local_view.reply(&situation, &update.arguments, answer);
         }
     }
 
     /// Notes that a key update did not reach the store.
     pub fn lost(&self, update: &KeyUpdate) {
-        self.keys.with_known(update.key, |local_view| local_view.lost(&update.arguments));
+        self.with_known(update.key, |local_view| local_view.lost(&update.arguments));
     }
 
     /// Keys with so many requests that all nodes must share them from now on.
     pub fn crowded(&self, now: Timestamp) -> Vec<Key> {
         let is_it = |kept: &Kept| kept.is_crowded && kept.idle(now).is_none();
-        let crowded = self.keys.views.pick(|key, kept| is_it(kept).then_some(key)).flatten();
+        let crowded = self.views.pick(|key, kept| is_it(kept).then_some(key)).flatten();
         crowded.take(CROWDED_MAX).collect()
     }
 
     /// The number of keys shared now.
     pub fn keys(&self) -> usize {
-        self.keys.views.taken()
+        self.views.taken()
     }
 
     /// Requests whose key found no room for a view, since the start.
     pub fn refused(&self) -> u64 {
-        self.keys.views.refused()
+        self.views.refused()
     }
 
     /// Requests admitted and not yet reported, over all keys.
     pub fn debt(&self) -> f64 {
         // An empty sum of floats is -0.
-        0.0 + self.keys.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
+        0.0 + self.views.pick(|_, kept| Some(kept.local_view.debt())).flatten().sum::<f64>()
     }
 
     /// Shares the key of a row from its next request on, however rarely it is used here.
@@ -378,10 +454,10 @@ impl Cluster {
         local_budget::mark(entry);
     }
 
-    fn situation(&self) -> Situation<'_> {
+    fn situation(&self, now: Timestamp) -> Situation<'_> {
         let round_trip = Duration::from_micros(self.round_trip_us.load(Relaxed).into());
         let phase = (GOLDEN_RATIO * f64::from(self.place.load(Relaxed))).fract();
-        Situation { settings: &self.settings, nodes: self.nodes(), phase, round_trip }
+        Situation { settings: &self.settings, nodes: self.nodes(), phase, round_trip, now }
     }
 }
 
@@ -481,5 +557,13 @@ mod tests {
             cluster.reply(&update, &answer, Duration::ZERO, at(0).now);
         }
         assert_eq!([sweep(17_000), sweep(17_001)], [1, 0]);
+    }
+
+    /// The manual and the config speak of 300 to 600 bytes a key. The list and the hash table may have room for as many
+    /// keys again.
+    #[test]
+    fn a_shared_key_takes_three_hundred_bytes() {
+        let least = size_of::<(Key, Kept)>() + 1 + size_of::<Key>();
+        assert!((250..=300).contains(&least), "{least}");
     }
 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 use crate::base::{Key, Timestamp};
 use crate::cluster::share::KeptRecord;
 use crate::cluster::{Answer, Arguments, CountRecord, Grant, Hint, LeaseRecord, Message, Record, Reply};
+use crate::table::{BoundedMap, Expiring};
 
 /// The records of keys. Bounded: without room, the record of a new key lasts for one message only. Nodes restore
 /// their state in each message, so they then share the state of the last node.
 #[derive(Debug)]
 pub struct Records {
-    records: HashMap<Key, Lasting>,
+    records: BoundedMap<Lasting>,
     /// The last grant to each node, by its key and the node's run, as of a moment.
     grants: HashMap<(Key, u64), Granted>,
-    records_max: usize,
-    refused: u64,
 }
 
 /// How long a grant is remembered. A node repeats its message once it has connected again, or gives up.
@@ -34,9 +33,15 @@ struct Lasting {
     ends: Timestamp,
 }
 
+impl Expiring for Lasting {
+    fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.ends
+    }
+}
+
 impl Records {
     pub fn new(records_max: usize) -> Records {
-        Records { records: HashMap::new(), grants: HashMap::new(), records_max, refused: 0 }
+        Records { records: BoundedMap::new(records_max), grants: HashMap::new() }
     }
 
     /// Applies a node's report about a key, and answers it. A report that comes twice gets the same grant.
@@ -58,7 +63,7 @@ impl Records {
         }
         let answer = self.apply(key, arguments, now);
         if let Answer::Rate(Reply { grant: Some(grant), .. }) = &answer
-            && self.grants.len() < self.records_max
+            && self.grants.len() < self.records.room()
         {
             let granted = Granted { number: wants.number, grant: grant.clone(), at: now };
             self.grants.insert((key, wants.run), granted);
@@ -66,11 +71,11 @@ impl Records {
         answer
     }
 
-    fn apply(&mut self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
+    fn apply(&self, key: Key, arguments: &Arguments, now: Timestamp) -> Answer {
         let now_s = now.as_nanos() as f64 / 1e9;
         let ends = now + Duration::try_from_secs_f64(arguments.kept_s()).unwrap_or_default();
-        let known = self.records.get_mut(&key).filter(|known| now < known.ends);
-        if let Some(known) = known
+        let mut place = self.records.at(key);
+        if let Some(known) = place.get().filter(|known| now < known.ends)
             && let Some(answer) = known.record.merge(arguments, now_s)
         {
             known.ends = ends;
@@ -79,17 +84,13 @@ impl Records {
         // A key without a record, or an SLO whose mode an edit has changed.
         let mut record = KeptRecord::new(arguments, now_s);
         let answer = record.merge(arguments, now_s).expect("they are of one mode");
-        if self.records.len() < self.records_max || self.records.contains_key(&key) {
-            self.records.insert(key, Lasting { record, ends });
-        } else {
-            self.refused += 1;
-        }
+        place.put(Lasting { record, ends }, now);
         answer
     }
 
     /// The state of a key that nodes share by its rate. None without a record.
     pub fn hint(&self, key: Key, now: Timestamp) -> Option<Hint> {
-        match &self.records.get(&key).filter(|known| now < known.ends)?.record {
+        match &self.records.at(key).get().filter(|known| now < known.ends)?.record {
             KeptRecord::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
             KeptRecord::Count(_) | KeptRecord::Lease(_) => None,
         }
@@ -97,21 +98,18 @@ impl Records {
 
     /// Drops expired records.
     pub fn sweep(&mut self, now: Timestamp) {
-        self.records.retain(|_, known| now < known.ends);
+        self.records.sweep(now);
         self.grants.retain(|_, granted| now.since(granted.at) < GRANT_KEPT);
-        if self.records.len() < self.records.capacity() / 4 {
-            self.records.shrink_to_fit();
-        }
     }
 
     /// The number of keys with a record.
     pub fn count(&self) -> usize {
-        self.records.len()
+        self.records.taken()
     }
 
     /// Messages about a key for whose record there was no room.
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.records.refused()
     }
 }
 
@@ -220,23 +218,5 @@ pub(super) mod tests {
             let answer = records.post(key, &arguments(1.0, None), START + after);
             assert!(matches!(&answer, Answer::Rate(reply) if reply.age_s == age_s), "{answer:?}");
         }
-    }
-
-    #[test]
-    fn memory_is_given_back_once_three_quarters_of_it_are_empty() {
-        let mut records = Records::new(1_000);
-        let later = START + Duration::from_secs(10);
-        for number in 0..1_000 {
-            let now = if number < 600 { later } else { START };
-            records.post(Key::from_bits(number), &arguments(1.0, None), now);
-        }
-        records.sweep(START + Duration::from_secs(36));
-        assert!(
-            records.count() == 600 && records.records.capacity() > 1_000,
-            "{}",
-            records.records.capacity()
-        );
-        records.sweep(later + Duration::from_secs(36));
-        assert_eq!((records.count(), records.records.capacity()), (0, 0));
     }
 }

@@ -1,15 +1,15 @@
-//! The modes in which nodes share an SLO, and the types that differ between them.
+//! The modes in which nodes share an SLO, the types that differ between them, and a node's state by mode.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::Sharing;
+use crate::base::{Sample, Sharing, Timestamp, Verdict};
 use crate::cluster::{
     CountMessage, CountRecord, CountReply, CountView, LeaseMessage, LeaseRecord, LeaseReply, LeaseView,
-    Message, Plan, QuotaPlan, Record, Reply, Settings, View,
+    Message, Plan, QuotaPlan, Record, Reply, Settings, Stats, View,
 };
-use crate::law::{Gcra, Law, Window};
+use crate::law::{Admission, Gcra, Judgement, Law, Used, Window};
 
 /// The types of which each mode has its own version: the [`Share`] of an SLO, a node's state for a key, its
 /// [`Arguments`], the store's record, and its [`Answer`].
@@ -45,6 +45,7 @@ pub(super) struct Situation<'s> {
     pub(super) nodes: u32,
     pub(super) phase: f64,
     pub(super) round_trip: Duration,
+    pub(super) now: Timestamp,
 }
 
 impl Situation<'_> {
@@ -56,7 +57,7 @@ impl Situation<'_> {
         QuotaPlan {
             limit: f64::from(window.limit),
             window_s: window.longest().as_secs_f64(),
-            period: self.settings.period,
+            period_s: self.settings.period.as_secs_f64(),
             round_trip_s: self.round_trip.as_secs_f64(),
             nodes: self.nodes,
             is_sliding: window.is_sliding,
@@ -109,5 +110,273 @@ impl<'l> Share<'l> {
             Share::Count(window) => Some((window.longest() / window.limit.max(1), window.longest())),
             Share::Lease(_) => None,
         }
+    }
+}
+
+impl LocalView {
+    /// The state of a key after a node has admitted this many requests without reporting them.
+    pub(super) fn new(share: &Share<'_>, situation: &Situation<'_>, unreported: f64) -> LocalView {
+        let now = situation.now;
+        match *share {
+            Share::Rate(gcra) => {
+                LocalView::Rate((*gcra, View::owing(&situation.plan(gcra), unreported, now)))
+            }
+            Share::Count(windowed) => LocalView::Count((*windowed, CountView::owing(unreported, now))),
+            Share::Lease(windowed) => LocalView::Lease((*windowed, LeaseView::new(now))),
+        }
+    }
+
+    /// Continues under these terms. False if an edit has changed the mode of the SLO: the state is then unusable.
+    pub(super) fn follow(&mut self, share: &Share<'_>) -> bool {
+        match (self, share) {
+            (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = **gcra,
+            (LocalView::Count((own, _)), Share::Count(windowed))
+            | (LocalView::Lease((own, _)), Share::Lease(windowed)) => *own = **windowed,
+            _ => return false,
+        }
+        true
+    }
+
+    pub(super) fn share(&self) -> Share<'_> {
+        match self {
+            LocalView::Rate((gcra, _)) => Share::Rate(gcra),
+            LocalView::Count((windowed, _)) => Share::Count(windowed),
+            LocalView::Lease((windowed, _)) => Share::Lease(windowed),
+        }
+    }
+
+    /// The view of the mode `rate`, with its plan. None in another mode.
+    pub(super) fn of_rate(&mut self, situation: &Situation<'_>) -> Option<(&mut View, Plan)> {
+        let LocalView::Rate((gcra, view)) = self else { return None };
+        Some((view, situation.plan(gcra)))
+    }
+
+    /// Judges a request of this cost. `hold`: it costs 1, and this node can hold its answer.
+    pub(super) fn judge(&mut self, situation: &Situation<'_>, cost: u32, hold: Option<Sample>) -> Judgement {
+        let (cost, now) = (f64::from(cost), situation.now);
+        let at_once = |()| (Duration::ZERO, None);
+        let (answer, remaining, is_beyond) = match self {
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(gcra);
+                let answer = match hold {
+                    Some(sample) => view.judge_held(&plan, sample, now),
+                    None => view.judge(&plan, cost, now).map(|delay| (delay, None)),
+                };
+                (answer, view.remaining(&plan, now), hold.is_none() && plan.is_beyond(cost))
+            }
+            LocalView::Count((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                let answer = view.judge(&plan, cost, now).map(at_once);
+                (answer, view.remaining(&plan, now), cost > plan.limit)
+            }
+            LocalView::Lease((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                let answer = view.judge(&plan, cost, now).map(at_once);
+                (answer, view.remaining(&plan, now), cost > plan.limit)
+            }
+        };
+        match answer {
+            Ok((delay, turn)) => {
+                let judgement = Judgement::new(Verdict::after(delay), remaining);
+                Judgement { turn: turn.unwrap_or_default(), ..judgement }
+            }
+            Err(_) if is_beyond => Judgement::never(remaining),
+            Err(wait) => Judgement::deny(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), remaining),
+        }
+    }
+
+    fn remaining(&self, situation: &Situation<'_>) -> u32 {
+        let now = situation.now;
+        match self {
+            LocalView::Rate((gcra, view)) => view.remaining(&situation.plan(gcra), now),
+            LocalView::Count((windowed, view)) => view.remaining(&situation.quota(windowed), now),
+            LocalView::Lease((windowed, view)) => view.remaining(&situation.quota(windowed), now),
+        }
+    }
+
+    /// The law's formula with the numbers of a request of this cost.
+    pub(super) fn explain(self, situation: &Situation<'_>, cost: u32) -> String {
+        let left = self.remaining(situation);
+        match self {
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(&gcra);
+                of_rate(&view.stats(&plan, situation.now), &plan, cost)
+            }
+            LocalView::Count((windowed, _)) => {
+                format!("room for {left} of {} in the window, as last reported by all nodes", windowed.limit)
+            }
+            LocalView::Lease((windowed, _)) => {
+                format!("this node holds {left} of {} of the window", windowed.limit)
+            }
+        }
+    }
+
+    /// The quota used by all nodes. None in the mode `rate`.
+    pub(super) fn used(&self, situation: &Situation<'_>) -> Option<Used> {
+        match self {
+            LocalView::Rate(..) => None,
+            LocalView::Count((windowed, view)) => Some(view.used(&situation.quota(windowed), situation.now)),
+            LocalView::Lease((windowed, view)) => Some(view.used(&situation.quota(windowed), situation.now)),
+        }
+    }
+
+    /// Charges an admitted request for more, or for less.
+    pub(super) fn settle(&mut self, situation: &Situation<'_>, more: f64, gone: &Admission) {
+        match self {
+            LocalView::Rate((gcra, view)) => view.settle(&situation.plan(gcra), more, gone.now),
+            LocalView::Count((_, view)) => view.settle(more, gone.due),
+            LocalView::Lease((_, view)) => view.take_back(-more),
+        }
+    }
+
+    pub(super) fn take_back(&mut self, situation: &Situation<'_>, cost: f64) {
+        match self {
+            LocalView::Rate((gcra, view)) => view.take_back(&situation.plan(gcra), cost),
+            LocalView::Count((_, view)) => view.take_back(cost),
+            LocalView::Lease((_, view)) => view.take_back(cost),
+        }
+    }
+
+    /// The arguments that are due now.
+    pub(super) fn arguments(&mut self, situation: &Situation<'_>) -> Option<Arguments> {
+        let now = situation.now;
+        match self {
+            LocalView::Rate((gcra, view)) => {
+                let plan = situation.plan(gcra);
+                view.drop_overdue(&plan, now);
+                view.has_to_tell(&plan, now).then(|| Arguments::Rate(view.message(&plan, now)))
+            }
+            LocalView::Count((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                view.has_to_tell(&plan, now).then(|| Arguments::Count(view.message(&plan, now)))
+            }
+            LocalView::Lease((windowed, view)) => {
+                let plan = situation.quota(windowed);
+                view.has_to_tell(&plan, now).then(|| Arguments::Lease(view.message(&plan, now)))
+            }
+        }
+    }
+
+    /// Applies the answer to its arguments, and returns whether the demand leaves no room for requests that nodes
+    /// admit unreported. Updates and answers of another mode do not affect this one, and under a lease no request is
+    /// unreported.
+    pub(super) fn reply(
+        &mut self,
+        situation: &Situation<'_>,
+        arguments: &Arguments,
+        answer: &Answer,
+    ) -> bool {
+        let now = situation.now;
+        match (self, arguments, answer) {
+            (LocalView::Rate((gcra, view)), Arguments::Rate(message), Answer::Rate(reply)) => {
+                let plan = situation.plan(gcra);
+                view.reply(&plan, message, reply, now);
+                reply.is_crowded(&plan)
+            }
+            (LocalView::Count((windowed, view)), Arguments::Count(_), Answer::Count(reply)) => {
+                view.reply(reply, now);
+                reply.is_crowded(&situation.quota(windowed))
+            }
+            (LocalView::Lease((_, view)), Arguments::Lease(message), Answer::Lease(reply)) => {
+                view.reply(message, reply, now);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that an update did not reach the store. An update of another mode is ignored.
+    pub(super) fn lost(&mut self, arguments: &Arguments) {
+        match (self, arguments) {
+            (LocalView::Rate((_, view)), Arguments::Rate(message)) => view.lost(message),
+            (LocalView::Count((_, view)), Arguments::Count(message)) => view.lost(message),
+            (LocalView::Lease((_, view)), Arguments::Lease(message)) => view.lost(message),
+            _ => {}
+        }
+    }
+
+    /// Requests admitted and not yet reported.
+    pub(super) fn debt(&self) -> f64 {
+        match self {
+            LocalView::Rate((_, view)) => view.debt(),
+            LocalView::Count((_, view)) => view.debt(),
+            LocalView::Lease(..) => 0.0,
+        }
+    }
+
+    /// Whether there is nothing left to report.
+    pub(super) fn is_settled(&self, now: Timestamp) -> bool {
+        match self {
+            LocalView::Rate((_, view)) => view.is_settled(now),
+            LocalView::Count((_, view)) => view.is_settled(),
+            LocalView::Lease((_, view)) => view.is_settled(now),
+        }
+    }
+}
+
+impl Arguments {
+    /// Whether the store had forgotten the key, and these arguments restored it. Only the mode `rate` restores keys.
+    pub fn restores(&self, answer: &Answer) -> bool {
+        matches!(
+            (self, answer),
+            (Arguments::Rate(Message { restore_s: Some(_), .. }), Answer::Rate(reply)) if reply.age_s == 0.0
+        )
+    }
+}
+
+fn of_rate(stats: &Stats, plan: &Plan, cost: u32) -> String {
+    let cost_s = f64::from(cost) * plan.slot_s();
+    let tokens = (-stats.ahead_s * plan.rate_per_s).max(0.0);
+    let wait = match stats.ahead_s + cost_s {
+        wait_s if wait_s > 0.0 => format!("wait {} behind the requests of all nodes", ms(wait_s)),
+        _ => format!("tokens {tokens:.0} of burst {:.0} >= cost {cost}", plan.burst),
+    };
+    format!("{wait}; {}", known(stats, plan))
+}
+
+/// The node's view of the others.
+fn known(stats: &Stats, plan: &Plan) -> String {
+    let &Stats { own_per_s, others_per_s, share, replied, silent, .. } = stats;
+    match (share, silent) {
+        (share, Some(silent)) => {
+            let part = share.unwrap_or(1.0 / f64::from(plan.nodes.max(1)));
+            format!(
+                "the store has been silent for {}: this node takes {:.1} % of the rate",
+                ms(silent.as_secs_f64()),
+                part * 100.0
+            )
+        }
+        (None, None) => {
+            format!("no reply from the store yet: each request counts for all {} nodes", plan.nodes)
+        }
+        (Some(share), None) => format!(
+            "share {:.1} % of the demand: {own_per_s:.1}/s here, {others_per_s:.1}/s elsewhere, as of {} ago",
+            share * 100.0,
+            ms(replied.unwrap_or(Duration::ZERO).as_secs_f64()),
+        ),
+    }
+}
+
+fn ms(seconds: f64) -> String {
+    if seconds < 10.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.0} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::plan::tests::plan;
+
+    /// At 10/s, with a burst of 20, on two nodes.
+    #[test]
+    fn a_request_waits_for_what_is_missing_and_passes_when_nothing_is() {
+        let plan = plan(10.0, 20.0);
+        let of = |ahead_s, cost| {
+            let (own_per_s, others_per_s, share, replied, silent) = (0.0, 0.0, None, None, None);
+            of_rate(&Stats { ahead_s, own_per_s, others_per_s, share, replied, silent }, &plan, cost)
+        };
+        let ignorant = "; no reply from the store yet: each request counts for all 2 nodes";
+        assert_eq!(of(0.4, 1), format!("wait 500 ms behind the requests of all nodes{ignorant}"));
+        assert_eq!(of(-0.5, 6), format!("wait 100 ms behind the requests of all nodes{ignorant}"));
+        assert_eq!(of(-0.5, 5), format!("tokens 5 of burst 20 >= cost 5{ignorant}"));
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::Timestamp;
+use crate::base::{Key, Timestamp};
 use crate::cluster::{
-    Answer, Beat, BlockLog, BlockNews, BlockUpdate, HINTS_MAX, KeyUpdate, Membership, NodeList, Presence,
-    Records,
+    Answer, Arguments, Beat, BlockLog, BlockNews, BlockUpdate, HINTS_MAX, Member, Membership, NodeList,
+    Presence, Records,
 };
 
 /// The maximum number of keys with a record, about 80 MB.
@@ -15,6 +15,13 @@ const RECORDS_MAX: usize = 500_000;
 
 /// How often expired records are dropped.
 const SWEEP: Duration = Duration::from_secs(5);
+
+/// A node's pending report about a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyUpdate {
+    pub key: Key,
+    pub arguments: Arguments,
+}
 
 /// A node's message to a store.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,18 +59,15 @@ impl Response {
         (self.answers.len(), self.membership.is_some(), self.blocks.is_some())
             == (due.updates.len(), due.beat.is_some(), due.blocks.is_some())
             && response.into_iter().all(|(answer, update)| answer.fits(&update.arguments))
-            && self
-                .membership
-                .iter()
-                .flat_map(|membership| &membership.members)
-                .all(|member| member.is_within_bounds())
+            && self.membership.iter().flat_map(|membership| &membership.members).all(Member::is_within_bounds)
     }
 }
 
 /// The store of a token server.
 #[derive(Debug)]
 pub struct StoreServer {
-    records: Records,
+    /// The keys with a record.
+    pub records: Records,
     node_list: NodeList,
     block_log: BlockLog,
     swept: Timestamp,
@@ -105,16 +109,6 @@ impl StoreServer {
             blocks: blocks.as_ref().map(|blocks| self.block_log.send(blocks, now)),
         })
     }
-
-    /// The number of keys with a record.
-    pub fn records(&self) -> usize {
-        self.records.count()
-    }
-
-    /// Messages about a key for whose record there was no room.
-    pub fn refused(&self) -> u64 {
-        self.records.refused()
-    }
 }
 
 #[cfg(test)]
@@ -122,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::{Key, Target};
+    use crate::base::Target;
     use crate::cluster::records::tests::message;
     use crate::cluster::{
         Arguments, BlockChange, CountMessage, CountReply, Extent, LeaseMessage, LeaseReply, Member, Message,
@@ -196,7 +190,7 @@ mod tests {
                 Due { updates: [one_update(Arguments::Rate(rate())).updates, due.updates].concat(), ..due };
             assert_eq!(store_server.exchange(&mixed, Presence::Node, START), None, "{mixed:?}");
         }
-        assert_eq!(store_server.records(), 0);
+        assert_eq!(store_server.records.count(), 0);
         assert!(store_server.exchange(&beat(Member::default(), secret), Presence::Node, START).is_some());
     }
 
@@ -237,7 +231,7 @@ mod tests {
             let update = KeyUpdate { key: Key::from_bits(number), arguments: Arguments::Rate(rate()) };
             let due = Due { updates: vec![update], ..Due::default() };
             assert!(store_server.exchange(&due, Presence::Node, START).unwrap().fits(&due));
-            assert_eq!((store_server.records(), store_server.refused()), (1, refused));
+            assert_eq!((store_server.records.count(), store_server.records.refused()), (1, refused));
         }
     }
 
@@ -282,11 +276,11 @@ mod tests {
                 };
                 let restore = CountReply { current: b, before: c, over: d, age_s: e };
                 let count = CountMessage {
-                    charge: a, restore: flag.then_some(restore), limit: f, window_s: g, kept_s: h, sent_s: 0.0,
+                    charge: a, restore: flag.then_some(restore), limit: f, window_s: g, kept_s: h,
                 };
                 let lease = LeaseMessage {
                     want: a, asked: b, restore: flag.then_some((c, d)), limit: e, kept_back: f, window_s: g,
-                    age_s: flag.then_some(h), kept_s: i, sent_s: 0.0,
+                    age_s: flag.then_some(h), kept_s: i,
                 };
                 for arguments in [Arguments::Rate(rate), Arguments::Count(count), Arguments::Lease(lease)] {
                     if let Some(response) = store_server.exchange(&one_update(arguments.clone()), Presence::Node, now) {

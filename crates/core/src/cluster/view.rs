@@ -300,11 +300,6 @@ impl View {
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
 
-    /// The TAT minus now: the wait of a request with cost 0. Negative: the time of the remaining tokens.
-    fn wait_s(&self, now: Timestamp) -> f64 {
-        self.tat_s - self.exchange.seconds(now)
-    }
-
     /// The view for operators.
     pub fn stats(mut self, plan: &Plan, now: Timestamp) -> Stats {
         let now_s = self.exchange.seconds(now);
@@ -334,13 +329,7 @@ impl View {
             && self.asked == 0.0
             && self.exchange.on_its_way.is_none()
             && self.queue.as_ref().is_none_or(|queue| queue.is_empty() && !queue.has_news())
-            && self.wait_s(now) <= 0.0
-    }
-
-    /// Whether a message would report more than the usual one of a period.
-    fn has_news(&self, now: Timestamp) -> bool {
-        let since_s = self.exchange.seconds(now) - self.exchange.reported_s;
-        self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s
+            && self.tat_s <= self.exchange.seconds(now)
     }
 
     /// Whether a message about this key is due: once in a period, sooner with news, later while one is in flight.
@@ -355,7 +344,10 @@ impl View {
         let since_s = now_s - self.exchange.reported_s;
         let is_changed = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
-        let is_urgent = self.has_news(now) && self.waiting_s.is_none();
+        // It would report more than the usual message of a period.
+        let has_news =
+            self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s;
+        let is_urgent = has_news && self.waiting_s.is_none();
         let after_s = if is_urgent { NEWS_AFTER_S } else { plan.period_s() * self.exchange.spread() };
         is_stale || is_changed && since_s >= after_s
     }
@@ -418,16 +410,9 @@ impl View {
         }
     }
 
-    /// Applies the answer to a message.
-    pub fn reply(
-        &mut self,
-        plan: &Plan,
-        message: &Message,
-        reply: &Reply,
-        round_trip: Duration,
-        now: Timestamp,
-    ) {
-        let (now_s, half_trip_s) = (self.exchange.seconds(now), round_trip.as_secs_f64() / 2.0);
+    /// Applies the answer to a message. The round trip of the plan is that of the message.
+    pub fn reply(&mut self, plan: &Plan, message: &Message, reply: &Reply, now: Timestamp) {
+        let (now_s, half_trip_s) = (self.exchange.seconds(now), plan.round_trip.as_secs_f64() / 2.0);
         let is_return = self.is_blind(plan, now_s);
         if is_return {
             self.returned_s = now_s;
@@ -439,8 +424,8 @@ impl View {
             self.drift(plan, now_s);
         }
         self.known = Some(known);
-        if self.queue.is_some() {
-            return self.take_grant(plan, reply, known.tat_s, half_trip_s, now_s);
+        if self.take_grant(plan, reply, &known, now_s) {
+            return;
         }
         let feared_s = self.tat_s;
         self.drifted_s = now_s;
@@ -457,7 +442,7 @@ impl View {
         let tokens = (now_s - self.tat_s).max(0.0) * plan.rate_per_s;
         self.allowance = self.allowance.max(1.0 + tokens * known.share);
         if plan.refuses() && own_per_s + known.others_per_s < ROOM_BELOW * plan.rate_per_s {
-            self.allowance = self.allowance.max(room(plan, own_per_s, round_trip));
+            self.allowance = self.allowance.max(room(plan, own_per_s, plan.round_trip));
         }
     }
 

@@ -52,7 +52,8 @@ impl Answer {
         let demand = (self.own_per_s + self.others_per_s) * MEMORY_S;
         let &Answer { ahead_s, age_s, round_trip_ms, .. } = self;
         let reply = Reply { ahead_s, demand, slow_demand: demand, age_s, grant: None };
-        view.reply(plan, &message, &reply, Duration::from_millis(round_trip_ms), at(ms));
+        let plan = Plan { round_trip: Duration::from_millis(round_trip_ms), ..*plan };
+        view.reply(&plan, &message, &reply, at(ms));
     }
 
     /// A view that knows nothing but this.

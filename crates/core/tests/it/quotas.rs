@@ -14,11 +14,11 @@ const STEP_S: f64 = 0.001;
 const START: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 fn plan(limit: f64, window_s: f64, is_sliding: bool) -> QuotaPlan {
-    let (period, round_trip_s) = (Duration::from_millis(100), 0.001);
+    let (period_s, round_trip_s) = (0.1, 0.001);
     QuotaPlan {
         limit,
         window_s,
-        period,
+        period_s,
         round_trip_s,
         nodes: NODES as u32,
         is_sliding,
@@ -171,7 +171,7 @@ fn counted(
     while now_s + STEP_S < seconds as f64 {
         now_s += STEP_S;
         let store = |message: &CountMessage| record.merge(message, 1_000.25 + now_s);
-        wire.go_on(now_s, store, |node, message, reply| views[node].reply(message, reply, at(now_s)));
+        wire.go_on(now_s, store, |node, _, reply| views[node].reply(reply, at(now_s)));
         for (node, view) in views.iter_mut().enumerate() {
             let chance = load(node, per_s, is_skewed) * STEP_S;
             let requests = chance.floor() + f64::from(u8::from(rng.f64() < chance.fract()));

@@ -144,7 +144,7 @@ impl Site {
             let reply = self.post(&message);
             if matches!(fate, Fate::Answered) {
                 let view = &mut self.nodes[place].view;
-                return view.reply(&self.plan, &message, &reply, TRIP, self.now);
+                return view.reply(&self.plan, &message, &reply, self.now);
             }
         }
         self.nodes[place].view.lost(&message);
@@ -225,7 +225,7 @@ fn a_request_that_is_held_in_a_silence_keeps_its_turn_and_is_charged_once() {
         panic!("another mode")
     };
     assert!((reply.ahead_s - 0.1 * staying.len() as f64).abs() < 0.01, "{reply:?}");
-    view.reply(&plan, &message, &reply, TRIP, at(1_120));
+    view.reply(&plan, &message, &reply, at(1_120));
     assert_eq!((dues(&view, &staying), view.debt()), (promised, 0.0));
     // What comes then gets a slot of the store, once the others have reported what they owe.
     let (_, number) = view.judge_held(&plan, Sample::MIDDLE, at(1_130)).unwrap();

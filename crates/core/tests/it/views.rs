@@ -55,7 +55,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             on_silence,
             nodes,
             phase: 0.0,
-            round_trip: Duration::ZERO,
+            round_trip: TRIP,
             is_work: false,
         },
     )
@@ -66,7 +66,7 @@ fn quota() -> impl Strategy<Value = QuotaPlan> {
         QuotaPlan {
             limit: f64::from(limit),
             window_s: f64::from(window),
-            period: Duration::from_millis(100),
+            period_s: 0.1,
             round_trip_s: 0.001,
             nodes,
             is_sliding,
@@ -138,7 +138,7 @@ proptest! {
                         slow_demand: slow * 1e13,
                         age_s: age * 1e11,
                     };
-                    view.reply(&plan, &message, &reply, TRIP, now);
+                    view.reply(&plan, &message, &reply, now);
                 },
             }
             view.drop_overdue(&plan, now);
@@ -173,14 +173,14 @@ proptest! {
                     view.lost(&message);
                 },
                 Event::Reported => sent = Some(view.message(&plan, now)),
-                Event::Answered([current, before, over, age]) => if let Some(message) = sent.take() {
+                Event::Answered([current, before, over, age]) => if sent.take().is_some() {
                     let reply = CountReply {
                         current: current * 1e13,
                         before: before * 1e13,
                         over: over * plan.limit,
                         age_s: age * plan.window_s,
                     };
-                    view.reply(&message, &reply, now);
+                    view.reply(&reply, now);
                     // The store may say that nothing was counted, and that a new window has begun.
                     (passed, began) = (0.0, now);
                 },
@@ -249,7 +249,7 @@ impl Nodes {
             on_silence,
             nodes: count,
             phase: 0.0,
-            round_trip: Duration::ZERO,
+            round_trip: TRIP,
             is_work: false,
         };
         let views = (0..count).map(|_| View::new(&plan, START)).collect();
@@ -286,7 +286,7 @@ impl Nodes {
                 }
                 let at_s = self.now_ms as f64 / 1e3;
                 let reply = self.record.merge(&message, at_s);
-                view.reply(&self.plan, &message, &reply, TRIP, now + TRIP);
+                view.reply(&self.plan, &message, &reply, now + TRIP);
             }
             self.now_ms += 1;
         }

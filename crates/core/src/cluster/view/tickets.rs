@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::base::{Sample, Timestamp, Turn};
 use crate::cluster::queue::Queue;
 use crate::cluster::record::YOUNG_S;
-use crate::cluster::view::{NEWS_AFTER_S, RETURN_S, TINY, View, duration};
+use crate::cluster::view::{Known, NEWS_AFTER_S, RETURN_S, TINY, View, duration};
 use crate::cluster::{Hint, Message, OnSilence, Plan, Reply};
 
 /// The part of the drift that a request in doubt may ignore. With 1, half as many requests wait for a round trip though
@@ -45,23 +45,20 @@ const UNKNOWN_SHARE: f64 = 0.1;
 const CROWDED_FROM: f64 = 0.9;
 const CROWDED_BAND: f64 = 0.2;
 
+/// The delay of a request, and its number in the queue. Without a number, the delay is final.
+type Delayed = (Duration, Option<u64>);
+
 impl View {
-    /// The delay of a request whose answer this node can hold, and its number in the queue. Without a number, the
-    /// delay is final.
+    /// The delay of a request whose answer this node can hold.
     ///
     /// # Errors
     /// The request is refused. It would pass after this time, if no other came.
-    pub fn judge_held(
-        &mut self,
-        plan: &Plan,
-        sample: Sample,
-        now: Timestamp,
-    ) -> Result<(Duration, Option<u64>), Duration> {
+    pub fn judge_held(&mut self, plan: &Plan, sample: Sample, now: Timestamp) -> Result<Delayed, Duration> {
         if !plan.has_tickets() {
             return self.judge(plan, 1.0, now).map(|delay| (delay, None));
         }
         let now_s = self.receive(plan, 1.0, now);
-        let origin = self.exchange.origin();
+        let origin = self.exchange.origin;
         self.queue.get_or_insert_with(|| Box::new(Queue::new(origin)));
         self.drift(plan, now_s);
         if self.is_blind(plan, now_s) {
@@ -93,13 +90,7 @@ impl View {
     }
 
     /// Holds a request. None without room.
-    fn hold(
-        &mut self,
-        plan: &Plan,
-        wait_s: f64,
-        within_s: f64,
-        now_s: f64,
-    ) -> Option<(Duration, Option<u64>)> {
+    fn hold(&mut self, plan: &Plan, wait_s: f64, within_s: f64, now_s: f64) -> Option<Delayed> {
         let wait_s = wait_s.min(plan.max_delay.as_secs_f64());
         let due_s = (now_s + wait_s).max(self.earliest_s(plan, now_s));
         let queue = self.queue.as_mut().filter(|queue| !queue.is_full())?;
@@ -111,7 +102,7 @@ impl View {
 
     /// A request while the store is silent: this node's own share decides. A request that still waits when the store
     /// answers again keeps its turn.
-    fn hold_alone(&mut self, plan: &Plan, now_s: f64) -> Result<(Duration, Option<u64>), Duration> {
+    fn hold_alone(&mut self, plan: &Plan, now_s: f64) -> Result<Delayed, Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);
         }
@@ -248,39 +239,31 @@ impl View {
         let (known, _) = self.learn(plan, own, &reply, half_trip_s, now_s);
         self.drift(plan, now_s);
         self.known = Some(known);
-        match self.queue {
-            Some(_) => self.take_grant(plan, &reply, known.tat_s, half_trip_s, now_s),
-            None => self.tat_s = self.tat_s.max(known.tat_s + self.unsent * plan.slot_s()),
+        if !self.take_grant(plan, &reply, &known, now_s) {
+            self.tat_s = self.tat_s.max(known.tat_s + self.unsent * plan.slot_s());
         }
     }
 
-    /// Applies the store's view of the key, and its grant if it has one.
-    pub(super) fn take_grant(
-        &mut self,
-        plan: &Plan,
-        reply: &Reply,
-        tat_s: f64,
-        half_trip_s: f64,
-        now_s: f64,
-    ) {
-        let Some(mut queue) = self.queue.take() else { return };
+    /// Applies the store's view of the key, and its grant if it has one. False: no request was ever held.
+    pub(super) fn take_grant(&mut self, plan: &Plan, reply: &Reply, known: &Known, now_s: f64) -> bool {
+        let Some(mut queue) = self.queue.take() else { return false };
         let slot_s = plan.slot_s();
         let unknown = self.unsent + queue.unknown(self.exchange.is_waiting(now_s));
-        self.tat_s = tat_s.max(now_s - plan.burst_s()) + unknown * slot_s;
+        self.tat_s = known.tat_s.max(now_s - plan.burst_s()) + unknown * slot_s;
         (self.drifted_s, queue.ahead_s) = (now_s, 0.0);
         let tokens = (now_s - self.tat_s).max(0.0) * plan.rate_per_s;
-        let share = self.known.map_or(plan.equal_share(), |known| known.share);
-        self.allowance = self.allowance.max(tokens.min(1.0) + tokens * share);
+        self.allowance = self.allowance.max(tokens.min(1.0) + tokens * known.share);
         if let Some(grant) = &reply.grant {
             let (earliest_s, last_s) = (self.earliest_s(plan, now_s), self.tat_s);
             let estimate = |behind: f64| earliest_s.max(last_s - behind * slot_s);
-            self.unsent += queue.granted(grant, plan, now_s - half_trip_s, now_s, estimate);
+            self.unsent += queue.granted(grant, plan, now_s - known.half_trip_s, now_s, estimate);
         }
         let is_asking = queue.has_news() || self.unsent > 0.0;
         self.queue = Some(queue);
         if is_asking {
             self.tell_within(0.0, now_s);
         }
+        true
     }
 
     /// The moment at which the slot of a request is known at the latest: an exchange about other keys may be in
