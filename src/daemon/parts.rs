@@ -71,15 +71,9 @@ pub(super) fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
 }
 
 /// Starts the snapshot writer.
-pub(super) fn snapshot_writer(config: &Config, agent: &Agent) -> anyhow::Result<Option<SnapshotWriter>> {
+pub(super) fn snapshot_writer(config: &Config, agent: &Arc<Agent>) -> anyhow::Result<Option<SnapshotWriter>> {
     let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
-    let snapshot_writer = SnapshotWriter::start(
-        file.clone(),
-        agent.throttle.clone(),
-        agent.status.clone(),
-        agent.clock,
-        metrics.clone(),
-    );
+    let snapshot_writer = file.clone().keep(metrics.clone(), agent.clone());
     Ok(Some(snapshot_writer.context("cannot start a thread")?))
 }
 

@@ -1,11 +1,12 @@
 //! Synchronises blocks between this node and the store.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::mem;
 use std::time::Duration;
 
 use slowlane_core::base::{Target, Timestamp};
 use slowlane_core::cluster::{BlockChange, BlockNews, BlockUpdate, Extent};
-use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Receipt, Throttle};
+use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Throttle};
 
 /// An exchange carries at most this many changes. The rest follow in the next one.
 const CHANGES_MAX: usize = 500;
@@ -22,8 +23,8 @@ pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
     /// Changes of this node that the store has not applied yet, and blocks that it may have forgotten.
-    waiting: VecDeque<WaitingChange>,
-    teaching: VecDeque<WaitingChange>,
+    waiting: VecDeque<Ordered>,
+    teaching: VecDeque<Ordered>,
     /// The number of both that are in flight.
     sent: (usize, usize),
     /// Blocks for which the store has no room, with their ends. They are in force on this node only. At most all of
@@ -32,41 +33,19 @@ pub(super) struct BlockSync {
     offered: Timestamp,
 }
 
-/// A change that waits for the store.
-#[derive(Debug)]
-struct WaitingChange {
-    change: Change,
-    is_restored: bool,
-    receipt: Option<Receipt>,
-}
-
-impl WaitingChange {
-    fn restore(target: Target, until: Timestamp) -> WaitingChange {
-        WaitingChange { change: Change { target, until: Some(until) }, is_restored: true, receipt: None }
-    }
-
-    fn word(&self, now: Timestamp) -> BlockChange {
-        let Change { target, until } = &self.change;
-        let rest = until.map(|until| until.since(now));
-        BlockChange { target: target.clone(), rest, is_restored: self.is_restored }
-    }
-}
-
 impl BlockSync {
     /// Collects the changes of this node. True if there are any to report.
     pub(super) fn gather(&mut self, throttle: &Throttle, now: Timestamp) -> bool {
         let Changes { ordered, keys, lost } = throttle.take_changes();
-        let new = |change, receipt| WaitingChange { change, is_restored: false, receipt };
-        self.waiting.extend(ordered.into_iter().map(|Ordered { change, receipt }| new(change, receipt)));
-        self.waiting.extend(keys.into_iter().map(|change| new(change, None)));
+        self.waiting.extend(ordered);
+        self.waiting.extend(keys.into_iter().map(|change| Ordered { change, receipt: None }));
         if lost > 0 || self.waiting.len() > WAITING_MAX {
             self.restore_all(throttle, now);
         }
         if self.teaching.is_empty() && !self.alone.is_empty() && now.since(self.offered) >= OFFER {
             self.offered = now;
             let some = self.alone.iter().filter(|(_, until)| **until > now).take(CHANGES_MAX);
-            self.teaching =
-                some.map(|(target, until)| WaitingChange::restore(target.clone(), *until)).collect();
+            self.teaching = some.map(|(target, until)| restored(target.clone(), *until)).collect();
         }
         !self.waiting.is_empty() || !self.teaching.is_empty()
     }
@@ -74,24 +53,25 @@ impl BlockSync {
     pub(super) fn arguments(&mut self, now: Timestamp) -> BlockUpdate {
         let waiting = self.waiting.len().min(CHANGES_MAX);
         self.sent = (waiting, self.teaching.len().min(CHANGES_MAX - waiting));
-        let sent = self.waiting.iter().take(self.sent.0).chain(self.teaching.iter().take(self.sent.1));
-        let changes = sent.map(|waiting| waiting.word(now)).collect();
+        let own = self.waiting.range(..self.sent.0).map(|own| (own, false));
+        let sent = own.chain(self.teaching.range(..self.sent.1).map(|own| (own, true)));
+        let word = |(Ordered { change: Change { target, until }, .. }, is_restored): (&Ordered, bool)| {
+            BlockChange { target: target.clone(), rest: until.map(|until| until.since(now)), is_restored }
+        };
+        let changes = sent.map(word).collect();
         BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
     /// Applies the answer of the store. Returns the number of its blocks for which this node has no room.
     pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
-        let mut own: Vec<WaitingChange> = self.waiting.drain(..self.sent.0).collect();
-        own.extend(self.teaching.drain(..self.sent.1));
-        self.sent = (0, 0);
+        let (changed, taught) = mem::take(&mut self.sent);
+        let mut own: Vec<Ordered> = self.waiting.drain(..changed).collect();
+        own.extend(self.teaching.drain(..taught));
         self.settle(&own, &news, now);
         let of_store: HashSet<&Target> = news.list.iter().map(|(target, _)| target).collect();
         // For the same target, the store applies the change of this node after that of another.
-        let mine: Vec<Change> = own
-            .iter()
-            .filter(|own| !own.is_restored && of_store.contains(&own.change.target))
-            .map(|own| own.change.clone())
-            .collect();
+        let mine = own[..changed].iter().filter(|own| of_store.contains(&own.change.target));
+        let mine: Vec<Change> = mine.map(|own| own.change.clone()).collect();
         if news.extent != Extent::News {
             let on_their_way = own.iter().chain(&self.waiting).chain(&self.teaching);
             let known: HashSet<&Target> = on_their_way.map(|waiting| &waiting.change.target).collect();
@@ -102,8 +82,12 @@ impl BlockSync {
             let gone: Vec<Block> = here.filter(is_gone).collect();
             match news.extent {
                 Extent::Lost => self.restores(gone),
+                _ if gone.is_empty() => {}
                 // They were ended while this node did not listen.
-                _ => end(throttle, gone, now),
+                _ => {
+                    let end = |Block { target, .. }| Change { target, until: None };
+                    throttle.apply(gone.into_iter().map(end), now);
+                }
             }
         }
         let change = |(target, rest): (Target, Option<Duration>)| Change {
@@ -116,11 +100,11 @@ impl BlockSync {
     }
 
     /// Records which of its own changes the store has applied.
-    fn settle(&mut self, own: &[WaitingChange], news: &BlockNews, now: Timestamp) {
+    fn settle(&mut self, own: &[Ordered], news: &BlockNews, now: Timestamp) {
         for (target, _) in &news.list {
             self.alone.remove(target);
         }
-        for (place, WaitingChange { change, receipt, .. }) in own.iter().enumerate() {
+        for (place, Ordered { change, receipt }) in own.iter().enumerate() {
             let is_refused = news.refused.contains(&place);
             match change.until.filter(|_| is_refused) {
                 Some(until) => self.alone.insert(change.target.clone(), until),
@@ -140,8 +124,7 @@ impl BlockSync {
 
     /// Restores these blocks in the store.
     fn restores(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        self.teaching =
-            blocks.into_iter().map(|block| WaitingChange::restore(block.target, block.until)).collect();
+        self.teaching = blocks.into_iter().map(|block| restored(block.target, block.until)).collect();
     }
 
     /// Restores every block of this node in the store, instead of the pending changes. A block that an operator has
@@ -155,8 +138,7 @@ impl BlockSync {
     }
 }
 
-fn end(throttle: &Throttle, blocks: Vec<Block>, now: Timestamp) {
-    if !blocks.is_empty() {
-        throttle.apply(blocks.into_iter().map(|block| Change { target: block.target, until: None }), now);
-    }
+/// A block that the store may have forgotten.
+fn restored(target: Target, until: Timestamp) -> Ordered {
+    Ordered { change: Change { target, until: Some(until) }, receipt: None }
 }

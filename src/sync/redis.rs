@@ -82,10 +82,7 @@ impl Redis {
         files: &StoreTlsFiles,
         prefix: &str,
     ) -> Result<Redis, StoreError> {
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(None);
-        let link = client(info, files)?.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Redis::new(Link::Server(link), prefix))
+        Ok(Redis::new(Link::Server(connect(info, files, None).await?), prefix))
     }
 
     /// Connects to a Redis Cluster.
@@ -277,12 +274,19 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-fn client(info: ConnectionInfo, files: &StoreTlsFiles) -> Result<Client, StoreError> {
-    Ok(if is_secure(&info) {
-        Client::build_with_tls(info, certificates(files)?)?
-    } else {
-        Client::open(info)?
-    })
+/// Connects to a server whose answers come within this time, if there is one.
+async fn connect(
+    info: ConnectionInfo,
+    files: &StoreTlsFiles,
+    answer_max: Option<Duration>,
+) -> Result<MultiplexedConnection, StoreError> {
+    let client = match is_secure(&info) {
+        true => Client::build_with_tls(info, certificates(files)?)?,
+        false => Client::open(info)?,
+    };
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT)).set_response_timeout(answer_max);
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// The address of the master, from the first sentinel that knows it. It speaks TLS if the sentinels do.
@@ -310,10 +314,7 @@ async fn ask_sentinel(
     name: &str,
     files: &StoreTlsFiles,
 ) -> Result<Option<(String, u16)>, StoreError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT))
-        .set_response_timeout(Some(CONNECT));
-    let mut link = client(sentinel, files)?.get_multiplexed_async_connection_with_config(&config).await?;
+    let mut link = connect(sentinel, files, Some(CONNECT)).await?;
     Ok(redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).query_async(&mut link).await?)
 }
 

@@ -13,6 +13,7 @@ use tempfile::Builder;
 
 use crate::observe::groups::StateMetrics;
 use crate::observe::{Clock, Status, revived};
+use crate::server::Agent;
 use slowlane_core::snapshot::{Parts, Restored, Saved, SnapshotError, SnapshotHead, restore, resumed, save};
 use slowlane_core::throttle::Throttle;
 
@@ -112,8 +113,54 @@ impl StateFile {
         Some(format!(".{}.", self.path.file_name()?.to_str()?))
     }
 
+    /// Starts the thread that writes it.
+    ///
+    /// # Errors
+    /// There can be no further thread.
+    pub(crate) fn keep(self, metrics: StateMetrics, agent: Arc<Agent>) -> io::Result<SnapshotWriter> {
+        let (end, ended) = mpsc::channel();
+        let mut is_reported = false;
+        let mut keep = move || {
+            let begun = Instant::now();
+            match self.write(&agent) {
+                Ok(Saved { rows, bytes }) => {
+                    if is_reported {
+                        tracing::info!("{}: the state can be written again", self.path.display());
+                    }
+                    metrics.saved(rows, bytes, Clock::wall(), begun.elapsed());
+                    is_reported = false;
+                }
+                Err(error) => {
+                    metrics.failures.inc();
+                    if !is_reported {
+                        tracing::error!(
+                            "{}: the state cannot be written: {error}; requests are still answered, but a restart \
+                             loses all changes newer than the file",
+                            self.path.display()
+                        );
+                    }
+                    is_reported = true;
+                }
+            }
+            match ended.recv_timeout(self.every.saturating_sub(begun.elapsed())) {
+                Err(RecvTimeoutError::Timeout) => true,
+                Ok(Last::Leave) => false,
+                Ok(Last::Write) | Err(RecvTimeoutError::Disconnected) => {
+                    if let Err(error) = self.write(&agent) {
+                        tracing::error!("{}: the last state cannot be written: {error}", self.path.display());
+                    }
+                    false
+                }
+            }
+        };
+        let work = move || revived("the state file", || while keep() {});
+        let thread = thread::Builder::new().name("state".into()).spawn(work)?;
+        Ok(SnapshotWriter { end, thread })
+    }
+
     /// Writes a snapshot next to the old one, then replaces the old one.
-    fn write(&self, throttle: &Throttle, status: &Status, clock: Clock) -> io::Result<Saved> {
+    fn write(&self, agent: &Agent) -> io::Result<Saved> {
+        let Agent { throttle, status, clock, .. } = agent;
         let policy = throttle.policy();
         let slos = policy.slos().map(|slo| (slo.id.number(), slo.describe())).collect();
         let head = SnapshotHead::new(clock.now(), Clock::wall(), policy.key_secret(), slos);
@@ -195,55 +242,6 @@ pub(crate) struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// # Errors
-    /// There can be no further thread.
-    pub(crate) fn start(
-        file: StateFile,
-        throttle: Arc<Throttle>,
-        status: Arc<Status>,
-        clock: Clock,
-        metrics: StateMetrics,
-    ) -> io::Result<SnapshotWriter> {
-        let (end, ended) = mpsc::channel();
-        let mut is_reported = false;
-        let mut keep = move || {
-            let begun = Instant::now();
-            match file.write(&throttle, &status, clock) {
-                Ok(Saved { rows, bytes }) => {
-                    if is_reported {
-                        tracing::info!("{}: the state can be written again", file.path.display());
-                    }
-                    metrics.saved(rows, bytes, Clock::wall(), begun.elapsed());
-                    is_reported = false;
-                }
-                Err(error) => {
-                    metrics.failures.inc();
-                    if !is_reported {
-                        tracing::error!(
-                            "{}: the state cannot be written: {error}; requests are still answered, but a restart \
-                             loses all changes newer than the file",
-                            file.path.display()
-                        );
-                    }
-                    is_reported = true;
-                }
-            }
-            match ended.recv_timeout(file.every.saturating_sub(begun.elapsed())) {
-                Err(RecvTimeoutError::Timeout) => true,
-                Ok(Last::Leave) => false,
-                Ok(Last::Write) | Err(RecvTimeoutError::Disconnected) => {
-                    if let Err(error) = file.write(&throttle, &status, clock) {
-                        tracing::error!("{}: the last state cannot be written: {error}", file.path.display());
-                    }
-                    false
-                }
-            }
-        };
-        let work = move || revived("the state file", || while keep() {});
-        let thread = thread::Builder::new().name("state".into()).spawn(work)?;
-        Ok(SnapshotWriter { end, thread })
-    }
-
     /// Ends, and waits for a write in progress.
     pub(crate) fn end(self, last: Last) {
         let _ = self.end.send(last);

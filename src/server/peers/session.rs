@@ -301,18 +301,12 @@ impl Session {
         peers.metrics.updates.inc_by(updates);
         peers.metrics.admitted.inc_by(counts[0]);
         peers.metrics.denied.inc_by(counts[1]);
-        if has_defined_all {
-            self.warn_of_tables(link, moment.now);
+        let faults = if has_defined_all { faults(link.tables()) } else { Vec::new() };
+        if !faults.is_empty() {
+            peer.lines.tables.warn(moment.now, || format!("peer {}: {}", self.name, faults.join("; ")));
         }
         self.push(link, &pushes, out, updates);
         Ok(())
-    }
-
-    fn warn_of_tables(&self, link: &Link, now: Timestamp) {
-        let faults = faults(link.tables());
-        if !faults.is_empty() {
-            self.peer.lines.tables.warn(now, || format!("peer {}: {}", self.name, faults.join("; ")));
-        }
     }
 
     /// Appends the messages that are due now.
