@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
 use clap::Args;
@@ -39,12 +40,12 @@ pub(super) struct Daemon {
 impl Daemon {
     /// A client for the daemon. It sends nothing yet.
     pub(super) fn client(self) -> anyhow::Result<AdminClient> {
-        let config = Config::load(self.config.as_deref(), Flags::default())?.admin;
+        let config = Config::load(self.config.as_deref(), Flags::default())?;
         let token = match self.token_file {
             Some(path) => Some(read_token(path)?),
-            None => config.token,
+            None => config.admin_token,
         };
-        let configured = || config.listen.addresses.first().cloned();
+        let configured = || config.admin.addresses.first().cloned();
         let typed = self.admin.map(|typed| (typed.address, typed.is_https));
         let (address, is_https) = match typed.or_else(|| Some((configured()?, None))) {
             Some(found) => found,
@@ -56,9 +57,9 @@ impl Daemon {
             is_tcp || !(is_typed || is_https == Some(true)),
             "{address} has no TLS: name a TCP address with --admin"
         );
-        let is_https = is_https.unwrap_or(is_typed || is_tcp && config.listen.tls.is_some());
+        let is_https = is_https.unwrap_or(is_typed || is_tcp && config.admin.tls.is_some());
         let identity = self.cert.as_deref().zip(self.key.as_deref());
-        let tls = is_https.then(|| client(&trust(self.ca, &config.listen), identity)).transpose()?;
+        let tls = is_https.then(|| client(&trust(self.ca, &config.admin), identity)).transpose()?;
         Ok(AdminClient { address, tls, token })
     }
 
@@ -98,4 +99,12 @@ fn trust(ca: Option<PathBuf>, listen: &Listen) -> Trust {
 /// Prints the answer as it arrives. Returns false if the answer was empty.
 pub(super) fn print(daemon: &AdminClient, question: AdminQuestion) -> anyhow::Result<bool> {
     Ok(daemon.ask(question, &mut io::stdout().lock())? > 0)
+}
+
+/// The daemon times out earlier.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(90);
+
+/// `slowlane upgrade`: replaces the program of a running daemon.
+pub(super) fn upgrade(daemon: Daemon) -> anyhow::Result<()> {
+    daemon.print(AdminQuestion { patience: UPGRADE_PATIENCE, ..AdminQuestion::post("/api/upgrade") })
 }

@@ -1,10 +1,12 @@
-//! Arguments that name a configuration: its file, its policy, its addresses.
+//! Arguments of several commands: a configuration, and the fields of a request.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::Args;
 
 use crate::config::{Config, Flags};
+use slowlane_core::base::query;
 
 #[derive(Debug, Args)]
 pub(super) struct FileArguments {
@@ -51,4 +53,30 @@ impl RunArguments {
     pub(super) fn load(self) -> anyhow::Result<Config> {
         Ok(Config::load(self.config.as_deref(), self.flags)?)
     }
+}
+
+/// A field of a request, like `website=shop.example`.
+#[derive(Clone, Debug)]
+pub(super) struct FieldArgument {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+impl FromStr for FieldArgument {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<FieldArgument, &'static str> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => {
+                Ok(FieldArgument { name: name.into(), value: value.into() })
+            }
+            _ => Err("expected a field and its value, like website=shop.example"),
+        }
+    }
+}
+
+/// The admin path for a query with fields.
+pub(super) fn path(action: &str, fields: &[FieldArgument]) -> String {
+    let query = query::written(fields.iter().map(|FieldArgument { name, value }| (name, value)));
+    format!("/api/{action}?{query}")
 }

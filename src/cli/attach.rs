@@ -165,7 +165,7 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
                     see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
-    let (asked, mut attaching) = common.load(|config| &config.spop.listen)?;
+    let (asked, mut attaching) = common.load(|config| &config.spop)?;
     let mut files =
         haproxy_files(&way, asked, [haproxy_shipped::LISTEN, APP, &folder.0.display().to_string()])?;
     let mut list = None;
@@ -199,7 +199,7 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
         let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
-    let (asked, mut attaching) = common.load(|config| &config.http.listen)?;
+    let (asked, mut attaching) = common.load(|config| &config.http)?;
     let (ends, listening) = attaching.ends.take().transpose()?.unzip();
     if let Some(change) = listening.flatten() {
         let restart = "restart slowlane, so that it listens for the ends of requests";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::admin_client::AdminQuestion;
-use crate::cli::fields::{FieldArgument, path};
+use crate::cli::arguments::{FieldArgument, path};
 use crate::cli::views::{self, DaemonView};
 use slowlane_core::base::units;
 

@@ -20,9 +20,9 @@ use slowlane_core::policy::{Layout, Policy};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum What {
-    /// Print slowlane's current configuration: a config file with every key.
+    /// Print slowlane's current configuration: a config file with every key that has a value.
     ///
-    /// You can use the output as a config file. It omits only a token.
+    /// You can use the output as a config file. It omits only secrets: a token, and a store with a password.
     Show(RunArguments),
     /// Print a complete configuration for HAProxy, with slowlane's address in it.
     ///
@@ -197,9 +197,9 @@ pub(super) fn haproxy_files(
         Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
         _ => haproxy::PEER.parse()?,
     };
-    let agent = first(&config.spop.listen.addresses, "spop")?;
+    let agent = first(&config.spop.addresses, "spop")?;
     let ends = config.ends.addresses.first().map(|_| first(&config.ends.addresses, "ends")).transpose()?;
-    let tls = spoken(&config.spop.listen, agent, tls.as_deref())?;
+    let tls = spoken(&config.spop, agent, tls.as_deref())?;
     let places = Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields };
     let own = haproxy::Own { folder, peer: &peer, ends, paced: &paced };
     let none_here = || anyhow!("HAProxy 2.6 or later is not installed here: give --version 2.6, 3.0 or 3.2");
@@ -223,8 +223,8 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
 pub(super) fn nginx_files(asked: AgentFacts, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
     let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked;
     let PolicyFacts { fields, delay_max, .. } = facts;
-    let agent = first(&config.http.listen.addresses, "http")?;
-    let tls = spoken(&config.http.listen, agent, tls.as_deref())?;
+    let agent = first(&config.http.addresses, "http")?;
+    let tls = spoken(&config.http, agent, tls.as_deref())?;
     Ok(nginx::files(&Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields })?)
 }
 
@@ -233,10 +233,10 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked.load()?;
     let PolicyFacts { fields, delay_max, .. } = facts;
     let usual = envoy::GRPC.parse()?;
-    let grpc = &config.grpc.listen;
+    let grpc = &config.grpc;
     let ends = if grpc.addresses.is_empty() { &usual } else { first(&grpc.addresses, "grpc")? };
     let (asked, agent) = match delivery {
-        envoy::EnvoyDelivery::Hold => (&config.http.listen, first(&config.http.listen.addresses, "http")?),
+        envoy::EnvoyDelivery::Hold => (&config.http, first(&config.http.addresses, "http")?),
         envoy::EnvoyDelivery::Header => {
             if grpc.addresses.is_empty() {
                 tell(format_args!("warning: [grpc] listen is empty: start slowlane with --grpc {usual}"));

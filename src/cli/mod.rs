@@ -18,7 +18,6 @@ mod config;
 #[cfg(feature = "lab")]
 mod demo;
 mod doctor;
-mod fields;
 mod import;
 mod listening;
 mod man;
@@ -34,8 +33,6 @@ mod simulate;
 mod table;
 #[cfg(feature = "lab")]
 mod test;
-mod top;
-mod upgrade;
 mod views;
 mod why;
 
@@ -109,7 +106,7 @@ enum Command {
     Groups(views::GroupsArguments),
     /// Monitor a daemon: rates, delays, SLOs, throttled clients.
     #[command(after_help = include_str!("help/top.txt"))]
-    Top(top::TopArguments),
+    Top(views::TopArguments),
     /// Explain the verdict for a request: the map lines that decide it, and the law with its numbers.
     ///
     /// The command queries a running daemon, or reads the files of a policy with --policy. Nothing is counted.
@@ -134,7 +131,7 @@ enum Command {
     ///
     /// Connections, held answers and counters move to the new process. SIGUSR2 does the same.
     #[command(after_help = include_str!("help/upgrade.txt"))]
-    Upgrade(upgrade::UpgradeArguments),
+    Upgrade(admin::Daemon),
     /// Run access logs through a policy in virtual time, and print the clients that it would have throttled.
     #[cfg(feature = "lab")]
     #[command(after_help = include_str!("help/replay.txt"))]
@@ -205,14 +202,14 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::Simulate(typed) => simulate::simulate(typed),
         Command::Status(typed) => views::status(typed),
-        Command::Top(typed) => top::top(typed),
+        Command::Top(typed) => views::top(typed),
         Command::Why(typed) => why::why(typed),
         Command::Groups(typed) => views::groups(typed),
         Command::Quota(typed) => views::quota(typed),
         Command::Table(typed) => table::table(typed),
         Command::Doctor(typed) => doctor::doctor(typed),
         Command::Block(action) => block::block(action),
-        Command::Upgrade(typed) => upgrade::upgrade(typed),
+        Command::Upgrade(typed) => admin::upgrade(typed),
         #[cfg(feature = "lab")]
         Command::Replay(typed) => replay::replay(typed),
         #[cfg(feature = "lab")]
@@ -239,7 +236,7 @@ fn ended(result: anyhow::Result<()>) -> ExitCode {
 /// Serves until a signal ends it.
 fn run(typed: RunArguments) -> anyhow::Result<()> {
     let config = typed.load()?;
-    let _goodbye = log::start(config.log);
+    let _goodbye = log::start(config.sections.log);
     daemon::run(config)
 }
 

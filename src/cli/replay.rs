@@ -119,7 +119,7 @@ fn subject(typed: &ReplayArguments, policy: Option<PathBuf>) -> anyhow::Result<S
         None if config.policy.is_some() => "as configured".to_owned(),
         None => "built in".to_owned(),
     };
-    let throttle = Throttle::new(config.read_policy()?, config.table, config.annex_bytes_max);
+    let throttle = Throttle::new(config.read_policy()?, config.table, config.sections.table.annex_bytes_max);
     Ok(Subject { name: shown(&name), throttle })
 }
 

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 
 use crate::admin_client::AdminQuestion;
 use crate::cli::admin::{self, Daemon};
-use crate::cli::fields::{FieldArgument, path};
+use crate::cli::arguments::{FieldArgument, path};
 use crate::observe::status::TABLE;
 use slowlane_core::base::Key;
 

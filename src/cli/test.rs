@@ -32,7 +32,8 @@ pub(super) fn test(typed: TestArguments) -> anyhow::Result<()> {
     let FileArguments { config, policy } = files.or_of_service();
     let config = Config::load(config.as_deref(), Flags { policy, ..Flags::default() })?;
     let mut policy = config.read_policy()?;
-    let settings = TestSettings { expire: config.table.expire, annex_bytes_max: config.annex_bytes_max };
+    let settings =
+        TestSettings { expire: config.table.expire, annex_bytes_max: config.sections.table.annex_bytes_max };
     let mut outcomes = Vec::new();
     for path in &cases {
         let result = match text(path).and_then(|text| Suite::parse(&text)) {

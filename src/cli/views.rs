@@ -1,4 +1,4 @@
-//! Views of a running daemon: `slowlane status` and `quota`.
+//! Views of a running daemon: `slowlane status`, `top`, `groups` and `quota`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::admin_client::{AdminQuestion, history};
 use crate::cli::admin::Daemon;
-use crate::cli::fields::{FieldArgument, path};
+use crate::cli::arguments::{FieldArgument, path};
 use crate::observe::status::{DAY, RankedBy};
 use crate::top;
 use slowlane_core::base::{query::written, units};
@@ -47,6 +47,18 @@ enum Section {
     /// List the proxies that enforce limits locally (HAProxy's peers protocol).
     #[command(after_help = include_str!("help/status-peers.txt"))]
     Peers,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TopArguments {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Print the status once and exit; the default if standard output is not a terminal
+    #[arg(long)]
+    once: bool,
+    /// Print the clients throttled in the last TIME instead, 24h at most
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    since: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -99,10 +111,18 @@ pub(super) fn status(typed: StatusArguments) -> anyhow::Result<()> {
     }
 }
 
+pub(super) fn top(typed: TopArguments) -> anyhow::Result<()> {
+    let daemon = typed.daemon.client()?;
+    match typed.once || !top::has_screen() {
+        true => top::once(&daemon, typed.since),
+        false => top::watch(daemon, typed.since),
+    }
+}
+
 const NO_SECTION: &str = "--since lists throttled clients: give it without cluster or peers\n";
 
 /// A time span of the history.
-pub(super) fn span(text: &str) -> Result<Duration, String> {
+fn span(text: &str) -> Result<Duration, String> {
     match units::duration(text) {
         Ok(span) if (Duration::from_secs(1)..=DAY).contains(&span) => Ok(span),
         Ok(_) => Err("expected a time from 1s to 24h".into()),

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::admin_client::AdminQuestion;
 use crate::cli::admin::Daemon;
-use crate::cli::fields::{FieldArgument, path};
+use crate::cli::arguments::{FieldArgument, path};
 use crate::cli::say;
 use crate::config::{Config, Flags};
 use crate::observe::Clock;
@@ -49,7 +49,7 @@ fn of_files(
     json: bool,
 ) -> anyhow::Result<()> {
     let config = Config::load(config.as_deref(), Flags { policy: Some(policy), ..Flags::default() })?;
-    let throttle = Throttle::new(config.read_policy()?, NO_TABLE, config.annex_bytes_max);
+    let throttle = Throttle::new(config.read_policy()?, NO_TABLE, config.sections.table.annex_bytes_max);
     let mut request = Request::new();
     for FieldArgument { name, value } in fields.iter().filter(|field| !field.value.is_empty()) {
         request.push(name.as_bytes(), Value::Text(value.as_bytes()));

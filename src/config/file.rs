@@ -1,5 +1,6 @@
 //! The config file in TOML. Every key has a default, and unknown keys are errors.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,42 +8,41 @@ use clap::Args;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Tls;
-use crate::config::grpc::Grpc;
 use crate::config::peers::Peers;
 use crate::config::policy::{Policy, WrittenPolicy};
 use crate::config::values::{
-    allow, duration, duration_within, expire, hosts, is_secret, node, prefix, sample, socket_mode, store,
-    verdicts, within, written, written_mode, written_store,
+    allow, descriptors, duration, duration_within, expire, hosts, is_secret, node, prefix, sample,
+    socket_mode, store, verdicts, within, written, written_mode, written_store,
 };
-use crate::observe::decision_log::{self, STDOUT, Sample};
+use crate::config::{ConfigError, Tls};
+use crate::observe::decision_log::STDOUT;
 use crate::observe::log;
 use crate::sync::{StoreTlsFiles, StoreUrl, SyncConfig};
 use slowlane_core::base::{Address, Kind as VerdictKind, Network, Token, WhenFull};
 use slowlane_core::cluster::{OnSilence, Settings};
 
-/// The whole file. A missing key has the value of the shipped file.
-#[derive(Debug, Deserialize, Serialize)]
+/// The sections of the file. A missing key has the value of the shipped file.
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct File {
-    pub(super) spop: Spop,
-    pub(super) http: Http,
-    pub(super) grpc: Grpc,
-    pub(super) admin: Admin,
-    pub(super) hold: Hold,
-    pub(super) table: TableSection,
-    pub(super) policy: Policy,
-    pub(super) cluster: ClusterSection,
-    pub(super) peers: Peers,
-    pub(super) ends: EndsSection,
-    pub(super) state: StateSection,
-    pub(super) decision_log: DecisionLog,
-    pub(super) log: log::LogSettings,
+pub(crate) struct Sections {
+    pub spop: Spop,
+    pub http: Http,
+    pub grpc: Grpc,
+    pub admin: Admin,
+    pub hold: Hold,
+    pub table: TableSection,
+    pub policy: Policy,
+    pub cluster: ClusterSection,
+    pub peers: Peers,
+    pub ends: EndsSection,
+    pub state: StateSection,
+    pub decision_log: DecisionLog,
+    pub log: log::LogSettings,
 }
 
-impl File {
+impl Sections {
     /// Applies the flags, which override the file. Relative paths in the file start at `base`, its folder.
-    pub(super) fn with(mut self, flags: Flags, base: &Path) -> File {
+    pub(super) fn with(mut self, flags: Flags, base: &Path) -> Sections {
         let Flags { policy, spop, http, grpc, admin, peers, ends, cluster, state } = flags;
         let listens = [
             (&mut self.spop.listen, spop),
@@ -64,6 +64,11 @@ impl File {
         self.cluster.store = cluster.or(self.cluster.store);
         self.state.file = state.or(self.state.file);
         self
+    }
+
+    /// The text of a config file with these settings, without its secrets.
+    pub(super) fn shown(&self) -> Result<String, ConfigError> {
+        toml::to_string(self).map_err(|error| ConfigError::Unwritable(error.to_string()))
     }
 
     /// The paths that may be relative to the folder of the file.
@@ -119,99 +124,113 @@ pub(crate) struct Flags {
     pub state: Option<PathBuf>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [spop]", deny_unknown_fields)]
-pub(super) struct Spop {
-    pub(super) listen: Vec<Address>,
+pub(crate) struct Spop {
+    pub listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
-    pub(super) allow: Vec<Network>,
+    pub allow: Vec<Network>,
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
-    pub(super) connections_max: usize,
+    pub connections_max: usize,
     /// SPOP needs at least 256 bytes. HAProxy offers 16380, or more with larger buffers.
     #[serde(deserialize_with = "within::<256, 16_777_216, _, _>")]
-    pub(super) frame_bytes_max: u32,
+    pub frame_bytes_max: u32,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
-    pub(super) timeout: Duration,
-    pub(super) tls: Tls,
+    pub timeout: Duration,
+    pub tls: Tls,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [http]", deny_unknown_fields)]
-pub(super) struct Http {
-    pub(super) listen: Vec<Address>,
+pub(crate) struct Http {
+    pub listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
-    pub(super) allow: Vec<Network>,
+    pub allow: Vec<Network>,
     #[serde(deserialize_with = "allow")]
-    pub(super) trusted: Vec<Network>,
+    pub trusted: Vec<Network>,
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
-    pub(super) connections_max: usize,
+    pub connections_max: usize,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
-    pub(super) idle_timeout: Duration,
-    pub(super) tls: Tls,
+    pub idle_timeout: Duration,
+    pub tls: Tls,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(expecting = "the section [admin]", deny_unknown_fields)]
-pub(super) struct Admin {
-    pub(super) listen: Vec<Address>,
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
+#[serde(expecting = "the section [grpc]", deny_unknown_fields)]
+pub(crate) struct Grpc {
+    pub listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
-    pub(super) allow: Vec<Network>,
+    pub allow: Vec<Network>,
+    /// Each may keep 128 MB in memory.
+    #[serde(deserialize_with = "within::<1, 100_000, _, _>")]
+    pub connections_max: usize,
+    #[serde(deserialize_with = "descriptors")]
+    pub fields: BTreeMap<String, String>,
+    pub tls: Tls,
+}
+
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
+#[serde(expecting = "the section [admin]", deny_unknown_fields)]
+pub(crate) struct Admin {
+    pub listen: Vec<Address>,
+    #[serde(deserialize_with = "allow")]
+    pub allow: Vec<Network>,
     /// `config show` leaves this secret out.
     #[serde(skip_serializing)]
-    pub(super) token: Option<Token>,
-    pub(super) token_file: Option<PathBuf>,
+    pub token: Option<Token>,
+    pub token_file: Option<PathBuf>,
     #[serde(deserialize_with = "hosts")]
-    pub(super) hosts: Vec<String>,
-    pub(super) socket: Option<PathBuf>,
+    pub hosts: Vec<String>,
+    pub socket: Option<PathBuf>,
     #[serde(deserialize_with = "socket_mode", serialize_with = "written_mode")]
-    pub(super) socket_mode: u32,
-    pub(super) tls: Tls,
+    pub socket_mode: u32,
+    pub tls: Tls,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [hold]", deny_unknown_fields)]
-pub(super) struct Hold {
+pub(crate) struct Hold {
     /// 0 is allowed: `when_full` then replaces every delay.
     #[serde(deserialize_with = "within::<0, 100_000_000, _, _>")]
-    pub(super) max: usize,
+    pub max: usize,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
-    pub(super) longest: Duration,
-    pub(super) when_full: WhenFull,
+    pub longest: Duration,
+    pub when_full: WhenFull,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [table]", deny_unknown_fields)]
-pub(super) struct TableSection {
+pub(crate) struct TableSection {
     /// At about 75 bytes an entry, 100 million entries take 7.5 GB.
     #[serde(deserialize_with = "within::<1, 100_000_000, _, _>")]
-    pub(super) size: u32,
+    pub size: u32,
     #[serde(deserialize_with = "expire", serialize_with = "written")]
-    pub(super) expire: Duration,
+    pub expire: Duration,
     /// 0 is allowed: laws with auxiliary states then always use their fallback.
     #[serde(deserialize_with = "within::<0, 1_099_511_627_776, _, _>")]
-    pub(super) annex_bytes_max: usize,
+    pub annex_bytes_max: usize,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [ends]", deny_unknown_fields)]
-pub(super) struct EndsSection {
-    pub(super) listen: Vec<Address>,
+pub(crate) struct EndsSection {
+    pub listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
-    pub(super) allow: Vec<Network>,
-    pub(super) follow: Vec<PathBuf>,
+    pub allow: Vec<Network>,
+    pub follow: Vec<PathBuf>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [state]", deny_unknown_fields)]
-pub(super) struct StateSection {
-    pub(super) file: Option<PathBuf>,
+pub(crate) struct StateSection {
+    pub file: Option<PathBuf>,
     #[serde(deserialize_with = "duration_within::<1_000, 3_600_000, _>", serialize_with = "written")]
-    pub(super) every: Duration,
+    pub every: Duration,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [cluster]", deny_unknown_fields)]
-pub(super) struct ClusterSection {
+pub(crate) struct ClusterSection {
     /// `config show` leaves an address with a password out.
     #[serde(
         default,
@@ -219,79 +238,192 @@ pub(super) struct ClusterSection {
         serialize_with = "written_store",
         skip_serializing_if = "is_secret"
     )]
-    pub(super) store: Option<StoreUrl>,
+    pub store: Option<StoreUrl>,
     #[serde(default, deserialize_with = "node")]
-    pub(super) node: Option<String>,
+    pub node: Option<String>,
     #[serde(deserialize_with = "prefix")]
-    pub(super) prefix: String,
-    pub(super) ca: Option<PathBuf>,
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
+    pub prefix: String,
+    pub ca: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
     #[serde(deserialize_with = "duration_within::<10, 10_000, _>", serialize_with = "written")]
-    pub(super) period: Duration,
+    pub period: Duration,
     #[serde(deserialize_with = "duration", serialize_with = "written")]
-    pub(super) silent_after: Duration,
-    pub(super) on_silence: OnSilence,
+    pub silent_after: Duration,
+    pub on_silence: OnSilence,
     /// A shared key takes 300 to 600 bytes.
     #[serde(deserialize_with = "within::<1, 10_000_000, _, _>")]
-    pub(super) keys_max: usize,
+    pub keys_max: usize,
     #[serde(deserialize_with = "within::<1, 1_000, _, _>")]
-    pub(super) nodes: u32,
-    pub(super) listen: Vec<Address>,
+    pub nodes: u32,
+    pub listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
-    pub(super) allow: Vec<Network>,
-    pub(super) token_file: Option<PathBuf>,
-    pub(super) tls: Tls,
+    pub allow: Vec<Network>,
+    pub token_file: Option<PathBuf>,
+    pub tls: Tls,
 }
 
 impl ClusterSection {
     /// None without a store: this slowlane is not in a cluster. A token server is its own store by default.
     /// `identity` is the node's certificate and key.
     pub(super) fn settings(
-        self,
+        &self,
         identity: Option<(PathBuf, PathBuf)>,
         is_secret_fixed: bool,
         is_token_server: bool,
     ) -> Option<SyncConfig> {
-        let ClusterSection {
-            store, node, prefix, ca, period, silent_after, on_silence, keys_max, nodes, ..
-        } = self;
+        let &ClusterSection { period, silent_after, on_silence, keys_max, nodes, .. } = self;
         let settings = Settings { period, silent_after, on_silence, keys_max, nodes };
         let host = || uname().nodename().to_string_lossy().into_owned();
         Some(SyncConfig {
-            store: store.or(is_token_server.then(StoreUrl::own))?,
-            node: node.unwrap_or_else(host),
-            prefix,
-            files: StoreTlsFiles { ca, identity },
+            store: self.store.clone().or(is_token_server.then(StoreUrl::own))?,
+            node: self.node.clone().unwrap_or_else(host),
+            prefix: self.prefix.clone(),
+            files: StoreTlsFiles { ca: self.ca.clone(), identity },
             settings,
             is_secret_fixed,
         })
     }
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [decision_log]", deny_unknown_fields)]
-pub(super) struct DecisionLog {
-    pub(super) path: Option<PathBuf>,
+pub(crate) struct DecisionLog {
+    /// None: no decisions are logged.
+    pub path: Option<PathBuf>,
     #[serde(deserialize_with = "sample")]
-    sample: f64,
+    pub sample: f64,
     /// At about 300 bytes a line, a million lines per second exceed most disks.
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
-    per_second: u32,
+    pub per_second: u32,
     #[serde(deserialize_with = "verdicts")]
-    verdicts: Vec<VerdictKind>,
+    pub verdicts: Vec<VerdictKind>,
 }
 
-impl DecisionLog {
-    /// `None` without a path: no decisions are logged.
-    pub(super) fn settings(self) -> Option<decision_log::DecisionLogSettings> {
-        let path = self.path?;
-        let sample = Sample::new(self.sample).expect("it is more than 0 and at most 1 in every file");
-        Some(decision_log::DecisionLogSettings {
-            path,
-            sample,
-            per_second: self.per_second,
-            kinds: self.verdicts,
-        })
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use toml::{Table, Value};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::mistakes::TEMPLATE;
+
+    /// The output for a config file with this text.
+    fn shown(text: &str) -> String {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        Config::show(Some(file.path()), Flags::default()).unwrap()
+    }
+
+    fn load(text: &str) -> Config {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        Config { file: None, ..Config::load(Some(file.path()), Flags::default()).unwrap() }
+    }
+
+    #[test]
+    fn the_defaults_are_shown_as_a_file_that_says_the_same() {
+        let text = Config::show(None, Flags::default()).unwrap();
+        assert!(text.starts_with("[spop]\nlisten = [\"127.0.0.1:9000\"]\n"), "{text}");
+        assert_eq!(load(&text), load(""));
+    }
+
+    /// Every key has a line in the shipped file, and so a comment that explains it.
+    #[test]
+    fn the_shipped_file_has_every_key() {
+        let values = Table::try_from(Sections::default()).unwrap();
+        let written: Table = TEMPLATE.replace("# dir =", "dir =").parse().unwrap();
+        for (section, keys) in &values {
+            for key in keys.as_table().unwrap().keys() {
+                assert!(written[section].get(key).is_some(), "[{section}] {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_changed_is_shown() {
+        let text =
+            shown("[table]\nsize = 7\n[policy]\ndir = '/etc/slowlane/policy'\n[policy.types]\n6 = ['a']\n");
+        assert!(text.contains("\nsize = 7\n"), "{text}");
+        assert!(text.contains("\ndir = \"/etc/slowlane/policy\"\n"), "{text}");
+        assert!(text.contains("\n6 = [\"a\"]\n"), "{text}");
+    }
+
+    #[test]
+    fn lookups_may_be_more_or_fewer_than_the_shipped_file_has() {
+        let lookup = |name: &str| {
+            format!("[[policy.lookups]]\nfields = ['{name}']\nmap = '{name}.map'\nmatch = 'beg'\n")
+        };
+        for names in [&["a"][..], &["a", "b"], &["a", "b", "c", "d", "e", "f", "g"]] {
+            let written: String = names.iter().map(|name| lookup(name)).collect();
+            let written = format!("policy.dir = '/p'\n{written}");
+            let text = shown(&written);
+            assert_eq!(text.matches("[[policy.lookups]]").count(), names.len(), "{text}");
+            assert_eq!(load(&text), load(&written));
+        }
+        let none = "policy.dir = '/p'\npolicy.lookups = []\n";
+        assert_eq!(load(&shown(none)), load(none));
+    }
+
+    #[test]
+    fn derived_fields_are_shown_as_they_are_in_force() {
+        let derived = "[policy]\ndir = 'maps'\n[policy.derived.asn]\nfrom = 'source'\nmap = 'asn.map'\nmatch = 'ip'\n\
+                       [policy.derived.'a b']\nfrom = 'x'\nipv4_prefix = 8\nipv6_prefix = 16\n\
+                       [policy.derived.network]\nipv4_prefix = 20\n[policy.types]\n6 = ['asn', 'a b']\n";
+        let text = shown(derived);
+        assert_eq!(load(&text), load(derived), "{text}");
+        assert!(
+            text.contains("[policy.derived.asn]\nfrom = \"source\"\nmap = \"asn.map\"\nmatch = \"ip\""),
+            "{text}"
+        );
+        assert_ne!(load(&text), load("[policy]\ndir = 'maps'\n[policy.types]\n6 = ['asn', 'a b']\n"));
+    }
+
+    /// A text that may need quotes.
+    fn name() -> impl Strategy<Value = String> {
+        "[a-zé\"\\\\# ='\u{1}]{1,6}"
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_what_is_in_force(
+            listen in prop::collection::vec("[a-z]{1,9}:[1-9][0-9]{0,3}", 0..3),
+            sizes in (1u32..1000, 1u32..90_000, 0u64..9_000),
+            fields in prop::collection::vec(name(), 1..4),
+            files in prop::collection::btree_set(name(), 0..7),
+            dir in prop::option::of("/[a-z \"\\\\é]{1,9}"),
+            types in prop::collection::btree_map(1u8..10, prop::collection::vec(name(), 1..3), 0..4),
+        ) {
+            let text = |text: &str| Value::from(text).to_string();
+            let list = |texts: &[String]| Value::from(texts.to_vec()).to_string();
+            let dir = dir.map_or(String::new(), |dir| format!("dir = {}\n", text(&dir)));
+            let types: String = types.iter().map(|(kind, fields)| format!("{kind} = {}\n", list(fields))).collect();
+            let lookup = |file: &String| {
+                let file = text(&format!("{file}.map"));
+                format!("[[policy.lookups]]\nfields = {}\nmap = {file}\nmatch = 'end'\n", list(&fields))
+            };
+            let lookups: String = files.iter().map(lookup).collect();
+            let (size, seconds, ms) = sizes;
+            let written = format!(
+                "[spop]\nlisten = {}\ntimeout = '{seconds}s'\n[table]\nsize = {size}\n[hold]\nlongest = '{}ms'\n\
+                 when_full = 'deny'\n[policy]\n{dir}[policy.types]\n{types}{lookups}",
+                list(&listen), ms + 1,
+            );
+            let shown = shown(&written);
+            prop_assert_eq!(load(&shown), load(&written), "{}", shown);
+            prop_assert_eq!(super::tests::shown(&shown), shown);
+        }
+    }
+
+    #[test]
+    fn a_relative_policy_directory_is_shown_where_it_is() {
+        let flags = Flags { policy: Some("maps".into()), ..Flags::default() };
+        let text = Config::show(None, flags).unwrap();
+        let dir = std::path::absolute(Path::new("maps")).unwrap();
+        assert!(text.contains(&format!("\ndir = \"{}\"", dir.display())), "{text}");
     }
 }

@@ -10,12 +10,12 @@ use crate::server::tls;
 use slowlane_core::base::{Address, Network};
 
 /// The TLS of a listener. Without a certificate it has none.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "a section of TLS, with cert, key and client_ca", deny_unknown_fields)]
-pub(super) struct Tls {
-    pub(super) cert: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
-    pub(super) client_ca: Option<PathBuf>,
+pub(crate) struct Tls {
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub client_ca: Option<PathBuf>,
 }
 
 /// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
@@ -40,11 +40,10 @@ impl Listen {
     /// Reports TLS keys that are missing although another one is set.
     pub(super) fn new(
         section: &'static str,
-        addresses: Vec<Address>,
-        allow: Vec<Network>,
-        Tls { cert, key, client_ca }: Tls,
+        addresses: &[Address],
+        allow: &[Network],
+        Tls { cert, key, client_ca }: &Tls,
         connections_max: usize,
-        handshake_max: Duration,
         report: Report<'_>,
     ) -> Listen {
         let name = match section {
@@ -60,8 +59,9 @@ impl Listen {
                 None
             }
             (cert, key, client_ca) => pair(&tls_section, cert, key, report)
-                .map(|(cert, key)| tls::TlsFiles { cert, key, client_ca }),
+                .map(|(cert, key)| tls::TlsFiles { cert, key, client_ca: client_ca.clone() }),
         };
+        let (addresses, allow, handshake_max) = (addresses.to_vec(), allow.to_vec(), HANDSHAKE_MAX);
         Listen { name, section, addresses, connections_max, allow, tls, handshake_max }
     }
 
@@ -100,16 +100,16 @@ pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, r
 /// A certificate and its key.
 pub(super) fn pair(
     section: &str,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
+    cert: &Option<PathBuf>,
+    key: &Option<PathBuf>,
     report: Report<'_>,
 ) -> Option<(PathBuf, PathBuf)> {
-    match (&cert, &key) {
+    match (cert, key) {
         (Some(_), None) => half(section, "cert", "key", report),
         (None, Some(_)) => half(section, "key", "cert", report),
         _ => {}
     }
-    cert.zip(key)
+    cert.clone().zip(key.clone())
 }
 
 fn half(section: &str, has: &'static str, lacks: &'static str, report: Report<'_>) {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue, Deserializer, Error};
 
-use crate::config::File;
+use crate::config::Sections;
 use slowlane_core::base::shown;
 
 /// The maximum number of errors that are reported. A hundred errors usually have one cause.
@@ -17,23 +17,23 @@ const MISTAKES_MAX: usize = 100;
 /// reported once, and a line may have thousands.
 const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 
-/// The shipped file: every key with its default and its comment, in order.
+/// The shipped file: every key with its default and its comment.
 pub(super) const TEMPLATE: &str = include_str!("../../slowlane.toml");
 
 static SHIPPED: LazyLock<Spanned<DeTable<'static>>> =
     LazyLock::new(|| DeTable::parse(TEMPLATE).expect("a test reads the shipped file"));
 
-impl Default for File {
-    fn default() -> File {
-        File::deserialize(Deserializer::from(SHIPPED.clone())).expect("a test reads the shipped file")
+impl Default for Sections {
+    fn default() -> Sections {
+        Sections::deserialize(Deserializer::from(SHIPPED.clone())).expect("a test reads the shipped file")
     }
 }
 
 /// The settings of a table. Missing keys are as in the shipped file.
-fn filled(table: &Spanned<DeTable<'_>>) -> Result<File, Error> {
+fn filled(table: &Spanned<DeTable<'_>>) -> Result<Sections, Error> {
     let mut table = table.clone();
     fill(table.get_mut(), SHIPPED.get_ref());
-    File::deserialize(Deserializer::from(table))
+    Sections::deserialize(Deserializer::from(table))
 }
 
 fn fill<'t>(table: &mut DeTable<'t>, shipped: &DeTable<'t>) {
@@ -54,7 +54,7 @@ pub(super) struct ConfigMistake {
 }
 
 /// The settings of a text. A setting with an error has its default; after too many errors, all have.
-pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
+pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<ConfigMistake> = Vec::new();
     for error in &errors {
@@ -65,13 +65,13 @@ pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
         }
     }
     let broken: Vec<usize> = mistakes.iter().map(|mistake| mistake.line).collect();
-    let (mut file, mut incomplete) = (None, Vec::new());
+    let (mut sections, mut incomplete) = (None, Vec::new());
     for _ in 0..PASSES_MAX {
-        if file.is_some() || mistakes.len() >= MISTAKES_MAX {
+        if sections.is_some() || mistakes.len() >= MISTAKES_MAX {
             break;
         }
         match filled(&table) {
-            Ok(read) => file = Some(read),
+            Ok(read) => sections = Some(read),
             Err(error) => {
                 let mistake = mistake(text, &error);
                 let at = error.span().map_or(0, |span| span.start);
@@ -88,7 +88,7 @@ pub(super) fn read(text: &str) -> (File, Vec<ConfigMistake>) {
     }
     mistakes.sort();
     mistakes.truncate(MISTAKES_MAX);
-    (file.unwrap_or_default(), mistakes)
+    (sections.unwrap_or_default(), mistakes)
 }
 
 /// The line of a key in a section like `spop` or `spop.tls`, if the text has it.
@@ -202,7 +202,7 @@ mod tests {
         };
         let (few, many) = (read(PASSES_MAX - 1), read(10 * PASSES_MAX));
         assert_eq!((few.0.hold.max, few.1.len()), (7, 1));
-        assert_eq!((many.0.hold.max, many.1.len()), (File::default().hold.max, 1));
+        assert_eq!((many.0.hold.max, many.1.len()), (Sections::default().hold.max, 1));
     }
 
     #[test]

@@ -2,39 +2,35 @@
 
 mod error;
 mod file;
-mod grpc;
 mod listen;
 mod mistakes;
 mod peers;
 mod policy;
-mod secret;
-mod show;
+mod secrets;
 mod values;
 mod warnings;
 
-use file::File;
-use listen::Tls;
-
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use std::{fs, mem};
 
 use error::Report;
 pub(crate) use error::{ConfigError, ConfigErrors};
 pub(crate) use file::Flags;
-pub(crate) use grpc::GrpcConfig;
+pub(crate) use file::Sections;
 pub(crate) use listen::Listen;
-use listen::{HANDSHAKE_MAX, pair};
+use listen::{HANDSHAKE_MAX, Tls, pair};
 use mistakes::ConfigMistake;
 pub(crate) use peers::PeersConfig;
-use warnings::Secret;
+use policy::WrittenPolicy;
+use secrets::Secret;
+pub(crate) use secrets::read_token;
 
-use crate::observe::{Clock, decision_log, log};
+use crate::observe::Clock;
+use crate::server::Hosts;
 use crate::server::tls::{self, TlsError};
-use crate::server::{Hosts, OpenListener};
-use crate::sync::{StateFile, StoreUrl, SyncConfig};
+use crate::sync::{StateFile, SyncConfig};
 use crate::watch::Source;
-use slowlane_core::base::{Address, HoldLimits, KeySecret, Network, Token};
+use slowlane_core::base::{Address, HoldLimits, KeySecret, Token};
 use slowlane_core::policy::{Policy, PolicyErrors};
 use slowlane_core::table::Sizing;
 
@@ -45,33 +41,38 @@ use slowlane_core::table::Sizing;
 ///
 /// ```
 /// let (shown, mistakes) = slowlane::config::examine("[table]\nsize = 0\n[hold]\nmax = 7\n");
-/// assert!(shown.contains("\nmax = 7 "));
+/// assert!(shown.contains("\nmax = 7\n"));
 /// assert_eq!(mistakes, [(Some(2), "invalid value: integer `0`, expected a number from 1 to 100000000".into())]);
 /// ```
 pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
-    let (mut file, mistakes) = mistakes::read(text);
-    let shown = show::show(&file).expect("paths that are read from a text are text");
-    (file.admin.token_file, file.policy.written.key_secret_file, file.cluster.token_file) =
+    let (mut sections, mistakes) = mistakes::read(text);
+    let shown = sections.shown().expect("paths that are read from a text are text");
+    (sections.admin.token_file, sections.policy.written.key_secret_file, sections.cluster.token_file) =
         (None, None, None);
     let named = ConfigFile { path: PathBuf::new(), text: text.to_owned(), flags: Flags::default() };
     let mut errors = Vec::new();
-    Config::new(file, Some(named), &mut errors);
+    Config::new(sections, Some(named), &mut errors);
     let mistakes = mistakes.into_iter().map(|ConfigMistake { line, message }| (Some(line), message));
     let errors = errors.iter().map(ConfigError::place).map(|(_, line, message)| (line, message));
     (shown, mistakes.chain(errors).collect())
 }
 
 /// All settings that need a restart or an upgrade to change. Of the policy, only the directory is included.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Config {
-    pub spop: SpopConfig,
-    pub http: HttpConfig,
-    pub grpc: GrpcConfig,
-    pub admin: AdminConfig,
+    /// The sections of the file, with the flags applied. Everything else here is made of them.
+    pub sections: Sections,
+    pub spop: Listen,
+    pub http: Listen,
+    /// Without an address, no gRPC is served.
+    pub grpc: Listen,
+    pub admin: Listen,
+    /// The access token, required if the listener can be reached from other machines.
+    pub admin_token: Option<Token>,
+    /// Further hosts that requests to `admin` may name, if there is no token.
+    pub admin_hosts: Hosts,
     pub hold: HoldLimits,
     pub table: Sizing,
-    /// The memory limit for auxiliary states and open tickets, in bytes.
-    pub annex_bytes_max: usize,
     /// `None`: the built-in policy.
     pub policy: Option<Source>,
     /// The secret of the keys. `None`: each start draws a random one.
@@ -81,54 +82,16 @@ pub(crate) struct Config {
     /// `None`: a restart loses all state.
     pub state: Option<StateFile>,
     /// `None`: this slowlane is not a store for others.
-    pub token_server: Option<TokenServerConfig>,
+    pub token_server: Option<Listen>,
+    /// The access token of nodes, required if the listener can be reached from other machines.
+    pub node_token: Option<Token>,
     /// `None`: no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
     /// Over UDP. Without an address, no log lines are read.
     pub ends: Listen,
-    /// The log files whose lines report the ends of requests.
-    pub followed: Vec<PathBuf>,
-    /// `None`: no decisions are logged.
-    pub decision_log: Option<decision_log::DecisionLogSettings>,
-    pub log: log::LogSettings,
     /// `None`: there are only defaults and flags.
     pub file: Option<ConfigFile>,
     secrets: Vec<Secret>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct SpopConfig {
-    pub listen: Listen,
-    pub frame_bytes_max: u32,
-    pub timeout: Duration,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct HttpConfig {
-    pub listen: Listen,
-    pub idle_timeout: Duration,
-    /// The networks of proxies before those that query.
-    pub trusted: Vec<Network>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AdminConfig {
-    pub listen: Listen,
-    /// The access token, required if the listener can be reached from other machines.
-    pub token: Option<Token>,
-    /// Further hosts that requests may name, if there is no token.
-    pub hosts: Hosts,
-    /// The Unix socket of the Runtime API.
-    pub socket: Option<PathBuf>,
-    /// The permissions of the Unix sockets of this listener.
-    pub socket_mode: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenServerConfig {
-    pub listen: Listen,
-    /// The access token, required if the listener can be reached from other machines.
-    pub token: Option<Token>,
 }
 
 /// The config file, with its text at the start.
@@ -175,20 +138,20 @@ impl Config {
 
     /// Reads a configuration as far as possible. Settings with an error have their defaults.
     pub(crate) fn examine(path: Option<&Path>, flags: Flags) -> (Config, Vec<ConfigError>) {
-        let (written, text, mut errors) = written(path, flags.clone());
+        let (sections, text, mut errors) = written(path, flags.clone());
         let file = path.zip(text).map(|(path, text)| ConfigFile { path: path.to_owned(), text, flags });
-        let config = Config::new(written, file, &mut errors);
+        let config = Config::new(sections, file, &mut errors);
         (config, errors)
     }
 
     /// Warnings about settings that are valid, but probably unintended.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let proxies = [&self.spop.listen, &self.http.listen];
+        let proxies = [&self.spop, &self.http];
         let holds = proxies.iter().filter_map(|listen| warnings::of_holds(listen, &self.hold));
         // Without its token, such a listener is already an error.
         let has_token = |listen: &&Listen| match listen.section {
-            "admin" => self.admin.token.is_some(),
-            "cluster" => self.token_server.as_ref().is_some_and(|server| server.token.is_some()),
+            "admin" => self.admin_token.is_some(),
+            "cluster" => self.node_token.is_some(),
             "peers" => false,
             _ => true,
         };
@@ -200,11 +163,8 @@ impl Config {
 
     /// The listeners of all protocols.
     fn listens(&self) -> impl Iterator<Item = &Listen> {
-        let token_server = self.token_server.as_ref().map(|server| &server.listen);
         let peers = self.peers.as_ref().map(|peers| &peers.listen);
-        let proxies =
-            [&self.spop.listen, &self.http.listen, &self.grpc.listen, &self.admin.listen].into_iter();
-        proxies.chain(token_server).chain(peers)
+        [&self.spop, &self.http, &self.grpc, &self.admin].into_iter().chain(&self.token_server).chain(peers)
     }
 
     /// The paths of the TLS files.
@@ -272,94 +232,95 @@ impl Config {
     /// # Errors
     /// The system has no random bytes.
     pub(crate) fn secret_of_this_run(&self, earlier: Option<KeySecret>) -> Result<KeySecret, ConfigError> {
-        self.key_secret.or(earlier).map_or_else(secret::draw, Ok)
+        self.key_secret.or(earlier).map_or_else(secrets::draw, Ok)
     }
 
-    /// The configuration in force as a config file, with every key and its comment.
+    /// The configuration in force as a config file, with every key that has a value.
     ///
     /// The text may be saved anywhere, so relative paths become absolute, and the token is left out.
     pub(crate) fn show(path: Option<&Path>, flags: Flags) -> Result<String, ConfigErrors> {
-        let (mut file, _, errors) = written(path, flags);
+        let (mut sections, _, errors) = written(path, flags);
         if !errors.is_empty() {
             return Err(ConfigErrors(errors));
         }
-        for path in file.paths() {
+        for path in sections.paths() {
             *path = std::path::absolute(&*path)
                 .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         }
-        Ok(show::show(&file)?)
+        Ok(sections.shown()?)
     }
 
-    fn new(written: file::File, file: Option<ConfigFile>, errors: &mut Vec<ConfigError>) -> Config {
+    fn new(sections: Sections, file: Option<ConfigFile>, errors: &mut Vec<ConfigError>) -> Config {
         let mut report = |section: &str, key: &str, error: ConfigError| {
             errors.push(placed(file.as_ref(), section, key, error));
         };
-        let secrets = secrets(&written, file.as_ref());
-        let file::File {
-            spop,
-            http,
-            grpc,
-            admin,
-            hold,
-            table,
-            policy,
-            mut cluster,
-            peers,
-            ends,
-            state,
-            decision_log,
-            log,
-        } = written;
-        let policy::Policy { written: policy::WrittenPolicy { dir, key_secret_file, .. }, layout } = policy;
-        let (spop, http) = (SpopConfig::new(spop, &mut report), HttpConfig::new(http, &mut report));
-        let grpc = GrpcConfig::new(grpc, &mut report);
-        let admin = AdminConfig::new(admin, &mut report);
-        let key_secret = key_secret_file.map(secret::read).transpose();
+        let report: Report<'_> = &mut report;
+        let secrets = secrets::all(&sections, file.as_ref());
+        let Sections { spop, http, grpc, admin, hold, table, policy, cluster, ends, state, .. } = &sections;
+        let (of_spop, of_http) = (spop.timeout, http.idle_timeout.min(HANDSHAKE_MAX));
+        let spop = Listen::new("spop", &spop.listen, &spop.allow, &spop.tls, spop.connections_max, report);
+        let spop = Listen { handshake_max: of_spop, ..spop };
+        let http = Listen::new("http", &http.listen, &http.allow, &http.tls, http.connections_max, report);
+        let http = Listen { handshake_max: of_http, ..http };
+        let grpc = Listen::new("grpc", &grpc.listen, &grpc.allow, &grpc.tls, grpc.connections_max, report);
+        let admin_hosts = Hosts::new(&admin.hosts).expect("they were checked when the file was read");
+        let (token, token_file) = (admin.token.clone(), admin.token_file.clone());
+        let admin =
+            Listen::new("admin", &admin.listen, &admin.allow, &admin.tls, ADMIN_CONNECTIONS_MAX, report);
+        let admin_token = secrets::guard(&admin, token, token_file, report);
+        let WrittenPolicy { dir, key_secret_file, .. } = &policy.written;
+        let key_secret = key_secret_file.clone().map(secrets::key_secret).transpose();
         let key_secret = key_secret.unwrap_or_else(|error| {
             report("policy", "key_secret_file", error);
             None
         });
-        let peers = PeersConfig::new(peers, &mut report);
-        let file::EndsSection { listen, allow, follow: followed } = ends;
-        let ends = Listen::new("ends", listen, allow, Tls::default(), 0, HANDSHAKE_MAX, &mut report);
+        let peers = PeersConfig::new(&sections.peers, report);
+        let ends = Listen::new("ends", &ends.listen, &ends.allow, &Tls::default(), 0, report);
         if let Some(unix) = ends.addresses.iter().find(|address| matches!(address, Address::Unix(_))) {
             report("ends", "listen", ConfigError::EndsOverUnix(unix.to_string()));
         }
-        let token_server = TokenServerConfig::new(&mut cluster, &mut report);
-        let listens = [&spop.listen, &http.listen, &grpc.listen, &admin.listen].map(Some);
-        let others =
-            [token_server.as_ref().map(|server| &server.listen), peers.as_ref().map(|peers| &peers.listen)];
-        listen::report_collisions(listens.into_iter().chain(others).flatten(), &mut report);
-        let identity = pair("cluster", cluster.cert.take(), cluster.key.take(), &mut report);
+        let nodes = Listen::new(
+            "cluster",
+            &cluster.listen,
+            &cluster.allow,
+            &cluster.tls,
+            NODE_CONNECTIONS_MAX,
+            report,
+        );
+        let node_token = secrets::guard(&nodes, None, cluster.token_file.clone(), report);
+        let token_server = Some(nodes).filter(|listen| !listen.addresses.is_empty());
+        let listens = [&spop, &http, &grpc, &admin].into_iter().chain(&token_server);
+        let listens = listens.chain(peers.as_ref().map(|peers| &peers.listen));
+        listen::report_collisions(listens, report);
+        let identity = pair("cluster", &cluster.cert, &cluster.key, report);
         let cluster = cluster.settings(identity, key_secret.is_some(), token_server.is_some());
-        let period = cluster.as_ref().map(|cluster| cluster.settings.period);
         Config {
             spop,
             http,
             grpc,
             admin,
+            admin_token,
+            admin_hosts,
             hold: HoldLimits { holds_max: hold.max, hold_max: hold.longest, when_full: hold.when_full },
             table: Sizing { entries_max: table.size, expire: table.expire },
-            annex_bytes_max: table.annex_bytes_max,
-            policy: dir.map(|dir| Source {
+            policy: dir.clone().map(|dir| Source {
                 dir,
-                layout,
+                layout: policy.layout.clone(),
                 hold_max: hold.longest,
                 key_secret: KeySecret::KNOWN,
-                period,
+                period: cluster.as_ref().map(|cluster| cluster.settings.period),
                 has_peers: peers.is_some(),
             }),
             cluster,
             token_server,
+            node_token,
             peers,
             ends,
-            followed,
-            state: state.file.map(|path| StateFile { path, every: state.every }),
+            state: state.file.clone().map(|path| StateFile { path, every: state.every }),
             key_secret,
-            decision_log: decision_log.settings(),
-            log,
             file,
             secrets,
+            sections,
         }
     }
 }
@@ -375,118 +336,31 @@ fn placed(file: Option<&ConfigFile>, section: &str, key: &str, error: ConfigErro
     }
 }
 
-impl SpopConfig {
-    fn new(written: file::Spop, report: Report<'_>) -> SpopConfig {
-        let file::Spop { listen, allow, connections_max, frame_bytes_max, timeout, tls } = written;
-        let listen = Listen::new("spop", listen, allow, tls, connections_max, timeout, report);
-        SpopConfig { listen, frame_bytes_max, timeout }
-    }
-}
-
-impl HttpConfig {
-    fn new(written: file::Http, report: Report<'_>) -> HttpConfig {
-        let file::Http { listen, allow, connections_max, idle_timeout, trusted, tls } = written;
-        let handshake_max = idle_timeout.min(HANDSHAKE_MAX);
-        let listen = Listen::new("http", listen, allow, tls, connections_max, handshake_max, report);
-        HttpConfig { listen, idle_timeout, trusted }
-    }
-}
-
-impl AdminConfig {
-    fn new(written: file::Admin, report: Report<'_>) -> AdminConfig {
-        let file::Admin { listen, allow, token, token_file, hosts, socket, socket_mode, tls } = written;
-        let listen = Listen::new("admin", listen, allow, tls, ADMIN_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
-        let token = guard(&listen, token, token_file, report);
-        let hosts = Hosts::new(&hosts).expect("they were checked when the file was read");
-        AdminConfig { listen, token, hosts, socket, socket_mode }
-    }
-}
-
-impl TokenServerConfig {
-    /// Takes its keys out of `[cluster]`. None without an address.
-    fn new(written: &mut file::ClusterSection, report: Report<'_>) -> Option<TokenServerConfig> {
-        let file::ClusterSection { listen, allow, token_file, tls, .. } = written;
-        let (listen, allow, tls) = (mem::take(listen), mem::take(allow), mem::take(tls));
-        let listen = Listen::new("cluster", listen, allow, tls, NODE_CONNECTIONS_MAX, HANDSHAKE_MAX, report);
-        let token = guard(&listen, None, token_file.take(), report);
-        (!listen.addresses.is_empty()).then_some(TokenServerConfig { listen, token })
-    }
-}
-
-/// The token of a listener that needs one if other machines can reach it.
-fn guard(listen: &Listen, token: Option<Token>, file: Option<PathBuf>, report: Report<'_>) -> Option<Token> {
-    // An unreadable token is one error; the listener does not also count as one without a token.
-    let is_secret = token.is_some() || file.is_some();
-    let open = listen.addresses.iter().find(|address| !address.is_local());
-    let token = match (token, file) {
-        (Some(token), Some(_)) => {
-            report(listen.section, "token_file", ConfigError::TwoTokens);
-            Some(token)
-        }
-        (None, Some(path)) => {
-            read_token(path).map_err(|error| report(listen.section, "token_file", error)).ok()
-        }
-        (token, None) => token,
-    };
-    if let Some(address) = open.filter(|_| !is_secret) {
-        let open = OpenListener { section: listen.section, address: address.to_string() };
-        report(listen.section, "listen", open.into());
-    }
-    token
-}
-
-/// The files that hold secrets.
-fn secrets(written: &file::File, file: Option<&ConfigFile>) -> Vec<Secret> {
-    let file::File { spop, http, grpc, admin, policy, cluster, peers, .. } = written;
-    // `--cluster` replaces the store of the file.
-    let is_flag = file.is_some_and(|file| file.flags.cluster.is_some());
-    let has_password = !is_flag && cluster.store.as_ref().is_some_and(StoreUrl::has_password);
-    let is_in_file = admin.token.is_some() || has_password;
-    let files = [
-        (admin.token_file.as_deref(), "the admin token"),
-        (cluster.token_file.as_deref(), "the token of nodes"),
-        (policy.written.key_secret_file.as_deref(), "the secret of the keys"),
-        (cluster.key.as_deref(), "a private key"),
-        (file.filter(|_| is_in_file).map(|file| file.path.as_path()), "a token or a password"),
-    ];
-    let tls = [&spop.tls, &http.tls, &grpc.tls, &admin.tls, &cluster.tls, &peers.tls];
-    let keys = tls.map(|tls| (tls.key.as_deref(), "a private key"));
-    let secret = |(path, holds): (Option<&Path>, _)| Some(Secret { path: path?.to_owned(), holds });
-    files.into_iter().chain(keys).filter_map(secret).collect()
-}
-
-/// Reads a token from a file, without the white space around it.
-pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
-    let read = fs::read_to_string(&path).map_err(|error| error.to_string());
-    let token =
-        read.and_then(|text| Token::try_from(text.trim().to_owned()).map_err(|error| error.to_string()));
-    token.map_err(|reason| ConfigError::TokenFile { path, reason })
-}
-
 /// The settings of the file, or the defaults, with the flags applied; the text of the file; its errors.
-fn written(path: Option<&Path>, flags: Flags) -> (file::File, Option<String>, Vec<ConfigError>) {
-    let (file, text, errors) = path.map_or_else(Default::default, read);
-    (file.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text, errors)
+fn written(path: Option<&Path>, flags: Flags) -> (Sections, Option<String>, Vec<ConfigError>) {
+    let (sections, text, errors) = path.map_or_else(Default::default, read);
+    (sections.with(flags, path.and_then(Path::parent).unwrap_or(Path::new(""))), text, errors)
 }
 
-fn read(path: &Path) -> (file::File, Option<String>, Vec<ConfigError>) {
+fn read(path: &Path) -> (Sections, Option<String>, Vec<ConfigError>) {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(source) => {
             let unreadable = ConfigError::Unreadable { path: path.to_owned(), source };
-            return (file::File::default(), None, vec![unreadable]);
+            return (Sections::default(), None, vec![unreadable]);
         }
     };
-    let (file, mistakes) = mistakes::read(&text);
+    let (sections, mistakes) = mistakes::read(&text);
     let invalid =
         |ConfigMistake { line, message }| ConfigError::Invalid { path: path.to_owned(), line, message };
-    (file, Some(text), mistakes.into_iter().map(invalid).collect())
+    (sections, Some(text), mistakes.into_iter().map(invalid).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::server::listener::UNIX_MODE;
+    use crate::sync::StoreUrl;
     use slowlane_core::base::Address;
     use slowlane_core::cluster::Settings;
     use slowlane_core::policy::Layout;
@@ -506,7 +380,7 @@ mod tests {
             Config { file: None, ..Config::load(path, flags).unwrap() }
         };
         assert_eq!(with(Some(shipped.as_path())), with(None));
-        let file::File { admin, cluster, policy, .. } = file::File::default();
+        let Sections { admin, cluster, policy, .. } = Sections::default();
         let cluster = file::ClusterSection { store: Some(StoreUrl::own()), ..cluster };
         assert_eq!(cluster.settings(None, false, true).unwrap().settings, Settings::default());
         assert_eq!(policy.layout, Layout::default());
@@ -521,9 +395,9 @@ mod tests {
         let address = |text: &str| text.parse::<Address>().unwrap();
         let flags = Flags { spop: vec![address("[::1]:2")], ..Flags::default() };
         let config = Config::load(Some(file.path()), flags).unwrap();
-        assert_eq!(config.spop.listen.addresses, [address("[::1]:2")]);
-        assert_eq!(config.http.listen.addresses, [address("127.0.0.1:9001")]);
-        assert_eq!(config.admin.listen.addresses, []);
+        assert_eq!(config.spop.addresses, [address("[::1]:2")]);
+        assert_eq!(config.http.addresses, [address("127.0.0.1:9001")]);
+        assert_eq!(config.admin.addresses, []);
     }
 
     #[test]
@@ -563,6 +437,13 @@ mod tests {
             "file:2: \"a.example:80\": expected a name or an address without a port, like slowlane.example"
         );
         assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 999"));
+        for sample in ["0.0", "-1.0", "1.1", "nan"] {
+            assert!(
+                parse(&format!("[decision_log]\nsample = {sample}"))
+                    .unwrap_err()
+                    .contains("expected a fraction")
+            );
+        }
         assert!(error("[hold]\nwhen_full = 'drop'").starts_with("file:2: unknown variant `drop`"));
         assert!(error("[spop").starts_with("file:1: "));
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::values::{checked, fit};
-use crate::config::{ConfigError, HANDSHAKE_MAX, Listen, Report, Tls};
+use crate::config::{ConfigError, Listen, Report, Tls};
 use crate::server::peers::PeersSettings;
 use slowlane_core::base::Address;
 
@@ -13,19 +13,19 @@ const CONNECTIONS_MAX: usize = 200;
 const NAME: &str = "a name of 1 to 64 bytes without spaces, like lb1";
 
 /// The keys of the section.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [peers]", deny_unknown_fields)]
-pub(super) struct Peers {
-    pub(super) listen: Vec<Address>,
+pub(crate) struct Peers {
+    pub listen: Vec<Address>,
     #[serde(deserialize_with = "name")]
-    pub(super) name: String,
+    pub name: String,
     #[serde(deserialize_with = "names")]
-    pub(super) allow: Vec<String>,
+    pub allow: Vec<String>,
     #[serde(deserialize_with = "dial")]
-    pub(super) dial: Vec<String>,
+    pub dial: Vec<String>,
     #[serde(deserialize_with = "names")]
-    pub(super) fields: Vec<String>,
-    pub(super) tls: Tls,
+    pub fields: Vec<String>,
+    pub tls: Tls,
 }
 
 /// The settings of the listener for peers.
@@ -37,9 +37,9 @@ pub(crate) struct PeersConfig {
 
 impl PeersConfig {
     /// None without an address to listen on or to connect to.
-    pub(super) fn new(written: Peers, report: Report<'_>) -> Option<PeersConfig> {
+    pub(super) fn new(written: &Peers, report: Report<'_>) -> Option<PeersConfig> {
         let Peers { listen, name, allow, dial, fields, tls } = written;
-        let listen = Listen::new("peers", listen, Vec::new(), tls, CONNECTIONS_MAX, HANDSHAKE_MAX, report);
+        let listen = Listen::new("peers", listen, &[], tls, CONNECTIONS_MAX, report);
         let knows_clients = listen.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         if let Some(open) = listen.addresses.iter().find(|address| !address.is_local())
             && !knows_clients
@@ -51,6 +51,7 @@ impl PeersConfig {
             report("peers", "dial", ConfigError::RemotePeer(remote.to_string()));
         }
         let is_one = !listen.addresses.is_empty() || !dial.is_empty();
+        let (name, allow, fields) = (name.clone(), allow.clone(), fields.clone());
         let settings = PeersSettings { name, allow, dial, fields };
         is_one.then_some(PeersConfig { listen, settings })
     }

@@ -8,20 +8,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::config::values::within;
 use slowlane_core::policy::{Derivation, Layout, LayoutError, Lookup, Method};
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "WrittenPolicy")]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     #[serde(flatten)]
-    pub(super) written: WrittenPolicy,
+    pub written: WrittenPolicy,
     #[serde(skip)]
-    pub(super) layout: Layout,
+    pub layout: Layout,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [policy]", deny_unknown_fields)]
-pub(super) struct WrittenPolicy {
-    pub(super) dir: Option<PathBuf>,
-    pub(super) key_secret_file: Option<PathBuf>,
+pub(crate) struct WrittenPolicy {
+    pub dir: Option<PathBuf>,
+    pub key_secret_file: Option<PathBuf>,
     #[serde(deserialize_with = "within::<0, 32, _, _>")]
     ipv4_prefix: u8,
     #[serde(deserialize_with = "within::<0, 128, _, _>")]
@@ -34,7 +34,7 @@ pub(super) struct WrittenPolicy {
     rank: Vec<String>,
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "a section [policy.derived.NAME]", deny_unknown_fields)]
 struct WrittenDerivation {
     from: String,
@@ -58,7 +58,7 @@ impl WrittenDerivation {
     }
 }
 
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "a section [[policy.lookups]]", deny_unknown_fields)]
 struct WrittenLookup {
     fields: Names,
@@ -126,7 +126,7 @@ impl TryFrom<String> for TypeNumber {
 }
 
 /// The leading bits of an address with this many bits.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct PrefixBits<const MAX: i64>(u8);
 
 impl<'de, const MAX: i64> Deserialize<'de> for PrefixBits<MAX> {
@@ -136,7 +136,7 @@ impl<'de, const MAX: i64> Deserialize<'de> for PrefixBits<MAX> {
 }
 
 /// The names of fields, at least one.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "Vec<String>")]
 struct Names(Vec<String>);
 

@@ -1,12 +1,12 @@
 //! The values of a config file: their notation and their ranges.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serializer};
 
-use crate::observe::decision_log::Sample;
 use crate::server::Hosts;
 use crate::sync::StoreUrl;
 use slowlane_core::base::{Kind as VerdictKind, Network, units};
@@ -94,6 +94,20 @@ pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durat
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
+/// Envoy sends the names of headers in lower case. A key that fills two fields would fill only one in a descriptor.
+pub(super) fn descriptors<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    const ORIGIN: &str = "a key or a header in lower case, each once, like \"x-api-key\"";
+    checked(deserializer, |fields: &BTreeMap<String, String>| {
+        let is_once = |origin: &String| fields.values().filter(|other| *other == origin).count() == 1;
+        let is_fit = |origin: &String| {
+            !origin.is_empty() && !origin.bytes().any(|byte| byte.is_ascii_uppercase()) && is_once(origin)
+        };
+        fields.values().try_for_each(|origin| fit(origin, is_fit(origin), ORIGIN))
+    })
+}
+
 /// At most a thousand networks: every new connection is compared with each.
 pub(super) fn allow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
     checked(deserializer, |networks: &Vec<Network>| match networks.len() {
@@ -119,9 +133,9 @@ pub(super) fn written_mode<S: Serializer>(mode: &u32, serializer: S) -> Result<S
 }
 
 pub(super) fn sample<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    checked(deserializer, |sample: &f64| match Sample::new(*sample) {
-        Some(_) => Ok(()),
-        None => Err(format!("{sample}: expected a fraction, more than 0 and at most 1")),
+    checked(deserializer, |sample: &f64| match *sample > 0.0 && *sample <= 1.0 {
+        true => Ok(()),
+        false => Err(format!("{sample}: expected a fraction, more than 0 and at most 1")),
     })
 }
 

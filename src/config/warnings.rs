@@ -1,38 +1,7 @@
 //! Warnings about settings that are valid, but probably unintended.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-
 use crate::config::Listen;
 use slowlane_core::base::HoldLimits;
-
-/// A file with a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Secret {
-    pub(super) path: PathBuf,
-    /// What it holds.
-    pub(super) holds: &'static str,
-}
-
-impl Secret {
-    /// A warning if every user of the machine may read the file. Its group may: that is how a service gets a secret
-    /// that it does not own.
-    pub(super) fn warning(&self) -> Option<String> {
-        let Secret { path, holds } = self;
-        let metadata = fs::metadata(path).ok()?;
-        let path = path.display();
-        // Without its group, the user of the service could no longer read a file of root.
-        let chgrp = if metadata.gid() == ROOT { format!("chgrp slowlane {path} && ") } else { String::new() };
-        (metadata.mode() & OTHERS != 0)
-            .then(|| format!("{path}: every user may read it, and it holds {holds}: {chgrp}chmod o= {path}"))
-    }
-}
-
-/// The permissions of users that are neither the owner nor in the group.
-const OTHERS: u32 = 0o007;
-
-const ROOT: u32 = 0;
 
 /// Warns of listeners that others can reach, without TLS and without a list of networks.
 ///

@@ -9,9 +9,10 @@ use anyhow::{Context, anyhow};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::config::{AdminConfig, Config, ConfigFile, Listen, PeersConfig, TokenServerConfig};
+use crate::config::{Config, ConfigFile, Listen, PeersConfig, Sections};
 use crate::daemon::rounds::{self, Certificates};
 use crate::observe::ConnectionMetrics;
+use crate::proxy::envoy::Origins;
 use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket::AdminSocket;
 use crate::server::grpc::Grpc;
@@ -55,15 +56,17 @@ impl Listeners {
         let (acceptors, secured, threads) = Default::default();
         let mut binder = Binder { inherited, agent, acceptors, secured, threads };
         let metrics = &agent.metrics;
-        let Config { spop, http, admin, .. } = config;
+        let Sections { spop, http, grpc, admin, .. } = &config.sections;
         let spoe = Arc::new(Spoe { frame_bytes_max: spop.frame_bytes_max, timeout: spop.timeout });
-        binder.bind(&spop.listen, UNIX_MODE, &metrics.spop, spoe)?;
+        binder.bind(&config.spop, UNIX_MODE, &metrics.spop, spoe)?;
         let check = Arc::new(Check::new(http.idle_timeout, http.trusted.clone()));
-        binder.bind(&http.listen, UNIX_MODE, &metrics.http, check)?;
-        let grpc = Arc::new(Grpc::new(config.grpc.origins.clone()));
-        binder.bind(&config.grpc.listen, UNIX_MODE, &metrics.grpc, grpc)?;
+        binder.bind(&config.http, UNIX_MODE, &metrics.http, check)?;
+        let origins = Origins(grpc.fields.clone().into_iter().collect());
+        let grpc = Arc::new(Grpc::new(origins));
+        binder.bind(&config.grpc, UNIX_MODE, &metrics.grpc, grpc)?;
         let mut token_server = None;
-        if let Some(TokenServerConfig { listen, token }) = &config.token_server {
+        if let Some(listen) = &config.token_server {
+            let token = &config.node_token;
             let own = metrics.token_server.clone().unwrap_or_default();
             let server = TokenServer::new(token.clone(), agent.clock, own);
             let service = server.clone();
@@ -78,20 +81,21 @@ impl Listeners {
             binder.on_own_thread("peers", |binder| binder.bind(listen, UNIX_MODE, metrics, peers))?;
         }
         let (mut ends, mut followed) = Default::default();
-        if !(config.ends.addresses.is_empty() && config.followed.is_empty()) {
-            let follow = |path: &PathBuf| Arc::new(FollowedLog::at_end(path.clone(), agent.clone()));
+        let follow = &config.sections.ends.follow;
+        if !(config.ends.addresses.is_empty() && follow.is_empty()) {
+            let log = |path: &PathBuf| Arc::new(FollowedLog::at_end(path.clone(), agent.clone()));
             (ends, followed) = binder.on_own_thread("ends", |binder| {
-                Ok((binder.bind_ends(&config.ends)?, config.followed.iter().map(follow).collect()))
+                Ok((binder.bind_ends(&config.ends)?, follow.iter().map(log).collect()))
             })?;
         }
-        let AdminConfig { listen, token, hosts, socket, socket_mode } = admin;
-        let addresses = socket.iter().cloned().map(Address::Unix).collect();
+        let (listen, token, hosts) = (&config.admin, &config.admin_token, config.admin_hosts.clone());
+        let addresses = admin.socket.iter().cloned().map(Address::Unix).collect();
         let socket =
             Listen { name: "admin socket", section: "admin socket", addresses, tls: None, ..listen.clone() };
-        let page = Admin { token: token.clone(), hosts: hosts.clone(), upgrades };
+        let page = Admin { token: token.clone(), hosts, upgrades };
         binder.on_own_thread("admin", |binder| {
-            binder.bind(&socket, *socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
-            binder.bind(listen, *socket_mode, &metrics.admin, Arc::new(page))
+            binder.bind(&socket, admin.socket_mode, &metrics.admin, Arc::new(AdminSocket))?;
+            binder.bind(listen, admin.socket_mode, &metrics.admin, Arc::new(page))
         })?;
         binder.unless_open(token.is_some())?;
         let Binder { acceptors, secured, threads, .. } = binder;

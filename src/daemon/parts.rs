@@ -39,7 +39,7 @@ pub(super) fn throttle(
     status: &Arc<Status>,
 ) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
     let build = |policy| {
-        let throttle = Throttle::new(policy, config.table, config.annex_bytes_max);
+        let throttle = Throttle::new(policy, config.table, config.sections.table.annex_bytes_max);
         match cluster {
             Some(cluster) => throttle.in_cluster(cluster),
             None => throttle,
@@ -83,10 +83,12 @@ pub(super) fn decision_log(
     metrics: &Metrics,
     clock: Clock,
 ) -> anyhow::Result<Option<DecisionLog>> {
-    let Some(settings) = &config.decision_log else { return Ok(None) };
-    let log = DecisionLog::start(settings, metrics.decision_log.clone(), clock);
+    let settings = &config.sections.decision_log;
+    let Some(path) = &settings.path else { return Ok(None) };
+    let (sample, per_second, metrics) = (settings.sample, settings.per_second, metrics.decision_log.clone());
+    let log = DecisionLog::start(path, sample, per_second, &settings.verdicts, metrics, clock);
     Ok(Some(log.map_err(|error| {
-        let path = settings.path.display();
+        let path = path.display();
         anyhow!("cannot write the decision log {path}: {error}; choose a file in a directory that this user may write to")
     })?))
 }

@@ -54,8 +54,10 @@ pub(crate) struct Serving {
 
 /// Builds all parts and starts to serve in the runtime of the caller, with the state in the file if there is one.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
-    let found =
-        config.state.as_ref().and_then(|file| file.find(config.table.entries_max, config.annex_bytes_max));
+    let found = config
+        .state
+        .as_ref()
+        .and_then(|file| file.find(config.table.entries_max, config.sections.table.annex_bytes_max));
     let clock = found.as_ref().map_or_else(Clock::start, |found| found.clock);
     let earlier = found.as_ref().and_then(|found| found.head.key_secret());
     let mut serving = Serving::new(config, clock, earlier, Inherited::from_systemd())?;

@@ -90,7 +90,7 @@ impl Observer {
     {
         self.note(batch, number, decision, rng);
         if let Some(log) = &self.decision_log
-            && log.wants(decision, decision.at, || rng.u64(..))
+            && log.wants(decision, decision.at, || rng.f64())
         {
             let entry = throttle.table().get(decision.key, decision.at);
             let rate = entry.map_or(0, |(entry, _)| entry.gpc0_rate.read(decision.at.ticks_ms()));

@@ -63,14 +63,14 @@ pub(crate) fn has_screen() -> bool {
 /// Prints the same over the screen, again and again, until a signal ends it. Fails if the first query gets no answer.
 ///
 /// The mode of the terminal stays as it is, so nothing has to be restored.
-pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>, interval: Duration) -> anyhow::Result<()> {
+pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     let first = Fetched::ask(&daemon, since)?;
     io::stdout().write_all(ERASE.as_bytes())?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let asked_to_end = asked_to_end()?;
         tokio::select! {
-            failed = refresh(daemon, since, interval, first) => failed,
+            failed = refresh(daemon, since, first) => failed,
             () = asked_to_end => Ok(()),
         }
     });
@@ -80,16 +80,11 @@ pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>, interval: Dura
 }
 
 /// Ends only with an error. While the daemon does not answer, its last answer stays.
-async fn refresh(
-    daemon: AdminClient,
-    since: Option<Duration>,
-    interval: Duration,
-    mut last: Fetched,
-) -> anyhow::Result<()> {
+async fn refresh(daemon: AdminClient, since: Option<Duration>, mut last: Fetched) -> anyhow::Result<()> {
     let mut problem = String::new();
     loop {
         show(&problem, &last)?;
-        sleep(interval).await;
+        sleep(REFRESHED).await;
         let daemon = daemon.clone();
         problem = match spawn_blocking(move || Fetched::ask(&daemon, since)).await? {
             Ok(fetched) => {
@@ -100,6 +95,9 @@ async fn refresh(
         };
     }
 }
+
+/// The daemon makes a snapshot for each second.
+const REFRESHED: Duration = Duration::from_secs(1);
 
 /// Control sequences of ECMA-48: erase all, go to the first line, erase a line, erase what is below.
 const ERASE: &str = "\x1b[2J";

@@ -66,7 +66,6 @@ fn what_is_printed_for_the_defaults_is_what_is_shipped() {
     for name in ["nginx.conf", "slowlane-upstream.conf", "slowlane.conf"] {
         assert_eq!(printed(&["config", "nginx", "--file", name]), shipped(&format!("nginx/{name}")));
     }
-    assert_eq!(printed(&["config", "show"]), shipped("slowlane.toml"));
 }
 
 #[test]

@@ -91,13 +91,13 @@ fn it_shows_who_is_throttled_again_and_again_and_leaves_the_terminal_as_it_was()
     assert!(status.success() && is_given_back);
 }
 
-/// The keys of the history, at an interval of one's own.
+/// The keys of the history.
 #[test]
 fn since_shows_only_who_was_throttled() {
     let slowlane = slowlane();
     ask(&slowlane);
     let admin = slowlane.admin.to_string();
-    let words = ["top", "--since", "1h", "--interval", "100ms", "--admin", &admin];
+    let words = ["top", "--since", "1h", "--admin", &admin];
     let mut top = Terminal::start(BINARY, &words, 24, 100);
     top.shows("both websites", |text| {
         text.starts_with("throttled in the last 1h") && websites(text).len() == 3 && !text.contains("SLOs")

@@ -28,7 +28,7 @@ impl AgentSeen {
 
 /// Whether slowlane listens at the addresses of the config.
 pub(super) fn of_listeners(config: &Config, report: &mut DoctorReport) {
-    for listen in [&config.spop.listen, &config.http.listen] {
+    for listen in [&config.spop, &config.http] {
         for address in &listen.addresses {
             let text = format!("{} at {address}", listen.name);
             match listening::taken(listen, address) {

@@ -56,7 +56,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
 
 /// Whether the limit of open files has room for all connections.
 pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut DoctorReport) {
-    let needed = config.spop.listen.connections_max + config.http.listen.connections_max + OTHER_FILES;
+    let needed = config.spop.connections_max + config.http.connections_max + OTHER_FILES;
     let max = seen.metric("process_max_fds");
     let text = format!("the daemon may open {max} files; its connections_max need {needed}");
     // Without a limit, the daemon reports none.

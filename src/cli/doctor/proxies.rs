@@ -93,7 +93,7 @@ impl Proxies {
     pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut DoctorReport) {
         let may_be_asked = may_be_asked || self.are_attached() == Some(true);
         for proxy in &self.0 {
-            let listen = if proxy.kind == "nginx" { &config.http.listen } else { &config.spop.listen };
+            let listen = if proxy.kind == "nginx" { &config.http } else { &config.spop };
             match &proxy.read {
                 Ok(read) => proxy.report(read, listen, may_be_asked && !proxy.is_named, report),
                 Err(error) => {

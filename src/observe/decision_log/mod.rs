@@ -10,10 +10,10 @@
 
 mod file;
 mod line;
-mod settings;
 
 use std::io::{self, Write};
 use std::mem;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::observe::line_writer::{LineOutput, LineQueue};
@@ -21,8 +21,10 @@ use crate::observe::metrics::DecisionLogMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use file::RotatedFile;
 use line::write_line;
-pub(crate) use settings::{DecisionLogSettings, STDOUT, Sample};
 use slowlane_core::base::{Decision, Kind, Timestamp, Value, Verdict};
+
+/// The path that means standard output.
+pub(crate) const STDOUT: &str = "-";
 
 /// The maximum number of queued lines, about 300 bytes each.
 const LINES_MAX: usize = 4096;
@@ -31,42 +33,45 @@ const LINES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     queue: LineQueue,
-    sample: Sample,
+    /// The fraction of the decisions that is logged, as a random sample.
+    sample: f64,
     quota: PerSecond,
     wants: [bool; 3],
     metrics: DecisionLogMetrics,
 }
 
 impl DecisionLog {
-    /// Opens the log, and starts the thread that writes to it.
+    /// Opens the log, [`STDOUT`] or a file, and starts the thread that writes to it.
     ///
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn start(
-        settings: &DecisionLogSettings,
+        path: &Path,
+        sample: f64,
+        per_second: u32,
+        kinds: &[Kind],
         metrics: DecisionLogMetrics,
         clock: Clock,
     ) -> io::Result<DecisionLog> {
-        let queue = if settings.path.as_os_str() == STDOUT {
+        let queue = if path.as_os_str() == STDOUT {
             queue(io::stdout(), &metrics, clock)
         } else {
-            queue(RotatedFile::open(&settings.path, clock)?, &metrics, clock)
+            queue(RotatedFile::open(path, clock)?, &metrics, clock)
         }?;
-        let wants = Kind::ALL.map(|kind| settings.kinds.contains(&kind));
-        let quota = PerSecond::new(settings.per_second);
-        Ok(DecisionLog { queue, sample: settings.sample, quota, wants, metrics })
+        let wants = Kind::ALL.map(|kind| kinds.contains(&kind));
+        Ok(DecisionLog { queue, sample, quota: PerSecond::new(per_second), wants, metrics })
     }
 
     /// Whether to log a decision.
     ///
     /// Its verdict, or that of a dry run, must be of a wanted kind. The sample must include it, and the limit per
-    /// second must allow another line. `draw` gives 64 random bits.
-    pub(crate) fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> u64) -> bool {
+    /// second must allow another line. `draw` gives a random number below 1.
+    pub(crate) fn wants(&self, decision: &Decision, now: Timestamp, draw: impl FnOnce() -> f64) -> bool {
         let is_kind = |verdict: Verdict| self.wants[verdict.kind().index()];
         if !is_kind(decision.verdict) && !decision.dry_runs().map(|judged| judged.verdict).any(is_kind) {
             return false;
         }
-        if !self.sample.draws(draw()) {
+        if draw() >= self.sample {
             return false;
         }
         let is_within = self.quota.take(now);
@@ -157,10 +162,8 @@ mod tests {
 
     fn log(sample: f64, per_second: u32, kinds: &[Kind]) -> (DecisionLog, tempfile::NamedTempFile) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_owned();
-        let sample = Sample::new(sample).unwrap();
-        let settings = DecisionLogSettings { path, sample, per_second, kinds: kinds.to_vec() };
-        (DecisionLog::start(&settings, Metrics::new().decision_log, Clock::start()).unwrap(), file)
+        let (metrics, clock) = (Metrics::new().decision_log, Clock::start());
+        (DecisionLog::start(file.path(), sample, per_second, kinds, metrics, clock).unwrap(), file)
     }
 
     const NOW: Timestamp = Timestamp::from_millis(60_000);
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn only_wanted_kinds_are_written() {
         let (log, _file) = log(1.0, 1000, &[Kind::Deny]);
-        let wants = |decision| log.wants(&decision, NOW, || 0);
+        let wants = |decision| log.wants(&decision, NOW, || 0.0);
         assert!(!wants(decision(Verdict::Pass, false)));
         assert!(!wants(decision(DELAY, false)));
         assert!(wants(decision(Verdict::Deny { retry_after_s: 1 }, false)));
@@ -179,15 +182,19 @@ mod tests {
     #[test]
     fn a_second_has_so_many_lines_and_no_more() {
         let (log, _file) = log(1.0, 3, &[Kind::Delay]);
-        let wanted = |now| (0..10).filter(|_| log.wants(&decision(DELAY, false), now, || 0)).count();
+        let wanted = |now| (0..10).filter(|_| log.wants(&decision(DELAY, false), now, || 0.0)).count();
         assert_eq!(wanted(NOW), 3);
         assert_eq!(wanted(NOW + Duration::from_millis(999)), 0);
         assert_eq!(wanted(NOW + Duration::from_millis(1000)), 3);
         assert_eq!(log.metrics.dropped_rate.get(), 24);
-        // The sample is applied first: a line outside the sample is not counted as dropped.
-        let half = Sample::new(0.5).unwrap();
-        assert!(half.draws(0) && half.draws(u64::MAX / 2) && !half.draws(u64::MAX / 2 + 2));
-        assert_eq!([0.0, -1.0, 1.1, f64::NAN].map(Sample::new), [None; 4]);
+    }
+
+    #[test]
+    fn the_sample_is_applied_first_and_a_line_outside_it_is_not_counted_as_dropped() {
+        let (log, _file) = log(0.5, 1, &[Kind::Delay]);
+        let wants = |draw| log.wants(&decision(DELAY, false), NOW, || draw);
+        assert_eq!([0.5, 0.999, 0.499, 0.0].map(wants), [false, false, true, false]);
+        assert_eq!(log.metrics.dropped_rate.get(), 1);
     }
 
     /// While the writer hangs, the queue fills up. Further lines are counted, and no caller waits.
