@@ -17,8 +17,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 
-use crate::observe::status::address_bits::AddressBits;
-use crate::observe::status::ranking::{Crowd, GroupRow, RankedBy, Ranking};
+use crate::observe::status::ranking::{AddressBits, Crowd, GroupRow, RankedBy, Ranking};
 use slowlane_core::base::{Decision, FIELDS_MAX, Key, Network, Ticket, Timestamp, Turn, Value, shown};
 use slowlane_core::policy::{Fact, Text};
 use slowlane_core::table::{Counter, Frequent};
@@ -111,17 +110,11 @@ struct Noted {
 #[derive(Debug)]
 struct OfSpan {
     groups: Frequent<GroupFacts>,
-    requests: Weight,
-    /// The time in which they came, damped like them.
-    seconds: f64,
-}
-
-/// Requests.
-#[derive(Clone, Copy, Debug, Default)]
-struct Weight {
     requests: f64,
     /// The number of them in the sample.
     sampled: f64,
+    /// The time in which they came, damped like them.
+    seconds: f64,
 }
 
 /// Facts about a group beside its number of requests.
@@ -157,7 +150,7 @@ struct Awaited {
 
 impl Default for Groups {
     fn default() -> Groups {
-        let span = |_| OfSpan { groups: Frequent::new(ROOM), requests: Weight::default(), seconds: 0.0 };
+        let span = |_| OfSpan { groups: Frequent::new(ROOM), requests: 0.0, sampled: 0.0, seconds: 0.0 };
         let noted = Noted {
             notes: 0,
             spans: Lookback::ALL.map(span),
@@ -194,7 +187,8 @@ impl Groups {
         facts(&mut |fact| noted.find_source(&fact, &mut note));
         facts(&mut |fact| noted.group(&fact, &mut note));
         for span in &mut noted.spans {
-            span.requests = span.requests.plus(Weight { requests: weight, sampled: 1.0 });
+            span.requests += weight;
+            span.sampled += 1.0;
         }
         noted.notes += 1;
         if noted.notes.is_multiple_of(2 * NOTES_PER_S) {
@@ -262,7 +256,7 @@ impl Groups {
     /// All groups of a span, in no order.
     fn ranking(&self, span: Lookback) -> Ranking {
         let noted = self.noted.lock();
-        let OfSpan { groups, requests: Weight { requests, sampled }, seconds } = &noted.spans[span as usize];
+        let OfSpan { groups, requests, sampled, seconds } = &noted.spans[span as usize];
         let per_second = 1.0 / seconds.max(0.5);
         let row = |Counter { weight, facts, .. }: &Counter<GroupFacts>| GroupRow {
             field: noted.names[usize::from(facts.field)].to_string(),
@@ -345,7 +339,8 @@ impl Noted {
         for (span, of) in self.spans.iter_mut().zip(Lookback::ALL) {
             let factor = (-passed_s / f64::from(of.seconds())).exp();
             span.groups.fade(factor, |facts| facts.fade(factor as f32));
-            span.requests = span.requests.times(factor);
+            span.requests *= factor;
+            span.sampled *= factor;
             span.seconds = (span.seconds + passed_s) * factor;
         }
     }
@@ -354,16 +349,6 @@ impl Noted {
 /// The network around an address, with a prefix for IPv4 or IPv6.
 fn around(address: IpAddr, (ipv4, ipv6): (u8, u8)) -> Value<'static> {
     Value::Network(Network::of(address, if address.is_ipv4() { ipv4 } else { ipv6 }))
-}
-
-impl Weight {
-    fn plus(self, other: Weight) -> Weight {
-        Weight { requests: self.requests + other.requests, sampled: self.sampled + other.sampled }
-    }
-
-    fn times(self, factor: f64) -> Weight {
-        Weight { requests: self.requests * factor, sampled: self.sampled * factor }
-    }
 }
 
 impl GroupFacts {

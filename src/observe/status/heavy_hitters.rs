@@ -13,14 +13,20 @@ use slowlane_core::base::{Blocked, Key, SloId, Timestamp};
 /// The places of one sketch, few enough to scan all.
 pub(super) const PLACES: usize = 64;
 
-/// Facts about a throttled key.
-#[derive(Clone, Debug, Default)]
+/// A throttled key with its weight and facts.
+#[derive(Clone, Debug)]
 pub struct Hitter {
+    pub key: Key,
+    /// The upper bound of its weight, after decay.
+    weight: f32,
+    error: f32,
     /// The SLO that throttled it last.
-    pub slo: Option<SloId>,
+    pub slo: SloId,
     /// The number of delayed requests since it got its place.
     pub delayed: u64,
     pub denied: u64,
+    /// Those delayed and denied since the last second.
+    pub new: [u64; 2],
     /// Its last delay, in milliseconds.
     pub delay_ms: u64,
     /// The moment at which it got its place; zero for a new key.
@@ -32,17 +38,25 @@ pub struct Hitter {
     pub label: Label,
 }
 
-/// A key with its weight and facts.
-#[derive(Clone, Debug)]
-pub struct Ranked {
-    pub key: Key,
-    /// The upper bound of its weight, after decay.
-    weight: f32,
-    error: f32,
-    pub hitter: Hitter,
-}
+impl Hitter {
+    /// A new key without facts. It inherits a weight.
+    pub(super) fn new(key: Key, weight: f32) -> Hitter {
+        Hitter {
+            key,
+            weight,
+            error: weight,
+            slo: SloId::DEFAULT,
+            delayed: 0,
+            denied: 0,
+            new: [0; 2],
+            delay_ms: 0,
+            since: Timestamp::default(),
+            seen: Timestamp::default(),
+            blocked: None,
+            label: Label::default(),
+        }
+    }
 
-impl Ranked {
     /// The lower bound of its weight, after decay.
     pub fn weight_min(&self) -> f32 {
         self.weight - self.error
@@ -51,7 +65,7 @@ impl Ranked {
 
 /// The sketch: its places, allocated at the start.
 #[derive(Debug)]
-pub(super) struct HeavyHitters(Vec<Ranked>);
+pub(super) struct HeavyHitters(Vec<Hitter>);
 
 impl Default for HeavyHitters {
     fn default() -> HeavyHitters {
@@ -66,18 +80,18 @@ impl HeavyHitters {
         let place = known.unwrap_or_else(|| self.place_for(key));
         let place = &mut self.0[place];
         place.weight += weight;
-        &mut place.hitter
+        place
     }
 
     fn place_for(&mut self, key: Key) -> usize {
         if self.0.len() < PLACES {
-            self.0.push(Ranked { key, weight: 0.0, error: 0.0, hitter: Hitter::default() });
+            self.0.push(Hitter::new(key, 0.0));
             return self.0.len() - 1;
         }
         let lightest =
             self.0.iter().enumerate().min_by(|(_, one), (_, other)| one.weight.total_cmp(&other.weight));
-        let (place, &Ranked { weight, .. }) = lightest.expect("all places are taken");
-        self.0[place] = Ranked { key, weight, error: weight, hitter: Hitter::default() };
+        let (place, &Hitter { weight, .. }) = lightest.expect("all places are taken");
+        self.0[place] = Hitter::new(key, weight);
         place
     }
 
@@ -95,9 +109,9 @@ impl HeavyHitters {
         self.0.len()
     }
 
-    /// All keys with their weights and facts, in no order.
-    pub(super) fn ranked(&self) -> Vec<Ranked> {
-        self.0.clone()
+    /// All keys, in no order.
+    pub(super) fn all(&mut self) -> &mut [Hitter] {
+        &mut self.0
     }
 }
 
@@ -122,7 +136,7 @@ mod tests {
                 sketch.add(Key::from_bits(key), 1.0);
                 *exact.entry(key).or_insert(0) += 1;
             }
-            let ranked: HashMap<u64, f32> = sketch.ranked().iter().map(|at| (at.key.bits(), at.weight_min())).collect();
+            let ranked: HashMap<u64, f32> = sketch.all().iter().map(|at| (at.key.bits(), at.weight_min())).collect();
             for (key, &weight) in &ranked {
                 prop_assert!(weight <= exact[key] as f32);
             }
@@ -138,7 +152,7 @@ mod tests {
         (0..PLACES as u64).for_each(|key| sketch.add(Key::from_bits(key), 1.0).delayed += key);
         sketch.add(Key::from_bits(7), 100.0);
         (0..11).for_each(|_| sketch.fade(0.5));
-        let left: Vec<_> = sketch.ranked().iter().map(|at| (at.key.bits(), at.hitter.delayed)).collect();
+        let left: Vec<_> = sketch.all().iter().map(|at| (at.key.bits(), at.delayed)).collect();
         assert_eq!(left, [(7, 7)]);
     }
 
@@ -147,7 +161,7 @@ mod tests {
         let mut sketch = HeavyHitters::default();
         (0..PLACES as u64).for_each(|key| sketch.add(Key::from_bits(key), 2.0).denied += 9);
         assert_eq!(sketch.add(Key::from_bits(1_000), 1.0).denied, 0);
-        let newest = sketch.ranked().into_iter().find(|at| at.key.bits() == 1_000).unwrap();
+        let newest = sketch.all().iter().find(|at| at.key.bits() == 1_000).unwrap();
         assert_eq!(newest.weight_min(), 1.0);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::status::heavy_hitters::Hitter;
-use crate::observe::status::{FieldLine, KeyCount, Throttled};
+use crate::observe::status::{FieldLine, KeyCount};
 use slowlane_core::base::{Key, SloId, Timestamp};
 use slowlane_core::policy::Policy;
 use slowlane_core::snapshot::NOTE_BYTES_MAX;
@@ -75,8 +75,6 @@ type Throttlings = [u64; 2];
 pub(super) struct History {
     /// Minutes, then hours.
     periods: [Periods; 2],
-    /// The counts of each key at the last reading, and the moment at which it got its place.
-    last: HashMap<Noted, (Timestamp, Throttlings)>,
     last_totals: Throttlings,
 }
 
@@ -119,39 +117,24 @@ type Note = (u8, Period);
 impl Default for History {
     fn default() -> History {
         let periods = |length_s, kept, keys| Periods { length_s, kept, keys, list: VecDeque::new() };
-        History {
-            periods: [periods(60, 60, 50), periods(3_600, 24, 100)],
-            last: HashMap::new(),
-            last_totals: [0; 2],
-        }
+        History { periods: [periods(60, 60, 50), periods(3_600, 24, 100)], last_totals: [0; 2] }
     }
 }
 
 impl History {
-    /// Adds the counts since the last call. Call it once a second. `totals` are the counts of all SLOs.
-    pub(super) fn tick(&mut self, now: Timestamp, totals: Throttlings, throttled: &Throttled) {
-        let last = mem::take(&mut self.last);
-        let mut new_tallies = Vec::new();
-        for (noted, hitter) in throttled.hitters() {
-            let counts = [hitter.delayed, hitter.denied];
-            // A key that has lost its place and got it again counts from zero.
-            let before = last.get(&noted).filter(|(since, _)| *since == hitter.since);
-            let new = difference(counts, before.map_or([0; 2], |(_, counts)| *counts));
-            self.last.insert(noted, (hitter.since, counts));
-            if new != [0; 2] {
-                new_tallies.push((noted, KeyTally::of(&hitter, new)));
-            }
-        }
-        let totals = sum(totals, throttled.elsewhere());
-        let new_totals = difference(totals, mem::replace(&mut self.last_totals, totals));
+    /// Adds the counts since the last call. Call it once a second. `totals` are all delayed and denied requests so far.
+    pub(super) fn tick(&mut self, now: Timestamp, totals: Throttlings, hitters: &[(bool, Hitter)]) {
+        let before = mem::replace(&mut self.last_totals, totals);
+        let new_totals = [0, 1].map(|place| totals[place].saturating_sub(before[place]));
         for periods in &mut self.periods {
             let period = periods.open(now);
             period.totals = sum(period.totals, new_totals);
-            for (noted, tally) in &new_tallies {
-                if period.keys.len() >= OPEN_KEYS_MAX && !period.keys.contains_key(noted) {
+            for (is_dry_run, hitter) in hitters.iter().filter(|(_, hitter)| hitter.new != [0; 2]) {
+                let noted = (hitter.key, *is_dry_run);
+                if period.keys.len() >= OPEN_KEYS_MAX && !period.keys.contains_key(&noted) {
                     period.keep(OPEN_KEYS_MAX / 2);
                 }
-                period.add(*noted, tally.clone());
+                period.add(noted, KeyTally::of(hitter));
             }
         }
     }
@@ -265,10 +248,10 @@ impl Period {
 }
 
 impl KeyTally {
-    fn of(hitter: &Hitter, counts: Throttlings) -> KeyTally {
+    fn of(hitter: &Hitter) -> KeyTally {
         KeyTally {
-            counts,
-            slo: hitter.slo.unwrap_or(SloId::DEFAULT),
+            counts: hitter.new,
+            slo: hitter.slo,
             delay_ms: hitter.delay_ms,
             first: hitter.seen,
             last: hitter.seen,
@@ -325,15 +308,12 @@ fn sum(one: Throttlings, other: Throttlings) -> Throttlings {
     [0, 1].map(|place| one[place].saturating_add(other[place]))
 }
 
-fn difference(now: Throttlings, before: Throttlings) -> Throttlings {
-    [0, 1].map(|place| now[place].saturating_sub(before[place]))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::observe::status::Throttled;
     use slowlane_core::base::{Assurance, Decision, Ends, Judged, Value, Verdict};
     use slowlane_core::policy::Fact;
 
@@ -382,7 +362,8 @@ mod tests {
 
         fn tick(&mut self, second: u64) {
             self.throttled.tick(at(second), 0.0);
-            self.history.tick(at(second), self.totals, &self.throttled);
+            let totals = sum(self.totals, self.throttled.elsewhere());
+            self.history.tick(at(second), totals, &self.throttled.read());
         }
 
         fn since(&self, second: u64, span_s: u64) -> HistoryLines {
@@ -424,7 +405,7 @@ mod tests {
         let mut world = World::default();
         world.deny(0, 1, 5);
         (0..200).for_each(|second| world.tick(second));
-        assert!(world.throttled.hitters().is_empty(), "it has faded");
+        assert!(world.throttled.read().is_empty(), "it has faded");
         world.deny(200, 1, 4);
         world.tick(200);
         world.tick(201);
@@ -530,9 +511,8 @@ mod tests {
             let now = START_S / 3_600;
             let tally = |key| {
                 let last = Timestamp::from_nanos(u64::MAX);
-                let (counts, delay_ms) = ([u64::MAX; 2], u64::MAX);
-                let noted = (Key::from_bits(key), false);
-                (noted, KeyTally { delay_ms, last, ..KeyTally::of(&Hitter::default(), counts) })
+                let (counts, delay_ms, key) = ([u64::MAX; 2], u64::MAX, Key::from_bits(key));
+                ((key, false), KeyTally { counts, delay_ms, last, ..KeyTally::of(&Hitter::new(key, 0.0)) })
             };
             let note = |&(ahead, keys): &(u64, u64)| {
                 let keys = (0..keys).map(|key| tally(key + ahead * 1_000)).collect();

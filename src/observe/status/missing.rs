@@ -8,13 +8,58 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::observe::status::faults::{Fault, FaultLine, FieldCounts, Logged, Recent, counts, listed};
-use slowlane_core::base::shown;
-use slowlane_core::policy::Policy;
+use slowlane_core::base::{cut, shown};
+use slowlane_core::policy::{Needed, Policy, ValueKind};
 
 /// A field is reported as missing after this many requests without it. A field that one request in a hundred carries
 /// is seen by then with a probability of 99 %.
 pub const REQUESTS_MIN: u64 = 500;
+
+/// A window ends after this many requests, or after [`TICKS`] if it has at least [`FEW`] by then.
+const MANY: u64 = 5_000;
+const FEW: u64 = 100;
+
+/// The shortest window with few requests, in seconds.
+const TICKS: u64 = 60;
+
+/// The shortest time between two log lines about one field, in seconds.
+const LOG_EVERY: u64 = 600;
+
+/// The most characters of an example, which a client may have chosen.
+const EXAMPLE_CHARS: usize = 64;
+
+/// If a larger share of the requests has faults, the configuration is wrong.
+const SHARE_MAX: f64 = 0.01;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fault {
+    /// The value is not what the policy needs.
+    Unreadable,
+    /// There is no value, and every limit needs one.
+    Absent,
+}
+
+/// A fault of a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultLine {
+    pub field: String,
+    pub fault: Fault,
+    /// The requests with the fault, of the last `of`.
+    pub requests: u64,
+    pub of: u64,
+    /// The beginning of the last unreadable value.
+    pub example: Option<String>,
+    /// All of it, for people.
+    pub text: String,
+}
+
+impl FaultLine {
+    /// Whether it is more than a few odd requests.
+    pub fn is_much(&self) -> bool {
+        self.requests as f64 > SHARE_MAX * self.of as f64
+    }
+}
 
 /// The check of the fields, once a second and outside the request path.
 #[derive(Debug, Default)]
@@ -27,23 +72,6 @@ pub struct News {
     pub faults: Vec<FaultLine>,
 }
 
-#[derive(Debug, Default)]
-struct Look {
-    /// The policy that was checked. The reference keeps its address from being reused.
-    policy: Weak<Policy>,
-    /// All requests at the first check of this policy.
-    before: u64,
-    /// Requests that this policy has decided.
-    requests: u64,
-    /// The missing fields that were logged.
-    reported: BTreeSet<String>,
-    recent: Recent,
-    /// The faults under earlier policies.
-    earlier: FieldCounts,
-    logged: Logged,
-    ticks: u64,
-}
-
 /// A missing field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingLine {
@@ -54,28 +82,59 @@ pub struct MissingLine {
     pub requests: u64,
 }
 
+/// The number of faults, by field.
+type FieldCounts = BTreeMap<(String, Fault), u64>;
+
+/// The counts of a policy at a moment.
+#[derive(Clone, Debug, Default)]
+struct Mark {
+    /// Seconds since the start.
+    tick: u64,
+    /// Requests that the policy has decided.
+    requests: u64,
+    faults: FieldCounts,
+}
+
+#[derive(Debug, Default)]
+struct Look {
+    /// The policy that was checked. The reference keeps its address from being reused.
+    policy: Weak<Policy>,
+    /// All requests at the first check of this policy.
+    before: u64,
+    now: Mark,
+    /// The start of the previous window, and of the current one. Faults after the former are recent.
+    begins: [Mark; 2],
+    /// The missing fields that were logged.
+    reported: BTreeSet<String>,
+    /// The faults under earlier policies.
+    earlier: FieldCounts,
+    /// The tick at which each fault was logged. It outlives the policies: some are replaced every minute.
+    logged: FieldCounts,
+}
+
 impl Missing {
     /// Checks the policy in force, and returns what was not returned before. `total` is the number of all requests so
     /// far. Call it once a second.
     pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> News {
         let mut look = self.0.lock();
+        let look = &mut *look;
         if !look.is_at(policy) {
-            // The first policy was there before the first request.
-            let before = if look.policy.ptr_eq(&Weak::new()) { 0 } else { total };
-            let earlier = counts(policy).into_keys().map(|key| (key.clone(), look.earlier(policy, &key)));
-            let earlier = earlier.collect();
-            let (logged, ticks) = (mem::take(&mut look.logged), look.ticks);
-            let policy = Arc::downgrade(policy);
-            *look = Look { policy, before, earlier, logged, ticks, ..Look::default() };
+            look.turn_to(policy, total);
         }
-        look.requests = total - look.before;
-        look.ticks += 1;
-        let Look { requests, ticks, .. } = *look;
-        look.recent.tick(policy, requests);
-        let mut missing = look.lines(policy);
+        let tick = look.now.tick + 1;
+        look.now = Mark { tick, requests: total - look.before, faults: counts(policy) };
+        let begin = &look.begins[1];
+        let (since, ticks) = (look.now.requests - begin.requests, tick - begin.tick);
+        if since >= MANY || since >= FEW && ticks >= TICKS {
+            look.begins.swap(0, 1);
+            look.begins[1] = look.now.clone();
+        }
+        policy.calm();
+        let (mut missing, mut faults) = (look.lines(policy), look.faults(policy));
         missing.retain(|line| look.reported.insert(line.field.clone()));
-        let faults = look.faults(policy);
-        News { missing, faults: look.logged.news(faults, ticks) }
+        look.logged.retain(|_, at| tick - *at < LOG_EVERY);
+        faults.retain(|line| *look.logged.entry((line.field.clone(), line.fault)).or_insert(tick) == tick);
+        News { missing, faults }
     }
 
     /// The faults of late.
@@ -85,9 +144,9 @@ impl Missing {
 
     /// All faults since the start, of the fields of this policy.
     pub fn fault_totals(&self, policy: &Arc<Policy>) -> BTreeMap<(String, Fault), u64> {
-        let look = self.0.lock();
-        let total = |key: &_, count| count + look.earlier(policy, key);
-        counts(policy).into_iter().map(|(key, count)| (key.clone(), total(&key, count))).collect()
+        let (look, mut totals) = (self.0.lock(), counts(policy));
+        totals.iter_mut().for_each(|(key, count)| *count += look.earlier(policy, key));
+        totals
     }
 
     /// The fields that are missing now.
@@ -108,10 +167,34 @@ impl Look {
         std::ptr::eq(self.policy.as_ptr(), Arc::as_ptr(policy))
     }
 
+    fn turn_to(&mut self, policy: &Arc<Policy>, total: u64) {
+        // The first policy was there before the first request.
+        let before = if self.policy.ptr_eq(&Weak::new()) { 0 } else { total };
+        let mut earlier = counts(policy);
+        earlier.iter_mut().for_each(|(key, count)| *count = self.earlier(policy, key));
+        let now = Mark { tick: self.now.tick, ..Mark::default() };
+        let (begins, logged) = ([now.clone(), now.clone()], mem::take(&mut self.logged));
+        let reported = BTreeSet::new();
+        *self = Look { policy: Arc::downgrade(policy), before, now, begins, reported, earlier, logged };
+    }
+
     /// The faults of a field under the policies before this one.
     fn earlier(&self, policy: &Arc<Policy>, key: &(String, Fault)) -> u64 {
-        let recent = if self.is_at(policy) { None } else { self.recent.counts().get(key) };
-        recent.unwrap_or(&0) + self.earlier.get(key).unwrap_or(&0)
+        let last = if self.is_at(policy) { None } else { self.now.faults.get(key) };
+        last.unwrap_or(&0) + self.earlier.get(key).unwrap_or(&0)
+    }
+
+    fn lines(&self, policy: &Arc<Policy>) -> Vec<MissingLine> {
+        if !self.is_at(policy) || self.now.requests < REQUESTS_MIN {
+            return Vec::new();
+        }
+        let missing = policy.needed_fields().filter(|needed| needed.is_missing);
+        let line = |needed| MissingLine {
+            needed_by: policy.needed_by(&needed).iter().map(shown).collect(),
+            field: shown(needed.field),
+            requests: self.now.requests,
+        };
+        missing.map(line).collect()
     }
 
     /// Recent faults, without those of fields that no request carries: these are reported as missing instead.
@@ -119,22 +202,64 @@ impl Look {
         if !self.is_at(policy) {
             return Vec::new();
         }
-        let (mut faults, missing) = (self.recent.lines(policy), self.lines(policy));
-        faults.retain(|fault| missing.iter().all(|line| line.field != fault.field));
-        faults
+        let lines = policy.faults().flat_map(|needed| {
+            [Fault::Unreadable, Fault::Absent].map(|fault| self.fault(policy, &needed, fault))
+        });
+        let missing = self.lines(policy);
+        lines.flatten().filter(|fault| missing.iter().all(|line| line.field != fault.field)).collect()
     }
 
-    fn lines(&self, policy: &Arc<Policy>) -> Vec<MissingLine> {
-        if !self.is_at(policy) || self.requests < REQUESTS_MIN {
-            return Vec::new();
+    fn fault(&self, policy: &Policy, needed: &Needed<'_>, fault: Fault) -> Option<FaultLine> {
+        let (key, begin) = ((shown(needed.field), fault), &self.begins[0]);
+        let count = |mark: &Mark| mark.faults.get(&key).copied().unwrap_or(0);
+        let requests = count(&self.now) - count(begin);
+        // A request is counted after its faults.
+        let of = (self.now.requests - begin.requests).max(requests);
+        if requests == 0 {
+            return None;
         }
-        let missing = policy.needed_fields().filter(|needed| needed.is_missing);
-        let line = |needed| MissingLine {
-            needed_by: policy.needed_by(&needed).iter().map(shown).collect(),
-            field: shown(needed.field),
-            requests: self.requests,
+        let example = (fault == Fault::Unreadable).then(|| cut(shown(policy.example(needed)), EXAMPLE_CHARS));
+        let needed_by = listed(&policy.needed_by(needed).iter().map(shown).collect::<Vec<_>>());
+        let (field, fault) = key;
+        let like = example.as_deref().unwrap_or_default();
+        let text = match (fault, needed.kind) {
+            (Fault::Absent, _) => {
+                format!(
+                    "{requests} of the last {of} requests carried no {field}, and each limit needs one: none applies"
+                )
+            }
+            (_, ValueKind::Number) => format!(
+                "{requests} of the last {of} requests carried a {field} that is not a whole number, like \"{like}\": \
+                 each counts as 1"
+            ),
+            (_, ValueKind::Amount) => format!(
+                "{requests} of the last {of} requests carried an {field} that is not an amount, like \"{like}\": each \
+                 reserves the usual amount"
+            ),
+            (_, ValueKind::Address | ValueKind::Text) => format!(
+                "{requests} of the last {of} requests carried a {field} that is not an address, like \"{like}\"; \
+                 needed by {needed_by}"
+            ),
         };
-        missing.map(line).collect()
+        Some(FaultLine { field, fault, requests, of, example, text })
+    }
+}
+
+fn counts(policy: &Policy) -> FieldCounts {
+    let counted = policy.faults().flat_map(|faults| {
+        let field = shown(faults.field);
+        [(Fault::Unreadable, faults.counts.unreadable), (Fault::Absent, faults.counts.absent)]
+            .map(|(fault, count)| ((field.clone(), fault), count))
+    });
+    counted.collect()
+}
+
+/// `a, b and c`.
+fn listed(words: &[String]) -> String {
+    match words {
+        [] => "the policy".to_owned(),
+        [one] => one.clone(),
+        [some @ .., last] => format!("{} and {last}", some.join(", ")),
     }
 }
 

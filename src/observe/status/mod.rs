@@ -14,10 +14,8 @@
 //! ```
 //! Of the requests that pass, even under dry runs, only a sample has a cost here. Readers never make a request wait.
 
-mod address_bits;
 mod busy;
 mod cluster;
-mod faults;
 mod filter;
 mod groups;
 mod heavy_hitters;
@@ -38,24 +36,23 @@ mod throttled;
 mod why;
 
 use busy::Busy;
-use heavy_hitters::Ranked;
 
 pub use cluster::ClusterLine;
-pub use faults::{Fault, FaultLine};
 pub use filter::{Column, Condition, FILTER_MAX, operator};
 pub use groups::{Groups, Lookback};
 pub use history::{DAY, HistoryLines, PastKey};
 pub use label::{KeptFact, Label};
-pub use missing::{Missing, MissingLine, News, REQUESTS_MIN};
+pub use missing::{Fault, FaultLine, Missing, MissingLine, News, REQUESTS_MIN};
 pub use peers::{PeerConnection, PeerCount, PeerLine, PeersStatus, PeersUse};
 pub use protected::{NO_ENDS, ProtectedLine};
 pub use quota::{QuotaLine, Quotas};
 pub use ranking::{Crowd, GroupRow, RankedBy, Ranking};
 pub use reloads::{ReloadLine, Reloads};
 pub use row::{StatusRow, TABLE, header};
+pub use seconds::Minutes;
 pub use snapshot::{
-    BlockedKey, ClusterUse, Connections, Delay, FieldLine, Holds, KeyLine, Minutes, SloLine, Snapshot,
-    Sources, TableUse,
+    BlockedKey, ClusterUse, Connections, Delay, FieldLine, Holds, KeyLine, SloLine, Snapshot, Sources,
+    TableUse,
 };
 pub use state::Status;
 pub use throttled::{KeyCount, Throttled};

@@ -22,20 +22,12 @@ pub struct ProtectedLine {
     pub sees_ends: bool,
     /// The groups with waiting requests that have the most requests.
     #[serde(default)]
-    pub groups: Vec<GroupLine>,
-}
-
-/// A group with waiting requests.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GroupLine {
-    pub name: String,
-    pub requests: u32,
+    pub groups: Vec<Group>,
 }
 
 impl ProtectedLine {
     /// The applications that requests have come to lately.
     pub fn all(throttle: &Throttle) -> Vec<ProtectedLine> {
-        let group = |Group { name, requests }| GroupLine { name, requests };
         let line = |Protected { slo, key, view, groups }| ProtectedLine {
             slo: slo.number(),
             key: key.to_string(),
@@ -46,7 +38,7 @@ impl ProtectedLine {
             queue_ms: view.queue.as_millis() as u64,
             is_measuring: view.is_probing,
             sees_ends: view.sees_ends,
-            groups: groups.into_iter().map(group).collect(),
+            groups,
         };
         throttle.protected().into_iter().map(line).collect()
     }
@@ -60,7 +52,7 @@ impl ProtectedLine {
                     .groups
                     .iter()
                     .take(3)
-                    .map(|GroupLine { name, requests }| format!(", {name}: {requests}"))
+                    .map(|Group { name, requests }| format!(", {name}: {requests}"))
                     .collect();
                 format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slowdown:.2}{groups}")
             }

@@ -3,7 +3,10 @@
 use std::array;
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::observe::delays::DelayCounts;
+use crate::observe::status::snapshot::round;
 use slowlane_core::base::{SloId, Timestamp};
 
 /// The number of seconds kept: five minutes.
@@ -37,44 +40,45 @@ impl SecondCounts {
     }
 }
 
-/// The rates and delays of one second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Second {
-    /// Requests per second: pass, delay, deny.
-    pub(super) verdicts: [f64; 3],
-    /// Verdicts that dry runs would have given.
-    pub(super) shadow: [f64; 3],
-    pub(super) p50_ms: Option<u64>,
-    pub(super) p99_ms: Option<u64>,
+/// The rates and delays of the last minutes, one value per second, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Minutes {
+    pub pass: VecDeque<f64>,
+    pub delay: VecDeque<f64>,
+    pub deny: VecDeque<f64>,
+    pub p50_ms: VecDeque<Option<u64>>,
+    pub p99_ms: VecDeque<Option<u64>>,
 }
 
 /// The last seconds, and the last totals, needed to compute the next second.
 #[derive(Debug, Default)]
 pub(super) struct Seconds {
-    seconds: VecDeque<Second>,
+    pub(super) minutes: Minutes,
     /// The last `NOW_S` + 1 totals, newest last.
     totals: VecDeque<Totals>,
 }
 
 impl Seconds {
-    /// Adds the totals of this moment. Call it once a second.
-    pub(super) fn tick(&mut self, totals: Totals) {
+    /// Adds the totals of this moment. Call it once a second. Returns the rates of the verdicts since the last call, and
+    /// of those that dry runs would have given.
+    pub(super) fn tick(&mut self, totals: Totals) -> [[f64; 3]; 2] {
+        let mut new = [[0.0; 3]; 2];
         if let Some(before) = self.totals.back() {
+            new = [
+                rates(before, &totals, |totals| totals.verdicts.all()),
+                rates(before, &totals, |totals| totals.shadow.all()),
+            ];
             let delays = totals.delays.since(&before.delays);
-            let second = Second {
-                verdicts: rates(before, &totals, |totals| totals.verdicts.all()),
-                shadow: rates(before, &totals, |totals| totals.shadow.all()),
-                p50_ms: delays.quantile_ms(0.5),
-                p99_ms: delays.quantile_ms(0.99),
-            };
-            keep(&mut self.seconds, SECONDS_MAX, second);
+            let Minutes { pass, delay, deny, p50_ms, p99_ms } = &mut self.minutes;
+            for (minutes, rate) in [pass, delay, deny].into_iter().zip(new[0]) {
+                keep(minutes, SECONDS_MAX, round(rate));
+            }
+            for (minutes, quantile) in [(p50_ms, 0.5), (p99_ms, 0.99)] {
+                keep(minutes, SECONDS_MAX, delays.quantile_ms(quantile));
+            }
         }
         keep(&mut self.totals, NOW_S + 1, totals);
-    }
-
-    /// The seconds, oldest first.
-    pub(super) fn seconds(&self) -> impl ExactSizeIterator<Item = &Second> {
-        self.seconds.iter()
+        new
     }
 
     /// Counts per second over the last `NOW_S` seconds: pass, delay, deny. Zeros before the second tick.
@@ -136,16 +140,19 @@ mod tests {
     fn a_second_holds_the_difference_from_the_one_before() {
         let (mut history, delays) = (Seconds::default(), Delays::default());
         history.tick(totals(10, 100, &delays));
-        assert!(history.now().is_none() && history.seconds().len() == 0);
+        assert!(history.now().is_none() && history.minutes == Minutes::default());
         delays.count(Duration::from_millis(20));
-        history.tick(totals(11, 150, &delays));
+        assert_eq!(history.tick(totals(11, 150, &delays)), [[50.0, 25.0, 0.0], [0.0; 3]]);
         // After a late tick, rates use the real time between the ticks.
-        history.tick(totals(13, 170, &delays));
-        let seconds: Vec<_> = history.seconds().copied().collect();
-        let first =
-            Second { verdicts: [50.0, 25.0, 0.0], shadow: [0.0; 3], p50_ms: Some(20), p99_ms: Some(20) };
-        let second = Second { verdicts: [10.0, 5.0, 0.0], shadow: [0.0; 3], p50_ms: None, p99_ms: None };
-        assert_eq!(seconds, [first, second]);
+        assert_eq!(history.tick(totals(13, 170, &delays)), [[10.0, 5.0, 0.0], [0.0; 3]]);
+        let expected = Minutes {
+            pass: [50.0, 10.0].into(),
+            delay: [25.0, 5.0].into(),
+            deny: [0.0; 2].into(),
+            p50_ms: [Some(20), None].into(),
+            p99_ms: [Some(20), None].into(),
+        };
+        assert_eq!(history.minutes, expected);
         assert_eq!(time(&history), Duration::from_secs(3));
         assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::DEFAULT)), [0.0; 3]);
         assert_eq!(history.rates(|totals| totals.verdicts.of(SloId::new(2001).unwrap()))[0], 70.0 / 3.0);
@@ -155,8 +162,8 @@ mod tests {
     #[test]
     fn it_remembers_five_minutes_and_no_more() {
         let (mut history, delays) = (Seconds::default(), Delays::default());
-        (0..1_000).for_each(|second| history.tick(totals(second, second * 10, &delays)));
-        assert_eq!(history.seconds().len(), 300);
+        (0..1_000).for_each(|second| _ = history.tick(totals(second, second * 10, &delays)));
+        assert_eq!((history.minutes.pass.len(), history.minutes.p99_ms.len()), (300, 300));
         assert_eq!(time(&history), Duration::from_secs(10));
         assert_eq!(history.rates(|totals| totals.verdicts.all()), [10.0, 5.0, 0.0]);
     }

@@ -5,14 +5,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::observe::status::heavy_hitters::Hitter;
 use crate::observe::status::origins::Origins;
-use crate::observe::status::seconds::{Second, Seconds};
+use crate::observe::status::seconds::{Minutes, Seconds};
 use crate::observe::status::{
-    Busy, Crowd, FaultLine, GroupRow, KeyCount, MissingLine, PeersUse, ProtectedLine, Ranked, ReloadLine,
-    Status, Throttled,
+    Busy, Crowd, FaultLine, GroupRow, KeyCount, MissingLine, PeersUse, ProtectedLine, ReloadLine, Status,
+    Throttled,
 };
 use crate::observe::{ConnectionMetrics, Metrics};
-use slowlane_core::base::{Blocked, BlockedBy, Quota, SloId, Timestamp};
+use slowlane_core::base::{Blocked, BlockedBy, Quota, Timestamp};
 use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::table::PERIOD_MS;
 use slowlane_core::throttle::{BlockUsage, Throttle};
@@ -91,16 +92,6 @@ pub struct Snapshot {
 pub struct Delay {
     pub p50_ms: Option<u64>,
     pub p99_ms: Option<u64>,
-}
-
-/// The last minutes, one value per second, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Minutes {
-    pub pass: Vec<f64>,
-    pub delay: Vec<f64>,
-    pub deny: Vec<f64>,
-    pub p50_ms: Vec<Option<u64>>,
-    pub p99_ms: Vec<Option<u64>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -251,14 +242,12 @@ impl Status {
         let policy = throttle.policy();
         let (top, dry_runs) = (throttled.keys.top(KEYS_MAX), throttled.dry_runs.top(KEYS_MAX));
         let mut origins = self.origins.lock();
-        let listed = top
-            .iter()
-            .chain(&dry_runs)
-            .map(|Ranked { key, hitter, .. }| ((*key, hitter.slo.unwrap_or(SloId::DEFAULT)), &hitter.label));
+        let listed = top.iter().chain(&dry_runs).map(|hitter| ((hitter.key, hitter.slo), &hitter.label));
         origins.update(&policy, listed);
-        let line = |ranked: &Ranked| key(ranked, throttled, &busy, &origins, sources, &policy);
-        let mut keys: Vec<KeyLine> = top.iter().map(line).collect();
-        keys.extend(dry_runs.iter().map(|ranked| of_dry_run(line(ranked))));
+        let hitters =
+            top.iter().map(|hitter| (hitter, false)).chain(dry_runs.iter().map(|hitter| (hitter, true)));
+        let line = |hitter| line_of_key(hitter, throttled, &busy, &origins, sources, &policy);
+        let keys: Vec<KeyLine> = hitters.map(line).collect();
         let (keys_total, dry_run_keys_total) = (throttled.keys.counted(), throttled.dry_runs.counted());
         let keys_are_more = keys_total.number + dry_run_keys_total.number > keys.len() as u64;
         let (delays, usage, aux_store) = (history.delays(), throttle.usage(), throttle.aux_usage());
@@ -269,7 +258,7 @@ impl Status {
             uptime_s: uptime.as_secs(),
             rates: rounded(history.rates(|totals| totals.verdicts.all())),
             delay: Delay { p50_ms: delays.quantile_ms(0.5), p99_ms: delays.quantile_ms(0.99) },
-            minutes: Minutes::of(history.seconds()),
+            minutes: history.minutes.clone(),
             table: TableUse {
                 entries: usage.entries,
                 entries_max: throttle.table().entries_max().into(),
@@ -312,21 +301,6 @@ impl Status {
             crowd: self.groups.crowd(),
             groups: self.groups.busiest(),
         }
-    }
-}
-
-impl Minutes {
-    fn of<'h>(seconds: impl Iterator<Item = &'h Second>) -> Minutes {
-        let mut minutes = Minutes::default();
-        for second in seconds {
-            let [pass, delay, deny] = rounded(second.verdicts);
-            minutes.pass.push(pass);
-            minutes.delay.push(delay);
-            minutes.deny.push(deny);
-            minutes.p50_ms.push(second.p50_ms);
-            minutes.p99_ms.push(second.p99_ms);
-        }
-        minutes
     }
 }
 
@@ -393,57 +367,48 @@ const NOW: Duration = Duration::from_secs(10);
 /// The time span for an SLO below 1/s. In a shorter one, a single request changes the rate too much.
 const NOW_IF_RARE: Duration = Duration::from_secs(60);
 
-fn key(
-    ranked: &Ranked,
+fn line_of_key(
+    (hitter, dry_run): (&Hitter, bool),
     throttled: &Throttled,
     busy: &Busy,
     origins: &Origins,
     sources: &Sources<'_>,
     policy: &Policy,
 ) -> KeyLine {
-    let Ranked { key, hitter, .. } = ranked;
     let &Sources { throttle, now, .. } = sources;
-    let entry = throttle.table().get(*key, now).map(|(entry, _)| entry);
-    let slo = hitter.slo.unwrap_or(SloId::DEFAULT);
+    let (key, slo) = (hitter.key, hitter.slo);
+    let entry = throttle.table().get(key, now).map(|(entry, _)| entry);
     let of = policy.slo(slo);
     let is_rare = of.is_some_and(|slo| slo.objective.rate.per_second() < 1.0);
     let units = |grains: f64| of.map_or(grains, |slo| slo.units(grains));
     let rates = entry.map(|entry| {
-        busy.per_second(*key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
+        busy.per_second(key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
             // The key is too new for its meter.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
     });
+    let [asked, row_admits] = [0, 1].map(|place| rates.map(|rates| fine(units(rates[place]))));
     KeyLine {
         key: key.to_string(),
         slo: slo.number(),
         objective: of.map(|slo| slo.describe()).unwrap_or_default(),
-        line: origins.of((*key, slo)),
-        dry_run: false,
-        refused: policy.is_refusal(*key),
+        line: origins.of((key, slo)),
+        dry_run,
+        refused: policy.is_refusal(key),
         blocked: hitter.blocked.and_then(|blocked| BlockedKey::of(blocked, throttle, now)),
         fields: hitter.label.in_key(),
         why: hitter.label.query(),
-        throttled_per_s: round(throttled.per_second(ranked, now)),
+        throttled_per_s: round(throttled.per_second(hitter, now)),
         delayed: hitter.delayed,
         denied: hitter.denied,
         delay_ms: hitter.delay_ms,
         seen_ms_ago: now.since(hitter.seen).as_millis() as u64,
         since_ms_ago: now.since(hitter.since).as_millis() as u64,
-        asked_per_s: rates.map(|[asked, _]| fine(units(asked))),
-        let_through_per_s: rates.map(|[_, let_through]| fine(units(let_through))),
-        would_let_through_per_s: None,
+        asked_per_s: asked,
+        // A dry run admits everything. Its row counts the requests that it would admit.
+        let_through_per_s: if dry_run { asked } else { row_admits },
+        would_let_through_per_s: row_admits.filter(|_| dry_run),
         clients: entry.map(|entry| f64::from(entry.gpt0) / 1e3),
-    }
-}
-
-/// A dry run admits everything. Its row counts the requests that it would admit.
-fn of_dry_run(line: KeyLine) -> KeyLine {
-    KeyLine {
-        dry_run: true,
-        let_through_per_s: line.asked_per_s,
-        would_let_through_per_s: line.let_through_per_s,
-        ..line
     }
 }
 
@@ -460,6 +425,6 @@ fn fine(rate: f64) -> f64 {
 }
 
 /// Rounds to a hundredth, the displayed precision.
-fn round(rate: f64) -> f64 {
+pub(super) fn round(rate: f64) -> f64 {
     (rate * 100.0).round() / 100.0
 }

@@ -38,15 +38,14 @@ impl Status {
         let shadow = SecondCounts(verdicts.shadow().collect());
         let (verdicts, delays) = (SecondCounts(verdicts.given().collect()), verdicts.delays.counts());
         let [_, delayed, denied] = verdicts.all();
-        seconds.tick(Totals { at: now, verdicts, shadow, delays });
-        let second = seconds.seconds().last().copied().unwrap_or_default();
+        let [given, would] = seconds.tick(Totals { at: now, verdicts, shadow, delays });
         drop(seconds);
         let throttled = |[_, delay, deny]: [f64; 3]| delay + deny;
-        self.groups.tick(now, second.verdicts.iter().sum());
-        self.throttled.tick(now, throttled(second.verdicts) + throttled(second.shadow));
-        self.history.lock().tick(now, [delayed, denied], &self.throttled);
-        let keys = self.throttled.hitters().into_iter().map(|((key, _), _)| key);
-        self.busy.lock().tick(now, keys, table);
+        self.groups.tick(now, given.iter().sum());
+        self.throttled.tick(now, throttled(given) + throttled(would));
+        let (elsewhere, hitters) = (self.throttled.elsewhere(), self.throttled.read());
+        self.history.lock().tick(now, [delayed + elsewhere[0], denied + elsewhere[1]], &hitters);
+        self.busy.lock().tick(now, hitters.iter().map(|(_, hitter)| hitter.key), table);
         *self.json.lock() = None;
     }
 

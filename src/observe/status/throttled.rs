@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::observe::status::Label;
-use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, PLACES, Ranked};
-use slowlane_core::base::{Blocked, Decision, Judged, Key, Ruling, SloId, Timestamp, Verdict};
+use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, PLACES};
+use slowlane_core::base::{Blocked, Decision, Judged, Ruling, SloId, Timestamp, Verdict};
 
 /// Shards, to reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
@@ -41,12 +41,9 @@ impl Throttled {
         if !roll.is_multiple_of(one_in) {
             return;
         }
-        let (Ruling { slo, key, verdict, at, .. }, blocked) = (**decision, decision.blocked());
-        self.keys.note(Note { slo, key, verdict, at, blocked, one_in }, &mut write);
-        for judged in decision.dry_runs() {
-            let Judged { slo, key, verdict, .. } = *judged;
-            let note = Note { slo, key, verdict, at, blocked: None, one_in };
-            self.dry_runs.note(note, &mut write);
+        self.keys.note(decision, decision.blocked(), one_in, &mut write);
+        for &Judged { slo, key, verdict, .. } in decision.dry_runs() {
+            self.dry_runs.note(&Ruling { slo, key, verdict, ..**decision }, None, one_in, &mut write);
         }
     }
 
@@ -86,23 +83,29 @@ impl Throttled {
         self.skipped.load(Relaxed) + 1
     }
 
-    /// All known keys with their facts, and whether only a dry run throttles them.
-    pub(super) fn hitters(&self) -> Vec<((Key, bool), Hitter)> {
+    /// All known keys with their facts, and whether only a dry run throttles them. Call it once a second: their new
+    /// requests then begin to count again.
+    pub(super) fn read(&self) -> Vec<(bool, Hitter)> {
         let of = |sketch: &SharedHitters, is_dry_run| {
-            sketch.ranked().into_iter().map(move |ranked| ((ranked.key, is_dry_run), ranked.hitter))
+            let read = |hitter: &mut Hitter| {
+                let read = hitter.clone();
+                hitter.new = [0; 2];
+                (is_dry_run, read)
+            };
+            sketch.each(read)
         };
-        of(&self.keys, false).chain(of(&self.dry_runs, true)).collect()
+        [of(&self.keys, false), of(&self.dry_runs, true)].concat()
     }
 
     /// The constant rate, in requests per second, that explains the weight of a key since it got its place.
-    pub fn per_second(&self, ranked: &Ranked, now: Timestamp) -> f64 {
-        let (since, faded_at) = (ranked.hitter.since, self.faded_at());
+    pub fn per_second(&self, hitter: &Hitter, now: Timestamp) -> f64 {
+        let (since, faded_at) = (hitter.since, self.faded_at());
         let newest_s = now.since(since.max(faded_at)).as_secs_f64();
         let (second, older) = (faded(1.0), faded(faded_at.since(since).as_secs_f64()));
         // The weight of one request per second: a geometric series over the full seconds, and the newest part of a
         // second.
         let one = second * (1.0 - older) / (1.0 - second) + newest_s;
-        f64::from(ranked.weight_min()) / one.max(second)
+        f64::from(hitter.weight_min()) / one.max(second)
     }
 }
 
@@ -116,18 +119,6 @@ fn faded(seconds: f64) -> f64 {
 pub struct KeyCount {
     pub number: u64,
     pub is_exact: bool,
-}
-
-/// A request with the verdict of one SLO.
-#[derive(Clone, Copy)]
-struct Note {
-    slo: SloId,
-    key: Key,
-    verdict: Verdict,
-    at: Timestamp,
-    blocked: Option<Blocked>,
-    /// The number of requests that it stands for.
-    one_in: u32,
 }
 
 /// Heavy hitters in shards, for concurrent writers.
@@ -151,8 +142,15 @@ impl SharedHitters {
         }
     }
 
-    fn note(&self, note: Note, write: impl FnOnce(SloId, &mut Label)) {
-        let Note { slo, key, verdict, at, blocked, one_in } = note;
+    /// Notes the verdict of one SLO. It stands for `one_in` requests.
+    fn note(
+        &self,
+        ruling: &Ruling,
+        blocked: Option<Blocked>,
+        one_in: u32,
+        write: impl FnOnce(SloId, &mut Label),
+    ) {
+        let &Ruling { slo, key, verdict, at, .. } = ruling;
         if verdict == Verdict::Pass {
             return;
         }
@@ -164,11 +162,15 @@ impl SharedHitters {
             Verdict::Pass => {}
             Verdict::Delay(_) => {
                 hitter.delayed += u64::from(one_in);
+                hitter.new[0] += u64::from(one_in);
                 hitter.delay_ms = verdict.delay_ms();
             }
-            Verdict::Deny { .. } => hitter.denied += u64::from(one_in),
+            Verdict::Deny { .. } => {
+                hitter.denied += u64::from(one_in);
+                hitter.new[1] += u64::from(one_in);
+            }
         }
-        (hitter.slo, hitter.seen, hitter.blocked) = (Some(slo), at, blocked);
+        (hitter.slo, hitter.seen, hitter.blocked) = (slo, at, blocked);
         if hitter.since == Timestamp::default() {
             hitter.since = at;
             write(slo, &mut hitter.label);
@@ -180,8 +182,8 @@ impl SharedHitters {
     }
 
     /// The most throttled keys, in descending order.
-    pub fn top(&self, keys_max: usize) -> Vec<Ranked> {
-        let mut all = self.ranked();
+    pub fn top(&self, keys_max: usize) -> Vec<Hitter> {
+        let mut all = self.each(|hitter| hitter.clone());
         all.sort_by(|one, other| {
             other.weight_min().total_cmp(&one.weight_min()).then(one.key.cmp(&other.key))
         });
@@ -189,9 +191,10 @@ impl SharedHitters {
         all
     }
 
-    /// All keys, in no order. Shards are locked one by one, so the copy blocks at most one shard at a time.
-    fn ranked(&self) -> Vec<Ranked> {
-        self.shards.iter().flat_map(|shard| shard.0.lock().ranked()).collect()
+    /// Reads all keys, in no order. Shards are locked one by one, so it blocks at most one shard at a time.
+    fn each<T>(&self, read: impl Fn(&mut Hitter) -> T) -> Vec<T> {
+        let of = |shard: &SketchShard| -> Vec<T> { shard.0.lock().all().iter_mut().map(&read).collect() };
+        self.shards.iter().flat_map(of).collect()
     }
 }
 
@@ -200,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use slowlane_core::base::{Assurance, Ends};
+    use slowlane_core::base::{Assurance, Ends, Key};
 
     fn judged(key: u64, verdict: Verdict) -> Judged {
         let (slo, key) = (SloId::DEFAULT, Key::from_bits(key));
@@ -237,8 +240,8 @@ mod tests {
             assert_eq!(decision.is_throttled(), judged[0].key != Key::from_bits(2));
             throttled.note(&decision, 0, |_, _| {});
         }
-        let counts = |top: Vec<Ranked>| -> Vec<_> {
-            top.iter().map(|at| (at.key.bits(), at.hitter.delayed, at.hitter.denied)).collect()
+        let counts = |top: Vec<Hitter>| -> Vec<_> {
+            top.iter().map(|at| (at.key.bits(), at.delayed, at.denied)).collect()
         };
         assert_eq!(counts(throttled.keys.top(10)), [(3, 1, 0)]);
         assert_eq!(counts(throttled.dry_runs.top(10)), [(1, 1, 2)]);
@@ -252,10 +255,7 @@ mod tests {
         (0..3).for_each(|_| note(2, Verdict::Delay(Duration::from_millis(40))));
         (0..5).for_each(|_| note(1 << 33, Verdict::Deny { retry_after_s: 1 }));
         let top = throttled.keys.top(10);
-        let seen: Vec<_> = top
-            .iter()
-            .map(|at| (at.key.bits(), at.hitter.delayed, at.hitter.denied, at.hitter.delay_ms))
-            .collect();
+        let seen: Vec<_> = top.iter().map(|at| (at.key.bits(), at.delayed, at.denied, at.delay_ms)).collect();
         assert_eq!(seen, [(1 << 33, 0, 5, 0), (2, 3, 0, 40)]);
         assert_eq!(throttled.keys.top(1).len(), 1);
     }
@@ -266,7 +266,7 @@ mod tests {
         throttled.tick(Timestamp::from_millis(1_000), NOTES_PER_S_MAX * 4.0);
         let denied = decision(1, Verdict::Deny { retry_after_s: 1 });
         (0..4_000).for_each(|roll| throttled.note(&denied, roll, |_, _| {}));
-        assert_eq!((throttled.one_in(), throttled.keys.top(1)[0].hitter.denied), (4, 4_000));
+        assert_eq!((throttled.one_in(), throttled.keys.top(1)[0].denied), (4, 4_000));
     }
 
     #[test]

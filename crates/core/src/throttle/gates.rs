@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::base::{Judged, Key, SloId, Timestamp, Turn, Verdict};
 use crate::law::TICK;
@@ -33,7 +34,7 @@ pub struct Protected {
 }
 
 /// A group whose requests wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Like `network 203.0.113.0/24`.
     pub name: String,
