@@ -104,7 +104,7 @@ impl Common {
         let (mut asked, mut changes) = (AgentFacts::of(self.answers, config), Vec::new());
         if let (Some(website), Some((of_policy, policy))) = (self.protect, protected) {
             notes.extend(protect::note(&policy, website.as_deref()));
-            asked = asked.with_policy(&policy);
+            asked = asked.with_policy(Some(&policy));
             changes = of_policy;
         }
         Ok((asked, Attaching { is_to_write: self.write, trusted: self.trusted, ends, changes, notes }))

@@ -15,6 +15,7 @@ use crate::config::{Config, Listen};
 use crate::proxy::installed;
 use crate::proxy::shipped::haproxy::{self, Delivery, Paced, Version};
 use crate::proxy::shipped::{APP, File, NAME, Places, ProxyTls, envoy, nginx};
+use crate::watch::Source;
 use slowlane_core::base::{Address, SloId};
 use slowlane_core::policy::{Layout, Policy};
 
@@ -116,32 +117,41 @@ impl AskedArguments {
     }
 }
 
-/// The slowlane that the proxy asks.
+/// The slowlane that the proxy asks, with the facts about its policy that the files of the proxy depend on.
 pub(super) struct AgentFacts {
     answers: Answers,
     config: Config,
-    facts: PolicyFacts,
+    /// The names of the policy's fields, each once.
+    fields: Vec<String>,
+    /// Its longest delay.
+    delay_max: Duration,
+    /// The keys whose limits HAProxy can enforce.
+    paced: Vec<Paced>,
 }
 
 impl AgentFacts {
     /// If the policy has an error, only the fields of the config are known.
     pub(super) fn of(answers: Answers, config: Config) -> AgentFacts {
-        let facts = match config.policy.as_ref().map(|source| (source, source.read())) {
-            None => PolicyFacts::none(),
-            Some((source, Ok(policy))) => PolicyFacts::of(&source.layout, &config, Some(&policy)),
-            Some((source, Err(problems))) => {
-                tell(format_args!("warning: printed without the policy: {problems}"));
-                PolicyFacts::of(&source.layout, &config, None)
-            }
-        };
-        AgentFacts { answers, config, facts }
+        let read = config.policy.as_ref().map(|source| source.read());
+        let policy = read.and_then(|read| {
+            read.map_err(|problems| tell(format_args!("warning: printed without the policy: {problems}")))
+                .ok()
+        });
+        let (fields, delay_max, paced) = (Vec::new(), Duration::ZERO, vec![Paced::source()]);
+        AgentFacts { answers, config, fields, delay_max, paced }.with_policy(policy.as_ref())
     }
 
     /// With the policy as it will be.
-    pub(super) fn with_policy(mut self, policy: &Policy) -> AgentFacts {
-        if let Some(source) = &self.config.policy {
-            self.facts = PolicyFacts::of(&source.layout, &self.config, Some(policy));
+    pub(super) fn with_policy(mut self, policy: Option<&Policy>) -> AgentFacts {
+        let Some(Source { layout, .. }) = &self.config.policy else { return self };
+        let mut names: BTreeSet<String> = layout.sent_fields().into_iter().map(str::to_owned).collect();
+        if let Some(policy) = policy {
+            names.extend(policy.used_fields().map(str::to_owned));
+            self.paced = paced(layout, policy);
+            let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
+            self.delay_max = delays.max().unwrap_or_default().min(self.config.hold.hold_max);
         }
+        self.fields = names.into_iter().collect();
         self
     }
 }
@@ -191,8 +201,7 @@ pub(super) fn haproxy_files(
     asked: AgentFacts,
     [listen, app, folder]: [&str; 3],
 ) -> anyhow::Result<Vec<File>> {
-    let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked;
-    let PolicyFacts { fields, delay_max, paced } = facts;
+    let AgentFacts { answers: Answers { ratelimit, tls }, config, fields, delay_max, paced } = asked;
     let peer = match &config.peers {
         Some(peers) if !peers.listen.addresses.is_empty() => first(&peers.listen.addresses, "peers")?.clone(),
         _ => haproxy::PEER.parse()?,
@@ -221,8 +230,7 @@ fn print_nginx(typed: Nginx) -> anyhow::Result<()> {
 
 /// The files for nginx, which listens on an address and forwards to an application.
 pub(super) fn nginx_files(asked: AgentFacts, listen: &str, app: &str) -> anyhow::Result<Vec<File>> {
-    let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked;
-    let PolicyFacts { fields, delay_max, .. } = facts;
+    let AgentFacts { answers: Answers { ratelimit, tls }, config, fields, delay_max, .. } = asked;
     let agent = first(&config.http.addresses, "http")?;
     let tls = spoken(&config.http, agent, tls.as_deref())?;
     Ok(nginx::files(&Places { agent, listen, app, tls, ratelimit, delay_max, fields: &fields })?)
@@ -230,8 +238,7 @@ pub(super) fn nginx_files(asked: AgentFacts, listen: &str, app: &str) -> anyhow:
 
 fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let Envoy { delivery, listen, app, asked } = typed;
-    let AgentFacts { answers: Answers { ratelimit, tls }, config, facts } = asked.load()?;
-    let PolicyFacts { fields, delay_max, .. } = facts;
+    let AgentFacts { answers: Answers { ratelimit, tls }, config, fields, delay_max, .. } = asked.load()?;
     let usual = envoy::GRPC.parse()?;
     let grpc = &config.grpc;
     let ends = if grpc.addresses.is_empty() { &usual } else { first(&grpc.addresses, "grpc")? };
@@ -249,35 +256,6 @@ fn print_envoy(typed: Envoy) -> anyhow::Result<()> {
     let (listen, app, fields) = (&*listen, &*app, &*fields);
     let places = Places { agent, listen, app, tls, ratelimit, delay_max, fields };
     say(&envoy::text(delivery, &places, (ends, ends_tls))?)
-}
-
-/// Facts about the policy that the files of a proxy depend on.
-struct PolicyFacts {
-    /// The names of its fields, each once.
-    fields: Vec<String>,
-    /// Its longest delay.
-    delay_max: Duration,
-    /// The keys whose limits HAProxy can enforce.
-    paced: Vec<Paced>,
-}
-
-impl PolicyFacts {
-    fn none() -> PolicyFacts {
-        PolicyFacts { fields: Vec::new(), delay_max: Duration::ZERO, paced: vec![Paced::source()] }
-    }
-
-    fn of(layout: &Layout, config: &Config, policy: Option<&Policy>) -> PolicyFacts {
-        let mut facts = PolicyFacts::none();
-        let mut names: BTreeSet<String> = layout.sent_fields().into_iter().map(str::to_owned).collect();
-        if let Some(policy) = policy {
-            names.extend(policy.used_fields().map(str::to_owned));
-            facts.paced = paced(layout, policy);
-            let delays = policy.slos().filter_map(|slo| slo.law.max_delay());
-            facts.delay_max = delays.max().unwrap_or_default().min(config.hold.hold_max);
-        }
-        facts.fields = names.into_iter().collect();
-        facts
-    }
 }
 
 /// The fields of each lookup that has a map, in order; if SLO 0 has a rate, an empty list comes last. A policy

@@ -1,13 +1,15 @@
-//! `slowlane man`: the manual pages, generated from the help texts.
+//! `slowlane man` and `slowlane completions`: manual pages and completions, generated from the help texts.
 
-use crate::cli::say;
 use std::fs;
-use std::io::{self};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Command, ValueHint};
+use clap_complete::{Shell, generate};
 use clap_mangen::Man;
+
+use crate::cli::say;
 
 pub(super) const EXAMPLES: &str = include_str!("help/man.txt");
 
@@ -58,7 +60,7 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
 /// The page of a command. Its `after_help` is written here, because the generator would join the lines of its examples.
 fn page(command: &Command) -> io::Result<Page> {
     let bare = command.clone().after_help(None::<&'static str>).after_long_help(None::<&'static str>);
-    let man = Man::new(bare).manual("slowlane").source(source());
+    let man = Man::new(bare).manual("slowlane").source(format!("slowlane {}", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     man.render(&mut text)?;
     let after = command.get_after_long_help().or(command.get_after_help());
@@ -68,10 +70,6 @@ fn page(command: &Command) -> io::Result<Page> {
     let is_whole = command.get_name() == env!("CARGO_PKG_NAME");
     text.extend(see_also(is_whole).bytes());
     Ok(Page { file: man.get_filename(), text })
-}
-
-fn source() -> String {
-    format!("slowlane {}", env!("CARGO_PKG_VERSION"))
 }
 
 /// A line `Examples:` begins a section of that name. Text before the first section is the notes. Line breaks are kept.
@@ -106,6 +104,19 @@ fn escaped(line: &str) -> String {
 fn see_also(is_whole: bool) -> String {
     let whole = if is_whole { "" } else { ".BR slowlane (1),\n" };
     format!(".SH \"SEE ALSO\"\n{whole}.BR slowlane.toml (5),\n.BR slo.map (5)\n")
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CompletionsArguments {
+    /// The shell to complete for
+    shell: Shell,
+}
+
+pub(super) fn completions(mut command: Command, typed: &CompletionsArguments) -> anyhow::Result<()> {
+    // The generator panics if it cannot write, so it writes into memory first.
+    let mut script = Vec::new();
+    generate(typed.shell, &mut command, env!("CARGO_PKG_NAME"), &mut script);
+    say(&script)
 }
 
 #[cfg(test)]

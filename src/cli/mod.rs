@@ -13,7 +13,6 @@ mod arguments;
 mod attach;
 mod block;
 mod check;
-mod completions;
 mod config;
 #[cfg(feature = "lab")]
 mod demo;
@@ -151,7 +150,7 @@ enum Command {
     Test(test::TestArguments),
     /// Print completions for a shell.
     #[command(after_help = include_str!("help/completions.txt"))]
-    Completions(completions::CompletionsArguments),
+    Completions(man::CompletionsArguments),
     /// Print the manual page, or write the pages of all commands.
     #[command(after_help = man::EXAMPLES)]
     Man(man::ManArguments),
@@ -216,7 +215,7 @@ pub fn main() -> ExitCode {
         Command::Advise(typed) => advise::advise(typed),
         #[cfg(feature = "lab")]
         Command::Test(typed) => test::test(typed),
-        Command::Completions(typed) => completions::completions(Cli::command(), &typed),
+        Command::Completions(typed) => man::completions(Cli::command(), &typed),
         Command::Man(typed) => man::man(Cli::command(), &typed),
     })
 }
