@@ -131,41 +131,39 @@ impl Metrics {
             accept_errors: of(&accept_errors, "listener", name),
         };
         let frames = metric(at, "spop_frames", "SPOP frames received and ACKs sent, by type");
+        let [hello, notify, ack, disconnect] =
+            ["hello", "notify", "ack", "disconnect"].map(|kind| of(&frames, "type", kind));
         let help =
             "Ends of requests that proxies have reported, by effect; late: repeated, or after the lease";
         let ends = metric(at, "ends", help);
+        let [counted, late, refused, no_amount, unmeasured] =
+            ["counted", "late", "refused", "no_amount", "unmeasured"]
+                .map(|effect| of(&ends, "result", effect));
         let reloads = metric(at, "policy_reloads", "Policy reloads, by result");
+        let [reloads_done, reloads_refused] =
+            ["done", "refused"].map(|result| of(&reloads, "result", result));
         let help = "Decisions dropped from the decision log, by reason";
         let dropped = metric(at, "decision_log_dropped", help);
+        let [dropped_rate, dropped_queue, dropped_write] =
+            ["rate", "queue", "write"].map(|reason| of(&dropped, "reason", reason));
         Metrics {
             verdicts,
             plain: PlainMetrics::register(at),
-            ends: EndMetrics {
-                counted: of(&ends, "result", "counted"),
-                late: of(&ends, "result", "late"),
-                refused: of(&ends, "result", "refused"),
-                no_amount: of(&ends, "result", "no_amount"),
-                unmeasured: of(&ends, "result", "unmeasured"),
-            },
+            ends: EndMetrics { counted, late, refused, no_amount, unmeasured },
             spop: listener("spop"),
             http: listener("http"),
             grpc: listener("grpc"),
             admin: listener("admin"),
             nodes: listener("cluster"),
             peer_connections: listener("peers"),
-            frames: FrameMetrics {
-                hello: of(&frames, "type", "hello"),
-                notify: of(&frames, "type", "notify"),
-                ack: of(&frames, "type", "ack"),
-                disconnect: of(&frames, "type", "disconnect"),
-            },
-            reloads_done: of(&reloads, "result", "done"),
-            reloads_refused: of(&reloads, "result", "refused"),
+            frames: FrameMetrics { hello, notify, ack, disconnect },
+            reloads_done,
+            reloads_refused,
             decision_log: DecisionLogMetrics {
                 lines: metric(at, "decision_log_lines", "Lines written to the decision log"),
-                dropped_rate: of(&dropped, "reason", "rate"),
-                dropped_queue: of(&dropped, "reason", "queue"),
-                dropped_write: of(&dropped, "reason", "write"),
+                dropped_rate,
+                dropped_queue,
+                dropped_write,
             },
             cluster: None,
             token_server: None,
