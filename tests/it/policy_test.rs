@@ -27,7 +27,7 @@ const SLO_MAP: &str = "0 rate=unlimited
 2004 burst=3 rate=10/s law=sliding-log
 2005 burst=3 rate=10/s law=sliding-window also=owner
 2006 burst=3 rate=10/s law=concurrency
-2007 burst=3 rate=10/s law=warm-up max_delay=1s
+2007 burst=3 rate=10/s law=pace max_delay=1s
 2008 burst=3 rate=10/s law=token-bucket block=5s
 2009 burst=3 rate=10/s law=leaky-bucket
 2010 burst=3 rate=10/s law=fixed-window

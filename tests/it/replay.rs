@@ -42,7 +42,7 @@ const SLO_MAP: &str = "0 burst=50 rate=20/s
 2004 burst=5 rate=10/s law=sliding-log
 2005 burst=5 rate=10/s law=sliding-window also=owner
 2006 burst=5 rate=10/s law=concurrency max=3
-2007 burst=5 rate=10/s law=warm-up
+2007 burst=5 rate=10/s law=pace
 2008 burst=5 rate=10/s law=token-bucket
 2009 burst=5 rate=10/s law=leaky-bucket
 2010 burst=5 rate=10/s law=fixed-window

@@ -53,7 +53,7 @@ fn counting_costs(name: &str, text: String) -> String {
     }
 }
 
-/// Under each, five pass at once, and the sixth is denied for at least a minute. Three other laws follow below.
+/// Under each, five pass at once, and the sixth is denied for at least a minute. Two other laws follow below.
 const FIVE_AT_ONCE: [(&str, &str); 9] = [
     ("pace", "burst=5 rate=1/m max_delay=1s"),
     ("fair", "burst=5 rate=1/m max_delay=1s"),
@@ -70,7 +70,6 @@ const FIVE_AT_ONCE: [(&str, &str); 9] = [
 fn every_law_decides_for_haproxy() {
     let others = [
         ("adaptive", "burst=5 rate=1/m max_delay=1s"),
-        ("warm-up", "burst=5 rate=1/m max_delay=1s"),
         ("concurrency", "burst=5 rate=1/m"),
     ];
     let laws: Vec<_> = FIVE_AT_ONCE.into_iter().chain(others).collect();
@@ -105,8 +104,6 @@ fn every_law_decides_for_haproxy() {
     assert_eq!(scene.statuses(&[("Host", "adaptive.example")]), [200; 5]);
     let mut attempts = (0..100).map(|_| scene.get(&[("Host", "adaptive.example")]).status);
     assert!(attempts.any(|status| status == 429), "adaptive passes a hundred requests in a row");
-    // A cold bucket has one token, and then spaces requests.
-    assert_eq!(scene.statuses(&[("Host", "warm-up.example")]), [200, 429, 429]);
     // In sequence, only one request is in flight at a time.
     assert_eq!(scene.statuses(&[("Host", "concurrency.example")]), [200; 12]);
 

@@ -256,7 +256,8 @@ fn the_layout_of_this_version_is_the_one_that_was_written_down() {
     }
     let restored = restored(written, &second, START).unwrap();
     assert_eq!((restored.rows, restored.blocks), (12, 3), "{restored:?}");
-    for website in 0..WEBSITES {
+    // Website 2 had a law that has been removed. Its row is read, but no key of a policy is that of the row.
+    for website in (0..WEBSITES).filter(|&website| website != 2) {
         let asked = Asked { website, source: 1, cost: 1, pause_ms: 0 };
         assert_eq!(ask(&throttle, asked, START), ask(&second, asked, START), "website {website}");
     }

@@ -43,7 +43,6 @@ fn options_of(name: &str) -> &'static [&'static str] {
         "sketch" => &["", "window=10ms", "error=0.5", "confidence=0.999999", "beyond=also window=7d"],
         "fixed-window" | "sliding-window" | "sliding-log" => &["", "window=10ms", "window=1s", "window=7d"],
         "sliding-buckets" => &["", "buckets=1", "buckets=3", "window=700ms", "window=10s buckets=2"],
-        "warm-up" => &["", "warmup=0s", "warmup=1h", "cold=1", "cold=1000", "max_delay=0s"],
         "concurrency" => &["", "max=1", "max=65535", "lease=100ms", "lease=366d"],
         "token-bucket" | "leaky-bucket" => &[""],
         _ => panic!("no options are known of {name}"),
@@ -118,7 +117,7 @@ fn expect_bound(slo: &Slo, text: &str, left: &mut [(u64, u64)]) {
     let window = option("window").unwrap_or(slo.objective.rate.period());
     let limit = slo.objective.rate.requests_in(window) as u64;
     let most = |time_ns: u64| match slo.law.name() {
-        "pace" | "fair" | "token-bucket" | "leaky-bucket" | "warm-up" => burst + time_ns / slot_ns,
+        "pace" | "fair" | "token-bucket" | "leaky-bucket" => burst + time_ns / slot_ns,
         name if Duration::from_nanos(time_ns) < window => match name {
             "fixed-window" => 2 * limit,
             "sliding-window" | "sketch" => 2 * limit - 1,

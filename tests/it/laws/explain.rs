@@ -106,12 +106,6 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "in flight 1 + cost 1 = 2 <= max 2; each counts for 60 s at most",
         ),
         (
-            "burst=1 rate=10/s law=warm-up warmup=100s",
-            1,
-            0,
-            "next_free in 299.8 ms <= max_delay 5s; stored 999 of 1000 permits, warm below 500: cost 1 takes 299.4 ms",
-        ),
-        (
             "burst=100 rate=50/s law=adaptive",
             40,
             0,
@@ -194,7 +188,7 @@ const MAPS: &[(&str, &str)] = &[
 
 const SLO_MAP: &str = "0 burst=3 rate=5/s\n\
     3001 burst=2 rate=3/s law=fair share=owner also=website\n3002 burst=2 rate=3/s law=adaptive jitter=0 dry_run=yes also=owner\n\
-    2001 burst=4 rate=2/s law=sliding-log also=owner\n2002 burst=1 rate=9/s law=warm-up\n\
+    2001 burst=4 rate=2/s law=sliding-log also=owner\n2002 burst=1 rate=9/s law=token-bucket\n\
     1001 burst=2 rate=1/s law=concurrency\n1002 burst=1 rate=1/s also=website";
 
 fn request<'r>((source, website, owner, cost): (u8, u8, u8, u8)) -> Request<'r> {

@@ -48,7 +48,6 @@ mod sliding_log;
 mod sliding_window;
 mod slots;
 mod used;
-mod warm_up;
 mod window;
 
 pub use admission::Admission;

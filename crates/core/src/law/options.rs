@@ -58,6 +58,7 @@ fn meant(name: &str, names: &[&str]) -> String {
     let plain = name.replace('_', "-").to_ascii_lowercase();
     match names.iter().find(|known| **known == plain) {
         Some(known) => format!("did you mean {known}?"),
+        None if plain == "warm-up" => "this law has been removed: use pace".into(),
         None => format!("expected one of {}, protect", names.join(", ")),
     }
 }

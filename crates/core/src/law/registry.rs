@@ -13,7 +13,6 @@ use crate::law::sketch::Sketch;
 use crate::law::sliding_buckets::SlidingBuckets;
 use crate::law::sliding_log::SlidingLog;
 use crate::law::sliding_window::SlidingWindow;
-use crate::law::warm_up::WarmUp;
 use crate::law::{
     Arrival, AuxState, Gcra, Judgement, Objective, OptionError, Options, Protection, Rule, Scale, Window,
 };
@@ -80,7 +79,6 @@ registry! { $
     "sliding-window" => SlidingWindow(SlidingWindow::from_options),
     "sliding-buckets" => SlidingBuckets(SlidingBuckets::from_options),
     "sliding-log" => SlidingLog(SlidingLog::from_options),
-    "warm-up" => WarmUp(WarmUp::from_options),
     "concurrency" => Concurrency(Concurrency::from_options),
     "sketch" => Sketch(Sketch::from_options),
 }
@@ -239,7 +237,6 @@ impl Law {
     pub(crate) fn owe_work(&mut self) {
         match self {
             Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => *gcra = gcra.owing_work(),
-            Law::WarmUp(warm_up) => *warm_up = warm_up.owing_work(),
             Law::FixedWindow(FixedWindow { window }) | Law::SlidingWindow(SlidingWindow { window }) => {
                 window.is_work = true;
             }
@@ -269,7 +266,7 @@ impl Law {
     ///     let objective = Objective { burst: 9, rate: rate.parse().unwrap() };
     ///     Law::new(law, objective, Options::default()).unwrap().state_tag()
     /// };
-    /// assert_ne!(tag("pace", "9/s"), tag("warm-up", "9/s"));
+    /// assert_ne!(tag("pace", "9/s"), tag("fair", "9/s"));
     /// assert_eq!(tag("pace", "9/s"), tag("pace", "1/h"));
     /// assert_ne!(tag("sliding-window", "9/s"), tag("sliding-window", "9/h"));
     /// ```

@@ -168,7 +168,7 @@ mod tests {
     fn an_assured_rate_that_cannot_be_held_is_a_problem() {
         let reported = |slos: &str| read(slos, 1, "acme 1001\n").unwrap_err().to_string();
         let above = |law: &str| format!("{SITES}1001 burst=9 rate=9/s law={law}\n");
-        for law in ["fair", "adaptive", "warm-up", "fixed-window", "sliding-log", "concurrency"] {
+        for law in ["fair", "adaptive", "fixed-window", "sliding-log", "concurrency"] {
             assert_eq!(
                 reported(&above(law)),
                 format!(

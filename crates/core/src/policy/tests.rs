@@ -267,7 +267,7 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
         "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
-            fixed-window, sliding-window, sliding-buckets, sliding-log, warm-up, concurrency, sketch, protect",
+            fixed-window, sliding-window, sliding-buckets, sliding-log, concurrency, sketch, protect",
         "maps/slo.map:5: SLO 2001 is already on line 4: keep one of the two",
         "maps/slo.map:6: \"burst\": expected an option, like burst=100",
         "maps/slo.map:6: \"burst\" is given twice: keep one",
@@ -291,6 +291,12 @@ fn every_problem_has_its_place_and_its_remedy() {
         assert_eq!(error, expected);
     }
     assert_eq!(errors.len(), expected.len());
+}
+
+#[test]
+fn a_law_that_has_been_removed_names_the_one_to_use() {
+    let reported = errors(&[("slo.map", "0 burst=9 rate=1/s law=warm-up warmup=30s\n")]);
+    assert_eq!(reported, ["maps/slo.map:1: law \"warm-up\": this law has been removed: use pace"]);
 }
 
 #[test]
@@ -398,7 +404,7 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
 #[test]
 fn a_delay_that_is_longer_than_a_hold_is_told() {
     let slo_map = "0 burst=1 rate=1/s max_delay=61s\n1 burst=1 rate=1/s max_delay=20s\n\
-        2 burst=1 rate=1/s law=fair max_delay=2m\n3 burst=1 rate=1/s law=warm-up max_delay=2m dry_run=yes\n\
+        2 burst=1 rate=1/s law=fair max_delay=2m\n3 burst=1 rate=1/s law=pace max_delay=2m dry_run=yes\n\
         4 burst=1 rate=1/s law=adaptive\n5 burst=1 rate=1/s law=token-bucket\n";
     let mut policy = parse(&[("slo.map", slo_map.as_bytes())], &Layout::default()).unwrap();
     assert_eq!(policy.warnings().count(), 0);
@@ -588,6 +594,6 @@ fn the_examples_for_operators_to_take_are_valid() {
     });
     let taken = taken.collect::<Vec<_>>().join("\n");
     let policy = parse(&[("slo.map", taken.as_bytes())], &Layout::default()).unwrap();
-    assert_eq!(policy.slos().count(), 17);
+    assert_eq!(policy.slos().count(), 16);
     assert_eq!(text.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).count(), 8);
 }

@@ -420,7 +420,7 @@ proptest! {
     /// In any time T: at most burst + rate * T, and what is in work at once.
     #[test]
     fn no_stretch_of_time_has_more_than_its_rate_and_what_is_in_work(
-        law in prop::sample::select(vec!["pace", "pace max_delay=1s", "token-bucket", "warm-up warmup=10s"]),
+        law in prop::sample::select(vec!["pace", "pace max_delay=1s", "token-bucket"]),
         reserve in prop::sample::select(vec!["p50", "p90", "p99", "0.2", "5"]),
         (burst, clients) in (5u32..100, 1usize..60),
         (median, s_per_unit) in (0.05..2.0, 0.0..2.0),
@@ -441,7 +441,6 @@ proptest! {
 fn what_is_reserved_too_much_is_used_by_others() {
     for (line, s_per_unit, per_s) in [
         ("0 burst=4s rate=2s/s unit=seconds reserve=p90 max_delay=20s", 1.0, 2.0),
-        ("0 burst=4s rate=2s/s unit=seconds reserve=p90 max_delay=20s law=warm-up", 1.0, 2.0),
         ("0 burst=2000 rate=1000/s unit=tokens reserve=p90 max_delay=20s", 0.001, 1_000.0),
         ("0 burst=2000 rate=1000/s unit=tokens reserve=p90 max_delay=20s", 0.005, 1_000.0),
     ] {

@@ -45,7 +45,7 @@ fn broken_bound(line: &str, subject: &Subject, admissions: &Admissions) -> Optio
         (seen > most).then(|| format!("{seen} in {window_ns} ns, at most {most}"))
     };
     match subject.law.name() {
-        "pace" | "fair" | "token-bucket" | "leaky-bucket" | "warm-up" => {
+        "pace" | "fair" | "token-bucket" | "leaky-bucket" => {
             let past = admissions.past_bucket(burst, subject.slot_ns());
             past.map(|(time, count)| format!("{count} in {time:?}, a slot is {} ns", subject.slot_ns()))
         }
@@ -92,7 +92,6 @@ fn spacing_ns(line: &str, subject: &Subject) -> u64 {
             window_ns.div_ceil((limit(subject, window_ns) - 1).max(1))
                 * if limit(subject, window_ns) == 1 { 2 } else { 1 }
         }
-        "warm-up" => per_rate * option(line, "cold").map_or(3, |cold| cold.parse().unwrap()),
         _ => per_rate,
     }
 }
@@ -210,7 +209,7 @@ proptest! {
 
     /// A request of a cost is as many requests at the same moment, and gets through only with all of them.
     #[test]
-    fn a_request_of_a_cost_is_as_many_requests(line in line_but(&["adaptive", "fair", "warm-up"]), steps in schedule(100, 6)) {
+    fn a_request_of_a_cost_is_as_many_requests(line in line_but(&["adaptive", "fair"]), steps in schedule(100, 6)) {
         let mut subject = Subject::new(&line);
         for arrival in arrivals(&steps) {
             let mut singly = subject.clone();
@@ -380,7 +379,6 @@ fn with_a_burst_of_zero_one_passes_at_a_time() {
         ("fair", 0, "delay"),
         ("token-bucket", 0, "deny"),
         ("leaky-bucket", 0, "deny"),
-        ("warm-up", 0, "delay"),
         ("concurrency", 0, "deny"),
     ] {
         let mut subject = Subject::new(&format!("burst=0 rate=10/s law={name}"));
@@ -402,7 +400,6 @@ fn what_costs_more_than_there_can_be_never_gets_through() {
         ("law=sliding-buckets", 10),
         ("law=sliding-log", 10),
         ("law=sketch", 10),
-        ("law=warm-up", 4),
         ("law=concurrency", 4),
     ] {
         let fresh = Subject::new(&format!("burst=4 rate=10/s {line}"));

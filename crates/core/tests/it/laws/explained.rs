@@ -118,20 +118,3 @@ fn sliding_window_adds_both_windows_and_the_cost() {
         "prev 4 * (1s - 500 ms) / 1s + curr 2 + cost 2 = 6 > N 5 (5/s in 1s); wait 250 ms"
     );
 }
-
-/// Threshold 100 s / (2 * 0.1 s), and 2 * 100 s / (0.1 s + 0.3 s) more. A permit takes the mean of its interval before
-/// and after, and they fall from 0.3 s by 0.4 ms each.
-#[test]
-fn warm_up_shows_when_the_next_may_leave_and_what_it_takes() {
-    let mut subject = Subject::new("burst=1 rate=10/s law=warm-up warmup=100s");
-    let stored = |stored: u32| format!("stored {stored} of 1000 permits, warm below 500: cost 1 takes");
-    assert_eq!(
-        explained(&subject, 1, 0, 0),
-        format!("next_free in 0 ms <= max_delay 5s; {} 299.8 ms", stored(1_000))
-    );
-    subject.ask(at_ms(0));
-    assert_eq!(
-        explained(&subject, 1, 0, 0),
-        format!("next_free in 299.8 ms <= max_delay 5s; {} 299.4 ms", stored(999))
-    );
-}

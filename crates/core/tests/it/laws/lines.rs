@@ -55,11 +55,6 @@ fn line_of(name: &'static str) -> BoxedStrategy<String> {
                 .prop_map(|(one, other)| format!("{one}{other}"))
                 .boxed()
         }
-        "warm-up" => {
-            (max_delay, prop::sample::select(vec!["", " warmup=1s", " warmup=0s cold=1", " cold=7"]))
-                .prop_map(|(one, other)| format!("{one}{other}"))
-                .boxed()
-        }
         "concurrency" => {
             (prop::sample::select(vec!["", " max=1", " max=7"]), prop::sample::select(vec!["", " lease=1s"]))
                 .prop_map(|(one, other)| format!("{one}{other}"))

@@ -18,5 +18,4 @@ mod several;
 mod sketch;
 mod skew;
 mod tickets;
-mod warm_up;
 mod windows;

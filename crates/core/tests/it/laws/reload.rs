@@ -12,7 +12,7 @@ use super::lines::{policy, throttle_of};
 use super::oracle::{arrivals, ends, schedule};
 
 /// SLOs that must not share an entry: each law, and the laws that number windows with windows of their own.
-const EDITS: [&str; 19] = [
+const EDITS: [&str; 18] = [
     "rate=10/s law=adaptive",
     "rate=10/s law=pace",
     "rate=10/s law=fair",
@@ -29,7 +29,6 @@ const EDITS: [&str; 19] = [
     "rate=10/s law=sketch",
     "rate=10/h law=sketch",
     "rate=10/s law=sketch error=0.01",
-    "rate=10/s law=warm-up",
     "rate=10/s law=concurrency",
     "rate=10/s law=concurrency lease=1s",
 ];

@@ -64,7 +64,6 @@ fn no_law_forgets_what_another_thread_has_counted() {
     for line in [
         "burst=9 rate=100/s",
         "burst=9 rate=100/s law=fair",
-        "burst=9 rate=100/s law=warm-up",
         "burst=9 rate=100/s law=token-bucket",
         "burst=9 rate=100/s law=leaky-bucket",
         "burst=0 rate=100/s law=fixed-window",
