@@ -10,9 +10,10 @@
 
 use std::io::{self, Read, Write};
 
+use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::snapshot::{SnapshotError, SnapshotHead, SnapshotPart};
+use crate::snapshot::{SnapshotHead, SnapshotPart};
 
 /// The version of the layout. It changes with every type that a part contains, and with the meaning of a law's state.
 pub const VERSION: u16 = 6;
@@ -31,6 +32,34 @@ const NAME: &[u8; 14] = b"slowlane state";
 
 /// The length and the checksum of a frame.
 const HEAD_BYTES: u64 = 12;
+
+/// A file that is not a snapshot, or not a complete one.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    #[error("it is not a slowlane snapshot")]
+    Foreign,
+    #[error("it has the layout {0}, and this slowlane reads {1}")]
+    Version(u16, u16),
+    #[error("it is truncated")]
+    CutOff,
+    #[error("it is damaged: part {0} does not match its checksum")]
+    Damaged(u64),
+    #[error("it is larger than {0} bytes, the maximum for this table and its auxiliary state")]
+    Huge(u64),
+    #[error("its time is {0} ahead of this machine's clock")]
+    Future(String),
+    #[error(transparent)]
+    Unreadable(io::Error),
+}
+
+impl From<io::Error> for SnapshotError {
+    fn from(error: io::Error) -> SnapshotError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => SnapshotError::CutOff,
+            _ => SnapshotError::Unreadable(error),
+        }
+    }
+}
 
 /// Writes parts, each in a frame, and counts them.
 pub struct PartWriter<W> {

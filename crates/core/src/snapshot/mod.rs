@@ -7,18 +7,14 @@
 //! Each part has a checksum, and the last one counts the others: a file that is truncated or changed in a single bit
 //! is detected before the first row is restored.
 
-mod error;
 mod frames;
 mod parts;
 mod restore;
-mod resume;
 mod save;
 
 use parts::{SnapshotPart, SnapshotRow};
 
-pub use error::SnapshotError;
-pub use frames::{FRAME_BYTES_MAX, PartWriter, Parts, VERSION};
+pub use frames::{FRAME_BYTES_MAX, PartWriter, Parts, SnapshotError, VERSION};
 pub use parts::SnapshotHead;
-pub use restore::{Restored, restore};
-pub use resume::resumed;
+pub use restore::{Restored, restore, resumed};
 pub use save::{NOTE_BYTES_MAX, Saved, save};

@@ -66,25 +66,10 @@ impl fmt::Debug for SnapshotHead {
     }
 }
 
-/// The remaining lifetime of a row at the moment of the snapshot, in milliseconds, rounded down: a timestamp would
-/// take more room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Lifetime(u64);
-
-impl Lifetime {
-    pub(super) fn of(left: Duration) -> Lifetime {
-        Lifetime(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
-    }
-
-    /// The remaining lifetime after some time. None: the row has expired.
-    pub(super) fn after(self, age: Duration) -> Option<Duration> {
-        Duration::from_millis(self.0).checked_sub(age).filter(|left| !left.is_zero())
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SnapshotRow {
     pub(super) key: Key,
-    pub(super) left: Lifetime,
+    /// The remaining lifetime at the moment of the snapshot, rounded down: a timestamp would take more room.
+    pub(super) left_ms: u64,
     pub(super) entry: Entry,
 }

@@ -1,8 +1,9 @@
-//! Restoring the parts of a snapshot into a throttle.
+//! Restoring the parts of a snapshot into a throttle, whose clock continues from it.
 
 use std::io::Read;
+use std::time::Duration;
 
-use crate::base::{Target, Timestamp};
+use crate::base::{EARLIEST, Target, Timestamp};
 use crate::snapshot::{Parts, SnapshotError, SnapshotPart, SnapshotRow};
 use crate::throttle::Throttle;
 
@@ -35,12 +36,14 @@ pub fn restore(
     while let Some(part) = parts.next()? {
         match part {
             SnapshotPart::Rows(rows) if keys => {
-                rows.into_iter().for_each(|SnapshotRow { key, left, entry }| match left.after(age) {
-                    Some(left) => {
-                        throttle.table().put_back(key, entry, left, now);
-                        restored.rows += 1;
+                rows.into_iter().for_each(|SnapshotRow { key, left_ms, entry }| {
+                    match left_after(left_ms, age) {
+                        Some(left) => {
+                            throttle.table().put_back(key, entry, left, now);
+                            restored.rows += 1;
+                        }
+                        None => restored.over += 1,
                     }
-                    None => restored.over += 1,
                 })
             }
             SnapshotPart::AuxState(key, expires, aux) if keys => {
@@ -69,4 +72,45 @@ pub fn restore(
         }
     }
     Ok(restored)
+}
+
+/// The remaining lifetime of a row after some time. None: it has expired.
+fn left_after(left_ms: u64, age: Duration) -> Option<Duration> {
+    Duration::from_millis(left_ms).checked_sub(age).filter(|left| !left.is_zero())
+}
+
+/// A clock that was set back by more than this is trusted: the snapshot then dates from a time when the clock was
+/// wrong.
+const AHEAD_MAX: Duration = Duration::from_secs(86_400);
+
+/// The moment at which the clock of a process starts, if it continues from a snapshot. `wall` is the time of the wall
+/// clock now, and `wall_then` and `saved_at` are those of the snapshot.
+///
+/// The time in between counts, and the clock never goes back: entries would otherwise contain moments in the future.
+/// If the wall clock was set forward, the clock follows it; counts then seem older than they are, and no key gets
+/// less. If it was set back, the clock continues from the snapshot, ahead of the wall clock.
+///
+/// ```
+/// use std::time::Duration;
+/// use slowlane_core::base::Timestamp;
+/// use slowlane_core::snapshot::resumed;
+///
+/// let at = |second: u64| Timestamp::from_millis(1_700_000_000_000 + second * 1_000);
+/// let wall = |second: i64| Duration::from_secs((1_700_000_000 + second) as u64);
+/// assert_eq!(resumed(wall(70), at(60), wall(60)), Ok(at(70)));
+/// assert_eq!(resumed(wall(3_670), at(60), wall(60)), Ok(at(3_670)));
+/// assert_eq!(resumed(wall(-3_600), at(60), wall(60)), Ok(at(60)), "it was set back by an hour");
+/// assert_eq!(resumed(wall(-90_000), at(60), wall(60)), Err(Duration::from_secs(90_060)));
+/// assert_eq!(resumed(Duration::ZERO, at(60), wall(60)), Ok(at(60)), "it is not set yet");
+/// ```
+///
+/// # Errors
+/// The snapshot is too far in the future of a wall clock that has been set.
+pub fn resumed(wall: Duration, saved_at: Timestamp, wall_then: Duration) -> Result<Timestamp, Duration> {
+    let went_on = saved_at + wall.saturating_sub(wall_then);
+    let ahead = went_on.since(Timestamp::default() + wall);
+    if wall > EARLIEST && ahead > AHEAD_MAX {
+        return Err(ahead);
+    }
+    Ok(went_on.max(Timestamp::default() + wall.max(EARLIEST)))
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::base::{Key, TEXT_BYTES_MAX, Timestamp};
-use crate::snapshot::parts::{Lifetime, SnapshotHead, SnapshotPart, SnapshotRow};
+use crate::snapshot::parts::{SnapshotHead, SnapshotPart, SnapshotRow};
 use crate::snapshot::{FRAME_BYTES_MAX, PartWriter};
 use crate::table::{Cursor, Found, PAGE_ROWS, Page};
 use crate::throttle::Throttle;
@@ -91,5 +91,6 @@ fn save_rows(throttle: &Throttle, now: Timestamp, parts: &mut PartWriter<impl Wr
 }
 
 fn row(found: Found) -> SnapshotRow {
-    SnapshotRow { key: found.key, left: Lifetime::of(found.left), entry: found.entry }
+    let left_ms = u64::try_from(found.left.as_millis()).unwrap_or(u64::MAX);
+    SnapshotRow { key: found.key, left_ms, entry: found.entry }
 }
