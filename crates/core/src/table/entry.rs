@@ -1,9 +1,8 @@
-//! The columns of one key in the table.
+//! The columns of one key in the table, and the rates among them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::Timestamp;
-use crate::table::freq_ctr::FreqCtr;
 
 /// A row as a reader of stick tables expects it, the same under every law.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,5 +56,75 @@ impl State {
 
     pub const fn set_narrow(&mut self, narrow: u32) {
         self.0[2] = narrow;
+    }
+}
+
+/// The period of both rates of an entry: `gpc0_rate(1s)`, `gpc1_rate(1s)`.
+pub const PERIOD_MS: u32 = 1_000;
+
+/// A rate over the last second, counted exactly as HAProxy counts it (`freq_ctr.c`): two windows of one second, where the older one fades out.
+///
+/// `now` is in wrapping milliseconds. The first event after two idle periods opens a window. After that,
+/// windows follow each other without a gap. All three numbers wrap at 32 bits, as in HAProxy.
+///
+/// ```
+/// use slowlane_core::table::FreqCtr;
+/// let mut requests = FreqCtr::default();
+/// for _ in 0..10 {
+///     requests.add(1, 60_000);
+/// }
+/// assert_eq!(requests.read(60_000), 10);
+/// assert_eq!(requests.read(61_500), 5); // half of the next window has passed
+/// assert_eq!(requests.read(62_000), 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreqCtr {
+    /// Start of the current window. Bit 0 is always clear, because HAProxy keeps a lock there.
+    pub curr_tick: u32,
+    pub curr_ctr: u32,
+    pub prev_ctr: u32,
+}
+
+impl FreqCtr {
+    /// Counts `events` at `now_ms`.
+    pub fn add(&mut self, events: u32, now_ms: u32) {
+        let since = self.since(now_ms);
+        if since < PERIOD_MS {
+            self.curr_ctr = self.curr_ctr.wrapping_add(events);
+            return;
+        }
+        self.prev_ctr = self.curr_ctr;
+        self.curr_ctr = events;
+        self.curr_tick = self.curr_tick.wrapping_add(PERIOD_MS);
+        if since >= 2 * PERIOD_MS {
+            self.prev_ctr = 0;
+            self.curr_tick = now_ms;
+        }
+        self.curr_tick &= !1;
+    }
+
+    /// Events per second at `now_ms`: the current window, plus the share of the previous one that lies within
+    /// the last second. The share is rounded down. A lone event reads 1 until its window has faded out.
+    pub fn read(&self, now_ms: u32) -> u32 {
+        let (since, period) = (self.since(now_ms), u64::from(PERIOD_MS));
+        let (past, curr, since) = match since {
+            0..=PERIOD_MS => (self.prev_ctr, self.curr_ctr, since),
+            _ if since <= 2 * PERIOD_MS => (self.curr_ctr, 0, since - PERIOD_MS),
+            _ => return 0,
+        };
+        if curr == 0 && past <= 1 {
+            return past;
+        }
+        let (remain, past, curr) = (u64::from(PERIOD_MS - since), u64::from(past), u64::from(curr));
+        ((past * remain + curr * period) / period) as u32
+    }
+
+    /// Milliseconds since the current window began.
+    ///
+    /// A reader's clock may be behind the writer's. Up to a period before the window, a moment counts as its beginning.
+    fn since(&self, now_ms: u32) -> u32 {
+        let since = now_ms.wrapping_sub(self.curr_tick);
+        let is_before = since > u32::MAX - PERIOD_MS && (self.curr_ctr, self.prev_ctr) != (0, 0);
+        if is_before { 0 } else { since }
     }
 }

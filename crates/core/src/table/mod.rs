@@ -8,7 +8,6 @@
 
 mod bounded;
 mod entry;
-mod freq_ctr;
 mod frequent;
 mod index;
 mod locks;
@@ -18,8 +17,7 @@ mod spread;
 mod store;
 
 pub use bounded::{BoundedMap, Expiring, KeyPlace, deque_bytes_after};
-pub use entry::{Entry, State};
-pub use freq_ctr::{FreqCtr, PERIOD_MS};
+pub use entry::{Entry, FreqCtr, PERIOD_MS, State};
 pub use frequent::{Counter, Frequent};
 pub use shard::{Found, Usage};
 pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};

@@ -218,11 +218,6 @@ impl Shard {
         Usage { entries: self.index.len() as u64, evictions: self.evictions }
     }
 
-    pub(super) fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
-        let row = &self.rows[self.find(key)? as usize];
-        (!row.expires.is_over(now)).then(|| (row.entry, row.expires.left(now)))
-    }
-
     /// Passes live rows to `report`. It checks at most `rows` rows, starting at row `from`, and returns the number of
     /// the next row, or none at the end.
     pub(super) fn page(

@@ -254,7 +254,7 @@ impl Table {
 
     /// A copy of the entry of `key` and its remaining lifetime, if it has not expired.
     pub fn get(&self, key: Key, now: Timestamp) -> Option<(Entry, Duration)> {
-        self.shard(key).get(key, now)
+        self.row(key, now).map(|found| (found.entry, found.left))
     }
 
     /// A copy of the row of `key`, if it has not expired.

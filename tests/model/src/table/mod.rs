@@ -4,8 +4,6 @@
 mod bounded;
 #[path = "../../../../crates/core/src/table/entry.rs"]
 mod entry;
-#[path = "../../../../crates/core/src/table/freq_ctr.rs"]
-mod freq_ctr;
 #[path = "../../../../crates/core/src/table/index.rs"]
 mod index;
 mod locks;
@@ -18,8 +16,7 @@ mod spread;
 mod store;
 
 pub use bounded::{BoundedMap, Expiring, KeyPlace, deque_bytes_after};
-pub use entry::{Entry, State};
-pub use freq_ctr::{FreqCtr, PERIOD_MS};
+pub use entry::{Entry, FreqCtr, PERIOD_MS, State};
 pub use shard::{Found, Usage};
 pub use sketch::{COLUMN_BITS_MAX, COUNT_MAX, ROWS_MAX, Seen, Shape, Sketch};
 pub use spread::Spread;

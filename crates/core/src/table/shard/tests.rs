@@ -31,7 +31,7 @@ impl Shard {
     }
 
     fn has(&self, key: u64, second: u64) -> bool {
-        self.get(Key::from_bits(key), at(second)).is_some()
+        self.row(Key::from_bits(key), at(second)).is_some()
     }
 }
 
@@ -118,7 +118,7 @@ fn what_is_left_of_a_lifetime_is_exact_within_a_unit() {
     let (mut shard, key) = (Shard::new(8, EXPIRE, SPREAD), Key::from_bits(1));
     let after = |ms| at(0) + Duration::from_millis(ms);
     shard.entry(key, after(5), Duration::ZERO);
-    let left = |ms| shard.get(key, after(ms)).map(|(_, left)| left.as_millis());
+    let left = |ms| shard.row(key, after(ms)).map(|found| found.left.as_millis());
     assert_eq!([left(5), left(12), left(10_005), left(30_015)], [30_011, 30_004, 20_011, 1].map(Some));
     assert_eq!(left(30_016), None);
 }
@@ -129,7 +129,7 @@ fn no_lifetime_is_beyond_the_last_class() {
     let mut shard = Shard::new(8, Duration::from_secs(1), SPREAD);
     for days in [40, 60, 300] {
         shard.entry(Key::from_bits(days), at(0), Duration::from_secs(days * 86_400));
-        let (_, left) = shard.get(Key::from_bits(days), at(0)).unwrap();
+        let Found { left, .. } = shard.row(Key::from_bits(days), at(0)).unwrap();
         assert_eq!(left, Duration::from_secs(1 << 22), "{days}");
     }
     assert_eq!(shard.walked(at(0)).len(), 3);
@@ -140,9 +140,9 @@ fn an_entry_that_is_put_back_has_its_counts_and_the_rest_of_its_life() {
     let (mut shard, key) = (Shard::new(8, EXPIRE, SPREAD), Key::from_bits(1));
     let (left, entry) = (Duration::from_secs(10), Entry { http_req_cnt: 7, ..Entry::default() });
     shard.put_back(key, entry, left, at(0));
-    assert_eq!(shard.get(key, at(0)), Some((entry, left)));
-    assert!(shard.get(key, at(0) + Duration::from_millis(9_999)).is_some());
-    assert!(shard.get(key, at(0) + left).is_none());
+    assert_eq!(shard.row(key, at(0)).map(|found| (found.entry, found.left)), Some((entry, left)));
+    assert!(shard.row(key, at(0) + Duration::from_millis(9_999)).is_some());
+    assert!(shard.row(key, at(0) + left).is_none());
 }
 
 #[test]
@@ -187,7 +187,7 @@ proptest! {
             entry.http_req_cnt += 1;
             prop_assert_eq!(entry.http_req_cnt, count);
             prop_assert!(shard.index.len() <= 5);
-            let is_gone = |row: &(u64, Timestamp, u32)| shard.get(Key::from_bits(row.0), now).is_none();
+            let is_gone = |row: &(u64, Timestamp, u32)| shard.row(Key::from_bits(row.0), now).is_none();
             if let Some(gone) = list.iter().position(is_gone) {
                 let nearest = list.iter().map(|row| row.1).min().unwrap();
                 let (_, expires, _) = list.remove(gone);
@@ -197,7 +197,7 @@ proptest! {
             prop_assert!(list.len() <= 5);
             for key in 0..12 {
                 let want = list.iter().find(|row| row.0 == key).map(|row| row.2);
-                let have = shard.get(Key::from_bits(key), now).map(|(entry, _)| entry.http_req_cnt);
+                let have = shard.row(Key::from_bits(key), now).map(|found| found.entry.http_req_cnt);
                 prop_assert_eq!(have, want, "key {}", key);
             }
             let mut live: Vec<(u64, u32)> = list.iter().map(|row| (row.0, row.2)).collect();
