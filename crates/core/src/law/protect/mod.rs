@@ -18,7 +18,6 @@ mod lease;
 mod limit;
 mod page;
 mod probe;
-mod refusal;
 mod request;
 mod slab;
 mod turns;
@@ -34,8 +33,7 @@ use crate::law::protect::lease::Leases;
 use crate::law::protect::limit::Limit;
 use crate::law::protect::page::Pages;
 use crate::law::protect::probe::Probed;
-use crate::law::protect::refusal::{Backlog, Position};
-use crate::law::protect::request::{InFlight, Requests, Stage};
+use crate::law::protect::request::{Backlog, InFlight, Position, Requests, Stage};
 use crate::law::protect::turns::Turns;
 
 /// Without an end for this long, ends are taken to be reported no more.

@@ -1,5 +1,6 @@
 //! Values in numbered places, and lists through them: nothing moves, and each step takes constant time.
 
+use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 
 /// No place.
@@ -9,9 +10,8 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     slots: Vec<Cell<T>>,
-    /// The places to use again.
-    free: List,
-    len: usize,
+    /// The places to use again, the first one freed first.
+    free: VecDeque<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,11 +38,11 @@ impl List {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Slab<T> {
-        Slab { slots: Vec::new(), free: List::EMPTY, len: 0 }
+        Slab { slots: Vec::new(), free: VecDeque::new() }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.slots.len() - self.free.len()
     }
 
     pub(super) fn get(&self, place: u32) -> Option<&T> {
@@ -50,25 +50,17 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn insert(&mut self, value: T) -> u32 {
-        self.len += 1;
-        let place = self.free.first;
-        if place == NONE {
-            self.slots.push(Cell { value, previous: NONE, next: NONE });
-            return (self.slots.len() - 1) as u32;
+        if let Some(place) = self.free.pop_front() {
+            self[place] = value;
+            return place;
         }
-        let mut free = self.free;
-        self.unlink(&mut free, place);
-        self.free = free;
-        self[place] = value;
-        place
+        self.slots.push(Cell { value, previous: NONE, next: NONE });
+        (self.slots.len() - 1) as u32
     }
 
     /// Frees a place that is in no list. Its value stays there until the place is used again.
     pub(super) fn remove(&mut self, place: u32) {
-        let mut free = self.free;
-        self.append(&mut free, place);
-        self.free = free;
-        self.len -= 1;
+        self.free.push_back(place);
     }
 
     /// Appends a place that is in no list.
@@ -113,8 +105,6 @@ impl<T> IndexMut<u32> for Slab<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -7,8 +7,7 @@ use hashbrown::HashTable;
 
 use crate::base::{Key, Timestamp};
 use crate::law::protect::credit::VirtualTime;
-use crate::law::protect::refusal::Position;
-use crate::law::protect::request::{InFlight, Requests};
+use crate::law::protect::request::{InFlight, Position, Requests};
 use crate::law::protect::slab::{List, NONE, Slab};
 
 /// The group of all.
