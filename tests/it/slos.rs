@@ -68,10 +68,7 @@ const FIVE_AT_ONCE: [(&str, &str); 9] = [
 
 #[test]
 fn every_law_decides_for_haproxy() {
-    let others = [
-        ("adaptive", "burst=5 rate=1/m max_delay=1s"),
-        ("concurrency", "burst=5 rate=1/m"),
-    ];
+    let others = [("adaptive", "burst=5 rate=1/m max_delay=1s"), ("concurrency", "burst=5 rate=1/m")];
     let laws: Vec<_> = FIVE_AT_ONCE.into_iter().chain(others).collect();
     let mut names: Vec<_> = laws.iter().map(|&(name, _)| name).collect();
     let mut known = Law::NAMES.to_vec();

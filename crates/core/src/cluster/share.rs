@@ -97,7 +97,7 @@ impl<'l> Share<'l> {
     /// The clients that a delay stands for, in thousandths.
     pub(super) fn milli_clients(&self, delay: Duration, cost: u32) -> u32 {
         match self {
-            Share::Rate(gcra) => gcra.milli_clients(delay, cost),
+            Share::Rate(gcra) => gcra.milli_clients(delay.as_nanos() as u64, cost),
             Share::Count(_) | Share::Lease(_) => 1_000,
         }
     }

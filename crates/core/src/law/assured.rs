@@ -57,7 +57,7 @@ impl Assured {
 
     /// Whether a request of this cost can bypass the SLOs above now.
     pub fn has_room(&self, entry: &Entry, cost: u32, now: Timestamp) -> bool {
-        self.gcra.start(entry, now.as_nanos()).saturating_add(self.gcra.bucket.time(cost)) <= now.as_nanos()
+        self.gcra.start(entry, now.as_nanos()).saturating_add(self.gcra.time(cost)) <= now.as_nanos()
     }
 
     /// Charges a request. Without room for it, the bucket goes into debt, by a burst at most.
@@ -72,7 +72,7 @@ impl Assured {
 
     /// How many more requests of cost 1 could bypass the SLOs above at once.
     pub fn remaining(&self, entry: &Entry, now: Timestamp) -> u32 {
-        self.gcra.bucket.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
+        self.gcra.requests(now.as_nanos().saturating_sub(self.gcra.start(entry, now.as_nanos())))
     }
 
     /// The time until the bucket is full again, from the deepest debt.

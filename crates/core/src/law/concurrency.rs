@@ -21,7 +21,7 @@
 use std::time::Duration;
 
 use crate::base::{Quota, Timestamp, Verdict};
-use crate::law::formula::{allowance, compared, time};
+use crate::law::formula::{compared, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::{Entry, State};
 
@@ -130,7 +130,7 @@ impl Rule for Concurrency {
     }
 
     fn describe(&self, _: Objective) -> String {
-        allowance(Quota::Concurrent { requests: self.max.into() })
+        format!("{} at a time", self.max)
     }
 }
 

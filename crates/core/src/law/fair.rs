@@ -72,9 +72,7 @@ const LOOK_AHEAD_S: u64 = 60;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fair {
     pace: Gcra,
-    slots_max: u32,
-    tokens_max: u32,
-    sources_max: u32,
+    plan: Plan,
     /// The number of fields that distinguish sources.
     levels: u32,
 }
@@ -85,10 +83,11 @@ impl Fair {
         let levels = options.take("share").map_or(1, |share| share.split('+').count() as u32);
         let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Gcra::pace(objective, options)?;
-        let sources_max = options.count("sources_max", 1..=SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
-        match pace.bucket.requests(pace.max_delay_ns) {
+        let sharers_max = options.count("sources_max", 1..=SOURCES_MAX)?.unwrap_or(SOURCES_DEFAULT);
+        match pace.requests(pace.max_delay_ns) {
             slots_max @ ..=SLOTS_MAX => {
-                Ok(Fair { pace, slots_max, tokens_max: objective.burst, sources_max, levels })
+                let (slot_ns, tokens_max) = (pace.slot_ns, objective.burst);
+                Ok(Fair { pace, plan: Plan { slot_ns, tokens_max, slots_max, sharers_max }, levels })
             }
             slots => {
                 let reason =
@@ -114,12 +113,12 @@ impl Rule for Fair {
             let stand_in = self.pace.explain(scale, entry, None, arrival);
             return format!("no auxiliary memory left for waiting sources, so decided as pace: {stand_in}");
         };
-        let (now_ns, cost, max_delay_ns) = (arrival.now.as_nanos(), arrival.cost, self.pace.max_delay_ns);
+        let (now_ns, max_delay_ns) = (arrival.now.as_nanos(), self.pace.max_delay_ns);
         let rate = &scale.rate;
         let mut calendar = calendar.clone();
-        calendar.advance(&self.plan(), now_ns, self.pace.paid_at(entry, now_ns));
-        let request = SlotRequest { now_ns, cost, sharer: arrival.sharer, levels: self.levels, max_delay_ns };
-        let offer = calendar.offer(&request, self.sources_max);
+        calendar.advance(&self.plan, now_ns, self.pace.paid_at(entry, now_ns));
+        let request = self.request(arrival);
+        let offer = calendar.offer(&request, self.plan.sharers_max);
         let (state, max_delay) = (calendar.explain(&offer, &request), option(max_delay_ns));
         match offer.booking {
             Booking::Now => state,
@@ -160,7 +159,7 @@ impl Rule for Fair {
     }
 
     fn aux_bytes_after(&self, aux: &AuxState, _: u32) -> usize {
-        self.plan().bytes().max(aux.bytes())
+        self.plan.bytes().max(aux.bytes())
     }
 }
 
@@ -177,26 +176,20 @@ impl Fair {
             return Judgement { fell_back: true, ..self.pace.judge(entry, None, arrival) };
         };
         entry.ask(arrival.cost, arrival.now);
-        let (now_ns, bucket) = (arrival.now.as_nanos(), self.pace.bucket);
+        let (now_ns, max_delay_ns) = (arrival.now.as_nanos(), self.pace.max_delay_ns);
         entry.state.set_wide(self.pace.paid_at(entry, now_ns));
         let start = self.pace.start(entry, now_ns);
-        calendar.advance(&self.plan(), now_ns, entry.state.wide());
-        let max_delay_ns = self.pace.max_delay_ns;
-        let request = SlotRequest {
-            now_ns,
-            cost: arrival.cost,
-            sharer: arrival.sharer,
-            levels: self.levels,
-            max_delay_ns,
-        };
-        let offer = calendar.offer(&request, self.sources_max);
+        calendar.advance(&self.plan, now_ns, entry.state.wide());
+        let request = self.request(arrival);
+        let offer = calendar.offer(&request, self.plan.sharers_max);
         let (fell_back, remaining) = (offer.place.is_none(), calendar.remaining(&offer));
         let delay_ns = match offer.booking {
             Booking::Now => 0,
             Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
             Booking::TooLate => {
-                entry.gpt0 = bucket.milli_clients(max_delay_ns, bucket.slot_ns);
-                let judgement = match arrival.cost > self.tokens_max.saturating_add(self.slots_max) {
+                entry.gpt0 = self.pace.gpt0(max_delay_ns, arrival.cost);
+                let judgement = match arrival.cost > self.plan.tokens_max.saturating_add(self.plan.slots_max)
+                {
                     true => Judgement::never(remaining),
                     false => Judgement::deny(self.wait_ns(calendar, &request), remaining),
                 };
@@ -207,18 +200,28 @@ impl Fair {
             calendar.take_up(&offer);
             debug_assert!(calendar.is_sound());
         }
-        entry.gpt0 = bucket.milli_clients(delay_ns, bucket.slot_ns);
-        entry.state.set_wide(start.saturating_add(bucket.time(arrival.cost)));
+        entry.gpt0 = self.pace.gpt0(delay_ns, arrival.cost);
+        entry.state.set_wide(start.saturating_add(self.pace.time(arrival.cost)));
         entry.let_through(arrival.cost, arrival.now);
         let verdict = Verdict::after(Duration::from_nanos(delay_ns));
         Judgement { fell_back, ..Judgement::new(verdict, remaining) }
+    }
+
+    fn request(&self, arrival: &Arrival) -> SlotRequest {
+        SlotRequest {
+            now_ns: arrival.now.as_nanos(),
+            cost: arrival.cost,
+            sharer: arrival.sharer,
+            levels: self.levels,
+            max_delay_ns: self.pace.max_delay_ns,
+        }
     }
 
     /// The first whole second at which the request gets its slot; from then on it always does. The wait is usually
     /// short, so steps double until one is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
         // By then, every slot taken now is over, and the bucket is full.
-        let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.bucket.burst_ns);
+        let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.burst_ns);
         let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
         let (mut too_short_s, mut first_s, mut step_s) = (0, longest_s + 1, 1);
         while too_short_s + 1 < first_s {
@@ -226,20 +229,11 @@ impl Fair {
             let wait_s =
                 if is_found { too_short_s.midpoint(first_s) } else { longest_s.min(too_short_s + step_s) };
             step_s *= 2;
-            match calendar.would_come_true(request, wait_s * SECOND_NS, self.sources_max) {
+            match calendar.would_come_true(request, wait_s * SECOND_NS, self.plan.sharers_max) {
                 true => first_s = wait_s,
                 false => too_short_s = wait_s,
             }
         }
         if first_s <= longest_s { first_s * SECOND_NS } else { over_ns }
-    }
-
-    fn plan(&self) -> Plan {
-        Plan {
-            slot_ns: self.pace.bucket.slot_ns,
-            tokens_max: self.tokens_max,
-            slots_max: self.slots_max,
-            sharers_max: self.sources_max,
-        }
     }
 }

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use crate::base::{Period, Timestamp, Verdict, date::Calendar};
-use crate::law::formula::{compared, time};
+use crate::law::formula::time;
 use crate::law::{
     Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
 };
@@ -96,16 +96,12 @@ impl Rule for FixedWindow {
     fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let (_, end, count) = self.at(entry, arrival.now);
         let counted = count.saturating_add(arrival.cost);
-        let is_within = counted <= self.window.limit;
-        let (compared, limit) = (compared(is_within), self.window.explained(scale));
-        let ends = time(end - arrival.now.as_nanos());
-        let [count, cost, counted] = [count, arrival.cost, counted].map(|counted| scale.count(counted));
-        match arrival.cost > self.window.limit {
-            true => format!("cost {cost} > {limit}"),
-            false => format!(
-                "count {count} + cost {cost} = {counted} {compared} {limit}; the window ends in {ends}"
-            ),
+        if arrival.cost > self.window.limit {
+            return format!("cost {} > {}", scale.count(arrival.cost), self.window.explained(scale));
         }
+        let (text, is_within) = (format!("count {}", scale.count(count)), counted <= self.window.limit);
+        let text = self.window.compared(scale, &text, arrival.cost, counted.into(), is_within);
+        format!("{text}; the window ends in {}", time(end - arrival.now.as_nanos()))
     }
 
     /// Subtracts a request from the current window, if that window counted it.
@@ -115,10 +111,6 @@ impl Rule for FixedWindow {
         if due.as_nanos().saturating_add(1_000_000) > entry.state.wide() {
             entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
         }
-    }
-
-    fn settles(&self) -> bool {
-        true
     }
 
     fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::{Quota, Rate, units::written};
+use crate::base::{Rate, units::written};
 
 /// How an explanation writes the numbers of an SLO.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,19 +41,6 @@ pub(super) fn time(ns: u64) -> String {
 /// A time in the notation of an SLO line: `5s`.
 pub(super) fn option(ns: u64) -> String {
     written(Duration::from_nanos(ns))
-}
-
-/// `5 at a time`, or `1000 in 60 s`; whole days and hours are written as such.
-pub(super) fn allowance(quota: Quota) -> String {
-    match quota {
-        Quota::Concurrent { requests } => format!("{requests} at a time"),
-        Quota::Work { amount, window_s, unit } => format!("{amount} {unit} in {window_s} s"),
-        Quota::Window { requests, window_s } => match window_s {
-            days if days.is_multiple_of(86_400) => format!("{requests} in {} d", days / 86_400),
-            hours if hours.is_multiple_of(3_600) => format!("{requests} in {} h", hours / 3_600),
-            seconds => format!("{requests} in {seconds} s"),
-        },
-    }
 }
 
 /// `a <= b`, or `a > b`.

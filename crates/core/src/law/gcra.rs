@@ -29,14 +29,19 @@
 use std::time::Duration;
 
 use crate::base::{Timestamp, Verdict};
-use crate::law::bucket::{Bucket, MAX_DELAY_DEFAULT, WORK_DEBT_MAX};
 use crate::law::formula::{compared, option, time};
 use crate::law::{Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
+/// The default `max_delay`. Few clients wait longer, and the slot of a client that has disconnected is lost.
+const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
+
 /// The maximum debt beyond the longest delay. If the assured rates add up to no more than the bucket's rate, it is
 /// never reached, unless their bursts take longer than this to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
+
+/// The maximum debt of work beyond the longest delay: of requests whose cost exceeds what was reserved.
+const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
 ///
@@ -51,7 +56,10 @@ const DEBT_MAX: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
-    pub(super) bucket: Bucket,
+    /// The time of one request: `1 / rate`, to the nearest nanosecond.
+    pub(super) slot_ns: u64,
+    /// The time in which an empty bucket fills: `burst / rate`.
+    pub(super) burst_ns: u64,
     pub(super) max_delay_ns: u64,
     debt: Debt,
     form: Form,
@@ -110,37 +118,38 @@ impl Gcra {
     /// assert_eq!(ask(9_100), Verdict::Pass);
     /// ```
     pub(super) fn tokens(objective: Objective, _: &mut Options) -> Result<Gcra, OptionError> {
-        Ok(Gcra::refusing(objective, Form::Tokens))
+        Ok(Gcra::refusing(objective))
     }
 
     /// The bucket of an assured rate: it denies, and owes at most its burst.
     pub(super) fn assured(objective: Objective) -> Gcra {
-        Gcra { debt: Debt::Burst, ..Gcra::refusing(objective, Form::Tokens) }
+        Gcra { debt: Debt::Burst, ..Gcra::refusing(objective) }
     }
 
     /// A burst of 0 counts as 1: otherwise a bucket that never delays would admit nothing.
-    fn refusing(objective: Objective, form: Form) -> Gcra {
-        Gcra::new(Objective { burst: objective.burst.max(1), ..objective }, Duration::ZERO, form)
+    fn refusing(objective: Objective) -> Gcra {
+        Gcra::new(Objective { burst: objective.burst.max(1), ..objective }, Duration::ZERO, Form::Tokens)
     }
 
     fn new(objective: Objective, max_delay: Duration, form: Form) -> Gcra {
-        let (bucket, max_delay_ns) = (Bucket::new(objective), max_delay.as_nanos() as u64);
-        Gcra { bucket, max_delay_ns, debt: Debt::None, form }
+        let (slot_ns, max_delay_ns) = (objective.rate.slot().as_nanos() as u64, max_delay.as_nanos() as u64);
+        let burst_ns = slot_ns.saturating_mul(u64::from(objective.burst));
+        Gcra { slot_ns, burst_ns, max_delay_ns, debt: Debt::None, form }
     }
 
     /// The time of one request.
     pub fn slot(&self) -> Duration {
-        Duration::from_nanos(self.bucket.slot_ns.max(1))
+        Duration::from_nanos(self.slot_ns.max(1))
     }
 
     /// The time of a full burst.
     pub fn burst(&self) -> Duration {
-        Duration::from_nanos(self.bucket.burst_ns)
+        Duration::from_nanos(self.burst_ns)
     }
 
     /// The requests of a full burst.
     pub fn burst_requests(&self) -> u32 {
-        self.bucket.requests(self.bucket.burst_ns)
+        self.requests(self.burst_ns)
     }
 
     /// The longest delay. Zero: the law never delays, it refuses.
@@ -148,10 +157,16 @@ impl Gcra {
         Duration::from_nanos(self.max_delay_ns)
     }
 
-    /// The clients that the delay of a request of this cost stands for, in thousandths.
-    pub fn milli_clients(&self, delay: Duration, cost: u32) -> u32 {
-        let delay_ns = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
-        self.bucket.milli_clients(delay_ns, self.one_ns(cost))
+    /// The number of clients that would cause this delay of a request of this cost, in thousandths, if each sends its
+    /// next request after the answer.
+    pub fn milli_clients(&self, delay_ns: u64, cost: u32) -> u32 {
+        // In work, a request is one like this one.
+        let one_ns = if self.debt == Debt::Work { self.time(cost) } else { self.slot_ns };
+        if delay_ns <= one_ns {
+            return 1_000;
+        }
+        let milli_clients = u128::from(delay_ns) * 1_000 / u128::from(one_ns.max(1));
+        u32::try_from(milli_clients).unwrap_or(u32::MAX).max(1_000)
     }
 
     /// The law with room for debt from requests that bypass it ([`add_debt`](Gcra::add_debt)).
@@ -189,7 +204,7 @@ impl Gcra {
     /// }
     /// ```
     pub fn tat(&self, entry: &Entry, now: Timestamp) -> Timestamp {
-        Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.bucket.burst_ns))
+        Timestamp::from_nanos(self.start(entry, now.as_nanos()).saturating_add(self.burst_ns))
     }
 
     /// Charges a request that the law refuses but that passes anyway: others wait longer. The debt is bounded.
@@ -224,7 +239,7 @@ impl Gcra {
     /// Adds a cost to the debt.
     fn add(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let now_ns = now.as_nanos();
-        let paid_at = self.start(entry, now_ns).saturating_add(self.bucket.time(cost));
+        let paid_at = self.start(entry, now_ns).saturating_add(self.time(cost));
         let paid_at = paid_at.min(self.debt_max(now_ns));
         entry.state.set_wide(paid_at);
         paid_at
@@ -232,12 +247,12 @@ impl Gcra {
 
     /// Returns the slots of a request. Requests behind it keep their slots; the next arrival finds a shorter queue.
     pub(super) fn give_back(&self, entry: &mut Entry, cost: u32) {
-        entry.state.set_wide(entry.state.wide().saturating_sub(self.bucket.time(cost)));
+        entry.state.set_wide(entry.state.wide().saturating_sub(self.time(cost)));
     }
 
     /// When the next slot begins.
     pub(super) fn start(&self, entry: &Entry, now_ns: u64) -> u64 {
-        self.paid_at(entry, now_ns).max(now_ns.saturating_sub(self.bucket.burst_ns))
+        self.paid_at(entry, now_ns).max(now_ns.saturating_sub(self.burst_ns))
     }
 
     /// When the debt is paid. Debt beyond the maximum is forgiven: it comes from an earlier SLO, or from a clock that
@@ -248,8 +263,8 @@ impl Gcra {
 
     /// How many requests the bucket lacks until it is full.
     pub(super) fn lacking(&self, entry: &Entry, now_ns: u64) -> f64 {
-        let full_at = self.start(entry, now_ns).saturating_add(self.bucket.burst_ns);
-        self.bucket.parts(full_at.saturating_sub(now_ns))
+        let full_at = self.start(entry, now_ns).saturating_add(self.burst_ns);
+        self.parts(full_at.saturating_sub(now_ns))
     }
 
     /// The moment at which the deepest debt is paid: `max_delay`, and the debt allowed beyond it.
@@ -260,25 +275,36 @@ impl Gcra {
     fn debt_ns(&self) -> u64 {
         match self.debt {
             Debt::None => 0,
-            Debt::Burst => self.bucket.burst_ns,
+            Debt::Burst => self.burst_ns,
             Debt::Most => DEBT_MAX.as_nanos() as u64,
             Debt::Work => WORK_DEBT_MAX.as_nanos() as u64,
         }
     }
 
-    /// The law of one of `nodes` nodes.
+    /// The law of one of `nodes` nodes: its bucket fills at a part of the rate, and holds the whole burst.
     pub(super) fn split(&self, nodes: u32) -> Gcra {
-        Gcra { bucket: self.bucket.split(nodes), ..*self }
+        let slower = |ns: u64| ns.saturating_mul(u64::from(nodes.max(1)));
+        Gcra { slot_ns: slower(self.slot_ns), burst_ns: slower(self.burst_ns), ..*self }
     }
 
-    /// The time of one request: in work, a request like this one.
-    fn one_ns(&self, cost: u32) -> u64 {
-        if self.debt == Debt::Work { self.bucket.time(cost) } else { self.bucket.slot_ns }
+    /// The time of a request of this cost.
+    pub(super) fn time(&self, cost: u32) -> u64 {
+        self.slot_ns.saturating_mul(u64::from(cost))
     }
 
-    fn gpt0(&self, delay_ns: u64, cost: u32) -> u32 {
+    /// How many whole requests fit into a time.
+    pub(super) fn requests(&self, ns: u64) -> u32 {
+        u32::try_from(ns / self.slot_ns.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// How many requests fit into a time, with fractions.
+    fn parts(&self, ns: u64) -> f64 {
+        ns as f64 / self.slot_ns.max(1) as f64
+    }
+
+    pub(super) fn gpt0(&self, delay_ns: u64, cost: u32) -> u32 {
         match self.form {
-            Form::Pace => self.bucket.milli_clients(delay_ns, self.one_ns(cost)),
+            Form::Pace => self.milli_clients(delay_ns, cost),
             Form::Tokens => 1_000,
         }
     }
@@ -288,15 +314,15 @@ impl Rule for Gcra {
     fn judge(&self, entry: &mut Entry, _: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         entry.ask(arrival.cost, arrival.now);
         let now_ns = arrival.now.as_nanos();
-        let taken_ns = self.bucket.time(arrival.cost);
+        let taken_ns = self.time(arrival.cost);
         let start = self.start(entry, now_ns);
         let paid_at = start.saturating_add(taken_ns);
         let delay_ns = paid_at.saturating_sub(now_ns);
         entry.gpt0 = self.gpt0(delay_ns, arrival.cost);
         if delay_ns > self.max_delay_ns {
             entry.state.set_wide(start);
-            let remaining = self.bucket.requests(now_ns.saturating_sub(start));
-            return match taken_ns.saturating_sub(self.bucket.burst_ns) > self.max_delay_ns {
+            let remaining = self.requests(now_ns.saturating_sub(start));
+            return match taken_ns.saturating_sub(self.burst_ns) > self.max_delay_ns {
                 true => Judgement::never(remaining),
                 // The debt shrinks by one second per second.
                 false => Judgement::deny(delay_ns - self.max_delay_ns, remaining),
@@ -304,20 +330,20 @@ impl Rule for Gcra {
         }
         entry.state.set_wide(paid_at);
         entry.let_through(arrival.cost, arrival.now);
-        let remaining = self.bucket.requests(now_ns.saturating_sub(paid_at));
+        let remaining = self.requests(now_ns.saturating_sub(paid_at));
         let verdict =
             if delay_ns == 0 { Verdict::Pass } else { Verdict::Delay(Duration::from_nanos(delay_ns)) };
         Judgement::new(verdict, remaining)
     }
 
     fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
-        let (now_ns, bucket, cost) = (arrival.now.as_nanos(), self.bucket, arrival.cost);
+        let (now_ns, cost) = (arrival.now.as_nanos(), arrival.cost);
         let start = self.start(entry, now_ns);
-        let over_ns = start.saturating_add(bucket.time(cost)).saturating_sub(now_ns);
+        let over_ns = start.saturating_add(self.time(cost)).saturating_sub(now_ns);
         let is_too_much = cost > self.burst_requests();
         let lacking = self.lacking(entry, now_ns);
         let (used, burst, rate) = (scale.count(lacking), scale.count(self.burst_requests()), &scale.rate);
-        let (over, delay) = (scale.count(bucket.parts(over_ns)), time(over_ns));
+        let (over, delay) = (scale.count(self.parts(over_ns)), time(over_ns));
         let cost = scale.count(cost);
         match self.form {
             Form::Pace if over_ns == 0 => format!("used {used} + cost {cost} <= burst {burst}"),
@@ -330,7 +356,7 @@ impl Rule for Gcra {
             }
             Form::Tokens => {
                 let (left_ns, owed_ns) = (now_ns.saturating_sub(start), start.saturating_sub(now_ns));
-                let tokens = scale.count(bucket.parts(left_ns) - bucket.parts(owed_ns));
+                let tokens = scale.count(self.parts(left_ns) - self.parts(owed_ns));
                 match over_ns {
                     0 => format!("tokens {tokens} of burst {burst} >= cost {cost}"),
                     _ if is_too_much => format!("burst {burst} < cost {cost}"),
@@ -346,10 +372,6 @@ impl Rule for Gcra {
         self.give_back(entry, gone.cost);
     }
 
-    fn settles(&self) -> bool {
-        true
-    }
-
     fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
         self.add(entry, cost, now);
     }
@@ -357,7 +379,7 @@ impl Rule for Gcra {
     /// The time until the bucket is full again, from the deepest debt.
     fn memory(&self) -> Duration {
         let debt_ns = self.max_delay_ns.saturating_add(self.debt_ns());
-        Duration::from_nanos(self.bucket.burst_ns.saturating_add(debt_ns))
+        Duration::from_nanos(self.burst_ns.saturating_add(debt_ns))
     }
 
     fn max_delay(&self) -> Option<Duration> {

@@ -1,6 +1,51 @@
-//! The answer of a law, or of a block before it, to one request.
+//! What a law is given, the numbers of an SLO and a request, and its answer.
 
-use crate::base::{Blocked, Timestamp, UNCOUNTED, Verdict};
+use crate::base::{Blocked, Rate, Sample, Timestamp, UNCOUNTED, Verdict};
+
+/// The burst and the rate of an SLO: a key gets `burst` requests at once, then `rate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Objective {
+    pub burst: u32,
+    /// At a rate of 0 every law denies every request.
+    pub rate: Rate,
+}
+
+/// The moment of a request, its cost and its source.
+///
+/// ```
+/// use slowlane_core::{law::Arrival, base::Timestamp};
+/// let now = Timestamp::from_millis(1);
+/// assert_eq!(Arrival::at(now).cost, 1);
+/// let export = Arrival { cost: 20, ..Arrival::at(now) };
+/// # assert_eq!(export.now, now);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrival {
+    pub now: Timestamp,
+    pub sample: Sample,
+    /// The number of requests it counts as. At cost 0 it passes and leaves no trace, unless the rate is 0.
+    pub cost: u32,
+    /// Its source among those that share the bucket: a hash of the field that the option `share` names.
+    pub sharer: u64,
+    /// The answer can be held, and its moment may move meanwhile.
+    pub may_hold: bool,
+}
+
+impl Arrival {
+    /// A request of cost 1, with a draw in the middle: jitter changes nothing.
+    pub const fn at(now: Timestamp) -> Arrival {
+        Arrival { now, sample: Sample::MIDDLE, cost: 1, sharer: 0, may_hold: false }
+    }
+}
+
+/// An admitted request that has ended or is taken back.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    pub cost: u32,
+    /// The moment of its turn: that of its arrival, if it had no delay.
+    pub due: Timestamp,
+    pub now: Timestamp,
+}
 
 /// The verdict, and the room that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,4 +99,14 @@ impl Judgement {
     pub(crate) fn is_block(&self) -> bool {
         self.blocked_until.is_some()
     }
+}
+
+/// The part of a quota that a key has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// Requests that count at this moment.
+    pub requests: u32,
+    pub limit: u32,
+    /// When the last of them stops counting. None: none counts now.
+    pub resets_at: Option<Timestamp>,
 }

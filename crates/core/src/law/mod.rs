@@ -14,18 +14,14 @@
 //!  rule        the methods of every law
 //!  protection  the options of `protect`
 //!  protect     as many at once as an application can serve: a state for each application, not for each entry
-//!  aux_state   memory beside the entry              made of calendar, log, open_tickets
-//!  bucket, window                                   arithmetic that laws share
-//!  objective, arrival, admission, judgement, used, options, formula
+//!  aux_state   memory beside the entry              made of calendar, open_tickets
+//!  window                                           arithmetic that laws share
+//!  judgement, options, formula                      what a law is given, and its answer
 //! ```
 
 mod adaptive;
-mod admission;
-mod arrival;
 mod assured;
 mod aux_state;
-mod branches;
-mod bucket;
 mod calendar;
 mod concurrency;
 mod fair;
@@ -34,8 +30,6 @@ mod fixed_window;
 mod formula;
 mod gcra;
 mod judgement;
-mod log;
-mod objective;
 mod open_tickets;
 mod options;
 pub mod protect;
@@ -46,19 +40,14 @@ mod sketch;
 mod sliding_buckets;
 mod sliding_log;
 mod sliding_window;
-mod slots;
-mod used;
 mod window;
 
-pub use admission::Admission;
-pub use arrival::Arrival;
 pub use assured::Assured;
 pub use aux_state::AuxState;
 pub use formula::Scale;
 pub(crate) use formula::number;
 pub use gcra::Gcra;
-pub use judgement::Judgement;
-pub use objective::Objective;
+pub use judgement::{Admission, Arrival, Judgement, Objective, Used};
 pub(crate) use open_tickets::OpenTickets;
 pub use open_tickets::Reservations;
 pub use options::{OptionError, Options};
@@ -66,5 +55,4 @@ pub use protection::{Protection, TICK};
 pub use registry::Law;
 pub use rule::Rule;
 pub use sketch::Sketch;
-pub use used::Used;
 pub use window::Window;

@@ -11,29 +11,24 @@ use crate::table::Entry;
 /// The states of applications are looked at this often, so no wait is longer by more.
 pub const TICK: Duration = Duration::from_millis(100);
 
-const DELAY_MAX_DEFAULT: Duration = Duration::from_secs(5);
-
-const SLOW_DOWN_DEFAULT: f64 = 1.7;
-
 /// `protect` for one SLO. The row of an application counts requests and nothing else: whether one waits is decided by a
 /// [`Protect`](crate::law::protect::Protect).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protection {
-    slow_down: f64,
-    delay_max: Duration,
+    /// Its longest delay is a [`TICK`] shorter than the option says.
+    pub settings: ProtectSettings,
 }
 
 impl Protection {
     pub(super) fn from_options(options: &mut Options) -> Result<Protection, OptionError> {
-        Ok(Protection {
-            slow_down: options.number("slowdown", 1.1..=10.0)?.unwrap_or(SLOW_DOWN_DEFAULT),
-            delay_max: options.duration_of("max_delay", TICK * 2)?.unwrap_or(DELAY_MAX_DEFAULT),
-        })
+        let default = ProtectSettings::default();
+        let slow_down = options.number("slowdown", 1.1..=10.0)?.unwrap_or(default.slow_down);
+        let delay_max = options.duration_of("max_delay", TICK * 2)?.unwrap_or(default.delay_max);
+        Ok(Protection { settings: ProtectSettings { slow_down, delay_max: delay_max - TICK, ..default } })
     }
 
-    pub fn settings(&self) -> ProtectSettings {
-        let (slow_down, delay_max) = (self.slow_down, self.delay_max - TICK);
-        ProtectSettings { slow_down, delay_max, ..ProtectSettings::default() }
+    fn delay_max(&self) -> Duration {
+        self.settings.delay_max + TICK
     }
 }
 
@@ -53,7 +48,7 @@ impl Rule for Protection {
     }
 
     fn max_delay(&self) -> Option<Duration> {
-        Some(self.delay_max)
+        Some(self.delay_max())
     }
 
     fn quota(&self, _: Objective) -> Option<Quota> {
@@ -63,7 +58,7 @@ impl Rule for Protection {
     fn describe(&self, _: Objective) -> String {
         format!(
             "as many at a time as the application serves, max_delay {}",
-            time(self.delay_max.as_nanos() as u64)
+            time(self.delay_max().as_nanos() as u64)
         )
     }
 }

@@ -1,5 +1,6 @@
 //! The registry of the laws: every law by its name.
 
+use std::mem::discriminant;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -252,9 +253,9 @@ impl Law {
         }
     }
 
-    /// Whether [`end`](Rule::end) must be called for each admission.
-    pub fn counts_ends(&self) -> bool {
-        of_each!(self, rule => rule.counts_ends())
+    /// Whether the charge of an admission can be corrected at its end.
+    pub(crate) fn settles(&self) -> bool {
+        self.gcra().is_some() || self.shared_window().is_some()
     }
 
     /// Distinguishes states in an entry that one law must not read of another. It is part of the key, so an edit that
@@ -328,15 +329,10 @@ impl Law {
         of_each!(self, rule => rule.aux().is_some())
     }
 
-    /// An empty auxiliary state, if the law needs one.
-    pub fn aux(&self) -> Option<AuxState> {
-        of_each!(self, rule => rule.aux())
-    }
-
     /// Whether the law can use this auxiliary state. After an edit has changed the law of an SLO, an entry may have
     /// another law's.
     pub fn owns(&self, aux: &AuxState) -> bool {
-        of_each!(self, rule => rule.owns(aux))
+        of_each!(self, rule => rule.aux()).is_some_and(|own| discriminant(&own) == discriminant(aux))
     }
 
     /// The maximum memory of the auxiliary state after one more request of this cost.

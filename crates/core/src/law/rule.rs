@@ -1,6 +1,5 @@
 //! The methods that every law implements.
 
-use std::mem::discriminant;
 use std::time::Duration;
 
 use crate::base::{Quota, Timestamp};
@@ -28,13 +27,8 @@ pub trait Rule {
     /// Takes back an admission whose client disconnected before its turn. `adaptive` cannot take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// Whether the charge of an admission can be corrected at its end.
-    fn settles(&self) -> bool {
-        false
-    }
-
     /// Charges an admitted request for more than it was judged by, whether or not there is room. Only a law that
-    /// [settles](Rule::settles) can.
+    /// [settles](crate::law::Law::settles) can.
     fn charge_more(&self, _entry: &mut Entry, _cost: u32, _now: Timestamp) {}
 
     /// Whether [`end`](Rule::end) must be called for each admission.
@@ -119,11 +113,6 @@ pub trait Rule {
     /// An empty auxiliary state, for a law that needs one.
     fn aux(&self) -> Option<AuxState> {
         None
-    }
-
-    /// Whether the law made this kind of auxiliary state.
-    fn owns(&self, aux: &AuxState) -> bool {
-        self.aux().is_some_and(|own| discriminant(&own) == discriminant(aux))
     }
 
     /// The maximum memory of the auxiliary state after one more request of this cost.

@@ -113,14 +113,14 @@ impl Sketch {
         match (cost, self.counts.window.limit) {
             (_, 0) => Judgement::never(0),
             (0, _) => Judgement::uncounted(),
-            _ => self.counts.judge_counts(&mut SlidingWindow::counts_of(seen), cost),
+            _ => self.counts.judge_counts(&mut { *seen }, cost),
         }
     }
 
     /// A row with these counts, and their moment, for an explanation.
     pub fn row(&self, seen: &Seen) -> (Entry, Timestamp) {
         let mut entry = Entry::default();
-        SlidingWindow::counts_of(seen).store(&mut entry.state);
+        SlidingWindow::store(seen, &mut entry.state);
         (entry, Timestamp::from_nanos(seen.window * self.counts.window.window_ns + seen.age_ns))
     }
 }

@@ -113,11 +113,9 @@ impl Rule for SlidingBuckets {
         let packed = self.counts(&entry.state, now_ns).packed;
         let (sum, left) = (self.sum(packed), self.count(packed, buckets));
         let (wanted, wide) = (sum.saturating_add(cost), sum.saturating_add(left).saturating_add(cost));
-        let limit = self.window.explained(scale);
-        let within = compared(wanted <= self.window.limit);
-        let mut text =
-            format!("sum {sum} of {buckets} sub-windows + cost {cost} = {wanted} {within} {limit}");
-        if wanted <= self.window.limit {
+        let (text, is_within) = (format!("sum {sum} of {buckets} sub-windows"), wanted <= self.window.limit);
+        let mut text = self.window.compared(scale, &text, cost, wanted.into(), is_within);
+        if is_within {
             let (within, wide_limit) = (compared(wide <= self.wide_limit), self.wide_limit);
             text += &format!(
                 "; with {left} of the previous one = {wide} {within} N + N / {buckets} = {wide_limit}"

@@ -15,8 +15,8 @@
 use std::time::Duration;
 
 use crate::base::{Timestamp, Verdict};
-use crate::law::formula::{compared, number, option, time};
-use crate::law::log::Log;
+use crate::law::aux_state::Log;
+use crate::law::formula::{option, time};
 use crate::law::sliding_window::SlidingWindow;
 use crate::law::{
     Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
@@ -88,13 +88,10 @@ impl Rule for SlidingLog {
         let mut log = log.clone();
         self.advance(&mut log, entry, now_ns);
         let remembered = log.len();
-        let wanted = number(remembered as f64 + f64::from(cost));
         let is_within = remembered + cost as usize <= window.limit as usize;
-        let (within, limit) = (compared(is_within), window.explained(scale));
-        let mut text = format!(
-            "{remembered} let through in the last {} + cost {cost} = {wanted} {within} {limit}",
-            option(window.window_ns)
-        );
+        let text = format!("{remembered} let through in the last {}", option(window.window_ns));
+        let sum = remembered as f64 + f64::from(cost);
+        let mut text = window.compared(scale, &text, cost, sum, is_within);
         if !is_within && cost <= window.limit {
             text += &format!("; wait {}", time(self.wait_ns(&log, cost, now_ns)));
         }

@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use crate::base::{Timestamp, Verdict};
-use crate::law::formula::{compared, option, time};
+use crate::law::formula::{option, time};
 use crate::law::{
     Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
 };
@@ -46,22 +46,6 @@ pub struct SlidingWindow {
     pub(super) window: Window,
 }
 
-/// The state of an entry at one moment.
-#[derive(Clone, Copy)]
-pub(super) struct Counts {
-    number: u32,
-    prev: u32,
-    curr: u32,
-    age_ns: u64,
-}
-
-impl Counts {
-    pub(super) fn store(self, state: &mut State) {
-        state.set_narrow(self.number);
-        state.set_wide(u64::from(self.prev) << 32 | u64::from(self.curr));
-    }
-}
-
 impl SlidingWindow {
     pub(super) const fn new(window: Window) -> SlidingWindow {
         SlidingWindow { window: Window { is_sliding: true, ..window } }
@@ -81,7 +65,7 @@ impl Rule for SlidingWindow {
         entry.gpt0 = 1_000;
         let mut counts = self.counts(&entry.state, arrival.now.as_nanos());
         let judgement = self.judge_counts(&mut counts, arrival.cost);
-        counts.store(&mut entry.state);
+        SlidingWindow::store(&counts, &mut entry.state);
         if judgement.verdict.is_let_through() {
             entry.let_through(arrival.cost, arrival.now);
         }
@@ -91,37 +75,30 @@ impl Rule for SlidingWindow {
     fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let Window { limit, window_ns, .. } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
-        let (Counts { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
+        let (Seen { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
         let faded = f64::from(prev) * ((window_ns - age_ns) as f64 / window_ns as f64);
-        let estimate = scale.count(faded + f64::from(curr) + f64::from(cost));
-        let (compared, explained) = (compared(is_within), self.window.explained(scale));
-        let wait = match is_within || cost > limit {
-            true => String::new(),
-            false => format!("; wait {}", time(self.wait_ns(&counts, cost))),
-        };
-        let [prev, curr, cost] = [prev, curr, cost].map(|counted| scale.count(counted));
-        format!(
-            "prev {prev} * ({window} - {age}) / {window} + curr {curr} + cost {cost} = {estimate} \
-             {compared} {explained}{wait}",
-            window = option(window_ns),
-            age = time(age_ns),
-        )
+        let estimate = faded + f64::from(curr) + f64::from(cost);
+        let [prev, curr] = [prev, curr].map(|counted| scale.count(counted));
+        let (window, age) = (option(window_ns), time(age_ns));
+        let text = format!("prev {prev} * ({window} - {age}) / {window} + curr {curr}");
+        let text = self.window.compared(scale, &text, cost, estimate, is_within);
+        match is_within || cost > limit {
+            true => text,
+            false => format!("{text}; wait {}", time(self.wait_ns(&counts, cost))),
+        }
     }
 
     /// Subtracts a request from the window that counted it.
     fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         let state = &mut entry.state;
         let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
-        let (prev, curr) = match state.narrow().wrapping_sub(self.number(gone.due.as_nanos())) {
+        let window = gone.due.as_nanos() / self.window.window_ns;
+        let (prev, curr) = match state.narrow().wrapping_sub(window as u32) {
             0 => (prev, curr.saturating_sub(gone.cost)),
             1 => (prev.saturating_sub(gone.cost), curr),
             _ => (prev, curr),
         };
         state.set_wide(u64::from(prev) << 32 | u64::from(curr));
-    }
-
-    fn settles(&self) -> bool {
-        true
     }
 
     fn charge_more(&self, entry: &mut Entry, cost: u32, now: Timestamp) {
@@ -153,16 +130,14 @@ impl Rule for SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// The counts of a sketch.
-    #[inline]
-    pub(super) fn counts_of(seen: &Seen) -> Counts {
-        let &Seen { window, age_ns, prev, curr } = seen;
-        Counts { number: window as u32, prev, curr, age_ns }
+    pub(super) fn store(counts: &Seen, state: &mut State) {
+        state.set_narrow(counts.window as u32);
+        state.set_wide(u64::from(counts.prev) << 32 | u64::from(counts.curr));
     }
 
     /// Judges a request by the counts of its key. An admitted request is added to them.
     #[inline]
-    pub(super) fn judge_counts(&self, counts: &mut Counts, cost: u32) -> Judgement {
+    pub(super) fn judge_counts(&self, counts: &mut Seen, cost: u32) -> Judgement {
         let room = self.remaining(counts);
         if cost > room {
             return match cost > self.window.limit {
@@ -178,7 +153,7 @@ impl SlidingWindow {
     pub(super) fn count(&self, state: &mut State, arrival: &Arrival) {
         let mut counts = self.counts(state, arrival.now.as_nanos());
         counts.curr = counts.curr.saturating_add(arrival.cost);
-        counts.store(state);
+        SlidingWindow::store(&counts, state);
     }
 
     /// How many requests of cost 1 would be admitted.
@@ -197,22 +172,22 @@ impl SlidingWindow {
         (counts.prev, counts.curr) == (0, 0)
     }
 
-    fn counts(&self, state: &State, now_ns: u64) -> Counts {
-        let (age_ns, number) = (now_ns % self.window.window_ns, self.number(now_ns));
+    fn counts(&self, state: &State, now_ns: u64) -> Seen {
+        let (age_ns, window) = (now_ns % self.window.window_ns, now_ns / self.window.window_ns);
         let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
-        let (prev, curr) = match number.wrapping_sub(state.narrow()) as i32 {
+        let (prev, curr) = match (window as u32).wrapping_sub(state.narrow()) as i32 {
             0 => (prev, curr),
             1 => (curr, 0),
             // The clock went back: the counts of the later window stand for this one.
             ..0 => (0, curr),
             2.. => (0, 0),
         };
-        Counts { number, prev, curr, age_ns }
+        Seen { window, age_ns, prev, curr }
     }
 
     /// The part of the previous window that still counts, rounded up: `prev * (window - age) / window`.
     #[inline]
-    fn faded(&self, counts: &Counts) -> u32 {
+    fn faded(&self, counts: &Seen) -> u32 {
         if counts.prev == 0 {
             return 0;
         }
@@ -224,17 +199,17 @@ impl SlidingWindow {
         if !reaches(guess) { guess + 1 } else { guess - u32::from(guess > 0 && reaches(guess - 1)) }
     }
 
-    fn has_room(&self, counts: &Counts, cost: u32) -> bool {
+    fn has_room(&self, counts: &Seen, cost: u32) -> bool {
         cost <= self.remaining(counts)
     }
 
     #[inline]
-    fn remaining(&self, counts: &Counts) -> u32 {
+    fn remaining(&self, counts: &Seen) -> u32 {
         self.window.limit.saturating_sub(counts.curr.saturating_add(self.faded(counts)))
     }
 
     /// Cortex's `limitForSecs` in nanoseconds, for a request that has no room now and would fit into an empty window.
-    fn wait_ns(&self, counts: &Counts, cost: u32) -> u64 {
+    fn wait_ns(&self, counts: &Seen, cost: u32) -> u64 {
         let Window { limit, window_ns, .. } = self.window;
         let rest_ns = window_ns - counts.age_ns;
         // The age at which the remainder of a past window leaves `room`.
@@ -254,10 +229,6 @@ impl SlidingWindow {
             None => rest_ns + faded_at(counts.curr, limit - cost),
         }
     }
-
-    fn number(&self, moment_ns: u64) -> u32 {
-        (moment_ns / self.window.window_ns) as u32
-    }
 }
 
 #[cfg(test)]
@@ -276,7 +247,7 @@ mod tests {
             let age_ns = age.index(window_ns as usize) as u64;
             let law = SlidingWindow::new(Window::new(1, window_ns));
             let exact = (u128::from(prev) * u128::from(window_ns - age_ns)).div_ceil(window_ns.into());
-            let faded = law.faded(&Counts { number: 0, prev, curr: 0, age_ns });
+            let faded = law.faded(&Seen { window: 0, prev, curr: 0, age_ns });
             prop_assert_eq!(u128::from(faded), exact);
         }
     }

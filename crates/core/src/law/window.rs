@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::{Period, Quota, Rate, date::Calendar};
-use crate::law::formula::{allowance, option};
+use crate::law::formula::{compared, option};
 use crate::law::{Objective, OptionError, Options, Scale};
 
 /// A shorter window is empty most of the time, and a proxy's own timers make it inexact.
@@ -71,6 +71,12 @@ impl Window {
         format!("N {} ({} in {})", scale.count(self.limit), scale.rate, option(self.window_ns))
     }
 
+    /// `count 3 + cost 1 = 4 <= N 100 (100/m in 1m)`
+    pub(super) fn compared(&self, scale: &Scale, text: &str, cost: u32, sum: f64, is_within: bool) -> String {
+        let [cost, sum] = [cost.into(), sum].map(|count| scale.count(count));
+        format!("{text} + cost {cost} = {sum} {} {}", compared(is_within), self.explained(scale))
+    }
+
     /// The window of one of `nodes` nodes: an equal part of the limit, at least one request.
     pub(super) fn split(&self, nodes: u32) -> Window {
         Window { limit: (self.limit / nodes.max(1)).max(1), ..*self }
@@ -93,11 +99,15 @@ impl Window {
         Quota::of_window(self.limit, self.duration())
     }
 
-    /// `1000 in 60 s`
+    /// `1000 in 60 s`; whole days and hours are written as such.
     pub(super) fn describe(&self) -> String {
-        match self.calendar {
-            None => allowance(self.quota()),
-            Some(_) => self.describe_as(&self.limit.to_string()),
+        match (self.calendar, self.quota()) {
+            (None, Quota::Window { requests, window_s }) => match window_s {
+                days if days.is_multiple_of(86_400) => format!("{requests} in {} d", days / 86_400),
+                hours if hours.is_multiple_of(3_600) => format!("{requests} in {} h", hours / 3_600),
+                seconds => format!("{requests} in {seconds} s"),
+            },
+            _ => self.describe_as(&self.limit.to_string()),
         }
     }
 

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Blocked, BlockedBy, DURATION_MAX, Key, Target, Timestamp, target::Fields};
 use crate::policy::BlockIndex;
-use crate::throttle::blocks::Operators;
-use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, KeyBlock, Receipt, Throttle};
+use crate::throttle::blocks::{KeyBlock, Operators};
+use crate::throttle::{BlockError, BlockOrigin, Change, Changes, InForce, Receipt, Throttle};
 
 /// A block in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,11 +57,8 @@ impl Throttle {
     ) -> Result<Option<Receipt>, BlockError> {
         let mut operators = self.blocks.operators();
         let (policy, mut index) = self.index(&operators);
-        operators.set(fields.clone(), until, now, |fields, blocked| {
-            policy.add_block(&mut index, fields, blocked)
-        })?;
-        let change = || Change { target: Target::Fields(fields), until: Some(until) };
-        let receipt = self.blocks.feed.note_fields(change);
+        operators.set(fields.clone(), until, now, (&policy, &mut index))?;
+        let receipt = self.blocks.feed.note(|| Change { target: Target::Fields(fields), until: Some(until) });
         self.put_in_force(&operators);
         Ok(receipt)
     }
@@ -76,15 +73,11 @@ impl Throttle {
     pub fn unblock(&self, target: &Target) -> bool {
         let mut operators = self.blocks.operators();
         let was_there = match target {
-            Target::Key(key) => self.blocks.keys.remove(*key).is_some(),
+            Target::Key(key) => self.blocks.keys.at(*key).remove().is_some(),
             Target::Fields(fields) => operators.blocks.remove(fields).is_some(),
         };
         if was_there {
-            let change = || Change { target: target.clone(), until: None };
-            match target {
-                Target::Key(_) => self.blocks.feed.note_key(change),
-                Target::Fields(_) => _ = self.blocks.feed.note_fields(change),
-            }
+            self.blocks.feed.note(|| Change { target: target.clone(), until: None });
             self.put_in_force(&operators);
         }
         was_there
@@ -103,7 +96,7 @@ impl Throttle {
             })
             .collect();
         drop(operators);
-        let mut keys = self.blocks.keys.list(now);
+        let mut keys: Vec<(Key, KeyBlock)> = self.blocks.of_keys(now).collect();
         keys.sort_unstable_by_key(|(key, block)| (block.until, *key));
         blocks.extend(keys.into_iter().take(keys_max).map(|(key, block)| Block::of_key(key, &block)));
         blocks
@@ -119,7 +112,7 @@ impl Throttle {
 
     /// The block of a key, if one is in force at `now`.
     pub fn key_block(&self, key: Key, now: Timestamp) -> Option<Block> {
-        self.blocks.keys.find(key, now).map(|block| Block::of_key(key, &block))
+        self.blocks.of_key(key, now).map(|block| Block::of_key(key, &block))
     }
 
     /// Drops expired blocks.
@@ -136,7 +129,7 @@ impl Throttle {
         let operators = self.blocks.operators();
         BlockUsage {
             operators: operators.blocks.values().filter(|blocked| blocked.holds_at(now)).count(),
-            keys: self.blocks.keys.count(now),
+            keys: self.blocks.of_keys(now).filter(|(_, block)| !block.origin.is_dry_run()).count(),
             refused: self.blocks.keys.refused(),
         }
     }
@@ -168,16 +161,15 @@ impl Throttle {
             let until = until.filter(|&until| until > now).map(|until| until.min(now + DURATION_MAX));
             let is_done = match (target, until) {
                 (Target::Fields(fields), Some(until)) => {
-                    let add = |fields: &_, blocked| policy.add_block(&mut index, fields, blocked);
-                    operators.set(fields, until, now, add).is_ok()
+                    operators.set(fields, until, now, (&policy, &mut index)).is_ok()
                 }
                 (Target::Fields(fields), None) => {
                     operators.blocks.remove(&fields);
                     true
                 }
-                (Target::Key(key), Some(until)) => self.blocks.keys.put(key, KeyBlock { until, origin }, now),
+                (Target::Key(key), Some(until)) => self.blocks.put(key, KeyBlock { until, origin }, now),
                 (Target::Key(key), None) => {
-                    self.blocks.keys.remove(key);
+                    self.blocks.keys.at(key).remove();
                     true
                 }
             };

@@ -70,25 +70,20 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Records a change of a key.
-    pub(super) fn note_key(&self, change: impl FnOnce() -> Change) {
-        self.keep(|Changes { keys, lost, .. }| push(keys, change(), lost));
-    }
-
-    /// Records a change of fields. Returns the receipt of a block, if there is a reader.
-    pub(super) fn note_fields(&self, change: impl FnOnce() -> Change) -> Option<Receipt> {
-        self.keep(|Changes { ordered, lost, .. }| {
-            let change = change();
-            let receipt = change.until.map(|_| Receipt::default());
-            push(ordered, Ordered { change, receipt: receipt.clone() }, lost);
-            receipt
-        })
-        .flatten()
-    }
-
-    fn keep<R>(&self, note: impl FnOnce(&mut Changes) -> R) -> Option<R> {
-        let has_reader = self.has_reader.load(Relaxed);
-        has_reader.then(|| note(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner)))
+    /// Records a change. Returns the receipt of a block of fields, if there is a reader.
+    pub(super) fn note(&self, change: impl FnOnce() -> Change) -> Option<Receipt> {
+        if !self.has_reader.load(Relaxed) {
+            return None;
+        }
+        let change = change();
+        let changes = &mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Target::Key(_) = change.target {
+            push(&mut changes.keys, change, &mut changes.lost);
+            return None;
+        }
+        let receipt = change.until.map(|_| Receipt::default());
+        push(&mut changes.ordered, Ordered { change, receipt: receipt.clone() }, &mut changes.lost);
+        receipt
     }
 
     /// The changes since the last call. The first call returns none: changes are recorded from then on.
@@ -115,7 +110,7 @@ mod tests {
     fn nothing_is_kept_without_a_reader_and_the_newest_with_one() {
         let feed = Feed::default();
         let note = |bits| {
-            feed.note_key(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
+            feed.note(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
         };
         note(1);
         assert!(feed.take().keys.is_empty());
@@ -131,11 +126,11 @@ mod tests {
         let feed = Feed::default();
         feed.take();
         let fields = || Target::parse(b"source=192.0.2.66").unwrap();
-        let block = feed.note_fields(|| Change { target: fields(), until: Some(Timestamp::default()) });
-        let end = feed.note_fields(|| Change { target: fields(), until: None });
+        let block = feed.note(|| Change { target: fields(), until: Some(Timestamp::default()) });
+        let end = feed.note(|| Change { target: fields(), until: None });
         assert!(block.is_some_and(|receipt| receipt.reach() == Reach::Unknown) && end.is_none());
         for bits in 0..=CHANGES_MAX as u64 {
-            feed.note_key(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
+            feed.note(|| Change { target: Target::Key(Key::from_bits(bits)), until: None });
         }
         let changes = feed.take();
         assert_eq!((changes.ordered.len(), changes.lost), (2, 1));

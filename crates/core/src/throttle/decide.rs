@@ -159,7 +159,7 @@ impl Throttle {
     /// Whether a plain law decides without asking anybody else: no other node, no block.
     #[inline]
     fn decides_alone(&self) -> bool {
-        self.cluster.is_none() && self.blocks.keys.are_none()
+        self.cluster.is_none() && self.blocks.keys.is_empty()
     }
 
     /// Judges a request under one SLO.
@@ -222,7 +222,7 @@ impl Throttle {
             (_, false) => Means::Refuse,
         };
         let asker = batch.asker(row, case.slo.id);
-        let asked = (protection.settings(), means);
+        let asked = (protection.settings, means);
         let name = || batch.group_name(row, case.slo.id);
         let arrived = self.gates.arrive(&judged[place], asked, (&asker, name), decision.at);
         let Some((id, verdict, waits)) = arrived else {

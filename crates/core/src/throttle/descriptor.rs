@@ -74,7 +74,7 @@ impl Throttle {
         of_nodes.or_else(|| slo.law.used(&self.entry(key, now), None, now))
     }
 
-    fn entry(&self, key: Key, now: Timestamp) -> Entry {
+    pub(super) fn entry(&self, key: Key, now: Timestamp) -> Entry {
         self.table.get(key, now).map_or(Entry::default(), |(entry, _)| entry)
     }
 }

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use crate::base::units::written;
 use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
 use crate::law::protect::ProtectView;
-use crate::law::{Arrival, Assured, AuxState, Judgement, Used};
+use crate::law::{Arrival, Assured, Judgement, Used};
 use crate::policy::{Asker, Case, Cases};
 use crate::table::{Entry, Found, Sketch};
 use crate::throttle::Throttle;
@@ -109,7 +109,8 @@ impl Throttle {
         let found = self.table.row(key, now);
         let entry = found.map_or(Entry::default(), |found| found.entry);
         let aux = self.aux_store.copy(key, &slo.law, arrival.cost, now);
-        let used = self.used(case, &entry, aux.as_ref(), now);
+        let of_nodes = self.shared(slo).and_then(|(cluster, share)| cluster.used(key, &share, now));
+        let used = of_nodes.or_else(|| slo.law.used(&entry, aux.as_ref(), now));
         if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
             let formula = "not asked: the request is blocked".into();
             let judgement = Judgement::blocked(blocked, now);
@@ -139,14 +140,7 @@ impl Throttle {
     }
 
     fn assured_entry(&self, case: &Case<'_>, now: Timestamp) -> Entry {
-        let row = case.assured.and_then(|key| self.table.get(key, now));
-        row.map_or(Entry::default(), |(entry, _)| entry)
-    }
-
-    /// The used part of a quota: by all nodes, if they share it.
-    fn used(&self, case: &Case<'_>, entry: &Entry, aux: Option<&AuxState>, now: Timestamp) -> Option<Used> {
-        let shared = self.shared(case.slo).and_then(|(cluster, share)| cluster.used(case.key, &share, now));
-        shared.or_else(|| case.slo.law.used(entry, aux, now))
+        case.assured.map_or(Entry::default(), |key| self.entry(key, now))
     }
 
     /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that

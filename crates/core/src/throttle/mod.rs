@@ -20,21 +20,17 @@ mod decide;
 mod descriptor;
 mod foresee;
 mod gates;
-mod key_blocks;
 mod proxy_limits;
 mod sketches;
 mod state;
 mod undo;
 
-use key_blocks::KeyBlock;
-
 pub use aux_store::AuxStore;
 pub use blocking::{Block, BlockUsage};
-pub use blocks::{BlockError, OPERATOR_BLOCKS_MAX};
+pub use blocks::{BlockError, BlockOrigin, KEY_BLOCKS_MAX, OPERATOR_BLOCKS_MAX};
 pub use changes::{CHANGES_MAX, Change, Changes, Ordered, Reach, Receipt};
 pub use foresee::{Foreseen, View};
 pub use gates::{Group, Protected};
-pub use key_blocks::{BlockOrigin, KEY_BLOCKS_MAX};
 pub use proxy_limits::{Paced, ProxyLimits};
 pub use state::{AuxUsage, InForce, Throttle};
 pub use undo::Ended;

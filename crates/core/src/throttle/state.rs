@@ -51,7 +51,7 @@ impl Throttle {
             policy: ArcSwap::from_pointee(policy),
             table: Table::new(sizing),
             aux_store: AuxStore::new(annex_bytes_max),
-            blocks: Blocks::default(),
+            blocks: Blocks::new(),
             gates: Gates::default(),
             cluster: None,
             fallbacks: AtomicU64::new(0),

@@ -137,7 +137,8 @@ const UNITS_EXPECTED: &str = "requests, seconds, bytes, or a name of your own, l
 
 const RESERVES_EXPECTED: &str = "an amount of the unit, p50 to p99, or announced";
 
-const LAWS_EXPECTED: &str = "a law that can charge afterwards: pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
+const LAWS_EXPECTED: &str =
+    "a law that can charge afterwards: pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
 
 /// 1, 2, 5, 10, 20, 50, …
 fn round_numbers() -> impl Iterator<Item = u64> {

@@ -6,8 +6,8 @@ use std::path::Path;
 
 /// Its files from the ground up. A file imports only from floors below its own.
 const FLOORS: &[&[&str]] = &[
-    &["objective", "arrival", "admission", "judgement", "used", "options", "formula", "branches", "slots"],
-    &["bucket", "window", "calendar", "log", "open_tickets", "protect"],
+    &["judgement", "options", "formula"],
+    &["window", "calendar", "open_tickets", "protect"],
     &["aux_state"],
     &["rule"],
     // The laws; each new one stands here.
