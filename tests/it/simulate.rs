@@ -384,7 +384,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         (&["--option", "fair:max_delay=1s"], "--option fair: that law is not run: name it with --law"),
         (
             &["--law", "all", "--clients", "1,2", "--plot", "laws.svg"],
-            "--plot: 22 runs, of which 12 can be distinguished: name fewer laws or numbers of clients",
+            "--plot: 20 runs, of which 12 can be distinguished: name fewer laws or numbers of clients",
         ),
         (
             &["--plot", "nowhere/laws.svg"],
