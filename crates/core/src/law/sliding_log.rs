@@ -21,7 +21,7 @@ use crate::law::sliding_window::SlidingWindow;
 use crate::law::{
     Admission, Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale, Used, Window,
 };
-use crate::table::Entry;
+use crate::table::{Entry, Seen};
 
 /// The maximum number of admissions in a log: half a mebibyte.
 const ADMISSIONS_MAX: u32 = 65_536;
@@ -156,7 +156,8 @@ impl SlidingLog {
         entry.gpt0 = 1_000;
         let free = limit.saturating_sub(log.len() as u32);
         let unknown_ns = log.unknown_ns(now_ns);
-        let stand_in = if unknown_ns == 0 { u32::MAX } else { self.stand_in.room_of(&entry.state, now_ns) };
+        let counts = || self.stand_in.counts(&entry.state, now_ns);
+        let stand_in = if unknown_ns == 0 { u32::MAX } else { self.stand_in.remaining(&counts()) };
         let remaining = free.min(stand_in);
         if arrival.cost > limit {
             return Judgement::never(remaining);
@@ -164,7 +165,7 @@ impl SlidingLog {
         if arrival.cost > remaining {
             let of_log = if arrival.cost > free { self.wait_ns(log, arrival.cost, now_ns) } else { 0 };
             let of_stand_in = match arrival.cost > stand_in {
-                true => self.stand_in.wait_of(&entry.state, arrival).min(unknown_ns),
+                true => self.stand_in.wait_ns(&counts(), arrival.cost).min(unknown_ns),
                 false => 0,
             };
             return Judgement::deny(of_log.max(of_stand_in), remaining);
@@ -177,7 +178,8 @@ impl SlidingLog {
     /// Advances the log to `now_ns`. The state of the simpler law shows whether a new log lacks any admissions.
     fn advance(&self, log: &mut Log, entry: &Entry, now_ns: u64) {
         let window_ns = self.stand_in.window.window_ns;
-        let is_known = self.stand_in.has_faded(&entry.state, now_ns);
+        let Seen { prev, curr, .. } = self.stand_in.counts(&entry.state, now_ns);
+        let is_known = (prev, curr) == (0, 0);
         log.advance(now_ns, window_ns, if is_known { 0 } else { window_ns });
     }
 

@@ -75,9 +75,8 @@ impl Rule for SlidingWindow {
     fn explain(&self, scale: &Scale, entry: &Entry, _: Option<&AuxState>, arrival: &Arrival) -> String {
         let Window { limit, window_ns, .. } = self.window;
         let (counts, cost) = (self.counts(&entry.state, arrival.now.as_nanos()), arrival.cost);
-        let (Seen { prev, curr, age_ns, .. }, is_within) = (counts, self.has_room(&counts, cost));
-        let faded = f64::from(prev) * ((window_ns - age_ns) as f64 / window_ns as f64);
-        let estimate = faded + f64::from(curr) + f64::from(cost);
+        let (Seen { prev, curr, age_ns, .. }, is_within) = (counts, cost <= self.remaining(&counts));
+        let estimate = self.past(&counts) + f64::from(curr) + f64::from(cost);
         let [prev, curr] = [prev, curr].map(|counted| scale.count(counted));
         let (window, age) = (option(window_ns), time(age_ns));
         let text = format!("prev {prev} * ({window} - {age}) / {window} + curr {curr}");
@@ -121,8 +120,7 @@ impl Rule for SlidingWindow {
     fn used(&self, entry: &Entry, _: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let counts = self.counts(&entry.state, now.as_nanos());
         let window_ns = self.window.window_ns;
-        let faded = f64::from(counts.prev) * ((window_ns - counts.age_ns) as f64 / window_ns as f64);
-        let requests = (faded + f64::from(counts.curr)).ceil() as u32;
+        let requests = (self.past(&counts) + f64::from(counts.curr)).ceil() as u32;
         let left = if counts.curr > 0 { 2 * window_ns - counts.age_ns } else { window_ns - counts.age_ns };
         let resets_at = (requests > 0).then(|| now + Duration::from_nanos(left));
         Some(Used { requests, limit: self.window.limit, resets_at })
@@ -156,23 +154,7 @@ impl SlidingWindow {
         SlidingWindow::store(&counts, state);
     }
 
-    /// How many requests of cost 1 would be admitted.
-    pub(super) fn room_of(&self, state: &State, now_ns: u64) -> u32 {
-        self.remaining(&self.counts(state, now_ns))
-    }
-
-    /// The wait of a request that has no room now, and would fit into an empty window.
-    pub(super) fn wait_of(&self, state: &State, arrival: &Arrival) -> u64 {
-        self.wait_ns(&self.counts(state, arrival.now.as_nanos()), arrival.cost)
-    }
-
-    /// Whether both windows are empty.
-    pub(super) fn has_faded(&self, state: &State, now_ns: u64) -> bool {
-        let counts = self.counts(state, now_ns);
-        (counts.prev, counts.curr) == (0, 0)
-    }
-
-    fn counts(&self, state: &State, now_ns: u64) -> Seen {
+    pub(super) fn counts(&self, state: &State, now_ns: u64) -> Seen {
         let (age_ns, window) = (now_ns % self.window.window_ns, now_ns / self.window.window_ns);
         let (prev, curr) = ((state.wide() >> 32) as u32, state.wide() as u32);
         let (prev, curr) = match (window as u32).wrapping_sub(state.narrow()) as i32 {
@@ -185,7 +167,14 @@ impl SlidingWindow {
         Seen { window, age_ns, prev, curr }
     }
 
-    /// The part of the previous window that still counts, rounded up: `prev * (window - age) / window`.
+    /// The part of the previous window that still counts: `prev * (window - age) / window`.
+    #[inline]
+    fn past(&self, counts: &Seen) -> f64 {
+        let window_ns = self.window.window_ns;
+        f64::from(counts.prev) * ((window_ns - counts.age_ns) as f64 / window_ns as f64)
+    }
+
+    /// The same, rounded up.
     #[inline]
     fn faded(&self, counts: &Seen) -> u32 {
         if counts.prev == 0 {
@@ -195,21 +184,18 @@ impl SlidingWindow {
         let past = u128::from(counts.prev) * u128::from(rest_ns);
         let reaches = |count: u32| u128::from(count) * u128::from(window_ns) >= past;
         // A 128-bit division takes longer than the rest of the law. This one is off by at most one.
-        let guess = (f64::from(counts.prev) * (rest_ns as f64 / window_ns as f64)) as u32;
+        let guess = self.past(counts) as u32;
         if !reaches(guess) { guess + 1 } else { guess - u32::from(guess > 0 && reaches(guess - 1)) }
     }
 
-    fn has_room(&self, counts: &Seen, cost: u32) -> bool {
-        cost <= self.remaining(counts)
-    }
-
+    /// How many requests of cost 1 would be admitted.
     #[inline]
-    fn remaining(&self, counts: &Seen) -> u32 {
+    pub(super) fn remaining(&self, counts: &Seen) -> u32 {
         self.window.limit.saturating_sub(counts.curr.saturating_add(self.faded(counts)))
     }
 
     /// Cortex's `limitForSecs` in nanoseconds, for a request that has no room now and would fit into an empty window.
-    fn wait_ns(&self, counts: &Seen, cost: u32) -> u64 {
+    pub(super) fn wait_ns(&self, counts: &Seen, cost: u32) -> u64 {
         let Window { limit, window_ns, .. } = self.window;
         let rest_ns = window_ns - counts.age_ns;
         // The age at which the remainder of a past window leaves `room`.
