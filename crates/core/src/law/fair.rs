@@ -188,8 +188,8 @@ impl Fair {
             Booking::At(due_ns) => due_ns.saturating_sub(now_ns),
             Booking::TooLate => {
                 entry.gpt0 = self.pace.gpt0(max_delay_ns, arrival.cost);
-                let judgement = match arrival.cost > self.plan.tokens_max.saturating_add(self.plan.slots_max)
-                {
+                let Plan { tokens_max, slots_max, .. } = self.plan;
+                let judgement = match arrival.cost > tokens_max.saturating_add(slots_max) {
                     true => Judgement::never(remaining),
                     false => Judgement::deny(self.wait_ns(calendar, &request), remaining),
                 };

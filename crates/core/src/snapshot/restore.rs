@@ -36,15 +36,15 @@ pub fn restore(
     while let Some(part) = parts.next()? {
         match part {
             SnapshotPart::Rows(rows) if keys => {
-                rows.into_iter().for_each(|SnapshotRow { key, left_ms, entry }| {
-                    match left_after(left_ms, age) {
-                        Some(left) => {
-                            throttle.table().put_back(key, entry, left, now);
-                            restored.rows += 1;
-                        }
-                        None => restored.over += 1,
+                for SnapshotRow { key, left_ms, entry } in rows {
+                    let left = Duration::from_millis(left_ms).saturating_sub(age);
+                    if left.is_zero() {
+                        restored.over += 1;
+                        continue;
                     }
-                })
+                    throttle.table().put_back(key, entry, left, now);
+                    restored.rows += 1;
+                }
             }
             SnapshotPart::AuxState(key, expires, aux) if keys => {
                 let is_back = expires > now && throttle.aux_store().put_back(key, aux, expires, now);
@@ -72,11 +72,6 @@ pub fn restore(
         }
     }
     Ok(restored)
-}
-
-/// The remaining lifetime of a row after some time. None: it has expired.
-fn left_after(left_ms: u64, age: Duration) -> Option<Duration> {
-    Duration::from_millis(left_ms).checked_sub(age).filter(|left| !left.is_zero())
 }
 
 /// A clock that was set back by more than this is trusted: the snapshot then dates from a time when the clock was

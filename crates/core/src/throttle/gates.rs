@@ -127,10 +127,9 @@ impl Gates {
         self.with(key, number, now, |protect, id, now, _| protect.admit(id, now));
     }
 
-    /// A request is gone before its turn, or before its end. False if it is not known.
-    pub(super) fn leave(&self, key: Key, number: u64, now: Timestamp) -> bool {
-        self.with(key, number, now, |protect, id, now, released| protect.abandon(id, now, released))
-            == Some(true)
+    /// A request is gone before its turn, or before its end.
+    pub(super) fn leave(&self, key: Key, number: u64, now: Timestamp) {
+        self.with(key, number, now, |protect, id, now, released| protect.abandon(id, now, released));
     }
 
     /// The end of a request. False if it is known already, or its lease is over.
