@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::{Config, ConfigFile, Listen, PeersConfig, Sections};
-use crate::daemon::rounds::{self, Certificates};
+use crate::daemon::rounds;
 use crate::observe::ConnectionMetrics;
 use crate::proxy::envoy::Origins;
 use crate::server::admin::{Admin, UpgradeRequests};
@@ -28,20 +28,21 @@ use crate::watch::FileState;
 use slowlane_core::base::Address;
 
 /// The listeners of a daemon, bound, each with the service behind it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
     ends: Vec<Arc<Ends>>,
     followed: Vec<Arc<FollowedLog>>,
     /// The threads of the listeners that are not for proxies, until this is dropped.
-    _threads: Vec<oneshot::Sender<()>>,
+    threads: Vec<oneshot::Sender<()>>,
     /// `None`: this slowlane is not a store for others.
     pub(super) token_server: Option<Arc<TokenServer>>,
-    pub(super) certificates: Certificates,
+    /// The certificates of all listeners.
+    pub(super) certificates: Vec<Arc<Tls>>,
     /// The state of the certificate files before they were read.
     files: FileState,
     /// `None` without a config file.
-    config: Option<ConfigFile>,
+    pub(super) config: Option<ConfigFile>,
 }
 
 impl Listeners {
@@ -52,9 +53,9 @@ impl Listeners {
         agent: &Arc<Agent>,
         upgrades: UpgradeRequests,
     ) -> anyhow::Result<Listeners> {
-        let files = FileState::taken(config.tls_files());
-        let (acceptors, secured, threads) = Default::default();
-        let mut binder = Binder { inherited, agent, acceptors, secured, threads };
+        let (files, file) = (FileState::taken(config.tls_files()), config.file.clone());
+        let bound = Listeners { files, config: file, ..Listeners::default() };
+        let mut binder = Binder { inherited, agent, bound };
         let metrics = &agent.metrics;
         let Sections { spop, http, grpc, admin, .. } = &config.sections;
         let spoe = Arc::new(Spoe { frame_bytes_max: spop.frame_bytes_max, timeout: spop.timeout });
@@ -64,7 +65,6 @@ impl Listeners {
         let origins = Origins(grpc.fields.clone().into_iter().collect());
         let grpc = Arc::new(Grpc::new(origins));
         binder.bind(&config.grpc, UNIX_MODE, &metrics.grpc, grpc)?;
-        let mut token_server = None;
         if let Some(listen) = &config.token_server {
             let token = &config.node_token;
             let own = metrics.token_server.clone().unwrap_or_default();
@@ -74,18 +74,18 @@ impl Listeners {
                 binder.bind(listen, UNIX_MODE, &metrics.nodes, service)
             })?;
             binder.unless_open(token.is_some())?;
-            token_server = Some(server);
+            binder.bound.token_server = Some(server);
         }
         if let (Some(PeersConfig { listen, .. }), Some(peers)) = (&config.peers, &agent.peers) {
             let (metrics, peers) = (&metrics.peer_connections, peers.clone());
             binder.on_own_thread("peers", |binder| binder.bind(listen, UNIX_MODE, metrics, peers))?;
         }
-        let (mut ends, mut followed) = Default::default();
         let follow = &config.sections.ends.follow;
         if !(config.ends.addresses.is_empty() && follow.is_empty()) {
             let log = |path: &PathBuf| Arc::new(FollowedLog::at_end(path.clone(), agent.clone()));
-            (ends, followed) = binder.on_own_thread("ends", |binder| {
-                Ok((binder.bind_ends(&config.ends)?, follow.iter().map(log).collect()))
+            binder.on_own_thread("ends", |binder| {
+                binder.bound.followed = follow.iter().map(log).collect();
+                binder.bind_ends(&config.ends)
             })?;
         }
         let (listen, token, hosts) = (&config.admin, &config.admin_token, config.admin_hosts.clone());
@@ -98,17 +98,7 @@ impl Listeners {
             binder.bind(listen, admin.socket_mode, &metrics.admin, Arc::new(page))
         })?;
         binder.unless_open(token.is_some())?;
-        let Binder { acceptors, secured, threads, .. } = binder;
-        Ok(Listeners {
-            acceptors,
-            ends,
-            followed,
-            _threads: threads,
-            token_server,
-            certificates: secured.into(),
-            files,
-            config: config.file.clone(),
-        })
+        Ok(binder.bound)
     }
 
     /// Starts to serve, including the connections inherited from an earlier process.
@@ -149,29 +139,27 @@ impl Listeners {
     }
 }
 
-/// Binds the acceptors of a daemon.
+/// Binds the listeners of a daemon.
 struct Binder<'a> {
     inherited: Inherited,
     agent: &'a Arc<Agent>,
-    acceptors: Vec<Arc<Acceptor>>,
-    secured: Vec<Arc<Tls>>,
-    threads: Vec<oneshot::Sender<()>>,
+    bound: Listeners,
 }
 
 impl Binder<'_> {
     /// Calls `bind` for the runtime of a new thread: listeners that are not for proxies must not slow decisions down.
-    fn on_own_thread<T>(
+    fn on_own_thread(
         &mut self,
         name: &str,
-        bind: impl FnOnce(&mut Self) -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
+        bind: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let runtime =
             Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
         let handle = runtime.handle().clone();
         let (end, ended) = oneshot::channel::<()>();
         let serve = move || drop(runtime.block_on(ended));
         thread::Builder::new().name(name.into()).spawn(serve).context("cannot start a thread")?;
-        self.threads.push(end);
+        self.bound.threads.push(end);
         let _entered = handle.enter();
         bind(self)
     }
@@ -205,7 +193,7 @@ impl Binder<'_> {
         for listener in &listeners {
             tracing::info!("{} on {listener}", listen.name);
         }
-        self.acceptors.push(Arc::new(Acceptor {
+        self.bound.acceptors.push(Arc::new(Acceptor {
             name,
             listeners: listeners.into_iter().map(Arc::new).collect(),
             access_list: Arc::new(access_list),
@@ -220,8 +208,7 @@ impl Binder<'_> {
     }
 
     /// Binds the listeners for log lines, for the runtime of the caller.
-    fn bind_ends(&mut self, listen: &Listen) -> anyhow::Result<Vec<Arc<Ends>>> {
-        let mut bound = Vec::new();
+    fn bind_ends(&mut self, listen: &Listen) -> anyhow::Result<()> {
         for address in &listen.addresses {
             let inherited = self.inherited.take(listen.section, Some(address));
             let listener = inherited.map_or_else(|| Listener::bind_udp(address), Ok)?;
@@ -230,9 +217,10 @@ impl Binder<'_> {
             let runtime = Handle::current();
             // An inherited socket may have lost lines that the process before has counted.
             let lost = listener.lost().unwrap_or(0).into();
-            bound.push(Arc::new(Ends { listener: listener.into(), access_list, agent, lost, runtime }));
+            let ends = Ends { listener: listener.into(), access_list, agent, lost, runtime };
+            self.bound.ends.push(Arc::new(ends));
         }
-        Ok(bound)
+        Ok(())
     }
 
     /// The start fails if a file of its TLS cannot be used.
@@ -241,7 +229,7 @@ impl Binder<'_> {
         if let (Some(files), Some(metrics)) = (&listen.tls, &self.agent.metrics.tls) {
             let loaded = Tls::load(listen.secured(), files.clone(), metrics.clone(), self.agent.clock);
             let loaded = Arc::new(loaded.map_err(|error| anyhow!("[{}.tls] {error}", listen.section))?);
-            self.secured.push(loaded.clone());
+            self.bound.certificates.push(loaded.clone());
             tls = Some(loaded);
         }
         Ok(AccessList { allow: listen.allow.clone(), tls, ..AccessList::default() })
@@ -254,7 +242,7 @@ impl Binder<'_> {
             let address = acceptor.listeners.iter().find(|listener| !listener.is_local())?.to_string();
             Some(OpenListener { section: acceptor.name, address })
         };
-        match self.acceptors.last().filter(|_| !has_token).and_then(open) {
+        match self.bound.acceptors.last().filter(|_| !has_token).and_then(open) {
             Some(open) => Err(open),
             None => Ok(()),
         }

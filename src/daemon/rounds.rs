@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use tokio::time::interval;
 
 use crate::config::ConfigFile;
-use crate::daemon::edited::Look;
 use crate::observe::status::News;
 use crate::observe::{Clock, revived_task, systemd};
 use crate::server::{Agent, Blind, Shutdown, Tls};
@@ -20,9 +19,6 @@ const CERTIFICATES: Duration = Duration::from_millis(200);
 
 /// The time between two looks whether proxies report the ends of requests.
 const ENDS: Duration = Duration::from_secs(20);
-
-/// The certificates of all listeners.
-pub(super) type Certificates = Arc<[Arc<Tls>]>;
 
 /// Starts all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
@@ -41,7 +37,7 @@ pub(super) fn watchdog(shutdown: &Shutdown) {
 }
 
 /// Reads certificates again when their files change. `files` is their state before they were read.
-pub(super) fn watch_certificates(certificates: Certificates, mut files: FileState, shutdown: &Shutdown) {
+pub(super) fn watch_certificates(certificates: Vec<Arc<Tls>>, mut files: FileState, shutdown: &Shutdown) {
     every(CERTIFICATES, "the look at the certificates", shutdown, move || {
         if files.has_settled() {
             certificates.iter().for_each(|tls| tls.reload());
@@ -134,6 +130,30 @@ fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
     });
 }
 
+/// Checks the config file while the process serves.
+#[derive(Debug)]
+struct Look {
+    file: ConfigFile,
+    state: FileState,
+    news: Option<String>,
+}
+
+impl Look {
+    fn at(file: &ConfigFile) -> Look {
+        let state = FileState::new(vec![file.path.clone()]);
+        Look { file: file.clone(), state, news: None }
+    }
+
+    /// The change since the last check. The inner None: an edit was undone.
+    fn again(&mut self) -> Option<Option<String>> {
+        if !self.state.has_settled() {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.news, self.file.news());
+        (self.news != before).then(|| self.news.clone())
+    }
+}
+
 /// Warns about fields that the policy needs, and that requests lack or garble.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the look for missing fields", shutdown, move || {
@@ -156,4 +176,28 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the history of the status", shutdown, move || {
         agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table());
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::config::{Config, Flags};
+
+    #[test]
+    fn an_edit_is_told_once_the_file_rests() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "").unwrap();
+        let config = Config::load(Some(file.path()), Flags::default()).unwrap();
+        let mut look = Look::at(config.file.as_ref().unwrap());
+        assert_eq!([look.again(), look.again(), look.again()], [None, None, None], "nothing is new");
+        fs::write(file.path(), "[hold]\n").unwrap();
+        assert_eq!(look.again(), None, "its writer may not be done");
+        let reported = look.again().unwrap().unwrap();
+        assert!(reported.ends_with("has changed: `slowlane upgrade` puts it in force"), "{reported}");
+        assert_eq!(look.again(), None, "once");
+        fs::write(file.path(), "").unwrap();
+        assert_eq!([look.again(), look.again()], [None, Some(None)], "it is taken back");
+    }
 }

@@ -1,12 +1,13 @@
 //! The life of the process: start, signals, upgrade, shutdown.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use futures_util::future::select_all;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::Config;
 use crate::daemon::serving::{Serving, start, take_over};
-use crate::daemon::signals::{Order, Signals};
 use crate::observe::systemd;
 use crate::upgrade::{OldProcess, Program};
 
@@ -33,10 +34,13 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
         }
     };
     loop {
-        let (reload, certificates) = (serving.reload.clone(), serving.certificates());
         let asked = tokio::select! {
-            order = signals.wait(reload.as_ref(), &certificates, config.file.as_ref()) => match order {
+            order = signals.wait() => match order {
                 Order::End => break,
+                Order::Reload => {
+                    serving.read_again();
+                    continue;
+                }
                 Order::Upgrade => None,
             },
             Some(asked) = serving.upgrades.recv() => Some(asked),
@@ -63,7 +67,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
 
 /// After an upgrade: sends the answers that are still held, each at its time, or all of them when a signal arrives.
 async fn answer_the_rest(serving: Serving, mut signals: Signals) {
-    let ended = async { while signals.wait(None, &[], None).await != Order::End {} };
+    let ended = async { while signals.wait().await != Order::End {} };
     let is_ended = tokio::select! {
         () = serving.drain() => false,
         () = ended => true,
@@ -79,4 +83,53 @@ fn raise_file_limit() {
     limit.current = limit.maximum;
     // On failure the old limit stays in force.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// The signals of the daemon.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    user2: Signal,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    End,
+    Reload,
+    Upgrade,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        // A SIGUSR1, which older versions handled, must not end the process.
+        drop(signal(SignalKind::user_defined1())?);
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user2: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// Waits for SIGTERM, SIGINT, SIGHUP or SIGUSR2. It can be dropped and called again.
+    async fn wait(&mut self) -> Order {
+        tokio::select! {
+            _ = self.terminate.recv() => Order::End,
+            _ = self.interrupt.recv() => Order::End,
+            _ = self.hangup.recv() => Order::Reload,
+            _ = self.user2.recv() => Order::Upgrade,
+        }
+    }
+}
+
+/// Waits, in a command, for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
+pub(crate) fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();
+    let mut signals = signals.map_err(|error| anyhow!("cannot wait for signals: {error}"))?;
+    Ok(async move {
+        select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
+    })
 }

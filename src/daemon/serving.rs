@@ -11,20 +11,26 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::config::Config;
+use crate::config::{Config, ConfigFile};
 use crate::daemon::listeners::Listeners;
-use crate::daemon::{parts, rounds};
+use crate::daemon::rounds;
+use crate::observe::clock::WALL;
+use crate::observe::decision_log::DecisionLog;
+use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetrics, TokenServerMetrics};
 #[cfg(feature = "lab")]
 use crate::observe::status::ProtectedLine;
-use crate::observe::{Clock, Status, systemd};
+use crate::observe::{Clock, Metrics, Status, systemd};
 use crate::server::admin::UpgradeRequest;
 use crate::server::shutdown::{self, Trigger};
+use crate::server::peers::Peers;
 use crate::server::{Agent, Inherited, Transfer};
 use crate::sync::{Last, Node, RunningNode, SnapshotWriter};
 use crate::upgrade::{Handover, OldProcess, Program};
-use crate::watch::Reload;
+use crate::watch::{self, Reload, Source};
 use slowlane_core::base::KeySecret;
 use slowlane_core::cluster::Cluster;
+use slowlane_core::policy::Policy;
+use slowlane_core::throttle::Throttle;
 
 /// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -95,14 +101,14 @@ impl Serving {
         earlier: Option<KeySecret>,
         inherited: Inherited,
     ) -> anyhow::Result<Serving> {
-        let metrics = Arc::new(parts::metrics(config));
+        let metrics = Arc::new(metrics(config));
         let status = Arc::new(Status::default());
         let cluster = config.cluster.as_ref().map(|cluster| Arc::new(Cluster::new(cluster.settings)));
         let secret = config.secret_of_this_run(earlier)?;
-        let (throttle, reload) = parts::throttle(config, secret, cluster.clone(), clock, &metrics, &status)?;
+        let (throttle, reload) = throttle(config, secret, cluster.clone(), clock, &metrics, &status)?;
         let mut agent = Agent::new(throttle, clock, config.hold, metrics.clone(), status);
-        agent.observer.decision_log = parts::decision_log(config, &metrics, clock)?;
-        agent.peers = parts::peers(config, &metrics);
+        agent.observer.decision_log = decision_log(config, &metrics, clock)?;
+        agent.peers = peers(config, &metrics);
         let agent = Arc::new(agent);
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let (ask, upgrades) = mpsc::channel(UPGRADE_REQUESTS_MAX);
@@ -132,7 +138,7 @@ impl Serving {
             self.node = Some(joining.start().map_err(|error| anyhow!("cannot join the cluster: {error}"))?);
         }
         self.listen(earlier);
-        self.snapshot_writer = parts::snapshot_writer(config, &self.agent)?;
+        self.snapshot_writer = snapshot_writer(config, &self.agent)?;
         Ok(())
     }
 
@@ -143,8 +149,21 @@ impl Serving {
         rounds::watchdog(&shutdown);
     }
 
-    pub(super) fn certificates(&self) -> rounds::Certificates {
-        self.listeners.certificates.clone()
+    /// Reads the policy and the certificates again, and reports an edited config file.
+    pub(super) fn read_again(&self) {
+        let Listeners { config, certificates, .. } = &self.listeners;
+        if let Some(news) = config.as_ref().and_then(ConfigFile::news) {
+            tracing::warn!("{news}");
+        }
+        certificates.iter().for_each(|tls| tls.reload());
+        if let Some(reload) = &self.reload {
+            return reload.ask();
+        }
+        systemd::reloading();
+        if certificates.is_empty() {
+            tracing::info!("nothing to reload: there is no policy directory");
+        }
+        systemd::ready();
     }
 
     /// The applications that are protected.
@@ -215,4 +234,79 @@ impl Serving {
     pub(super) async fn drain(&self) {
         let _ = timeout(self.hold_max + DRAIN, self.end.served()).await;
     }
+}
+
+fn metrics(config: &Config) -> Metrics {
+    let mut metrics = Metrics { started: Some(Clock::wall()), ..Metrics::new() };
+    let at = &mut metrics.registry;
+    metrics.cluster = config.cluster.is_some().then(|| ClusterMetrics::register(at));
+    metrics.token_server = config.token_server.is_some().then(|| TokenServerMetrics::register(at));
+    metrics.state = config.state.is_some().then(|| StateMetrics::register(at));
+    metrics.peers = config.peers.is_some().then(|| PeersMetrics::register(at));
+    metrics.tls = (!config.tls_files().is_empty()).then(|| TlsMetrics::register(at));
+    metrics
+}
+
+/// Reads the first policy and starts the reloader, which reads later ones.
+fn throttle(
+    config: &Config,
+    key_secret: KeySecret,
+    cluster: Option<Arc<Cluster>>,
+    clock: Clock,
+    metrics: &Arc<Metrics>,
+    status: &Arc<Status>,
+) -> anyhow::Result<(Arc<Throttle>, Option<Reload>)> {
+    let build = |policy| {
+        let throttle = Throttle::new(policy, config.table, config.sections.table.annex_bytes_max);
+        match cluster {
+            Some(cluster) => throttle.in_cluster(cluster),
+            None => throttle,
+        }
+    };
+    let Some(source) = config.policy.clone() else {
+        let policy = Policy::builtin().with_key_secret(key_secret);
+        tracing::info!("no policy directory, serving the built-in policy: {}", policy.summary());
+        return Ok((Arc::new(build(policy)), None));
+    };
+    let source = Source { key_secret, layout: source.layout.clone().on(WALL), ..source };
+    let (seen, policy) = source.read_first();
+    let policy = policy?;
+    tracing::info!("policy: {}", policy.summary());
+    let warnings = policy.warnings().to_string();
+    watch::warn(&warnings);
+    if !warnings.is_empty() {
+        status.reloads.done(clock.now(), policy.summary(), &warnings);
+    }
+    let throttle = Arc::new(build(policy));
+    let reload = watch::start(source, seen, throttle.clone(), metrics.clone(), status.clone(), clock);
+    Ok((throttle, Some(reload)))
+}
+
+/// The proxies that enforce limits locally.
+fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
+    let (config, metrics) = (config.peers.as_ref()?, metrics.peers.clone()?);
+    Some(Arc::new(Peers::new(config.settings.clone(), metrics)))
+}
+
+/// Starts the snapshot writer.
+fn snapshot_writer(config: &Config, agent: &Arc<Agent>) -> anyhow::Result<Option<SnapshotWriter>> {
+    let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
+    let snapshot_writer = file.clone().keep(metrics.clone(), agent.clone());
+    Ok(Some(snapshot_writer.context("cannot start a thread")?))
+}
+
+/// Opens the decision log. The start fails if it cannot be written.
+fn decision_log(
+    config: &Config,
+    metrics: &Metrics,
+    clock: Clock,
+) -> anyhow::Result<Option<DecisionLog>> {
+    let settings = &config.sections.decision_log;
+    let Some(path) = &settings.path else { return Ok(None) };
+    let (sample, per_second, metrics) = (settings.sample, settings.per_second, metrics.decision_log.clone());
+    let log = DecisionLog::start(path, sample, per_second, &settings.verdicts, metrics, clock);
+    Ok(Some(log.map_err(|error| {
+        let path = path.display();
+        anyhow!("cannot write the decision log {path}: {error}; choose a file in a directory that this user may write to")
+    })?))
 }

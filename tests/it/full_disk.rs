@@ -154,7 +154,7 @@ fn a_log_on_a_full_disk_tells_how_many_lines_are_missing() {
     OpenOptions::new().append(true).open(&log).unwrap().write_all("\n".repeat(room).as_bytes()).unwrap();
     eventually("lines are lost", || {
         disk.fill();
-        process.signal("USR1");
+        process.signal("HUP");
         assert_eq!(client::get(http, "/check", &[]).status, 204, "it goes on deciding");
         (metric("slowlane_log_dropped_total") >= 5.0 && metric("slowlane_state_failures_total") >= 2.0)
             .then_some(())

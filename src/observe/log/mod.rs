@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, Registry, fmt, reload};
+use tracing_subscriber::{Layer, Registry, fmt};
 
 use crate::observe::line_writer::{LineOutput, LineQueue};
 use journal::{Prioritised, is_journal};
@@ -67,15 +67,8 @@ pub(crate) struct LogSettings {
     pub format: Format,
 }
 
-/// The log of this process, once it is started.
-static STARTED: OnceLock<Started> = OnceLock::new();
-
-struct Started {
-    configured: Level,
-    now: Mutex<Level>,
-    filter: reload::Handle<LevelFilter, Registry>,
-    queue: LineQueue,
-}
+/// The queue of this process, once its log is started.
+static STARTED: OnceLock<LineQueue> = OnceLock::new();
 
 /// The maximum number of queued lines, about 150 bytes each.
 const LINES_MAX: usize = 1024;
@@ -89,8 +82,8 @@ pub(crate) struct Goodbye;
 
 impl Drop for Goodbye {
     fn drop(&mut self) {
-        if let Some(started) = STARTED.get() {
-            started.queue.flush();
+        if let Some(queue) = STARTED.get() {
+            queue.flush();
         }
     }
 }
@@ -99,19 +92,19 @@ impl Drop for Goodbye {
 pub(crate) fn start(settings: LogSettings) -> Goodbye {
     let LogSettings { level, format } = settings;
     let queue = queue(standard_error(), DROPPED.clone()).expect("the system can start a thread");
-    let (filter, handle) = reload::Layer::new(LevelFilter::from(level));
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(LevelFilter::from(level));
     if registry.with(lines(format, queue.clone())).try_init().is_ok() {
-        let _ = STARTED.set(Started { configured: level, now: Mutex::new(level), filter: handle, queue });
+        let _ = STARTED.set(queue);
         panics::log();
     }
     Goodbye
 }
 
-type Filtered = Layered<reload::Layer<LevelFilter, Registry>, Registry>;
-
 /// The lines in a format. For the journal they have a priority, and no time.
-fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Filtered> + Send + Sync> {
+fn lines(
+    format: Format,
+    queue: LineQueue,
+) -> Box<dyn Layer<Layered<LevelFilter, Registry>> + Send + Sync> {
     let lines = fmt::layer()
         .with_target(false)
         .log_internal_errors(false)
@@ -174,33 +167,6 @@ impl Write for LineSender {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Switches between the configured level and `debug`, and logs the change.
-pub(crate) fn toggle_debug() {
-    if let Some(started) = STARTED.get() {
-        started.toggle_debug();
-    }
-}
-
-impl Started {
-    fn toggle_debug(&self) {
-        let mut now = self.now.lock();
-        let level = if *now == Level::Debug { self.configured } else { Level::Debug };
-        let set = |level| self.filter.reload(LevelFilter::from(level));
-        // The line about the change must appear, even if only errors are logged afterwards.
-        let changed = set((*now).max(level).max(Level::Info)).and_then(|()| {
-            tracing::info!(
-                "the log level is {}, it was {}",
-                LevelFilter::from(level),
-                LevelFilter::from(*now)
-            );
-            set(level)
-        });
-        if changed.is_ok() {
-            *now = level;
-        }
     }
 }
 
