@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::config::{Config, ConfigFile, Listen, PeersConfig, Sections};
 use crate::daemon::rounds;
-use crate::observe::ConnectionMetrics;
+use crate::observe::{ConnectionMetrics, OncePerSecond};
 use crate::proxy::envoy::Origins;
 use crate::server::admin::{Admin, UpgradeRequests};
 use crate::server::admin_socket::AdminSocket;
@@ -20,8 +20,7 @@ use crate::server::http::Check;
 use crate::server::listener::{Listener, OpenListener, UNIX_MODE};
 use crate::server::spoe::Spoe;
 use crate::server::{
-    Acceptor, AcceptorLines, AccessList, Agent, Ends, FollowedLog, Inherited, Service, Shutdown, Tls,
-    Transfer, peers,
+    Acceptor, AccessList, Agent, Ends, FollowedLog, Inherited, Service, Shutdown, Tls, Transfer, peers,
 };
 use crate::sync::TokenServer;
 use crate::watch::FileState;
@@ -202,7 +201,8 @@ impl Binder<'_> {
             service,
             agent: self.agent.clone(),
             runtime: Handle::current(),
-            lines: AcceptorLines::default(),
+            error_line: OncePerSecond::default(),
+            full_line: OncePerSecond::default(),
         }));
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Periodic work: the history of the status, and messages for the operator.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,12 +8,13 @@ use parking_lot::Mutex;
 use tokio::time::interval;
 
 use crate::config::ConfigFile;
-use crate::observe::status::News;
+use crate::observe::status::{NO_ENDS, News};
 use crate::observe::{Clock, revived_task, systemd};
-use crate::server::{Agent, Blind, Shutdown, Tls};
+use crate::server::{Agent, Shutdown, Tls};
 use crate::watch::FileState;
+use slowlane_core::base::Key;
 use slowlane_core::law::TICK;
-use slowlane_core::throttle::KEY_BLOCKS_MAX;
+use slowlane_core::throttle::{KEY_BLOCKS_MAX, Protected};
 
 /// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
@@ -176,6 +178,34 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the history of the status", shutdown, move || {
         agent.status.tick(agent.clock.now(), &agent.metrics.verdicts, agent.throttle.table());
     });
+}
+
+/// Applications whose proxies report no ends, and which of them have been logged.
+#[derive(Debug, Default)]
+struct Blind {
+    before: HashSet<Key>,
+    logged: HashSet<Key>,
+}
+
+impl Blind {
+    /// Warns once about each application that has received requests since the last call, but no report of an end. Call
+    /// it about twice a minute.
+    fn look(&mut self, agent: &Agent) {
+        let is_blind = |of: &Protected| !of.view.sees_ends && of.view.inside > 0;
+        let blind: Vec<Protected> = agent.throttle.protected().into_iter().filter(is_blind).collect();
+        let now: HashSet<Key> = blind.iter().map(|of| of.key).collect();
+        for Protected { slo, key, .. } in blind.iter().filter(|of| self.before.contains(&of.key)) {
+            if self.logged.insert(*key) {
+                tracing::warn!(
+                    "SLO {slo} protects nothing: {NO_ENDS}, so everything passes; HAProxy reports ends with the \
+                     message `response`, nginx with `post_action /slowlane-done`, Envoy with its access log, Caddy and \
+                     Traefik with `[ends] follow`"
+                );
+            }
+        }
+        self.logged.retain(|key| now.contains(key));
+        self.before = now;
+    }
 }
 
 #[cfg(test)]

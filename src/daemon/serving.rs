@@ -21,8 +21,8 @@ use crate::observe::groups::{ClusterMetrics, PeersMetrics, StateMetrics, TlsMetr
 use crate::observe::status::ProtectedLine;
 use crate::observe::{Clock, Metrics, Status, systemd};
 use crate::server::admin::UpgradeRequest;
-use crate::server::shutdown::{self, Trigger};
 use crate::server::peers::Peers;
+use crate::server::shutdown::{self, Trigger};
 use crate::server::{Agent, Inherited, Transfer};
 use crate::sync::{Last, Node, RunningNode, SnapshotWriter};
 use crate::upgrade::{Handover, OldProcess, Program};
@@ -296,11 +296,7 @@ fn snapshot_writer(config: &Config, agent: &Arc<Agent>) -> anyhow::Result<Option
 }
 
 /// Opens the decision log. The start fails if it cannot be written.
-fn decision_log(
-    config: &Config,
-    metrics: &Metrics,
-    clock: Clock,
-) -> anyhow::Result<Option<DecisionLog>> {
+fn decision_log(config: &Config, metrics: &Metrics, clock: Clock) -> anyhow::Result<Option<DecisionLog>> {
     let settings = &config.sections.decision_log;
     let Some(path) = &settings.path else { return Ok(None) };
     let (sample, per_second, metrics) = (settings.sample, settings.per_second, metrics.decision_log.clone());

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::observe::{ConnectionMetrics, OncePerSecond, revived_task};
-use crate::server::{AccessList, Agent, Guest, Listener, Lobby, Shutdown, Stream, Transfer, TransferState};
+use crate::server::{Agent, Guest, Listener, Lobby, Shutdown, Stream, Tls, Transfer, TransferState};
+use slowlane_core::base::{Network, Timestamp};
 
 /// Serves the connections of an acceptor.
 pub(crate) trait Service: Debug + Send + Sync {
@@ -48,14 +50,8 @@ pub(crate) struct Acceptor {
     pub(crate) agent: Arc<Agent>,
     /// The runtime of its listeners, which serves their connections, too.
     pub(crate) runtime: Handle,
-    pub(crate) lines: AcceptorLines,
-}
-
-/// Rate limits for log lines about an acceptor.
-#[derive(Debug, Default)]
-pub(crate) struct AcceptorLines {
-    error: OncePerSecond,
-    full: OncePerSecond,
+    pub(crate) error_line: OncePerSecond,
+    pub(crate) full_line: OncePerSecond,
 }
 
 /// The pause after `accept` failed for lack of a resource, usually file descriptors.
@@ -156,7 +152,7 @@ impl Acceptor {
             return place;
         }
         self.metrics.waited.inc();
-        if let Some(suppressed) = self.lines.full.allow(self.agent.clock.now()) {
+        if let Some(suppressed) = self.full_line.allow(self.agent.clock.now()) {
             tracing::warn!(%listener, suppressed, "too many connections: new ones wait");
         }
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
@@ -164,7 +160,7 @@ impl Acceptor {
 
     async fn accept_failed(&self, listener: &Listener, error: &io::Error) {
         self.metrics.accept_errors.inc();
-        if let Some(suppressed) = self.lines.error.allow(self.agent.clock.now()) {
+        if let Some(suppressed) = self.error_line.allow(self.agent.clock.now()) {
             tracing::error!(%listener, suppressed, "cannot accept a connection: {error}");
         }
         // These mean that a client closed before `accept`, so the next connection needs no pause.
@@ -187,5 +183,51 @@ impl OpenConnection {
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+/// TCP connections are checked before a byte of them is read. Unix sockets have their permissions instead.
+#[derive(Debug, Default)]
+pub(crate) struct AccessList {
+    /// The networks that may connect. Empty: all.
+    pub(crate) allow: Vec<Network>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) refused_line: OncePerSecond,
+}
+
+impl AccessList {
+    /// Whether everybody on the network may connect: there is neither TLS nor a list of networks.
+    pub(crate) fn is_open(&self) -> bool {
+        self.tls.is_none() && self.allow.is_empty()
+    }
+
+    /// Whether the peer may connect. If not, this is logged.
+    pub(super) fn admits(&self, stream: &Stream, now: Timestamp) -> bool {
+        if self.allow.is_empty() || matches!(stream, Stream::Unix(_)) {
+            return true;
+        }
+        // A peer that has already disconnected has no address.
+        let peer = stream.peer_ip();
+        let is_allowed = peer.is_some_and(|peer| self.allows(peer));
+        if !is_allowed {
+            let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+            let text = || format!("a connection from {peer} is closed: `allow` does not list its network");
+            self.refused_line.warn(now, text);
+        }
+        is_allowed
+    }
+
+    pub(super) fn allows(&self, peer: IpAddr) -> bool {
+        self.allow.is_empty() || self.allow.iter().any(|network| network.contains(peer))
+    }
+
+    /// The stream of a connection, after its handshake. None: the handshake failed, or the shutdown began.
+    pub(super) async fn open(&self, mut stream: Stream, shutdown: &Shutdown) -> Option<Stream> {
+        let Some(tls) = &self.tls else { return Some(stream) };
+        stream.watch().ok()?;
+        let Stream::Tcp(stream) = stream else { return Some(stream) };
+        // In a box, so that a connection without TLS needs no room for it.
+        let handshake = Box::pin(tls.handshake(stream));
+        shutdown.signal.unless_begun(handshake).await.flatten().map(Stream::Tls)
     }
 }

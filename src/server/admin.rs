@@ -1,6 +1,7 @@
 //! The admin listener: health, readiness, metrics, status and the Runtime API over HTTP.
 
 use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,11 +25,10 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::clock::WALL;
-use crate::observe::status::{DAY, Lookback, Quotas, RankedBy, StatusRow, Why};
+use crate::observe::status::{DAY, Lookback, PeersUse, ProtectedLine, Quotas, RankedBy, Sources, StatusRow, Why};
 use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, answer, commands};
 use crate::server::{
-    Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, page,
-    protected, scrape,
+    Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, scrape,
 };
 use slowlane_core::base::{Field, Key, Query, Request as Asked, Timestamp, Token, Value, units};
 use slowlane_core::throttle::Throttle;
@@ -133,14 +133,14 @@ impl Admin {
             "/readyz" => plain(StatusCode::OK, "ready\n"),
             "/metrics" => with_type(OPENMETRICS, scrape::metrics(agent)),
             "/" => page(),
-            "/api/status" => with_type(JSON, page::status(agent)),
+            "/api/status" => status(agent),
             "/api/history" => history(&request, agent),
             "/api/why" => why(&request, agent),
             "/api/quota" => quota(&request, agent),
             "/api/cluster" => cluster(&request, agent),
             "/api/peers" => peers(&request, agent),
             "/api/groups" => groups(&request, agent),
-            "/api/protect" => shown(wants_json(&request), agent.as_ref(), protected::json, protected::text),
+            "/api/protect" => protect(&request, agent),
             "/api/blocks" => shown(wants_json(&request), agent.as_ref(), blocks::json, blocks::text),
             path => match path.strip_prefix("/api/table/") {
                 Some(key) => row(key, agent),
@@ -181,11 +181,51 @@ const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the bod
 
 const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/groups?over=<time>&by=<measure>&field=<name>, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/protect, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
+/// The whole page. It loads nothing but data from `/api/`.
+const PAGE: &str = include_str!("page.html");
+
+/// The placeholder in the page for the nonce of each answer.
+const NONCE: &str = "NONCE";
+
+/// Answers `/` with the page.
 fn page() -> AdminAnswer {
-    let (html, policy) = page::page();
-    let mut answer = with_type(HTML, html);
+    // `RandomState` has random keys from the system.
+    let random = || RandomState::new().hash_one(0);
+    let nonce = format!("{:016x}{:016x}", random(), random());
+    // The page may connect only to its own server. Only the script and the style with this nonce are allowed. Other
+    // pages may not frame it.
+    let policy = format!(
+        "default-src 'none'; connect-src 'self'; img-src data:; style-src 'nonce-{nonce}'; \
+         script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    );
+    let policy = HeaderValue::try_from(policy).expect("these are plain letters");
+    let mut answer = with_type(HTML, PAGE.replace(NONCE, &nonce));
     answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
     answer
+}
+
+/// Answers `/api/status`: a status snapshot as JSON.
+fn status(agent: &Agent) -> AdminAnswer {
+    let sources = Sources {
+        throttle: &agent.throttle,
+        metrics: &agent.metrics,
+        holds_max: agent.holds.limits.holds_max,
+        uptime: agent.clock.uptime(),
+        now: agent.clock.now(),
+        peers: &|| Some(PeersUse::of(&agent.peers.as_ref()?.status(agent.clock.now()))),
+    };
+    with_type(JSON, agent.status.json(&sources))
+}
+
+/// Answers `/api/protect`: the protected applications; as JSON, or as text.
+fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
+    shown(wants_json(request), &ProtectedLine::all(&agent.throttle), json, |lines| {
+        let line = |of: &ProtectedLine| format!("slo {} key {}: {}\n", of.slo, of.key, of.state());
+        match lines.is_empty() {
+            true => "no application with law=protect has had a request lately\n".into(),
+            false => lines.iter().map(line).collect(),
+        }
+    })
 }
 
 /// Answers `/api/history`: the keys throttled since a while ago.

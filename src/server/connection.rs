@@ -11,8 +11,7 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Sleep, sleep, sleep_until, timeout};
 
-use crate::server::bell::Bell;
-use crate::server::{Agent, Shutdown, Signal, Stream, Transfer, TransferState, drain};
+use crate::server::{Agent, Bell, Shutdown, Signal, Stream, Transfer, TransferState, drain};
 use slowlane_core::base::Timestamp;
 
 /// A protocol without socket and clock: bytes in, answers out.

@@ -1,16 +1,24 @@
-//! Places for held answers, up to the configured limit.
+//! Held answers: their places up to the configured limit, and what ends their waits.
 
-#![expect(clippy::disallowed_types, reason = "an answer is due at a moment of the system's clock")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "it waits: an answer is due at a moment of the system's clock"
+)]
 
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use futures_util::task::AtomicWaker;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
+use tokio::time::{sleep_until, timeout_at};
 
-use crate::server::alarm::Alarm;
-use slowlane_core::base::HoldLimits;
+use slowlane_core::base::{HoldLimits, Turn};
 
 /// Counts the held answers of all connections.
 #[derive(Debug)]
@@ -60,8 +68,140 @@ impl Drop for HoldPlace {
     }
 }
 
+/// The runtime's timers may fire late by this much. The alarm's own thread waits for the rest of the time.
+const COARSE: Duration = Duration::from_millis(3);
+
+/// It fires at multiples of this time, so that a great many waits do not wake it too often.
+const GRAIN: Duration = Duration::from_micros(500);
+
+/// More than the grains in the last milliseconds of a wait.
+const BELLS: usize = 16;
+
+/// A thread that wakes tasks at moments finer than those of the runtime's timers, which fire at whole milliseconds. It
+/// sleeps while nobody waits.
+#[derive(Debug)]
+struct Alarm {
+    started: Instant,
+    /// Each grain has a bell that rings when the grain begins.
+    bells: [Notify; BELLS],
+    waiting: AtomicUsize,
+    thread: OnceLock<Thread>,
+}
+
+impl Alarm {
+    fn new() -> Alarm {
+        let (bells, waiting, thread) = Default::default();
+        Alarm { started: Instant::now(), bells, waiting, thread }
+    }
+
+    /// Starts the thread. If the system provides none, the runtime's timers end the waits.
+    fn start() -> Arc<Alarm> {
+        let alarm = Arc::new(Alarm::new());
+        let ringing = alarm.clone();
+        let _ = thread::Builder::new().name("alarm".into()).spawn(move || ringing.ring());
+        alarm
+    }
+
+    /// Returns at `due`, or up to half a millisecond later; never before it.
+    async fn until(&self, due: Instant) {
+        let grain = self.grain_from(due);
+        let due = self.begin(grain);
+        if let Some(early) = due.checked_sub(COARSE).filter(|early| *early > Instant::now()) {
+            sleep_until(early.into()).await;
+        }
+        self.last_of(grain, due).await;
+    }
+
+    /// The last milliseconds of a wait.
+    async fn last_of(&self, grain: u64, due: Instant) {
+        if self.waiting.fetch_add(1, SeqCst) == 0 {
+            self.thread.get().into_iter().for_each(Thread::unpark);
+        }
+        let _waiting = Waiter(self);
+        loop {
+            // A ring from this grain on ends the wait. It may be late for another grain, and too early for this one.
+            let ring = self.bells[grain as usize % BELLS].notified();
+            if due <= Instant::now() {
+                return;
+            }
+            let _ = timeout_at((due + COARSE).into(), ring).await;
+        }
+    }
+
+    /// The thread: rings for each grain as it begins.
+    fn ring(&self) {
+        self.thread.get_or_init(thread::current);
+        let mut rung = 0;
+        loop {
+            while self.waiting.load(SeqCst) == 0 {
+                thread::park();
+            }
+            let now = (self.started.elapsed().as_nanos() / GRAIN.as_nanos()) as u64;
+            for grain in (rung + 1..=now).rev().take(BELLS) {
+                self.bells[grain as usize % BELLS].notify_waiters();
+            }
+            rung = now;
+            thread::sleep(self.begin(now + 1).saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// The first grain that begins at or after a moment.
+    fn grain_from(&self, moment: Instant) -> u64 {
+        moment.saturating_duration_since(self.started).as_nanos().div_ceil(GRAIN.as_nanos()) as u64
+    }
+
+    fn begin(&self, grain: u64) -> Instant {
+        self.started + Duration::from_nanos(grain.saturating_mul(GRAIN.as_nanos() as u64))
+    }
+}
+
+/// A task that waits for a bell.
+struct Waiter<'a>(&'a Alarm);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Rings when a turn moves. All turns of a connection ring the same one.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    is_rung: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Bell {
+    /// From now on, this turn rings the bell when it moves.
+    pub(super) fn listen_to(self: &Arc<Bell>, turn: &Turn) {
+        turn.wake(Waker::from(self.clone()));
+    }
+
+    /// Ready once for any number of rings.
+    pub(super) fn poll_rung(&self, context: &Context<'_>) -> Poll<()> {
+        self.task.register(context.waker());
+        if self.is_rung.swap(false, SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Bell>) {
+        self.is_rung.store(true, SeqCst);
+        self.task.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use tokio::time::timeout;
+
     use super::*;
     use slowlane_core::base::WhenFull;
 
@@ -76,5 +216,61 @@ mod tests {
         drop(first);
         let _third = holds.place().unwrap();
         assert_eq!((gauge.get(), refused.get()), (2, 1));
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[tokio::test]
+    async fn nobody_is_woken_early_and_each_is_woken() {
+        let (alarm, start) = (Alarm::start(), Instant::now());
+        // In no order, some at the same time, and some that are over.
+        for due in [7, 1, 5, 5, 0, 12, 3].map(|ms| start + MS * ms) {
+            alarm.until(due).await;
+            assert!(Instant::now() >= due);
+        }
+        let [a, b, c, d] = [9, 2, 2, 4].map(|ms| alarm.until(start + MS * (20 + ms)));
+        timeout(Duration::from_secs(10), async { tokio::join!(a, b, c, d) }).await.unwrap();
+        assert_eq!(alarm.waiting.load(SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn without_a_thread_waits_end_with_the_runtimes_timers() {
+        let alarm = Alarm::new();
+        let due = Instant::now() + 5 * MS;
+        timeout(Duration::from_secs(10), alarm.until(due)).await.unwrap();
+        assert!(Instant::now() >= due);
+    }
+
+    #[tokio::test]
+    async fn a_late_bell_of_another_grain_ends_no_wait() {
+        let (alarm, due) = (Alarm::new(), Instant::now() + Duration::from_secs(3_600));
+        let mut wait = pin!(alarm.last_of(7, due));
+        for _ in 0..2 {
+            assert!(wait.as_mut().now_or_never().is_none());
+            alarm.bells.iter().for_each(Notify::notify_waiters);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_leaves_nothing() {
+        let (alarm, due) = (Alarm::new(), Instant::now() + Duration::from_secs(3_600));
+        {
+            let mut wait = pin!(alarm.last_of(7, due));
+            assert!(wait.as_mut().now_or_never().is_none());
+            assert_eq!(alarm.waiting.load(SeqCst), 1);
+        }
+        assert_eq!(alarm.waiting.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn waits_end_at_the_grain_after_their_time() {
+        let (alarm, micros) = (Alarm::new(), Duration::from_micros);
+        for (due, rings) in
+            [(0, 0), (1, 500), (499, 500), (500, 500), (501, 1_000), (123_456_789, 123_457_000)]
+        {
+            let grain = alarm.grain_from(alarm.started + micros(due));
+            assert_eq!(alarm.begin(grain), alarm.started + micros(rings));
+        }
+        assert_eq!(alarm.grain_from(alarm.started - MS), 0, "it is over");
     }
 }

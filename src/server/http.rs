@@ -9,10 +9,9 @@ use futures_util::future::BoxFuture;
 use crate::http::{Date, HEAD_BYTES_MAX, HeaderSlots, HttpAnswer, HttpHead, Refusal, StatusCode, Version};
 use crate::observe::OncePerSecond;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
-use crate::server::bell::Bell;
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
-use crate::server::{Accepted, Agent, HoldPlace, Service, Shutdown, Stream, TransferState};
+use crate::server::{Accepted, Agent, Bell, HoldPlace, Service, Shutdown, Stream, TransferState};
 use slowlane_core::base::{Decision, Network, Quota, Reply, SloId, Timestamp, Turn, Verdict};
 use slowlane_core::policy::Policy;
 

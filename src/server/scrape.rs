@@ -1,5 +1,6 @@
 //! The answer of `/metrics`: running counters, and values that are read on demand, outside the request path.
 
+use std::fs;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::observe::metrics::PREFIX;
 use crate::observe::status::Fault;
 use crate::server::Agent;
-use crate::server::process_use::ProcessUse;
 use slowlane_core::throttle::Protected;
 
 /// All metrics in the OpenMetrics text format, which Prometheus scrapes.
@@ -112,6 +114,48 @@ fn process(started: Duration, used: ProcessUse) -> Registry {
     registry
 }
 
+/// The resources that the process uses at a moment. None: the system does not report them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ProcessUse {
+    /// CPU time of all threads, in user and system mode.
+    cpu: Duration,
+    resident_bytes: Option<u64>,
+    /// Open files and sockets.
+    open_fds: Option<u64>,
+    /// The maximum number of them. None: no limit.
+    max_fds: Option<u64>,
+}
+
+impl ProcessUse {
+    fn now() -> ProcessUse {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let status = fs::read_to_string("/proc/self/status").ok();
+        ProcessUse {
+            cpu: Duration::new(cpu.tv_sec.unsigned_abs(), cpu.tv_nsec.unsigned_abs() as u32),
+            resident_bytes: status.and_then(|status| resident_bytes(&status)),
+            open_fds: open_fds(),
+            max_fds: getrlimit(Resource::Nofile).current,
+        }
+    }
+}
+
+/// The resident memory in the text of `/proc/self/status` (proc_pid_status(5)).
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1_024)
+}
+
+/// From Linux 6.2 on the size of the folder is the number of its files. Before, they are counted.
+fn open_fds() -> Option<u64> {
+    let folder = "/proc/self/fd";
+    match fs::metadata(folder).ok()?.len() {
+        // One of them is the folder itself.
+        0 => Some(fs::read_dir(folder).ok()?.count().saturating_sub(1) as u64),
+        count => Some(count),
+    }
+}
+
 fn gauge<N>(registry: &mut Registry, name: &str, help: &str, value: N)
 where
     N: EncodeGaugeValue + std::fmt::Debug + Send + Sync + 'static,
@@ -150,5 +194,20 @@ mod tests {
         );
         let unknown = ProcessUse { cpu: Duration::ZERO, ..ProcessUse::default() };
         assert_eq!(reported(unknown), "process_cpu_seconds_total 0.0\nprocess_start_time_seconds 1.5\n");
+    }
+
+    #[test]
+    fn the_resident_memory_is_in_kib() {
+        let status = "Name:\tslowlane\nVmPeak:\t  9000 kB\nVmRSS:\t     4 kB\nThreads:\t5\n";
+        assert_eq!(resident_bytes(status), Some(4_096));
+        assert_eq!(resident_bytes("Name:\tslowlane\n"), None);
+    }
+
+    #[test]
+    fn this_process_is_told_of() {
+        let used = ProcessUse::now();
+        assert!(used.resident_bytes.unwrap() > 100_000);
+        assert!(used.open_fds.unwrap() >= 3 && used.open_fds <= used.max_fds.or(used.open_fds), "{used:?}");
+        assert!(ProcessUse::now().cpu >= used.cpu);
     }
 }

@@ -1,20 +1,26 @@
 //! The shutdown: it notifies every task, and waits for all of them.
 
 use std::future::poll_fn;
+use std::io;
 use std::iter;
 use std::mem::replace;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockRef};
+use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::server::Transfer;
+use crate::server::Stream;
+use crate::server::spoe::SpopState;
 
 /// The task for everything that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +189,46 @@ impl Signal {
     }
 }
 
+/// A connection that continues in another process.
+#[derive(Debug)]
+pub(crate) struct Transfer {
+    pub(crate) stream: Stream,
+    pub(crate) state: TransferState,
+}
+
+/// The state of a connection, by its protocol.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum TransferState {
+    /// A connection of HAProxy.
+    Spop(SpopState),
+    /// A connection of nginx or another proxy: the bytes that were read but not used.
+    Http(Vec<u8>),
+}
+
+impl TransferState {
+    /// The name of the acceptor that continues it.
+    pub(crate) fn acceptor(&self) -> &'static str {
+        match self {
+            TransferState::Spop(_) => "spop",
+            TransferState::Http(_) => "http",
+        }
+    }
+}
+
+impl Transfer {
+    /// Converts a socket from another process to a stream, for the runtime of the caller.
+    ///
+    /// # Errors
+    /// The runtime does not accept the socket.
+    pub(crate) fn open(socket: OwnedFd, state: TransferState) -> io::Result<Transfer> {
+        let stream = match SockRef::from(&socket).domain()? == Domain::UNIX {
+            false => Stream::Fresh(Some(socket.into())),
+            true => Stream::Unix(UnixStream::from_std(socket.into())?),
+        };
+        Ok(Transfer { stream, state })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -191,7 +237,6 @@ mod tests {
 
     use super::*;
     use crate::server::stream::Stream;
-    use crate::server::transfer::TransferState;
 
     /// Waits for the shutdown as a busy connection does: each request polls the wait anew.
     async fn busy(signal: Signal, mut asked: mpsc::Receiver<()>) -> u32 {

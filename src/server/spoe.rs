@@ -12,9 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::observe::groups;
 use crate::proxy::haproxy::{self, Question};
-use crate::server::bell::Bell;
 use crate::server::connection::{self, Inbox, Next, Protocol};
-use crate::server::{Accepted, Agent, HoldPlace, Service, Shutdown, Stream, TransferState};
+use crate::server::{Accepted, Agent, Bell, HoldPlace, Service, Shutdown, Stream, TransferState};
 use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Verdict};
 use slowlane_core::policy::{Batch, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};

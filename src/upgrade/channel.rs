@@ -86,7 +86,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::server::transfer::TransferState;
+    use crate::server::TransferState;
 
     #[test]
     fn each_descriptor_comes_with_its_own_message() {

@@ -101,10 +101,7 @@ pub(crate) fn start(settings: LogSettings) -> Goodbye {
 }
 
 /// The lines in a format. For the journal they have a priority, and no time.
-fn lines(
-    format: Format,
-    queue: LineQueue,
-) -> Box<dyn Layer<Layered<LevelFilter, Registry>> + Send + Sync> {
+fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Layered<LevelFilter, Registry>> + Send + Sync> {
     let lines = fmt::layer()
         .with_target(false)
         .log_internal_errors(false)

@@ -1,12 +1,11 @@
 //! Answers of the Runtime API, produced in pieces.
 
 use std::fmt::Write;
+use std::str::FromStr;
 use std::time::Duration;
 
-use crate::observe::status::{Column, Condition, StatusRow, header};
-use crate::server::runtime_api::arguments::{EXPECTED_CLEAR, EXPECTED_SHOW, filter, key, values, word};
-use crate::server::runtime_api::help::{NO_INFO, NO_MAPS, NO_PROMPT, help, unknown};
-use slowlane_core::base::{Key, Timestamp};
+use crate::observe::status::{Column, Condition, FILTER_MAX, StatusRow, TABLE, header, operator};
+use slowlane_core::base::{Key, Shown, Timestamp};
 use slowlane_core::table::{Cursor, Entry, Page};
 use slowlane_core::throttle::Throttle;
 
@@ -171,6 +170,119 @@ fn set(key: Key, values: &[(Column, u32)], throttle: &Throttle, now: Timestamp) 
     throttle.table().with(key, now, left, |entry| {
         values.iter().for_each(|&(column, value)| column.write(entry, value, now));
     });
+}
+
+const EXPECTED_KEY: &str = "Require a key of sixteen hex digits\n";
+
+const EXPECTED_VALUE: &str = "Require a valid integer value to store\n";
+
+const EXPECTED_SHOW: &str =
+    "Optional argument only supports \"data.<store_data_type>\" <operator> <value> or key <key>\n";
+
+const EXPECTED_SET: &str = "Required arguments: <table> key <key> [data.<store_data_type> <value>]*\n";
+
+const EXPECTED_CLEAR: &str =
+    "Required arguments: <table> \"data.<store_data_type>\" <operator> <value> or <table> key <key>\n";
+
+/// The word at an index, or an empty one.
+fn word(words: &[String], place: usize) -> &str {
+    words.get(place).map_or("", String::as_str)
+}
+
+/// The key in `show table <table> key <key>`. None: the words name no key.
+fn key(words: &[String]) -> Result<Option<Key>, String> {
+    match (word(words, 2), word(words, 3), word(words, 4)) {
+        (TABLE, "key", "") => Err("Key value expected\n".into()),
+        (TABLE, "key", key) => Key::from_hex(key).ok_or_else(|| EXPECTED_KEY.into()).map(Some),
+        (TABLE, ..) => Ok(None),
+        _ => Err("No such table\n".into()),
+    }
+}
+
+const DATA: &str = "data.";
+
+/// The conditions in `show table <table> [data.<column> <operator> <value>]*`.
+fn filter(words: &[String], expected: &str) -> Result<Vec<Condition>, String> {
+    let words = match word(words, 3) {
+        "" => &[],
+        word if word.starts_with(DATA) => &words[3..],
+        _ => return Err(expected.into()),
+    };
+    if words.len() > 3 * FILTER_MAX {
+        return Err(format!("Detected extra data in filter: it takes {FILTER_MAX} conditions\n"));
+    }
+    let conditions = words.chunks(3).enumerate();
+    let conditions = conditions.map(|(place, words)| {
+        condition(words).map_err(|error| format!("Filter entry #{}: {error}\n", place + 1))
+    });
+    conditions.collect()
+}
+
+fn condition(words: &[String]) -> Result<Condition, String> {
+    let name = word(words, 0).strip_prefix(DATA).ok_or("Require \"data.<store_data_type>\"")?;
+    let column = Column::named(name)?;
+    let orderings =
+        operator(word(words, 1)).ok_or(r#"Require and operator among "eq", "ne", "le", "ge", "lt", "gt""#)?;
+    let value = number(word(words, 2)).ok_or("Require a valid integer value to compare against")?;
+    Ok(Condition { column, orderings, value })
+}
+
+/// Reads a number. Like HAProxy, it refuses a plus sign.
+fn number<N: FromStr>(word: &str) -> Option<N> {
+    word.parse().ok().filter(|_| !word.starts_with('+'))
+}
+
+/// The key and the values in `set table <table> key <key> [data.<column> <value>]*`.
+fn values(words: &[String]) -> Result<(Key, Vec<(Column, u32)>), String> {
+    if word(words, 2).is_empty() {
+        return Err(EXPECTED_SET.into());
+    }
+    let key = key(words)?.ok_or(EXPECTED_SET)?;
+    let pairs = words[5..].chunks(2).map(|pair| {
+        let name = pair[0].strip_prefix(DATA).ok_or("\"data.<type>\" followed by a value expected\n")?;
+        let column = Column::named(name).map_err(|error| format!("{error}\n"))?;
+        let value = pair.get(1).and_then(|value| number(value)).ok_or(EXPECTED_VALUE)?;
+        Ok((column, value))
+    });
+    Ok((key, pairs.collect::<Result<_, String>>()?))
+}
+
+/// The usage and the purpose of each command, in HAProxy's layout.
+const COMMANDS: &[(&str, &str)] = &[
+    ("clear table <table> [<filter>]*", "remove entries from the table (filter: data/key)"),
+    ("set table <table> key <k> [data.* <v>]*", "update or create a table entry's columns"),
+    (
+        "show table [<table> [<filter>]*]",
+        "report table usage or dump the table's contents (filter: data/key)",
+    ),
+    ("help [<command>]", "list matching or all commands"),
+    ("quit", "disconnect"),
+];
+
+/// The help for the commands that begin with these words, and for `help` and `quit`.
+fn help(words: &[String]) -> String {
+    let wanted = words.join(" ");
+    let always = ["help", "quit"];
+    let is_wanted =
+        |usage: &str| usage.starts_with(&wanted) || always.iter().any(|word| usage.starts_with(word));
+    let lines = COMMANDS.iter().filter(|(usage, _)| is_wanted(usage));
+    lines.map(|(usage, what)| format!("  {usage:<40}: {what}\n")).collect()
+}
+
+/// The errors for commands of HAProxy that slowlane does without.
+const NO_MAPS: &str =
+    "slowlane has no map commands: `slowlane why FIELD=VALUE` names the line of a map that matches.\n";
+const NO_INFO: &str = "slowlane has no such command: `slowlane status` prints its version and its state.\n";
+const NO_PROMPT: &str = "slowlane has no prompt: it answers one line, in which `;` separates commands.\n";
+
+/// The maximum number of characters of an unknown word that an error repeats.
+const QUOTED_CHARS_MAX: usize = 80;
+
+/// The error for an unknown command.
+fn unknown(word: &str) -> String {
+    let quoted: String = word.chars().take(QUOTED_CHARS_MAX).collect();
+    let intro = "Please enter one of the following commands only:";
+    format!("Unknown command: '{}'. {intro}\n{}", Shown(quoted.as_bytes()), help(&[]))
 }
 
 #[cfg(test)]

@@ -10,8 +10,6 @@
 //! because the table may have millions of rows.
 
 mod answer;
-mod arguments;
-mod help;
 mod words;
 
 pub use answer::{PIECE_BYTES, RuntimeAnswer, answer};

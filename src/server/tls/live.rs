@@ -1,5 +1,6 @@
 //! The certificate in force: handshakes under it, and its replacement when the files change.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +8,14 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{Error, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::observe::groups::TlsMetrics;
 use crate::observe::{Clock, OncePerSecond};
 use crate::server::Lobby;
-use crate::server::tls::failure::failure;
 use crate::server::tls::files::{Loaded, TlsError, TlsFiles};
-use slowlane_core::base::{Timestamp, date::written};
+use slowlane_core::base::{Timestamp, date::written, shown};
 
 /// The maximum number of unfinished handshakes of a listener. A proxy finishes within two round trips; a client that
 /// only occupies places does not. So the oldest one is dropped.
@@ -121,5 +121,34 @@ impl Tls {
 fn warn_of_expiry(files: &TlsFiles, expires: Option<Duration>) {
     if let Some(warning) = files.warning(expires, Clock::wall()) {
         tracing::warn!("{warning}");
+    }
+}
+
+/// The longest text of an error: parts of it may come from the peer.
+const TEXT_BYTES_MAX: usize = 200;
+
+/// The reason for a failed handshake, for the metric, and a description that is safe to display.
+fn failure(error: &io::Error) -> (&'static str, String) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let mut text = shown(error.to_string());
+    if let Some((end, _)) = text.char_indices().nth(TEXT_BYTES_MAX) {
+        text.truncate(end);
+    }
+    (inner.map_or("closed", reason), text)
+}
+
+fn reason(error: &Error) -> &'static str {
+    match error {
+        Error::NoCertificatesPresented => "no_certificate",
+        Error::InvalidCertificate(_) => "certificate",
+        Error::AlertReceived(_) => "refused",
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => "incompatible",
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerSentOversizedRecord
+        | Error::PeerMisbehaved(_)
+        | Error::DecryptError => "garbage",
+        _ => "other",
     }
 }

@@ -6,10 +6,8 @@
 //! ```
 
 mod client;
-mod failure;
 mod files;
 mod live;
-mod validity;
 
 pub(crate) use client::{Trust, client};
 pub(crate) use files::{TlsError, TlsFiles};
