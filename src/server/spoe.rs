@@ -91,6 +91,7 @@ pub struct SpopState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Agreed {
     frame_bytes_max: u32,
+    /// Earlier versions put the engine-id here. Nothing reads it.
     engine_id: Option<Box<str>>,
 }
 
@@ -254,10 +255,8 @@ impl Protocol for Conversation {
     }
 
     fn state(&mut self, unread: &[u8]) -> Option<TransferState> {
-        let agreed = self.protocol.hello().map(|greeting| Agreed {
-            frame_bytes_max: self.protocol.frame_bytes_max(),
-            engine_id: greeting.engine_id.clone(),
-        });
+        let frame_bytes_max = self.protocol.frame_bytes_max();
+        let agreed = self.protocol.hello().map(|_| Agreed { frame_bytes_max, engine_id: None });
         // In the next process, no turn moves any more. One that has just been refused is over.
         let known = |((due, _), answer): ((Timestamp, u64), HeldAnswer)| {
             (answer.turn.map_or(Some(due), |turn| turn.due()).unwrap_or(due), answer.id)
@@ -300,8 +299,8 @@ impl Conversation {
 
     /// Continues the conversation of an earlier process.
     fn going_on(mut self, spop_state: SpopState, now: Timestamp) -> Conversation {
-        if let Some(Agreed { frame_bytes_max, engine_id }) = spop_state.agreed {
-            self.protocol = Connection::established(frame_bytes_max, engine_id);
+        if let Some(Agreed { frame_bytes_max, .. }) = spop_state.agreed {
+            self.protocol = Connection::established(frame_bytes_max);
             self.unfinished_since = spop_state.unfinished_since;
         }
         self.out = spop_state.unwritten;

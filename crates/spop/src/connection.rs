@@ -18,9 +18,6 @@ use crate::{AgentHello, Disconnect, Error, FRAME_BYTES_MIN, Frame, HaproxyHello,
 /// messages longer than a frame, which this agent does not need.
 const CAPABILITIES: &str = "pipelining";
 
-/// A longer engine-id is cut to this. HAProxy's is a UUID of 36 characters.
-const ENGINE_ID_BYTES_MAX: usize = 64;
-
 /// The state of one connection. It has no socket: it takes frames, and appends the bytes to send to a buffer.
 ///
 /// ```
@@ -78,11 +75,9 @@ pub struct Close {
     pub error: Option<Error>,
 }
 
-/// HAProxy's description of itself, safe to log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the other side has said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// At most 64 bytes, with unprintable ones escaped.
-    pub engine_id: Option<Box<str>>,
     pub healthcheck: bool,
     /// It has offered the [name](Connection::named) of the agent: it is no HAProxy.
     pub asks_for_name: bool,
@@ -97,9 +92,9 @@ impl Connection {
         Connection { state: ConnectionState::AwaitingHello, frame_bytes_max, greeting: None, name: "" }
     }
 
-    /// A connection after its handshake, with the agreed values.
-    pub fn established(frame_bytes_max: u32, engine_id: Option<Box<str>>) -> Connection {
-        let greeting = Some(Greeting { engine_id, healthcheck: false, asks_for_name: false });
+    /// A connection after its handshake, with the agreed limit of a frame.
+    pub fn established(frame_bytes_max: u32) -> Connection {
+        let greeting = Some(Greeting { healthcheck: false, asks_for_name: false });
         Connection { state: ConnectionState::Established, frame_bytes_max, greeting, name: "" }
     }
 
@@ -108,9 +103,9 @@ impl Connection {
         self.frame_bytes_max
     }
 
-    /// HAProxy's description of itself, after the handshake.
-    pub fn hello(&self) -> Option<&Greeting> {
-        self.greeting.as_ref()
+    /// What the other side has said of itself, after the handshake.
+    pub fn hello(&self) -> Option<Greeting> {
+        self.greeting
     }
 
     /// Processes the next frame and appends the answer to `out`, if any. The caller writes the ACKs.
@@ -179,7 +174,7 @@ impl Connection {
         let is_name = |capability: &[u8]| capability.trim_ascii() == self.name.as_bytes();
         let asks_for_name =
             !self.name.is_empty() && hello.capabilities.split(|byte| *byte == b',').any(is_name);
-        self.greeting = Some(Greeting { asks_for_name, ..Greeting::from(hello) });
+        self.greeting = Some(Greeting { healthcheck: hello.healthcheck, asks_for_name });
         let named = format!("{CAPABILITIES},{}", self.name);
         let capabilities = if asks_for_name { named.as_bytes() } else { CAPABILITIES.as_bytes() };
         AgentHello { frame_bytes_max: self.frame_bytes_max, capabilities }.encode(out);
@@ -206,17 +201,6 @@ impl Connection {
             disconnect.encode_as_agent(out);
         }
         self.state = ConnectionState::Closing;
-    }
-}
-
-impl From<HaproxyHello<'_>> for Greeting {
-    fn from(hello: HaproxyHello<'_>) -> Greeting {
-        let printable = |id: &[u8]| id[..id.len().min(ENGINE_ID_BYTES_MAX)].escape_ascii().to_string().into();
-        Greeting {
-            engine_id: hello.engine_id.map(printable),
-            healthcheck: hello.healthcheck,
-            asks_for_name: false,
-        }
     }
 }
 
@@ -280,8 +264,7 @@ mod tests {
             let answer = AgentHello { frame_bytes_max: 16_380, capabilities: b"pipelining" };
             assert_eq!(agent_hello(&out), answer);
             assert_eq!(connection.frame_bytes_max(), 16_380);
-            let greeting = connection.hello().unwrap();
-            assert_eq!(greeting.engine_id.as_deref(), Some("b2a7e1f0-5c5e-4a2b-9d3c-0f1e2d3c4b5a"));
+            assert_eq!(connection.hello(), Some(Greeting { healthcheck: false, asks_for_name: false }));
         }
     }
 
@@ -444,11 +427,5 @@ mod tests {
         let mut out = Vec::new();
         Connection::new(OURS).receive(cut(HEALTH_CHECK), &mut out);
         assert_eq!(AgentHello::decode(cut(&out)).unwrap().capabilities, b"pipelining", "it has no name");
-    }
-
-    #[test]
-    fn an_engine_id_is_bounded_and_printable() {
-        let hello = HaproxyHello { engine_id: Some(&[b'\n'; 5_000]), ..HELLO };
-        assert_eq!(Greeting::from(hello).engine_id.unwrap().len(), 2 * 64);
     }
 }

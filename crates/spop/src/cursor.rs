@@ -71,12 +71,19 @@ impl<'a> Cursor<'a> {
         self.rest = &rest[length..];
         Ok(value)
     }
+
+    /// A string with its length before it: `<LENGTH:varint><BYTES>` (SPOE.txt 3.1). It may contain any bytes, and may be
+    /// empty.
+    #[inline(always)]
+    pub(crate) fn string(&mut self) -> Result<&'a [u8], ReadError> {
+        let length = self.varint()?;
+        self.slice(length)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::string;
 
     #[test]
     fn a_read_past_the_end_fails_and_leaves_nothing() {
@@ -91,6 +98,6 @@ mod tests {
     fn a_claim_of_all_the_memory_there_is_fails() {
         let mut bytes = Vec::new();
         varint::encode(u64::MAX, &mut bytes);
-        assert_eq!(string::decode(&mut Cursor::new(&bytes)), Err(ReadError::Truncated));
+        assert_eq!(Cursor::new(&bytes).string(), Err(ReadError::Truncated));
     }
 }

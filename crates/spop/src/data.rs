@@ -1,4 +1,4 @@
-//! Typed data: the value of an argument, a variable or a hello item.
+//! Typed data: the value of an argument, a variable or a hello item; and the items, each a name with its value.
 //!
 //! ```text
 //!  bit  7 6 5 4   3 2 1 0
@@ -7,7 +7,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::{Cursor, Error, string, varint};
+use crate::{Cursor, Error, cursor, varint};
 
 const TYPE_MASK: u8 = 0x0f;
 const FLAG_TRUE: u8 = 0x10;
@@ -104,7 +104,7 @@ impl<'a> Data<'a> {
     pub(super) fn decode(cursor: &mut Cursor<'a>) -> Result<Data<'a>, Error> {
         let byte = cursor.byte()?;
         match byte & TYPE_MASK {
-            STR => Ok(Data::Str(string::decode(cursor)?)),
+            STR => Ok(Data::Str(cursor.string()?)),
             IPV4 => Ok(Data::Ipv4(cursor.array::<4>()?.into())),
             _ => {
                 let data;
@@ -125,7 +125,7 @@ impl<'a> Data<'a> {
             INT64 => Data::Int64(cursor.varint()? as i64),
             UINT64 => Data::Uint64(cursor.varint()?),
             IPV6 => Data::Ipv6(cursor.array::<16>()?.into()),
-            BIN => Data::Bin(string::decode(&mut cursor)?),
+            BIN => Data::Bin(cursor.string()?),
             reserved => return Err(Error::ReservedType(reserved)),
         };
         Ok((data, cursor))
@@ -156,7 +156,39 @@ fn fixed(kind: u8, octets: &[u8], out: &mut Vec<u8>) {
 #[inline]
 fn sized(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
-    string::encode(bytes, out);
+    encode_string(bytes, out);
+}
+
+/// Appends a string, with its length before it.
+#[inline]
+pub fn encode_string(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::encode(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// Appends an item of a KV-LIST: `<KV-NAME:string><KV-VALUE:typed data>`.
+pub(super) fn encode_item(name: &[u8], value: Data<'_>, out: &mut Vec<u8>) {
+    encode_string(name, out);
+    value.encode(out);
+}
+
+#[inline(always)]
+pub(super) fn decode_item<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Data<'a>), Error> {
+    let name = cursor.string()?;
+    let value = Data::decode(cursor)?;
+    Ok((name, value))
+}
+
+/// The items of a KV-LIST, the payload of hellos and disconnects. It ends after the first invalid one.
+///
+/// ```
+/// use spop::{Data, Error, ReadError, items};
+/// let hello: Vec<_> = items(b"\x07version\x08\x032.0").collect();
+/// assert_eq!(hello, [Ok((&b"version"[..], Data::Str(b"2.0")))]);
+/// assert_eq!(items(b"\x07vers").collect::<Vec<_>>(), [Err(Error::Read(ReadError::Truncated))]);
+/// ```
+pub fn items(payload: &[u8]) -> impl Iterator<Item = Result<(&[u8], Data<'_>), Error>> {
+    cursor::each(payload, decode_item)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! DISCONNECT, the frame that ends a connection in either direction (SPOE.txt 3.2.8, 3.2.9).
 
-use crate::{Data, Error, Frame, FrameWriter, Head, Kind, Status, pair};
+use crate::data::encode_item;
+use crate::{Data, Error, Frame, FrameWriter, Head, Kind, Status, items};
 
 const STATUS_CODE: &[u8] = b"status-code";
 const MESSAGE: &[u8] = b"message";
@@ -39,7 +40,7 @@ impl<'a> Disconnect<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<Disconnect<'a>, Error> {
         frame.head.expect_of_connection()?;
         let mut disconnect = Disconnect { status: Status::UNKNOWN, message: b"" };
-        for item in pair::items(frame.payload) {
+        for item in items(frame.payload) {
             let (name, value) = item?;
             match name {
                 STATUS_CODE => disconnect.status = status(value),
@@ -61,8 +62,8 @@ impl<'a> Disconnect<'a> {
     fn encode(&self, kind: Kind, out: &mut Vec<u8>) {
         let message = &self.message[..self.message.len().min(MESSAGE_BYTES_MAX)];
         let frame = FrameWriter::begin(out, Head::of_connection(kind));
-        pair::encode(STATUS_CODE, Data::Uint32(self.status.code()), frame.out);
-        pair::encode(MESSAGE, Data::Str(message), frame.out);
+        encode_item(STATUS_CODE, Data::Uint32(self.status.code()), frame.out);
+        encode_item(MESSAGE, Data::Str(message), frame.out);
         frame.finish();
     }
 }

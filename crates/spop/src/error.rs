@@ -1,8 +1,8 @@
-//! Protocol errors of the other side.
+//! Protocol errors of the other side, and the status codes of a DISCONNECT.
+
+use std::fmt;
 
 use thiserror::Error;
-
-use crate::Status;
 
 /// An error of the sender. Its text and status code are sent back in a DISCONNECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -62,17 +62,7 @@ impl Error {
             Error::NoFrameSize => Status::NO_FRAME_SIZE,
             Error::BadVersion => Status::BAD_VERSION,
             Error::BadFrameSize => Status::BAD_FRAME_SIZE,
-            Error::TooSmall { .. }
-            | Error::Foreign(_)
-            | Error::Read(_)
-            | Error::Int32Range
-            | Error::ReservedType(_)
-            | Error::UnexpectedId
-            | Error::BeforeHello
-            | Error::SecondHello
-            | Error::AgentFrame
-            | Error::UnknownAction
-            | Error::UnknownScope(_) => Status::INVALID,
+            _ => Status::INVALID,
         }
     }
 }
@@ -84,4 +74,96 @@ pub enum ReadError {
     Truncated,
     #[error("integer of more than 64 bits")]
     VarintRange,
+}
+
+/// A status code of SPOE.txt 3.5. Others may arrive: agents may define their own codes.
+///
+/// ```
+/// use spop::Status;
+/// assert_eq!(Status::INVALID.code(), 4);
+/// assert_eq!(Status::TOO_BIG.to_string(), "frame is too big (3)");
+/// assert_eq!(Status::new(77).to_string(), "unassigned status (77)");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Status(u32);
+
+impl Status {
+    pub const NORMAL: Status = Status(0);
+    pub const TIMEOUT: Status = Status(2);
+    pub const TOO_BIG: Status = Status(3);
+    pub const INVALID: Status = Status(4);
+    pub const NO_VERSION: Status = Status(5);
+    pub const NO_FRAME_SIZE: Status = Status(6);
+    pub const BAD_VERSION: Status = Status(8);
+    pub const BAD_FRAME_SIZE: Status = Status(9);
+    pub const FRAGMENTED: Status = Status(10);
+    pub const UNKNOWN: Status = Status(99);
+
+    pub const fn new(code: u32) -> Status {
+        Status(code)
+    }
+
+    pub const fn code(self) -> u32 {
+        self.0
+    }
+
+    /// The status itself if SPOE.txt 3.5 defines it, otherwise 99 (unknown).
+    ///
+    /// Use it for metric labels: the sender can choose any number as status.
+    ///
+    /// ```
+    /// use spop::Status;
+    /// assert_eq!(Status::INVALID.assigned(), Status::INVALID);
+    /// assert_eq!(Status::new(77).assigned(), Status::UNKNOWN);
+    /// ```
+    pub const fn assigned(self) -> Status {
+        match self.0 {
+            0..=13 => self,
+            _ => Status::UNKNOWN,
+        }
+    }
+
+    /// The meaning of the code, in the words of SPOE.txt 3.5.
+    pub const fn description(self) -> &'static str {
+        match self.0 {
+            0 => "normal",
+            1 => "I/O error",
+            2 => "a timeout occurred",
+            3 => "frame is too big",
+            4 => "invalid frame received",
+            5 => "version value not found",
+            6 => "max-frame-size value not found",
+            7 => "capabilities value not found",
+            8 => "unsupported version",
+            9 => "max-frame-size too big or too small",
+            10 => "payload fragmentation is not supported",
+            11 => "invalid interlaced frames",
+            12 => "frame-id not found",
+            13 => "resource allocation error",
+            99 => "an unknown error occurred",
+            _ => "unassigned status",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.description(), self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SPOE.txt 3.5 has a text for each code up to 13, and for 99.
+    #[test]
+    fn each_assigned_code_has_a_text_of_its_own() {
+        let texts: Vec<&str> = (0..=13).chain([99]).map(|code| Status(code).description()).collect();
+        for (place, text) in texts.iter().enumerate() {
+            assert!(*text != "unassigned status" && !texts[..place].contains(text), "{text}");
+        }
+        assert_eq!([texts[1], texts[13]], ["I/O error", "resource allocation error"]);
+        assert_eq!(Status(14).description(), "unassigned status");
+    }
 }

@@ -1,6 +1,7 @@
 //! The two hellos of a handshake: HAProxy's offer and the agent's answer.
 
-use crate::{Data, Error, FRAME_BYTES_MIN, Frame, FrameWriter, Head, Kind, pair};
+use crate::data::encode_item;
+use crate::{Data, Error, FRAME_BYTES_MIN, Frame, FrameWriter, Head, Kind, items};
 
 const SUPPORTED_VERSIONS: &[u8] = b"supported-versions";
 const VERSION: &[u8] = b"version";
@@ -57,7 +58,7 @@ impl<'a> HaproxyHello<'a> {
         frame.head.expect_of_connection()?;
         let (mut versions, mut frame_size, mut capabilities) = (None, None, None);
         let (mut engine_id, mut healthcheck) = (None, false);
-        for item in pair::items(frame.payload) {
+        for item in items(frame.payload) {
             let (name, value) = item?;
             match name {
                 SUPPORTED_VERSIONS => versions = Some(value),
@@ -80,14 +81,14 @@ impl<'a> HaproxyHello<'a> {
     /// Appends the frame, with its items in HAProxy's order.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let frame = FrameWriter::begin(out, Head::of_connection(Kind::HAPROXY_HELLO));
-        pair::encode(SUPPORTED_VERSIONS, Data::Str(self.supported_versions), frame.out);
-        pair::encode(MAX_FRAME_SIZE, Data::Uint32(self.frame_bytes_max), frame.out);
-        pair::encode(CAPABILITIES, Data::Str(self.capabilities), frame.out);
+        encode_item(SUPPORTED_VERSIONS, Data::Str(self.supported_versions), frame.out);
+        encode_item(MAX_FRAME_SIZE, Data::Uint32(self.frame_bytes_max), frame.out);
+        encode_item(CAPABILITIES, Data::Str(self.capabilities), frame.out);
         if let Some(engine_id) = self.engine_id {
-            pair::encode(ENGINE_ID, Data::Str(engine_id), frame.out);
+            encode_item(ENGINE_ID, Data::Str(engine_id), frame.out);
         }
         if self.healthcheck {
-            pair::encode(HEALTHCHECK, Data::Bool(true), frame.out);
+            encode_item(HEALTHCHECK, Data::Bool(true), frame.out);
         }
         frame.finish();
     }
@@ -110,7 +111,7 @@ impl<'a> AgentHello<'a> {
     pub fn decode(frame: Frame<'a>) -> Result<AgentHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut version, mut frame_size, mut capabilities) = (None, None, None);
-        for item in pair::items(frame.payload) {
+        for item in items(frame.payload) {
             let (name, value) = item?;
             match name {
                 VERSION => version = Some(value),
@@ -130,9 +131,9 @@ impl<'a> AgentHello<'a> {
     /// parts.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let frame = FrameWriter::begin(out, Head::of_connection(Kind::AGENT_HELLO));
-        pair::encode(VERSION, Data::Str(VERSION_2_0), frame.out);
-        pair::encode(MAX_FRAME_SIZE, Data::Uint32(self.frame_bytes_max), frame.out);
-        pair::encode(CAPABILITIES, Data::Str(self.capabilities), frame.out);
+        encode_item(VERSION, Data::Str(VERSION_2_0), frame.out);
+        encode_item(MAX_FRAME_SIZE, Data::Uint32(self.frame_bytes_max), frame.out);
+        encode_item(CAPABILITIES, Data::Str(self.capabilities), frame.out);
         frame.finish();
     }
 }
@@ -205,7 +206,7 @@ pub(super) mod tests {
         let mut bytes = Vec::new();
         let frame = FrameWriter::begin(&mut bytes, Head::of_connection(kind));
         for &(name, value) in items {
-            pair::encode(name, value, frame.out);
+            encode_item(name, value, frame.out);
         }
         frame.finish();
         bytes

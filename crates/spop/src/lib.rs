@@ -90,15 +90,10 @@ mod data;
 mod disconnect;
 mod error;
 mod frame;
-mod head;
 mod hello;
 mod names;
 mod notify;
-mod pair;
 pub mod peers;
-mod short_ack;
-mod status;
-pub mod string;
 #[cfg(test)]
 mod tests;
 pub mod varint;
@@ -106,19 +101,15 @@ pub mod varint;
 use cursor::Cursor;
 use frame::FrameWriter;
 
-pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope, Variable};
+pub use ack::{Ack, AckWriter, Action, EmptyAck, Scope, ShortAck, Variable};
 pub use connection::{Close, Connection, Greeting, Step};
-pub use data::Data;
+pub use data::{Data, encode_string, items};
 pub use disconnect::Disconnect;
-pub use error::{Error, ReadError};
-pub use frame::{FRAME_BYTES_MIN, Frame};
-pub use head::{Head, Kind};
+pub use error::{Error, ReadError, Status};
+pub use frame::{FRAME_BYTES_MIN, Frame, Head, Kind};
 pub use hello::{AgentHello, HaproxyHello};
 pub use names::Names;
 pub use notify::{Message, Messages, Notify, NotifyWriter};
-pub use pair::items;
-pub use short_ack::ShortAck;
-pub use status::Status;
 
 /// Runs the examples of the README.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 //! The names of the arguments of a message, remembered: HAProxy sends the same ones in the same order each time.
 
-use crate::{Cursor, Error, string};
+use crate::{Cursor, Error};
 
 /// Later arguments are not remembered.
 const NAMES_MAX: usize = 16;
@@ -101,7 +101,7 @@ impl<T> Slot<T> {
         mut rest: Cursor<'a>,
     ) -> Result<(&'a [u8], Cursor<'a>), Error> {
         let bytes = rest.rest();
-        let name = string::decode(&mut rest)?;
+        let name = rest.string()?;
         let length = name.len() + 1;
         let mut first = [0; WORD_BYTES];
         let fits = is_remembered && length <= WORD_BYTES;

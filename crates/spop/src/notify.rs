@@ -8,7 +8,8 @@
 
 use std::iter;
 
-use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, Names, pair, string};
+use crate::data::{decode_item, encode_item};
+use crate::{Cursor, Data, Error, Frame, FrameWriter, Head, Kind, Names, encode_string};
 
 /// A query from HAProxy. It needs exactly one ACK with the same stream-id and frame-id.
 ///
@@ -82,7 +83,7 @@ impl<'a> Messages<'a> {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let name = string::decode(&mut self.rest)?;
+        let name = self.rest.string()?;
         self.arguments_left = self.rest.byte()?;
         Ok(Some(Message { name, messages: self }))
     }
@@ -96,7 +97,7 @@ impl<'a> Messages<'a> {
     #[inline]
     fn next_argument(&mut self) -> Option<Result<(&'a [u8], Data<'a>), Error>> {
         self.arguments_left = self.arguments_left.checked_sub(1)?;
-        Some(pair::decode(&mut self.rest))
+        Some(decode_item(&mut self.rest))
     }
 }
 
@@ -121,7 +122,7 @@ impl<'m, 'a> Message<'m, 'a> {
     pub fn each_argument(self, mut each: impl FnMut(&'a [u8], Data<'a>)) -> Result<(), Error> {
         let mut rest = self.messages.rest;
         for _ in 0..std::mem::take(&mut self.messages.arguments_left) {
-            let (name, value) = pair::decode(&mut rest)?;
+            let (name, value) = decode_item(&mut rest)?;
             each(name, value);
         }
         self.messages.rest = rest;
@@ -159,10 +160,10 @@ impl NotifyWriter<'_> {
     /// Adds a message with at most 255 arguments; more panic.
     pub fn message(self, name: &[u8], arguments: &[(&[u8], Data<'_>)]) -> Self {
         let count = u8::try_from(arguments.len()).expect("a message has at most 255 arguments");
-        string::encode(name, self.frame.out);
+        encode_string(name, self.frame.out);
         self.frame.out.push(count);
         for &(name, value) in arguments {
-            pair::encode(name, value, self.frame.out);
+            encode_item(name, value, self.frame.out);
         }
         self
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::cursor::Cursor;
 use crate::peers::Error;
 use crate::peers::frame::ended;
-use crate::{string, varint};
+use crate::{encode_string, varint};
 
 /// The longest name of a table.
 const NAME_BYTES_MAX: usize = 256;
@@ -81,7 +81,7 @@ impl Column {
     /// none of slowlane's tables has one.
     pub(super) fn decode_value(&self, cursor: &mut Cursor<'_>) -> Result<u64, Error> {
         if self.number == Column::SERVER_KEY {
-            string::decode(cursor)?;
+            cursor.string()?;
             return Ok(0);
         }
         if Column::is_frequency(self.number) {
@@ -101,7 +101,7 @@ impl Definition {
     pub(super) fn decode(body: &[u8]) -> Result<Definition, Error> {
         let mut cursor = Cursor::new(body);
         let id = cursor.varint()?;
-        let name = string::decode(&mut cursor)?;
+        let name = cursor.string()?;
         if name.len() > NAME_BYTES_MAX {
             return Err(Error::TooLongName(name.len() as u64));
         }
@@ -145,7 +145,7 @@ impl Definition {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         varint::encode(self.id, out);
-        string::encode(self.name.as_bytes(), out);
+        encode_string(self.name.as_bytes(), out);
         let bits = self.columns.iter().fold(0, |bits, column| bits | 1_u64 << column.number);
         for number in [self.key_type as u64, self.key_bytes, bits] {
             varint::encode(number, out);

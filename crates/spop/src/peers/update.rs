@@ -10,7 +10,7 @@ use crate::cursor::Cursor;
 use crate::peers::definition::KEY_BYTES_MAX;
 use crate::peers::frame::{INCREMENTAL_TIMED, UPDATE, UPDATE_TIMED, ended};
 use crate::peers::{Definition, Error, KeyType};
-use crate::{string, varint};
+use crate::{encode_string, varint};
 
 /// One update, its key borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl<'a> Update<'a> {
             cursor.slice(4)?;
         }
         let key = match table.key_type {
-            KeyType::String => string::decode(&mut cursor)?,
+            KeyType::String => cursor.string()?,
             KeyType::Int => cursor.slice(4)?,
             KeyType::Ipv4 | KeyType::Ipv6 | KeyType::Binary => cursor.slice(table.key_bytes)?,
         };
@@ -60,7 +60,7 @@ impl<'a> Update<'a> {
 /// Appends the body of an update of a table whose keys are texts and whose columns are numbers.
 pub(super) fn encode(id: u32, key: &[u8], values: &[u64], out: &mut Vec<u8>) {
     out.extend_from_slice(&id.to_be_bytes());
-    string::encode(key, out);
+    encode_string(key, out);
     values.iter().for_each(|&number| varint::encode(number, out));
 }
 

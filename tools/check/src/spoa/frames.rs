@@ -1,6 +1,6 @@
 //! The frames that the suite sends, valid and invalid ones.
 
-use spop::string;
+use spop::encode_string;
 use spop::{Data, Disconnect, Frame, HaproxyHello, Head, Kind, Status};
 
 /// The frame size that HAProxy offers by default.
@@ -26,7 +26,7 @@ pub(super) fn hello(hello: HaproxyHello<'_>) -> Vec<u8> {
 pub(super) fn listing(kind: Kind, items: &[Item<'_>]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (name, value) in items {
-        string::encode(name, &mut payload);
+        encode_string(name, &mut payload);
         value.encode(&mut payload);
     }
     frame(Head::of_connection(kind), &payload)
