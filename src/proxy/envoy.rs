@@ -1,16 +1,14 @@
 //! Envoy's gRPC services: reads requests from descriptors or attributes, writes decisions as their responses, and reads
 //! the ends of requests from its access log.
 
-use grpc::accesslog::{CommonProperties, Elapsed, HttpEntry, LogMessage};
-use grpc::auth::{
-    Allowed, AuthAnswer, CheckRequest, CheckResponse, Denied, HeaderOption, HttpStatus, RpcStatus,
-};
+use grpc::accesslog::{CommonProperties, HttpEntry, LogMessage};
+use grpc::auth::{Allowed, AuthAnswer, CheckRequest, CheckResponse, Denied, HeaderOption, NumberedStatus};
 use std::time::Duration;
 
 use grpc::ratelimit::{
-    Code, Descriptor, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, Seconds, Unit,
+    Code, Descriptor, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, Unit,
 };
-use grpc::{GrpcStatus, HeaderValue, StatusCode, Struct};
+use grpc::{GrpcStatus, HeaderValue, ProtoDuration, StatusCode, Struct};
 use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, percent_encode};
 
 use crate::http::StatusCode as HttpStatusCode;
@@ -78,7 +76,7 @@ pub fn check(request: &RateLimitRequest) -> Result<(), GrpcStatus> {
     if request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits) {
         return invalid("negative hits are not supported");
     }
-    let own = request.descriptors.iter().filter_map(|descriptor| Some(descriptor.hits_addend?.value));
+    let own = request.descriptors.iter().filter_map(|descriptor| descriptor.hits_addend);
     match own.chain([request.hits_addend]).all(|hits| hits <= u32::MAX.into()) {
         true => Ok(()),
         false => invalid("expected hits_addend below 2^32"),
@@ -95,7 +93,7 @@ pub fn descriptor_fields<'a>(
     let domain = Field { name: b"domain", value: Value::Text(&request.domain) };
     // Without a number of its own, it has that of the request, where 0 means that there is none.
     let of_request = Some(request.hits_addend).filter(|&hits| hits > 0);
-    let cost = descriptor.hits_addend.map(|hits| hits.value).or(of_request);
+    let cost = descriptor.hits_addend.or(of_request);
     let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost as i64) });
     let whole = Field { name: b"descriptor", value: Value::Text(text.as_bytes()) };
     let named = descriptor.entries.iter().map(|entry| match origins.field(&entry.key) {
@@ -241,7 +239,7 @@ impl DescriptorRuling {
             code: if self.is_over() { Code::OverLimit } else { Code::Ok }.into(),
             current_limit: self.rate.and_then(|rate| current_limit(rate, &self.name)),
             limit_remaining: if self.is_unlimited { u32::MAX } else { left.unwrap_or_default() },
-            duration_until_reset: reset_s.or(whole_s).map(|seconds| Seconds { seconds }),
+            duration_until_reset: reset_s.or(whole_s).map(|seconds| ProtoDuration { seconds, nanos: 0 }),
         }
     }
 }
@@ -278,7 +276,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
     let response = response_headers(decision, quota).map(HeaderOption::set).collect();
     let (code, answer) = match decision.verdict {
         Verdict::Deny { .. } => {
-            let status = HttpStatus { code: HttpStatusCode::TOO_MANY_REQUESTS.as_u16().into() };
+            let status = NumberedStatus { code: HttpStatusCode::TOO_MANY_REQUESTS.as_u16().into() };
             (RESOURCE_EXHAUSTED, AuthAnswer::Denied(Denied { status: Some(status), headers: response }))
         }
         Verdict::Pass | Verdict::Delay(_) => {
@@ -294,7 +292,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
         }
     };
     CheckResponse {
-        status: Some(RpcStatus { code }),
+        status: Some(NumberedStatus { code }),
         answer: Some(answer),
         dynamic_metadata: Some(metadata(decision, decision.ticket().as_ref(), secret)),
     }
@@ -348,7 +346,7 @@ pub fn ends(message: &LogMessage) -> impl Iterator<Item = (&str, Ending)> {
 fn ticket<'a>(entry: &'a HttpEntry, common: &'a CommonProperties) -> Option<&'a str> {
     let header = || {
         let headers = &entry.request.as_ref()?.headers;
-        headers.iter().find(|header| header.key == TICKET).map(|header| &header.value)
+        headers.iter().find(|header| header.key == TICKET).map(|header| &header.value[..])
     };
     let ticket = common.fact([b"ticket", TICKET.as_bytes()]).or_else(header)?;
     str::from_utf8(ticket).ok()
@@ -356,7 +354,7 @@ fn ticket<'a>(entry: &'a HttpEntry, common: &'a CommonProperties) -> Option<&'a 
 
 /// The application's time ends with its last byte, or with the request if there is none.
 fn ending(common: &CommonProperties) -> Ending {
-    let micros = |elapsed: Option<Elapsed>| elapsed.map(Elapsed::micros);
+    let micros = |elapsed: Option<ProtoDuration>| elapsed.map(ProtoDuration::micros);
     let end = micros(common.from_upstream).or(micros(common.duration)).unwrap_or(0);
     let seconds = micros(common.to_upstream).map_or(0, |begin| end.saturating_sub(begin));
     Ending {

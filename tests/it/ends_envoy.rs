@@ -6,9 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use grpc::accesslog::{CommonProperties, Elapsed, HttpEntries, HttpEntry, LogMessage, LoggedRequest};
-use grpc::auth::HeaderEntry;
-use grpc::{MESSAGE_BYTES_MAX, Method, StatusCode, framed};
+use grpc::accesslog::{CommonProperties, HttpEntries, HttpEntry, LogMessage, LoggedRequest};
+use grpc::{Entry, MESSAGE_BYTES_MAX, Method, ProtoDuration, StatusCode, framed};
 
 use crate::support::backend::Backend;
 use crate::support::client::Client;
@@ -213,10 +212,10 @@ fn no_end_is_lost_in_an_upgrade() {
 }
 
 fn logged(ticket: &str, kind: i32) -> HttpEntry {
-    let header = HeaderEntry { key: "x-slowlane-ticket".into(), value: ticket.to_owned().into() };
+    let header = Entry { key: "x-slowlane-ticket".into(), value: ticket.to_owned().into() };
     HttpEntry {
         common: Some(CommonProperties {
-            duration: Some(Elapsed { seconds: 1, nanos: 5 }),
+            duration: Some(ProtoDuration { seconds: 1, nanos: 5 }),
             kind,
             ..CommonProperties::default()
         }),

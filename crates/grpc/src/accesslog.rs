@@ -1,9 +1,8 @@
 //! The messages of `envoy.service.accesslog.v3.AccessLogService`.
 
-use bytes::Bytes;
 use prost::Message;
 
-use crate::auth::HeaderEntry;
+use crate::{Entry, ProtoDuration, Struct, Value};
 
 /// `StreamAccessLogsMessage`: the entries since the last one.
 #[derive(Clone, PartialEq, Message)]
@@ -31,27 +30,18 @@ pub struct HttpEntry {
 #[derive(Clone, PartialEq, Message)]
 pub struct CommonProperties {
     #[prost(message, optional, tag = "7")]
-    pub to_upstream: Option<Elapsed>,
+    pub to_upstream: Option<ProtoDuration>,
     #[prost(message, optional, tag = "10")]
-    pub from_upstream: Option<Elapsed>,
+    pub from_upstream: Option<ProtoDuration>,
     #[prost(message, optional, tag = "17")]
     pub metadata: Option<Metadata>,
     #[prost(message, optional, tag = "23")]
-    pub duration: Option<Elapsed>,
+    pub duration: Option<ProtoDuration>,
     #[prost(uint64, tag = "29")]
     pub bytes_sent: u64,
     /// `AccessLogType`.
     #[prost(int32, tag = "33")]
     pub kind: i32,
-}
-
-/// `google.protobuf.Duration`.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Elapsed {
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
-    #[prost(int32, tag = "2")]
-    pub nanos: i32,
 }
 
 /// `envoy.config.core.v3.Metadata`: what filters have learned of the request. Some of it may be text of clients.
@@ -65,29 +55,7 @@ pub struct Metadata {
 #[derive(Clone, PartialEq, Message)]
 pub struct FilterEntry {
     #[prost(message, optional, tag = "2")]
-    pub facts: Option<Facts>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Facts {
-    #[prost(message, repeated, tag = "1")]
-    pub facts: Vec<FactEntry>,
-}
-
-/// An entry of `map<string, Value>`.
-#[derive(Clone, PartialEq, Message)]
-pub struct FactEntry {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(message, optional, tag = "2")]
-    pub value: Option<Fact>,
-}
-
-/// `google.protobuf.Value`, if it is a text.
-#[derive(Clone, PartialEq, Message)]
-pub struct Fact {
-    #[prost(bytes = "bytes", tag = "3")]
-    pub text: Bytes,
+    pub facts: Option<Struct>,
 }
 
 /// `HTTPRequestProperties`.
@@ -95,7 +63,7 @@ pub struct Fact {
 pub struct LoggedRequest {
     /// Those in `additional_request_headers_to_log`.
     #[prost(message, repeated, tag = "13")]
-    pub headers: Vec<HeaderEntry>,
+    pub headers: Vec<Entry>,
 }
 
 impl CommonProperties {
@@ -107,18 +75,10 @@ impl CommonProperties {
     }
 
     /// A fact that a filter has learned, by one of these names.
-    pub fn fact(&self, names: [&[u8]; 2]) -> Option<&Bytes> {
+    pub fn fact(&self, names: [&[u8]; 2]) -> Option<&[u8]> {
         let filters = self.metadata.iter().flat_map(|metadata| &metadata.filters);
-        let mut facts = filters.filter_map(|filter| filter.facts.as_ref()).flat_map(|facts| &facts.facts);
+        let mut facts = filters.filter_map(|filter| filter.facts.as_ref()).flat_map(|facts| &facts.fields);
         let found = facts.find(|fact| names.contains(&fact.key.as_ref()))?;
-        found.value.as_ref().map(|value| &value.text)
-    }
-}
-
-impl Elapsed {
-    /// In microseconds; 0 if it is negative.
-    pub fn micros(self) -> u64 {
-        let micros = self.seconds.saturating_mul(1_000_000).saturating_add((self.nanos / 1_000).into());
-        u64::try_from(micros).unwrap_or(0)
+        found.value.as_ref().map(Value::text)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
-use crate::{HeaderValue, Struct};
+use crate::{Entry, HeaderValue, Struct};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct CheckRequest {
@@ -55,7 +55,7 @@ pub struct HttpRequest {
     #[prost(bytes = "bytes", tag = "2")]
     pub method: Bytes,
     #[prost(message, repeated, tag = "3")]
-    pub headers: Vec<HeaderEntry>,
+    pub headers: Vec<Entry>,
     #[prost(bytes = "bytes", tag = "4")]
     pub path: Bytes,
     #[prost(bytes = "bytes", tag = "5")]
@@ -63,15 +63,6 @@ pub struct HttpRequest {
     /// Instead of `headers`, with `encode_raw_headers`.
     #[prost(message, optional, tag = "13")]
     pub header_map: Option<HeaderMap>,
-}
-
-/// An entry of `map<string, string>`.
-#[derive(Clone, PartialEq, Message)]
-pub struct HeaderEntry {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub value: Bytes,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -97,16 +88,16 @@ impl HttpRequest {
 pub struct CheckResponse {
     /// Code 0: the request may pass.
     #[prost(message, optional, tag = "1")]
-    pub status: Option<RpcStatus>,
+    pub status: Option<NumberedStatus>,
     #[prost(oneof = "AuthAnswer", tags = "2, 3")]
     pub answer: Option<AuthAnswer>,
     #[prost(message, optional, tag = "4")]
     pub dynamic_metadata: Option<Struct>,
 }
 
-/// `google.rpc.Status`.
+/// `google.rpc.Status`, or `envoy.type.v3.HttpStatus`.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct RpcStatus {
+pub struct NumberedStatus {
     #[prost(int32, tag = "1")]
     pub code: i32,
 }
@@ -123,15 +114,9 @@ pub enum AuthAnswer {
 #[derive(Clone, PartialEq, Message)]
 pub struct Denied {
     #[prost(message, optional, tag = "1")]
-    pub status: Option<HttpStatus>,
+    pub status: Option<NumberedStatus>,
     #[prost(message, repeated, tag = "2")]
     pub headers: Vec<HeaderOption>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct HttpStatus {
-    #[prost(int32, tag = "1")]
-    pub code: i32,
 }
 
 /// `OkHttpResponse`.

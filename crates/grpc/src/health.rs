@@ -30,7 +30,8 @@ pub enum ServingStatus {
 /// # Errors
 /// The server has no such service.
 pub fn health(request: &HealthCheckRequest, is_ending: bool) -> Result<HealthCheckResponse, GrpcStatus> {
-    if !request.service.is_empty() && !Method::SERVICES.contains(&request.service.as_str()) {
+    let is_known = Method::ALL.into_iter().any(|method| method.service() == request.service);
+    if !request.service.is_empty() && !is_known {
         return Err(GrpcStatus::new(StatusCode::NotFound, "there is no such service"));
     }
     let status = if is_ending { ServingStatus::NotServing } else { ServingStatus::Serving };

@@ -30,4 +30,4 @@ mod structure;
 pub use frame::{BODY_BYTES_MAX, MESSAGE_BYTES_MAX, TOO_LARGE, decoded, framed, next_message, unframed};
 pub use method::Method;
 pub use status::{GrpcStatus, StatusCode};
-pub use structure::{HeaderValue, Struct};
+pub use structure::{Entry, HeaderValue, ProtoDuration, Struct, StructEntry, StructureKind, Value};

@@ -10,41 +10,35 @@ pub enum Method {
     Health,
 }
 
-const RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService";
-const AUTHORIZATION: &str = "envoy.service.auth.v3.Authorization";
-const ACCESS_LOG: &str = "envoy.service.accesslog.v3.AccessLogService";
-const HEALTH: &str = "grpc.health.v1.Health";
-
 impl Method {
-    /// The names of the services.
-    pub const SERVICES: [&str; 4] = [RATE_LIMIT, AUTHORIZATION, ACCESS_LOG, HEALTH];
+    /// All of them. Each has a service of its own.
+    pub const ALL: [Method; 4] =
+        [Method::ShouldRateLimit, Method::Check, Method::StreamAccessLogs, Method::Health];
 
     /// The method at the path of a request, `/service/method`.
     ///
     /// ```
     /// use grpc::Method;
     /// assert_eq!(Method::at("/envoy.service.auth.v3.Authorization/Check"), Some(Method::Check));
-    /// assert_eq!(Method::at(&Method::Health.path()), Some(Method::Health));
+    /// assert_eq!(Method::at(Method::Health.path()), Some(Method::Health));
     /// assert_eq!(Method::at("/grpc.health.v1.Health/Watch"), None);
     /// ```
     pub fn at(path: &str) -> Option<Method> {
-        Some(match path.strip_prefix('/')?.split_once('/')? {
-            (RATE_LIMIT, "ShouldRateLimit") => Method::ShouldRateLimit,
-            (AUTHORIZATION, "Check") => Method::Check,
-            (ACCESS_LOG, "StreamAccessLogs") => Method::StreamAccessLogs,
-            (HEALTH, "Check") => Method::Health,
-            _ => return None,
-        })
+        Method::ALL.into_iter().find(|method| method.path() == path)
     }
 
     /// Its path in a request.
-    pub fn path(self) -> String {
-        let (service, name) = match self {
-            Method::ShouldRateLimit => (RATE_LIMIT, "ShouldRateLimit"),
-            Method::Check => (AUTHORIZATION, "Check"),
-            Method::StreamAccessLogs => (ACCESS_LOG, "StreamAccessLogs"),
-            Method::Health => (HEALTH, "Check"),
-        };
-        format!("/{service}/{name}")
+    pub const fn path(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            Method::Check => "/envoy.service.auth.v3.Authorization/Check",
+            Method::StreamAccessLogs => "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs",
+            Method::Health => "/grpc.health.v1.Health/Check",
+        }
+    }
+
+    /// The name of its service.
+    pub fn service(self) -> &'static str {
+        self.path().split('/').nth(1).expect("a path begins with it")
     }
 }

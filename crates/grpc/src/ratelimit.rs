@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::{Enumeration, Message};
 
-use crate::{HeaderValue, Struct};
+use crate::{Entry, HeaderValue, ProtoDuration, Struct};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitRequest {
@@ -26,24 +26,9 @@ pub struct Descriptor {
     pub limit: Option<RateLimit>,
     /// Replaces that of the request.
     #[prost(message, optional, tag = "3")]
-    pub hits_addend: Option<Number>,
+    pub hits_addend: Option<u64>,
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Entry {
-    #[prost(bytes = "bytes", tag = "1")]
-    pub key: Bytes,
-    #[prost(bytes = "bytes", tag = "2")]
-    pub value: Bytes,
-}
-
-/// `google.protobuf.UInt64Value`.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Number {
-    #[prost(uint64, tag = "1")]
-    pub value: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -78,7 +63,7 @@ pub struct DescriptorStatus {
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
     #[prost(message, optional, tag = "4")]
-    pub duration_until_reset: Option<Seconds>,
+    pub duration_until_reset: Option<ProtoDuration>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -103,11 +88,4 @@ pub enum Unit {
     Month = 5,
     Year = 6,
     Week = 7,
-}
-
-/// `google.protobuf.Duration`, in whole seconds.
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Seconds {
-    #[prost(int64, tag = "1")]
-    pub seconds: i64,
 }

@@ -1,6 +1,4 @@
-//! Parts of several messages: headers, and the structures of dynamic metadata.
-
-use std::collections::HashMap;
+//! Parts of several messages: headers, durations, and the structures of dynamic metadata.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -23,11 +21,46 @@ impl HeaderValue {
     }
 }
 
+/// An entry of `map<string, string>`, or of a descriptor.
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub value: Bytes,
+}
+
+/// `google.protobuf.Duration`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct ProtoDuration {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+impl ProtoDuration {
+    /// In microseconds; 0 if it is negative.
+    pub fn micros(self) -> u64 {
+        let micros = self.seconds.saturating_mul(1_000_000).saturating_add((self.nanos / 1_000).into());
+        u64::try_from(micros).unwrap_or(0)
+    }
+}
+
 /// `google.protobuf.Struct`, with numbers and texts.
 #[derive(Clone, PartialEq, Message)]
 pub struct Struct {
-    #[prost(map = "string, message", tag = "1")]
-    pub fields: HashMap<String, Value>,
+    #[prost(message, repeated, tag = "1")]
+    pub fields: Vec<StructEntry>,
+}
+
+/// An entry of its `map<string, Value>`.
+#[derive(Clone, PartialEq, Message)]
+pub struct StructEntry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
+    #[prost(message, optional, tag = "2")]
+    pub value: Option<Value>,
 }
 
 /// `google.protobuf.Value`.
@@ -42,25 +75,33 @@ pub struct Value {
 pub enum StructureKind {
     #[prost(double, tag = "2")]
     Number(f64),
-    #[prost(string, tag = "3")]
-    Text(String),
+    #[prost(bytes = "bytes", tag = "3")]
+    Text(Bytes),
 }
 
 impl Struct {
     /// Adds a number.
     #[must_use]
-    pub fn number(self, name: &str, number: f64) -> Struct {
+    pub fn number(self, name: &'static str, number: f64) -> Struct {
         self.with(name, StructureKind::Number(number))
     }
 
     /// Adds a text.
     #[must_use]
-    pub fn text(self, name: &str, text: impl Into<String>) -> Struct {
+    pub fn text(self, name: &'static str, text: impl Into<Bytes>) -> Struct {
         self.with(name, StructureKind::Text(text.into()))
     }
 
-    fn with(mut self, name: &str, kind: StructureKind) -> Struct {
-        self.fields.insert(name.into(), Value { kind: Some(kind) });
+    fn with(mut self, name: &'static str, kind: StructureKind) -> Struct {
+        let (key, value) = (Bytes::from_static(name.as_bytes()), Some(Value { kind: Some(kind) }));
+        self.fields.push(StructEntry { key, value });
         self
+    }
+}
+
+impl Value {
+    /// The text. It is empty if the value is something else.
+    pub fn text(&self) -> &[u8] {
+        if let Some(StructureKind::Text(text)) = &self.kind { text } else { b"" }
     }
 }

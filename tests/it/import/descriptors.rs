@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use grpc::Entry;
 use grpc::Method;
-use grpc::ratelimit::{Code, Descriptor, Entry, RateLimitRequest, RateLimitResponse};
+use grpc::ratelimit::{Code, Descriptor, RateLimitRequest, RateLimitResponse};
 use slowlane::import::{Written, import};
 
 use crate::support::grpc::Client;

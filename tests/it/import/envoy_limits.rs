@@ -6,7 +6,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use grpc::Method;
-use grpc::ratelimit::{Code, DescriptorStatus, Number, RateLimitRequest, RateLimitResponse, Unit};
+use grpc::ratelimit::{Code, DescriptorStatus, RateLimitRequest, RateLimitResponse, Unit};
 use slowlane::import::{Program, import};
 
 use super::descriptors::{descriptor, served};
@@ -319,7 +319,7 @@ struct Asked<'c> {
 impl Asked<'_> {
     fn status(&mut self, hits: u64) -> DescriptorStatus {
         let mut one = descriptor(self.text);
-        one.hits_addend = Some(Number { value: hits });
+        one.hits_addend = Some(hits);
         let request = RateLimitRequest {
             domain: self.domain.to_owned().into(),
             descriptors: vec![one],
@@ -466,7 +466,7 @@ fn requests_with_several_descriptors_are_decided_as_there() {
             let (mut client, began_s) = (Client::connect(at), wall_s());
             let mut step = |&(texts, hits, times, passes): &Step| {
                 let descriptors = texts.split(" | ").map(descriptor).map(|mut one| {
-                    one.hits_addend = Some(Number { value: hits });
+                    one.hits_addend = Some(hits);
                     one
                 });
                 let descriptors: Vec<_> = descriptors.collect();

@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use grpc::auth::{
     Address, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, Request as Asked, SocketAddress,
 };
-use grpc::ratelimit::{Code, Descriptor, Entry, RateLimitRequest, RateLimitResponse};
+use grpc::Entry;
+use grpc::ratelimit::{Code, Descriptor, RateLimitRequest, RateLimitResponse};
 use grpc::{decoded, framed, unframed};
 use h2::RecvStream;
 use h2::client::{self, SendRequest};

@@ -3,7 +3,8 @@
 use std::io;
 
 use clap::Args;
-use grpc::ratelimit::{Descriptor, Entry, RateLimitRequest};
+use grpc::Entry;
+use grpc::ratelimit::{Descriptor, RateLimitRequest};
 
 use crate::cli::target::Target;
 use crate::rls::{examine, list};

@@ -1,7 +1,8 @@
 //! The cases of the suite: what Envoy relies on, and what is no call at all.
 
+use grpc::Entry;
 use grpc::health::HealthCheckRequest;
-use grpc::ratelimit::{Descriptor, Entry, RateLimitRequest};
+use grpc::ratelimit::{Descriptor, RateLimitRequest};
 use grpc::{Method, framed};
 use http::{HeaderValue, Uri};
 
@@ -102,7 +103,7 @@ pub(super) fn trials(plain: &RateLimitRequest) -> Vec<(Case, Way)> {
     suite.must("ping", "http2", "answers a PING", Way::Ping);
 
     suite.should("health", "health", "is SERVING", health(serving, ""));
-    let service = health(serving, Method::SERVICES[0]);
+    let service = health(serving, Method::ShouldRateLimit.service());
     suite.should("health-service", "health", "is SERVING as the rate limit service", service);
     let unknown = health(refused_as::<NOT_FOUND>, "rls-check.Unknown");
     suite.should("health-unknown", "health", "answers NOT_FOUND for an unknown service", unknown);
