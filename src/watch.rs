@@ -3,10 +3,8 @@
 //! [`debounce`] decides when to read: a half-written file must not come into force.
 
 mod debounce;
-mod directories;
-mod files;
+mod events;
 mod fingerprint;
-mod writers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,15 +18,14 @@ use std::time::Duration;
 use notify::Event;
 
 use crate::observe::{Clock, Metrics, Status, revived, systemd};
+pub(crate) use debounce::FileState;
 use debounce::{Debounce, SECOND_LOOK, WatchStep};
-use directories::{LOOK, Watch, follow};
-pub(crate) use files::FileState;
+use events::{LOOK, Watch, Writers, follow, matters};
 pub(crate) use fingerprint::Fingerprint;
 use fingerprint::Seen;
 use slowlane_core::base::KeySecret;
 use slowlane_core::policy::{Layout, Policy, PolicyErrors, Strays};
 use slowlane_core::throttle::Throttle;
-use writers::{Writers, matters};
 
 /// Events that arrive within this time cause one check.
 const GATHER: Duration = Duration::from_millis(10);

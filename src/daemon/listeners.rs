@@ -62,7 +62,7 @@ impl Listeners {
         let check = Arc::new(Check::new(http.idle_timeout, http.trusted.clone()));
         binder.bind(&config.http, UNIX_MODE, &metrics.http, check)?;
         let origins = Origins(grpc.fields.clone().into_iter().collect());
-        let grpc = Arc::new(Grpc::new(origins));
+        let grpc = Arc::new(Grpc { origins });
         binder.bind(&config.grpc, UNIX_MODE, &metrics.grpc, grpc)?;
         if let Some(listen) = &config.token_server {
             let token = &config.node_token;
@@ -110,7 +110,8 @@ impl Listeners {
                 "peers" => peers::dial(agent, shutdown),
                 "admin" => {
                     rounds::begin(agent, self.config.as_ref(), shutdown);
-                    rounds::watch_certificates(self.certificates.clone(), self.files.clone(), shutdown);
+                    let (certificates, files) = (self.certificates.clone(), self.files.clone());
+                    rounds::watch_certificates(certificates, files, agent.clock, shutdown);
                 }
                 _ => {}
             }

@@ -12,7 +12,7 @@ use crate::observe::status::{NO_ENDS, News};
 use crate::observe::{Clock, revived_task, systemd};
 use crate::server::{Agent, Shutdown, Tls};
 use crate::watch::FileState;
-use slowlane_core::base::Key;
+use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::law::TICK;
 use slowlane_core::throttle::{KEY_BLOCKS_MAX, Protected};
 
@@ -39,9 +39,14 @@ pub(super) fn watchdog(shutdown: &Shutdown) {
 }
 
 /// Reads certificates again when their files change. `files` is their state before they were read.
-pub(super) fn watch_certificates(certificates: Vec<Arc<Tls>>, mut files: FileState, shutdown: &Shutdown) {
+pub(super) fn watch_certificates(
+    certificates: Vec<Arc<Tls>>,
+    mut files: FileState,
+    clock: Clock,
+    shutdown: &Shutdown,
+) {
     every(CERTIFICATES, "the look at the certificates", shutdown, move || {
-        if files.has_settled() {
+        if files.has_settled(clock.now()) {
             certificates.iter().for_each(|tls| tls.reload());
         }
     });
@@ -123,7 +128,7 @@ fn watch_clock(clock: Clock, shutdown: &Shutdown) {
 /// Reports that the config file was edited. Only an upgrade or a restart puts an edit in force.
 fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
     each_second("the look at the config file", shutdown, move || {
-        let Some(news) = look.again() else { return };
+        let Some(news) = look.again(agent.clock.now()) else { return };
         match &news {
             Some(news) => tracing::warn!("{news}"),
             None => tracing::info!("the config file has not changed since the start"),
@@ -147,8 +152,8 @@ impl Look {
     }
 
     /// The change since the last check. The inner None: an edit was undone.
-    fn again(&mut self) -> Option<Option<String>> {
-        if !self.state.has_settled() {
+    fn again(&mut self, now: Timestamp) -> Option<Option<String>> {
+        if !self.state.has_settled(now) {
             return None;
         }
         let before = std::mem::replace(&mut self.news, self.file.news());
@@ -221,13 +226,18 @@ mod tests {
         fs::write(file.path(), "").unwrap();
         let config = Config::load(Some(file.path()), Flags::default()).unwrap();
         let mut look = Look::at(config.file.as_ref().unwrap());
-        assert_eq!([look.again(), look.again(), look.again()], [None, None, None], "nothing is new");
+        let mut seconds = 0;
+        let mut again = || {
+            seconds += 1;
+            look.again(Timestamp::from_millis(seconds * 1_000))
+        };
+        assert_eq!([again(), again(), again()], [None, None, None], "nothing is new");
         fs::write(file.path(), "[hold]\n").unwrap();
-        assert_eq!(look.again(), None, "its writer may not be done");
-        let reported = look.again().unwrap().unwrap();
+        assert_eq!(again(), None, "its writer may not be done");
+        let reported = again().unwrap().unwrap();
         assert!(reported.ends_with("has changed: `slowlane upgrade` puts it in force"), "{reported}");
-        assert_eq!(look.again(), None, "once");
+        assert_eq!(again(), None, "once");
         fs::write(file.path(), "").unwrap();
-        assert_eq!([look.again(), look.again()], [None, Some(None)], "it is taken back");
+        assert_eq!([again(), again()], [None, Some(None)], "it is taken back");
     }
 }

@@ -11,10 +11,8 @@
 //! ```
 
 mod answer;
-mod framing;
 mod head;
 
 pub use answer::{Date, HttpAnswer};
-pub use framing::Framing;
-pub use head::{HEAD_BYTES_MAX, HEADERS_MAX, HeaderSlots, HttpHead, Refusal};
+pub use head::{Framing, HEAD_BYTES_MAX, HEADERS_MAX, HeaderSlots, HttpHead, Refusal};
 pub use hyper::{StatusCode, Version};

@@ -29,7 +29,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::proxy::envoy::{self, DescriptorRuling, Origins};
 use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited};
-use slowlane_core::base::{self, Decision, Field, Quota, SloId, Timestamp};
+use slowlane_core::base::{self, Field, SloId, Timestamp};
 use slowlane_core::policy::{Policy, Slo};
 
 /// The maximum number of calls at a time on one connection. Further ones are refused, and Envoy would let their requests
@@ -76,14 +76,10 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// The service of the gRPC listener, shared by all its connections.
 #[derive(Debug)]
 pub(crate) struct Grpc {
-    origins: Origins,
+    pub(crate) origins: Origins,
 }
 
 impl Grpc {
-    pub(crate) fn new(origins: Origins) -> Grpc {
-        Grpc { origins }
-    }
-
     /// Serves until the client closes, is idle for too long or does not read its responses, or the shutdown begins. Then
     /// it gets a GOAWAY, and calls in flight are answered.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
@@ -286,24 +282,16 @@ impl Calls {
 
     fn check(&self, request: &CheckRequest) -> CheckResponse {
         let fields = || envoy::attribute_fields(request, &self.grpc.origins);
-        let (decision, quota) = decide(&self.agent, fields);
-        envoy::authorized(&decision, quota, self.agent.secret)
+        let (agent, policy) = (&self.agent, self.agent.throttle.policy());
+        let decision = agent.decide(&policy, fields, false, |_| None, &mut Rng::new(), agent.clock.now());
+        let asks = envoy::asks_quota(fields());
+        let quota = if asks { policy.quota(decision.slo, decision.remaining) } else { None };
+        envoy::authorized(&decision, quota, agent.secret)
     }
 }
 
 const TOO_MANY_LOGS: GrpcStatus =
     GrpcStatus::new(Code::ResourceExhausted, "there are 16 access logs on this connection");
-
-/// A decision, and the quota of its SLO if the request asks for it.
-fn decide<'f, F: Iterator<Item = Field<'f>>>(
-    agent: &Agent,
-    fields: impl Fn() -> F,
-) -> (Decision, Option<Quota>) {
-    let policy = agent.throttle.policy();
-    let decision = agent.decide(&policy, &fields, false, |_| None, &mut Rng::new(), agent.clock.now());
-    let asks = envoy::asks_quota(fields());
-    (decision, if asks { policy.quota(decision.slo, decision.remaining) } else { None })
-}
 
 /// The descriptors whose SLO that of another one replaces.
 fn replaced<'f, F: Iterator<Item = Field<'f>>>(

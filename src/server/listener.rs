@@ -1,12 +1,13 @@
-//! Listeners, TCP or Unix, and their binding.
+//! Listeners, TCP or Unix: bound by this process, or opened by another one.
 
 use std::net::{self, IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::{fmt, fs, io, os};
+use std::{env, fmt, fs, io, iter, os};
 
+use listenfd::ListenFd;
 use rustix::fs::fstat;
 use rustix::net::{SocketFlags, accept_with};
 use socket2::{Domain, SockRef, Type};
@@ -36,8 +37,8 @@ pub(crate) struct Listener {
     socket: Socket,
     /// Its address in the config. None: systemd has opened it.
     pub(crate) address: Option<Address>,
-    /// Removes the path of a Unix socket that this process has made.
-    path: Option<PathGuard>,
+    /// Another process listens at its path.
+    is_left: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -91,16 +92,10 @@ impl Listener {
     }
 
     fn of(socket: Socket, address: Option<Address>) -> Listener {
-        let path = match &address {
-            Some(Address::Unix(path)) => {
-                Some(PathGuard { path: path.clone(), is_left: AtomicBool::new(false) })
-            }
-            _ => None,
-        };
         if let Socket::Tcp(listener) = &socket {
             set_options(listener);
         }
-        Listener { socket, address, path }
+        Listener { socket, address, is_left: AtomicBool::new(false) }
     }
 
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
@@ -139,15 +134,22 @@ impl Listener {
 
     /// Leaves the path of a Unix socket to another process, which listens there from now on.
     pub(crate) fn leave(&self) {
-        if let Some(path) = &self.path {
-            path.is_left.store(true, Relaxed);
-        }
+        self.is_left.store(true, Relaxed);
     }
 
     /// Whether only this machine can reach it.
     pub(crate) fn is_local(&self) -> bool {
         let bound = SockRef::from(self).local_addr();
         bound.is_ok_and(|bound| bound.as_socket().is_none_or(|bound| is_loopback(bound.ip())))
+    }
+}
+
+/// Removes the socket file, unless another process listens there.
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let (Some(Address::Unix(path)), false) = (&self.address, *self.is_left.get_mut()) {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -247,19 +249,65 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket file when its listener is dropped, unless another process listens there.
+/// The sockets of listeners that another process has opened: systemd (socket activation), or the slowlane before an
+/// upgrade.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited(Vec<InheritedSocket>);
+
+/// A socket that is not yet part of a tokio runtime.
 #[derive(Debug)]
-struct PathGuard {
-    path: PathBuf,
-    is_left: AtomicBool,
+struct InheritedSocket {
+    acceptor: String,
+    /// Its address in the config. None: it is from systemd, and replaces all addresses.
+    address: Option<Address>,
+    socket: OwnedFd,
 }
 
-impl Drop for PathGuard {
-    fn drop(&mut self) {
-        if !*self.is_left.get_mut() {
-            let _ = fs::remove_file(&self.path);
+impl Inherited {
+    /// Takes the sockets of `LISTEN_FDS`, by the names of `FileDescriptorName=`. It logs and skips sockets that are
+    /// not listeners. A socket with an unknown name serves SPOP.
+    pub(crate) fn from_systemd() -> Inherited {
+        let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':');
+        let mut offered = ListenFd::from_env();
+        let mut inherited = Inherited::default();
+        for number in 0..offered.len() {
+            let name = names.next().unwrap_or_default();
+            let acceptor = if ["http", "grpc", "admin"].contains(&name) { name } else { "spop" };
+            match take(&mut offered, number) {
+                Ok(socket) => inherited.add(acceptor.to_owned(), None, socket),
+                Err(error) => of_no_use(name, &error),
+            }
         }
+        inherited
     }
+
+    /// Adds a socket of a listener.
+    pub(crate) fn add(&mut self, acceptor: String, address: Option<Address>, socket: OwnedFd) {
+        self.0.push(InheritedSocket { acceptor, address, socket });
+    }
+
+    /// Takes the next socket of an address, for the runtime of the caller. Without an address, a socket from systemd.
+    pub(crate) fn take(&mut self, acceptor: &str, address: Option<&Address>) -> Option<Listener> {
+        let is_it =
+            |socket: &InheritedSocket| socket.acceptor == acceptor && socket.address.as_ref() == address;
+        iter::from_fn(|| Some(self.0.remove(self.0.iter().position(is_it)?))).find_map(
+            |InheritedSocket { socket, address, .. }| {
+                Listener::taken(socket, address).inspect_err(|error| of_no_use(acceptor, error)).ok()
+            },
+        )
+    }
+}
+
+fn take(offered: &mut ListenFd, number: usize) -> io::Result<OwnedFd> {
+    if let Ok(Some(listener)) = offered.take_tcp_listener(number) {
+        return Ok(listener.into());
+    }
+    offered.take_unix_listener(number)?.map(OwnedFd::from).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn of_no_use(name: &str, error: &io::Error) {
+    tracing::warn!("cannot use the socket {name:?} that was handed over: {error}");
 }
 
 #[cfg(test)]

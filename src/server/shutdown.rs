@@ -2,10 +2,10 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::iter;
-use std::mem::replace;
+use std::mem::{replace, take};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockRef};
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
@@ -38,9 +38,11 @@ pub struct Trigger {
     phase: watch::Sender<Phase>,
     serving: TaskTracker,
     deciding: TaskTracker,
-    transfers: Mutex<mpsc::UnboundedReceiver<Transfer>>,
-    transfer: mpsc::UnboundedSender<Transfer>,
+    transfers: Transfers,
 }
+
+/// Connections that may continue in another process.
+type Transfers = Arc<Mutex<Vec<Transfer>>>;
 
 /// Every task that serves holds one and drops it at its end.
 #[derive(Clone, Debug)]
@@ -50,7 +52,7 @@ pub struct Shutdown {
     _serving: TaskTrackerToken,
     /// None: the task no longer decides anything.
     deciding: Option<TaskTrackerToken>,
-    transfer: mpsc::UnboundedSender<Transfer>,
+    transfers: Transfers,
 }
 
 /// Notifies of the shutdown, without delaying it.
@@ -60,13 +62,12 @@ pub struct Signal(watch::Receiver<Phase>);
 /// A shutdown that has not begun, with its trigger.
 pub fn channel() -> (Trigger, Shutdown) {
     let (phase, _) = watch::channel(Phase::Serve);
-    let (transfer, transfers) = mpsc::unbounded_channel();
     let (serving, deciding) = (TaskTracker::new(), TaskTracker::new());
     // A tracker that is not closed is waited for, even without tasks.
     for tasks in [&serving, &deciding] {
         tasks.close();
     }
-    let trigger = Trigger { phase, serving, deciding, transfers: Mutex::new(transfers), transfer };
+    let trigger = Trigger { phase, serving, deciding, transfers: Transfers::default() };
     let shutdown = trigger.shutdown();
     (trigger, shutdown)
 }
@@ -78,7 +79,7 @@ impl Trigger {
             signal: Signal(self.phase.subscribe()),
             _serving: self.serving.token(),
             deciding: Some(self.deciding.token()),
-            transfer: self.transfer.clone(),
+            transfers: self.transfers.clone(),
         }
     }
 
@@ -101,15 +102,12 @@ impl Trigger {
 
     /// Connections that may continue in another process.
     pub(crate) fn passed_on(&self) -> Vec<Transfer> {
-        let mut transfers = self.transfers.lock();
-        iter::from_fn(|| transfers.try_recv().ok()).collect()
+        take(&mut *self.transfers.lock())
     }
 
     /// Takes back connections that the other process has not taken.
     pub(crate) fn give_back(&self, transfers: Vec<Transfer>) {
-        for transfer in transfers {
-            self.transfer.send(transfer).expect("the trigger has the receiver");
-        }
+        self.transfers.lock().extend(transfers);
     }
 
     /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no task has
@@ -125,7 +123,7 @@ impl Shutdown {
     /// The handover, if one is in progress.
     pub(crate) fn handover(&self) -> Option<Handover<'_>> {
         let phase = self.signal.0.borrow();
-        (*phase == Phase::HandOver).then_some(Handover { _phase: phase, transfer: &self.transfer })
+        (*phase == Phase::HandOver).then_some(Handover { _phase: phase, transfers: &self.transfers })
     }
 
     /// Notes that the task no longer decides anything, though it may still send answers.
@@ -138,14 +136,13 @@ impl Shutdown {
 #[derive(Debug)]
 pub(crate) struct Handover<'s> {
     _phase: watch::Ref<'s, Phase>,
-    transfer: &'s mpsc::UnboundedSender<Transfer>,
+    transfers: &'s Transfers,
 }
 
 impl Handover<'_> {
     /// Passes a connection on to the next process.
     pub(crate) fn pass_on(self, transfer: Transfer) {
-        // Without a receiver, the process is ending, and so is the connection.
-        let _ = self.transfer.send(transfer);
+        self.transfers.lock().push(transfer);
     }
 }
 
@@ -233,6 +230,7 @@ impl Transfer {
 mod tests {
     use std::time::Duration;
 
+    use tokio::sync::mpsc;
     use tokio::task::yield_now;
 
     use super::*;

@@ -1,21 +1,22 @@
 //! The old process of an upgrade: it starts the new one and hands everything over.
 
+use std::ffi::OsString;
 use std::io::{self, BufWriter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
+use std::{env, path};
 
 use thiserror::Error;
 use tokio::runtime::Handle;
 
 use crate::observe::Clock;
 use crate::server::{Agent, Listener, Transfer, Trigger};
-use crate::upgrade::channel::Channel;
-use crate::upgrade::message::{UpgradeMessage, VERSION};
-use crate::upgrade::program::Program;
+use crate::upgrade::channel::{BUFFER_BYTES, Channel, UpgradeMessage, VERSION};
 use slowlane_core::base::Decision;
 use slowlane_core::snapshot::{SnapshotHead, save};
 
@@ -34,9 +35,6 @@ const ROUNDS_MAX: usize = 5;
 
 /// This few changed keys take no more than some milliseconds.
 const CHANGED_FEW: usize = 1_000;
-
-/// The number of bytes of a snapshot that are written at once.
-const BUFFER_BYTES: usize = 256 << 10;
 
 /// The parts of a daemon that it hands over.
 #[derive(Debug)]
@@ -211,5 +209,40 @@ impl Successor {
                 return;
             }
         }
+    }
+}
+
+/// Marks a process whose standard input is the socket of a process that hands over to it.
+pub(super) const HANDOVER: &str = "SLOWLANE_HANDOVER";
+
+/// The path and the arguments with which this process was started. A new program at the same path is the new version.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// Call it at the start: later, the path may hold another program, and the working directory may differ.
+    pub(crate) fn of_this_process() -> io::Result<Program> {
+        let mut arguments = env::args_os();
+        let typed = arguments.next().map(PathBuf::from).unwrap_or_default();
+        // A path with a link in it may lead to another version by then. A bare name was looked up in PATH.
+        let path = match typed.parent() {
+            Some(folder) if folder != Path::new("") => path::absolute(&typed)?,
+            _ => env::current_exe()?,
+        };
+        Ok(Program { path, arguments: arguments.collect() })
+    }
+
+    /// Starts the program again. `socket` becomes its standard input.
+    pub(super) fn start(&self, socket: OwnedFd) -> io::Result<Child> {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments).stdin(Stdio::from(socket)).env(HANDOVER, "1");
+        // These variables name this process.
+        for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
+            command.env_remove(name);
+        }
+        command.spawn()
     }
 }

@@ -25,10 +25,7 @@
 
 mod channel;
 mod handover;
-mod message;
 mod old_process;
-mod program;
 
-pub(crate) use handover::Handover;
+pub(crate) use handover::{Handover, Program};
 pub(crate) use old_process::OldProcess;
-pub(crate) use program::Program;

@@ -13,17 +13,13 @@ use rustix::stdio::dup2_stdin;
 
 use crate::observe::Clock;
 use crate::server::{Agent, Inherited, TransferState};
-use crate::upgrade::channel::Channel;
-use crate::upgrade::message::{UpgradeMessage, VERSION};
-use crate::upgrade::program::HANDOVER;
+use crate::upgrade::channel::{BUFFER_BYTES, Channel, UpgradeMessage, VERSION};
+use crate::upgrade::handover::HANDOVER;
 use slowlane_core::base::KeySecret;
 use slowlane_core::snapshot::{Parts, restore};
 
 /// The longest wait for the old process.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The number of bytes of a snapshot that are read at once.
-const BUFFER_BYTES: usize = 256 << 10;
 
 /// The process that hands over to this one.
 #[derive(Debug)]

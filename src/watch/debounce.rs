@@ -1,4 +1,4 @@
-//! When to read an edited policy: a state machine with the time as an argument.
+//! When to read an edited policy, or a few edited files: a state machine with the time as an argument.
 //!
 //! ```text
 //! an edit ─▶ wait until nothing changes ─▶ read ─▶ in force, or refused
@@ -8,6 +8,7 @@
 //! ```
 //! A writer that pauses leaves half of a file, and a truncated file is empty for a moment. Neither may come into force.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::watch::fingerprint::Fingerprint;
@@ -42,7 +43,7 @@ pub(super) enum WatchStep {
     Read { force: bool },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Debounce {
     /// The files of the last policy that was put in force or rejected.
     taken: Fingerprint,
@@ -134,6 +135,39 @@ impl Edit {
             return WatchStep::Read { force: has_waited_long };
         }
         WatchStep::Wait((settle - quiet).min(wait_max - waited))
+    }
+}
+
+/// A few files, to notice when they have been edited and are complete.
+///
+/// Files that belong together, like a certificate and its key, are written one after the other: they are read once none
+/// changes any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileState {
+    files: Vec<PathBuf>,
+    debounce: Debounce,
+}
+
+impl FileState {
+    /// Files that have not been read.
+    pub(crate) fn new(files: Vec<PathBuf>) -> FileState {
+        FileState { files, debounce: Debounce::default() }
+    }
+
+    /// Files that will be read now.
+    pub(crate) fn taken(files: Vec<PathBuf>) -> FileState {
+        let debounce = Debounce::new(Fingerprint::of(&files));
+        FileState { files, debounce }
+    }
+
+    /// Checks the files. True: they have changed and must be read now.
+    pub(crate) fn has_settled(&mut self, now: Timestamp) -> bool {
+        let found = Fingerprint::of(&self.files);
+        let has_settled = matches!(self.debounce.look(now, &found, false), WatchStep::Read { .. });
+        if has_settled {
+            self.debounce.taken(found);
+        }
+        has_settled
     }
 }
 

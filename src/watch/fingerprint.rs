@@ -1,8 +1,8 @@
-//! The metadata of a policy's files, to notice edits.
+//! The metadata of files, to notice edits.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use slowlane_core::policy::Strays;
 
@@ -37,6 +37,11 @@ impl Seen {
 }
 
 impl Fingerprint {
+    /// The metadata of files that are no policy.
+    pub(super) fn of(files: &[PathBuf]) -> Fingerprint {
+        Fingerprint { files: files.iter().map(|path| Seen::look(path)).collect(), ..Fingerprint::default() }
+    }
+
     /// Whether a file was created, or has another size under the same inode. Its writer may not have finished.
     ///
     /// A file that was renamed into place is whole.

@@ -239,7 +239,7 @@ fn a_log_that_is_no_good_harms_nobody() {
             open.header("x-slowlane-ticket").unwrap().to_owned()
         })
         .collect();
-    let mut send = |body: Vec<u8>| client.send(&Method::StreamAccessLogs.path(), Bytes::from(body)).status;
+    let mut send = |body: Vec<u8>| client.send(Method::StreamAccessLogs.path(), Bytes::from(body)).status;
     let ok = Some(0);
     assert_eq!(send(Vec::new()), ok);
     assert_eq!(send(message(vec![])), ok);

@@ -462,22 +462,22 @@ fn a_call_that_is_no_good_gets_its_status_and_others_are_served() {
     };
     let claimed: Bytes = [&[0], u32::MAX.to_be_bytes().as_slice(), b"x"].concat().into();
     let bad: [(&str, &str, Bytes, StatusCode); 14] = [
-        ("no descriptor", &path, framed(&of_several(vec![])).into(), StatusCode::InvalidArgument),
-        ("ten thousand", &path, framed(&limited(&many)).into(), StatusCode::InvalidArgument),
+        ("no descriptor", path, framed(&of_several(vec![])).into(), StatusCode::InvalidArgument),
+        ("ten thousand", path, framed(&limited(&many)).into(), StatusCode::InvalidArgument),
         (
             "a key that is no UTF-8",
-            &path,
+            path,
             framing(b"\x12\x08\x0a\x06\x0a\x01\xff\x12\x01x"),
             StatusCode::InvalidArgument,
         ),
-        ("a megabyte", &path, framed(&limited(&[("host", &large)])).into(), StatusCode::ResourceExhausted),
-        ("four gigabytes claimed", &path, claimed, StatusCode::ResourceExhausted),
-        ("cut off", &path, cut, StatusCode::Internal),
-        ("twice", &path, [good.clone(), good.clone()].concat().into(), StatusCode::Internal),
-        ("nothing", &path, Bytes::new(), StatusCode::Internal),
-        ("no message", &path, framing(&[0xff; 64]), StatusCode::Internal),
-        ("nested", &path, framing(&nested), StatusCode::Internal),
-        ("compressed", &path, compressed.into(), StatusCode::Unimplemented),
+        ("a megabyte", path, framed(&limited(&[("host", &large)])).into(), StatusCode::ResourceExhausted),
+        ("four gigabytes claimed", path, claimed, StatusCode::ResourceExhausted),
+        ("cut off", path, cut, StatusCode::Internal),
+        ("twice", path, [good.clone(), good.clone()].concat().into(), StatusCode::Internal),
+        ("nothing", path, Bytes::new(), StatusCode::Internal),
+        ("no message", path, framing(&[0xff; 64]), StatusCode::Internal),
+        ("nested", path, framing(&nested), StatusCode::Internal),
+        ("compressed", path, compressed.into(), StatusCode::Unimplemented),
         (
             "another method",
             "/envoy.service.ratelimit.v3.RateLimitService/Other",
@@ -495,10 +495,10 @@ fn a_call_that_is_no_good_gets_its_status_and_others_are_served() {
     }
     assert_eq!(slowlane.metric("slowlane_grpc_failures_total", ""), 14.0);
     assert_eq!(slowlane.metric("slowlane_grpc_failures_total", "status=\"RESOURCE_EXHAUSTED\""), 2.0);
-    let ended = client.send_as("application/json", &path, good.clone().into()).unwrap();
+    let ended = client.send_as("application/json", path, good.clone().into()).unwrap();
     assert_eq!((ended.http, ended.status), (415, None));
     // So long a header of a client may be in a call, if Envoy traces.
-    let ended = client.send_traced(&path, good.into(), &"x".repeat(60 << 10)).unwrap();
+    let ended = client.send_traced(path, good.into(), &"x".repeat(60 << 10)).unwrap();
     assert_eq!((ended.http, ended.status), (200, Some(0)));
     // A message with all headers that Envoy lets through by default is read.
     let whole = vec![b'x'; 60 << 10];

@@ -20,14 +20,12 @@
 
 pub mod accesslog;
 pub mod auth;
+mod call;
 mod frame;
 pub mod health;
-mod method;
 pub mod ratelimit;
-mod status;
 mod structure;
 
+pub use call::{GrpcStatus, Method, StatusCode};
 pub use frame::{BODY_BYTES_MAX, MESSAGE_BYTES_MAX, TOO_LARGE, decoded, framed, next_message, unframed};
-pub use method::Method;
-pub use status::{GrpcStatus, StatusCode};
 pub use structure::{Entry, HeaderValue, ProtoDuration, Struct, StructEntry, StructureKind, Value};

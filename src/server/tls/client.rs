@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use crate::server::tls::files::{TlsError, authorities, chain, pair};
+use crate::server::tls::listener::{TlsError, authorities, chain, pair};
 
 /// The server certificates that a client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,7 @@
 //! ```
 
 mod client;
-mod files;
-mod live;
+mod listener;
 
 pub(crate) use client::{Trust, client};
-pub(crate) use files::{TlsError, TlsFiles};
-pub(crate) use live::{Listener, Tls};
+pub(crate) use listener::{Listener, Tls, TlsError, TlsFiles};

@@ -31,7 +31,7 @@ fn families() -> (BTreeMap<String, Family>, Samples) {
     let text = scraped_after([work[0], work[1], &grpc], |slowlane| {
         // A call that fails, and the end of work.
         let ended =
-            GrpcClient::connect(grpc_at).send(&Method::ShouldRateLimit.path(), Bytes::from_static(b"?"));
+            GrpcClient::connect(grpc_at).send(Method::ShouldRateLimit.path(), Bytes::from_static(b"?"));
         assert_ne!(ended.status, Some(0));
         let answer = slowlane.check("", &[("X-Slowlane-Website", "files.example")]);
         let end =

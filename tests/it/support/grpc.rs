@@ -50,7 +50,7 @@ impl Client {
 
     /// Calls a method. The error is the status.
     pub fn call<R: Message + Default>(&mut self, method: Method, message: &impl Message) -> Result<R, u8> {
-        let ended = self.send(&method.path(), framed(message).into());
+        let ended = self.send(method.path(), framed(message).into());
         match ended.status.expect("a status") {
             0 => Ok(decoded(&unframed(&ended.body).unwrap()).unwrap()),
             status => Err(status),

@@ -1,4 +1,4 @@
-//! The files of a listener's TLS: a certificate, its key, and the CA of the clients.
+//! TLS of a listener: its files, read again when they change, and its handshakes.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -6,16 +6,161 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
 use der::{Decode, SliceReader, Tag, Tagged};
+use prometheus_client::metrics::counter::Counter;
 use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsStream};
 
+use crate::observe::groups::TlsMetrics;
+use crate::observe::{Clock, OncePerSecond};
+use crate::server::Lobby;
 use slowlane_core::base::{Timestamp, date::written, shown};
+
+/// The maximum number of unfinished handshakes of a listener. A proxy finishes within two round trips; a client that
+/// only occupies places does not. So the oldest one is dropped.
+const UNFINISHED_MAX: usize = 1_000;
+
+/// The settings of a listener for TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// Its section in the config, which is also its name in metrics.
+    pub section: &'static str,
+    /// The ALPN protocols. Empty: clients need not name one.
+    pub protocols: &'static [&'static [u8]],
+    /// The longest handshake.
+    pub handshake_max: Duration,
+    pub connections_max: usize,
+}
+
+/// The TLS of a listener.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    listener: Listener,
+    files: TlsFiles,
+    in_force: ArcSwap<ServerConfig>,
+    unfinished: Arc<Lobby>,
+    metrics: TlsMetrics,
+    clock: Clock,
+    failed_line: OncePerSecond,
+}
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub(crate) fn load(
+        listener: Listener,
+        files: TlsFiles,
+        metrics: TlsMetrics,
+        clock: Clock,
+    ) -> Result<Tls, TlsError> {
+        let Loaded { config, expires } = files.read(listener.protocols)?;
+        metrics.loaded(listener.section, Clock::wall(), expires);
+        warn_of_expiry(&files, expires);
+        // Half of the places are reserved for connections that have finished their handshake.
+        let most = (listener.connections_max / 2).clamp(1, UNFINISHED_MAX);
+        Ok(Tls {
+            listener,
+            files,
+            in_force: ArcSwap::new(config),
+            unfinished: Lobby::new(most, Counter::default()),
+            metrics,
+            clock,
+            failed_line: OncePerSecond::default(),
+        })
+    }
+
+    /// Reads the files again, all together. If one cannot be used, the previous ones stay in force.
+    ///
+    /// Open connections keep their certificate.
+    pub(crate) fn reload(&self) {
+        let section = self.listener.section;
+        match self.files.read(self.listener.protocols) {
+            Ok(Loaded { config, expires }) => {
+                self.in_force.store(config);
+                self.metrics.loaded(section, Clock::wall(), expires);
+                let until = expires.map(|end| written(Timestamp::default() + end));
+                let until = until.map(|until| format!(", valid until {until}")).unwrap_or_default();
+                tracing::info!("[{section}.tls] read again: {}{until}", self.files.cert.display());
+                warn_of_expiry(&self.files, expires);
+            }
+            Err(error) => {
+                self.metrics.refused(section);
+                tracing::warn!("[{section}.tls] not read again, the previous files stay in force: {error}");
+            }
+        }
+    }
+
+    /// Performs the handshake of a connection. None: it failed, which is counted and logged.
+    pub(crate) async fn handshake(&self, stream: TcpStream) -> Option<Box<TlsStream<TcpStream>>> {
+        let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical());
+        let (_place, lost) = self.unfinished.enter();
+        let acceptor = TlsAcceptor::from(self.in_force.load_full());
+        let (reason, text) = tokio::select! {
+            accepted = timeout(self.listener.handshake_max, acceptor.accept(stream)) => match accepted {
+                Ok(Ok(stream)) => {
+                    self.metrics.succeeded(self.listener.section);
+                    return Some(Box::new(stream.into()));
+                }
+                Ok(Err(error)) => failure(&error),
+                Err(_) => ("timeout", "it took too long".into()),
+            },
+            _ = lost => ("crowded", "too many others are unfinished, and this is the oldest".into()),
+        };
+        let section = self.listener.section;
+        self.metrics.failed(section, reason);
+        let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let line = || format!("[{section}.tls] a handshake with {peer} failed: {text}");
+        self.failed_line.warn(self.clock.now(), line);
+        None
+    }
+}
+
+fn warn_of_expiry(files: &TlsFiles, expires: Option<Duration>) {
+    if let Some(warning) = files.warning(expires, Clock::wall()) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The longest text of an error: parts of it may come from the peer.
+const TEXT_BYTES_MAX: usize = 200;
+
+/// The reason for a failed handshake, for the metric, and a description that is safe to display.
+fn failure(error: &io::Error) -> (&'static str, String) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let mut text = shown(error.to_string());
+    if let Some((end, _)) = text.char_indices().nth(TEXT_BYTES_MAX) {
+        text.truncate(end);
+    }
+    (inner.map_or("closed", reason), text)
+}
+
+fn reason(error: &rustls::Error) -> &'static str {
+    use tokio_rustls::rustls::Error;
+    match error {
+        Error::NoCertificatesPresented => "no_certificate",
+        Error::InvalidCertificate(_) => "certificate",
+        Error::AlertReceived(_) => "refused",
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => "incompatible",
+        Error::InvalidMessage(_)
+        | Error::InappropriateMessage { .. }
+        | Error::InappropriateHandshakeMessage { .. }
+        | Error::PeerSentOversizedRecord
+        | Error::PeerMisbehaved(_)
+        | Error::DecryptError => "garbage",
+        _ => "other",
+    }
+}
 
 /// The largest file: it has room for hundreds of CAs.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -33,10 +178,10 @@ pub(crate) struct TlsFiles {
 
 /// The content of the files, ready for handshakes.
 #[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) config: Arc<ServerConfig>,
+struct Loaded {
+    config: Arc<ServerConfig>,
     /// The expiry of the certificate, since 1970, if known.
-    pub(super) expires: Option<Duration>,
+    expires: Option<Duration>,
 }
 
 /// A file that cannot be used. The message names the file and a remedy, and never quotes the file.
@@ -109,7 +254,7 @@ impl TlsFiles {
     }
 
     /// Reads the files. `protocols` are the listener's ALPN protocols.
-    pub(super) fn read(&self, protocols: &[&[u8]]) -> Result<Loaded, TlsError> {
+    fn read(&self, protocols: &[&[u8]]) -> Result<Loaded, TlsError> {
         let (chain, key) = pair(&self.cert, &self.key)?;
         let expires = chain.first().and_then(|first| not_after(first));
         let provider = Arc::new(default_provider());
