@@ -52,9 +52,9 @@ impl<'f> Wanted<'f> {
     }
 }
 
-/// Why a line does not fit its format, with the number of an item.
+/// The reason why a line is not a request. Numbers are those of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LineError {
+pub(super) enum ParseError {
     /// The literal before this item is missing.
     Before(usize),
     /// The literal after this item is missing.
@@ -62,36 +62,27 @@ pub(super) enum LineError {
     /// This item is not an address.
     Address(usize),
     /// The line continues after the last item.
-    TooLong,
+    Continues,
     /// It has quotes of a client, so each value may be anywhere.
     Quotes,
     NoJson,
     /// JSON has this item twice.
     Twice(usize),
-}
-
-impl LineError {
-    /// The fault of a line of this format.
-    pub(super) fn explain(self, format: &Format) -> String {
-        let noun = |item: usize| &format.items[item].noun;
-        let after = |item: usize| &format.items[item].after;
-        let why = match self {
-            LineError::Before(item) => {
-                let before = item.checked_sub(1).map_or(&format.before, after);
-                format!("no {before:?} before {}", noun(item))
-            }
-            LineError::After(item) if format.items[item].shape == LogShape::BeforeTime => {
-                format!("not one time after {}", noun(item))
-            }
-            LineError::After(item) => format!("no {:?} after {}", after(item), noun(item)),
-            LineError::Address(item) => format!("{} is not an address", noun(item)),
-            LineError::TooLong => "it continues after the last item".to_owned(),
-            LineError::Quotes => "a client has put quotes into it, so no value is certain".to_owned(),
-            LineError::NoJson => "not a whole JSON object".to_owned(),
-            LineError::Twice(item) => format!("{} is there twice", noun(item)),
-        };
-        format!("does not fit the format: {why}")
-    }
+    NoTime,
+    NoAddress,
+    /// Its client is a list of addresses, and nobody has said which one counts.
+    List,
+    /// The list of addresses is shorter than the one that counts.
+    ShortList,
+    NoClient,
+    /// The client sent no valid request, so a proxy would not query slowlane about it.
+    NoRequest,
+    TooLong,
+    Binary,
+    /// It has not what is around the others.
+    NoWrap(&'static str),
+    /// It is about another line: a field of the journal.
+    NoProxyLine,
 }
 
 impl Format {
@@ -103,14 +94,14 @@ impl Format {
         &self,
         line: &'l [u8],
         needed: Option<usize>,
-    ) -> Result<Values<'l>, LineError> {
+    ) -> Result<Values<'l>, ParseError> {
         let mut values = Values { list: [None; ITEMS_MAX], count: 0 };
         if self.dialect == Dialect::Json {
             return self.take_json_apart(line, values);
         }
         let read = self.take_text_apart(line, &mut values);
         if self.quotes.is_some_and(|quotes| memchr_iter(b'"', line).count() != quotes) {
-            return Err(LineError::Quotes);
+            return Err(ParseError::Quotes);
         }
         match read {
             Err(error) if self.quotes.is_some() || needed.is_none_or(|needed| values.count < needed) => {
@@ -120,7 +111,7 @@ impl Format {
         }
     }
 
-    fn take_json_apart<'l>(&self, line: &'l [u8], mut values: Values<'l>) -> Result<Values<'l>, LineError> {
+    fn take_json_apart<'l>(&self, line: &'l [u8], mut values: Values<'l>) -> Result<Values<'l>, ParseError> {
         // The keys of most lines are in the same order.
         let (mut next, mut twice) = (0, None);
         let mut take = |path: &[u8], value: &'l [u8]| {
@@ -129,13 +120,13 @@ impl Format {
             twice = values.list[place].replace(value).map(|_| place).or(twice);
             next = place + 1;
         };
-        json::walk(line, &mut take).ok_or(LineError::NoJson)?;
+        json::walk(line, &mut take).ok_or(ParseError::NoJson)?;
         values.count = self.items.len();
-        twice.map_or(Ok(values), |place| Err(LineError::Twice(place)))
+        twice.map_or(Ok(values), |place| Err(ParseError::Twice(place)))
     }
 
-    fn take_text_apart<'l>(&self, text: &'l [u8], values: &mut Values<'l>) -> Result<(), LineError> {
-        let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(LineError::Before(0))?;
+    fn take_text_apart<'l>(&self, text: &'l [u8], values: &mut Values<'l>) -> Result<(), ParseError> {
+        let mut rest = text.strip_prefix(self.before.as_bytes()).ok_or(ParseError::Before(0))?;
         for (number, item) in self.items.iter().enumerate() {
             let Some((value, behind)) = item.value(rest) else {
                 // A line that is truncated within the request line is still useful. The common log format has nothing
@@ -144,19 +135,19 @@ impl Format {
                     values.push(Some(rest.strip_prefix(b"\"").unwrap_or(rest)));
                 }
                 let is_address = item.shape == LogShape::Address;
-                return Err(if is_address { LineError::Address(number) } else { LineError::After(number) });
+                return Err(if is_address { ParseError::Address(number) } else { ParseError::After(number) });
             };
             values.push(value);
             let after = item.after.as_bytes();
             if number + 1 == self.items.len() {
                 let is_end = behind.trim_ascii_end() == after.trim_ascii_end();
-                return if is_end { Ok(()) } else { Err(LineError::TooLong) };
+                return if is_end { Ok(()) } else { Err(ParseError::Continues) };
             }
             let after = match after {
                 [b' ', after @ ..] if item.shape == LogShape::Captures && value.is_none() => after,
                 after => after,
             };
-            rest = behind.strip_prefix(after).ok_or(LineError::Before(number + 1))?;
+            rest = behind.strip_prefix(after).ok_or(ParseError::Before(number + 1))?;
         }
         Ok(())
     }
@@ -264,7 +255,7 @@ mod tests {
     use super::*;
 
     /// Every value of a line, with its item.
-    fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, LineError> {
+    fn values(format: &str, line: &str) -> Result<Vec<(String, Option<String>)>, ParseError> {
         let format = Format::parse(format).unwrap();
         let values = format.take_apart(line.as_bytes(), None)?.list;
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
@@ -309,11 +300,11 @@ mod tests {
     #[test]
     fn a_misfit_names_its_place() {
         let error = |line| values(SHORT, line).unwrap_err();
-        assert_eq!(error("192.0.2.1:80 x"), LineError::After(1));
-        assert_eq!(error("192.0.2.1:80 [x"), LineError::After(2));
-        assert_eq!(error("192.0.2.1:80 [x] 0/0 \"GET"), LineError::After(7));
-        assert_eq!(error("192.0.2.1:80 [x] 0/0 \"GET\" and more"), LineError::TooLong);
-        assert_eq!(error(""), LineError::Address(0));
+        assert_eq!(error("192.0.2.1:80 x"), ParseError::After(1));
+        assert_eq!(error("192.0.2.1:80 [x"), ParseError::After(2));
+        assert_eq!(error("192.0.2.1:80 [x] 0/0 \"GET"), ParseError::After(7));
+        assert_eq!(error("192.0.2.1:80 [x] 0/0 \"GET\" and more"), ParseError::Continues);
+        assert_eq!(error(""), ParseError::Address(0));
     }
 
     #[test]
@@ -324,7 +315,7 @@ mod tests {
         assert_eq!(value(SHORT, &whole, "%hs").as_deref(), Some("c"));
         for (cut, step) in [("\"{a}", 5), ("\"{a} ", 5), ("\"{a", 5), ("{a} \"{c}", 6), ("\"{a}\" \"{c}", 6)]
         {
-            assert_eq!(values(SHORT, &line(cut)), Err(LineError::After(step)), "{cut}");
+            assert_eq!(values(SHORT, &line(cut)), Err(ParseError::After(step)), "{cut}");
         }
     }
 

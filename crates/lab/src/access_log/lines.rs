@@ -11,14 +11,10 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// RFC 1952, section 2.3.1.
-const GZIP_MAGIC: &[u8] = &[0x1F, 0x8B];
-
-/// RFC 8878, section 3.1.1.
-const ZSTD_MAGIC: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
-
-/// The first bytes of files in other compressions, and their programs.
-const OTHER_MAGICS: [(&[u8], &str); 2] = [(b"\xFD7zXZ\0", "xz"), (b"BZh91A", "bzip2")];
+/// The first bytes of compressed files, and the programs: RFC 1952, section 2.3.1; RFC 8878, section 3.1.1; and two that
+/// are not read.
+const MAGICS: [(&[u8], &str); 4] =
+    [(b"\x1F\x8B", "gzip"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"\xFD7zXZ\0", "xz"), (b"BZh91A", "bzip2")];
 
 /// The length of the longest of them.
 const MAGIC_BYTES: u64 = 6;
@@ -34,7 +30,7 @@ const MAGIC_BYTES: u64 = 6;
 /// ```
 pub struct Lines<'r> {
     input: BufReader<Box<dyn Read + 'r>>,
-    /// `gzip` or `zstd`.
+    /// The name of its compression, like `gzip`.
     compression: Option<&'static str>,
     /// The start of the log.
     head: Vec<u8>,
@@ -50,22 +46,20 @@ impl<'r> Lines<'r> {
         let mut magic = Vec::new();
         // A single read may return only one byte.
         let read = input.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic);
-        let other = OTHER_MAGICS.iter().find(|(known, _)| magic.starts_with(known));
-        let known = [(GZIP_MAGIC, "gzip"), (ZSTD_MAGIC, "zstd")];
-        let compression = known.iter().find(|(known, _)| magic.starts_with(known)).map(|(_, name)| *name);
+        let compression = MAGICS.iter().find(|(known, _)| magic.starts_with(known)).map(|(_, name)| *name);
         let whole = Cursor::new(magic).chain(input);
         let mut text: Box<dyn Read + 'r> = match compression {
             Some("gzip") => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
-            Some(_) => Box::new(Zstd {
+            Some("zstd") => Box::new(Zstd {
                 input: BufReader::with_capacity(64 << 10, whole),
                 frame: FrameDecoder::new(),
             }),
-            None => Box::new(whole),
+            _ => Box::new(whole),
         };
         let mut head = Vec::new();
-        let broken = match (read, other) {
+        let broken = match (read, compression) {
             (Err(error), _) => Some(error.to_string()),
-            (_, Some((_, program))) => {
+            (_, Some(program @ ("xz" | "bzip2"))) => {
                 Some(format!("compressed with {program}: decompress it first, with `{program} -dk`"))
             }
             _ => {

@@ -132,13 +132,9 @@ impl Log {
             Some((format, wraps)) => {
                 let mut plan = LogPlan::new(format, mappings, wanted)?;
                 plan.wraps = wraps;
-                Some(plan)
+                Some(if let Some(given) = measures { plan.with_measures(given)? } else { plan })
             }
             None => None,
-        };
-        let plan = match (plan, measures) {
-            (Some(plan), Some(given)) => Some(plan.with_measures(given)?),
-            (plan, _) => plan,
         };
         Ok(Log {
             name,

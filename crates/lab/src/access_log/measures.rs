@@ -25,86 +25,74 @@ impl FromStr for Measure {
     }
 }
 
-/// Items with a time, the best first: the application's alone, then those with more in it. Each has the items with the
-/// times before the application, which are subtracted if the line has them.
-const TIMES: [(&str, &[&str]); 10] = [
-    ("$upstream_response_time", &[]),
-    ("$upstream_ms", &[]),
-    ("$upstream_ns", &[]),
-    ("%Ta", &["%TR", "%Tw", "%Tc"]),
-    ("%Tr", &[]),
-    ("%Tu", &["%Ti", "%TR", "%Tw", "%Tc"]),
-    ("%Tt", &["%Th", "%Ti", "%TR", "%Tw", "%Tc"]),
-    ("$request_time", &[]),
-    ("$request_ms", &[]),
-    ("$request_ns", &[]),
+/// The items of each measure, the best first. Of seconds, the application's time alone comes before those with more in
+/// it. Each has the items with the times before the application, which are subtracted if the line has them. Of bytes, only
+/// the last item is without headers.
+const KNOWN: [(&str, &str, &[&str]); 13] = [
+    ("seconds", "$upstream_response_time", &[]),
+    ("seconds", "$upstream_ms", &[]),
+    ("seconds", "$upstream_ns", &[]),
+    ("seconds", "%Ta", &["%TR", "%Tw", "%Tc"]),
+    ("seconds", "%Tr", &[]),
+    ("seconds", "%Tu", &["%Ti", "%TR", "%Tw", "%Tc"]),
+    ("seconds", "%Tt", &["%Th", "%Ti", "%TR", "%Tw", "%Tc"]),
+    ("seconds", "$request_time", &[]),
+    ("seconds", "$request_ms", &[]),
+    ("seconds", "$request_ns", &[]),
+    ("bytes", "%B", &[]),
+    ("bytes", "$bytes_sent", &[]),
+    ("bytes", "$body_bytes_sent", &[]),
 ];
 
-/// Items with the bytes sent, the best first. Only the last one is without headers.
-const BYTES: [&str; 3] = ["%B", "$bytes_sent", "$body_bytes_sent"];
-
-/// The places of the measures in a line.
+/// The places of the measures in a line, in the order of [`NAMES`].
 #[derive(Clone, Debug, Default)]
-pub(super) struct Measures {
-    seconds: Option<Time>,
-    bytes: Option<MeasurePlace>,
-    cost: Option<MeasurePlace>,
-}
-
-#[derive(Clone, Debug)]
-struct Time {
-    total: MeasurePlace,
-    before: Vec<usize>,
-    /// Its unit, as a part of a second.
-    parts: u64,
-}
+pub(super) struct Measures([Option<MeasurePlace>; 3]);
 
 #[derive(Clone, Debug)]
 struct MeasurePlace {
     origin: Origin,
     /// A hyphen is 0: no server was asked, or no bytes were sent. In an item that the operator names, it is no measure.
     is_known: bool,
+    /// The items that are subtracted.
+    before: Vec<usize>,
+    /// The unit of a time, as a part of a second.
+    parts: u64,
 }
 
 impl Measures {
     /// The given items, and otherwise the best ones of the format.
     pub(super) fn new(given: &[Measure], wanted: &mut Wanted<'_>) -> Result<Measures, PlanError> {
-        let mut of = |name: &str| -> Result<Option<MeasurePlace>, PlanError> {
-            let Some(Measure(mapping)) = given.iter().rfind(|given| given.0.field == name) else {
-                return Ok(None);
+        let mut measures = Measures::default();
+        for (place, name) in measures.0.iter_mut().zip(NAMES) {
+            *place = match given.iter().rfind(|given| given.0.field == name) {
+                Some(Measure(mapping)) => Some(MeasurePlace::given(mapping, wanted)?),
+                None => KNOWN
+                    .iter()
+                    .filter(|(of, ..)| *of == name)
+                    .find_map(|(_, noun, before)| MeasurePlace::known(noun, before, wanted)),
             };
-            let missing = || PlanError::not_in_format("--measure", mapping, wanted.format);
-            let origin = Origin::mapped(mapping, wanted);
-            Ok(Some(MeasurePlace { origin: origin.ok_or_else(missing)?, is_known: false }))
-        };
-        let [seconds, bytes, cost] = [of("seconds")?, of("bytes")?, of("cost")?];
-        let of_item = |Measure(mapping): &Measure| parts(&mapping.from);
-        let parts = given.iter().rfind(|given| given.0.field == "seconds").map_or(1, of_item);
-        let given = seconds.map(|total| Time { total, before: Vec::new(), parts });
-        Ok(Measures {
-            seconds: given.or_else(|| Time::known(wanted)),
-            bytes: bytes.or_else(|| BYTES.iter().find_map(|noun| MeasurePlace::known(noun, wanted))),
-            cost,
-        })
+        }
+        Ok(measures)
     }
 
     pub(super) fn read(&self, values: &Values<'_>) -> Ending {
-        let read = |place: &Option<MeasurePlace>| place.as_ref().and_then(|place| place.read(values));
-        Ending {
-            seconds: self.seconds.as_ref().and_then(|time| time.read(values)),
-            bytes: read(&self.bytes),
-            cost: read(&self.cost),
-        }
+        let [seconds, bytes, cost] = self.0.each_ref().map(|place| place.as_ref()?.read(values));
+        Ending { seconds, bytes, cost }
     }
 }
 
-impl Time {
-    fn known(wanted: &mut Wanted<'_>) -> Option<Time> {
-        TIMES.iter().find_map(|(noun, before)| {
-            let total = MeasurePlace::known(noun, wanted)?;
-            let before = before.iter().filter_map(|noun| Some(wanted.want(noun)?.0)).collect();
-            Some(Time { total, before, parts: parts(noun) })
-        })
+impl MeasurePlace {
+    fn given(mapping: &Mapping, wanted: &mut Wanted<'_>) -> Result<MeasurePlace, PlanError> {
+        let missing = || PlanError::not_in_format("--measure", mapping, wanted.format);
+        let origin = Origin::mapped(mapping, wanted).ok_or_else(missing)?;
+        let parts = if mapping.field == "seconds" { parts(&mapping.from) } else { 1 };
+        Ok(MeasurePlace { origin, is_known: false, before: Vec::new(), parts })
+    }
+
+    fn known(noun: &str, before: &[&str], wanted: &mut Wanted<'_>) -> Option<MeasurePlace> {
+        let origin = Origin::new(noun, LogPart::Whole, wanted)?;
+        let before = before.iter().filter_map(|noun| Some(wanted.want(noun)?.0)).collect();
+        Some(MeasurePlace { origin, is_known: true, before, parts: parts(noun) })
     }
 
     fn read(&self, values: &Values<'_>) -> Option<Amount> {
@@ -116,18 +104,9 @@ impl Time {
             }
             before += Amount::sum(text).ok()?.micros();
         }
-        let micros = self.total.read(values)?.micros().saturating_sub(before);
+        let total = if self.is_known { self.origin.written(values)? } else { self.origin.text(values)? };
+        let micros = Amount::sum(total).ok()?.micros().saturating_sub(before);
         Some(Amount::from_micros(micros / self.parts))
-    }
-}
-
-impl MeasurePlace {
-    fn known(noun: &str, wanted: &mut Wanted<'_>) -> Option<MeasurePlace> {
-        Some(MeasurePlace { origin: Origin::new(noun, LogPart::Whole, wanted)?, is_known: true })
-    }
-
-    fn read(&self, values: &Values<'_>) -> Option<Amount> {
-        Amount::sum(if self.is_known { self.origin.written(values)? } else { self.origin.text(values)? }).ok()
     }
 }
 

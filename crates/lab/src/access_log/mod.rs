@@ -26,7 +26,7 @@ mod wraps;
 
 use escape::Escape;
 use format::REQUEST_LINES;
-use plan::ParseError;
+use line::ParseError;
 
 pub use choice::Choice;
 pub use field::Mapping;

@@ -7,12 +7,13 @@ use memchr::memchr;
 use thiserror::Error;
 
 use crate::access_log::field::{LogPart, Mapping, Origin, field};
-use crate::access_log::line::{LineError, Values, Wanted};
+use crate::access_log::format::LogShape;
+use crate::access_log::line::{ParseError, Values, Wanted};
 use crate::access_log::measures::{Measure, Measures};
 use crate::access_log::record::{FIELDS_MAX, LogRecord, VALUE_BYTES_MAX};
 use crate::access_log::times::Times;
 use crate::access_log::wraps::Wraps;
-use crate::access_log::{Dialect, Format, LINE_BYTES_MAX};
+use crate::access_log::{Dialect, Format, Item, LINE_BYTES_MAX};
 use slowlane_core::base::peer;
 
 /// The reason why a format yields no requests.
@@ -36,27 +37,6 @@ impl PlanError {
         let Mapping { field, from, .. } = mapping.clone();
         PlanError::NotInFormat { option, field, noun: from, has: has.join(" ") }
     }
-}
-
-/// The reason why a line is not a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ParseError {
-    LineError(LineError),
-    NoTime,
-    NoAddress,
-    /// Its client is a list of addresses, and nobody has said which one counts.
-    List,
-    /// The list of addresses is shorter than the one that counts.
-    ShortList,
-    NoClient,
-    /// The client sent no valid request, so a proxy would not query slowlane about it.
-    NoRequest,
-    TooLong,
-    Binary,
-    /// It has not what is around the others.
-    NoWrap(&'static str),
-    /// It is about another line: a field of the journal.
-    NoProxyLine,
 }
 
 /// The conversion of lines of a format to requests.
@@ -103,14 +83,18 @@ impl LogPlan {
             .or_else(|| Origin::of_request_line(LogPart::Method, &mut items));
         let source = ["%ci", "%[src]", "$remote_addr"].iter().find_map(|noun| items.want(noun));
         let source = source.filter(|_| !is_mapped("source")).map(|(item, _)| item);
-        let (mut fields, mut mapped_source) = (LogFields::default(), None);
+        let (mut fields, mut mapped_source) = (Vec::<(String, Vec<Origin>)>::new(), None);
+        let mut add = |name: &str, origin| match fields.iter_mut().find(|(known, _)| known == name) {
+            Some((_, origins)) => origins.push(origin),
+            None => fields.push((name.to_owned(), vec![origin])),
+        };
         for mapping in mappings {
             let missing = || PlanError::not_in_format("--field", mapping, &format);
             let origin = Origin::mapped(mapping, &mut items).ok_or_else(missing)?;
             match mapping.field.as_str() {
                 "source" => mapped_source = Some((origin, mapping.forwarded)),
                 "time" => {}
-                field => fields.add(field, origin),
+                field => add(field, origin),
             }
         }
         // Envoy writes the address of its peer only to the end of the list.
@@ -125,7 +109,7 @@ impl LogPlan {
             if let Some(name) = name
                 && let Some(origin) = Origin::new(&item.noun, LogPart::Whole, &mut items)
             {
-                fields.add(name, origin);
+                add(name, origin);
             }
         }
         let of_request_line = [
@@ -138,10 +122,10 @@ impl LogPlan {
             if is_found(name)
                 && let Some(origin) = Origin::of_request_line(part, &mut items)
             {
-                fields.add(name, origin);
+                add(name, origin);
             }
         }
-        let LogFields { names, origins } = fields;
+        let (names, origins): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
         if names.len() > FIELDS_MAX {
             return Err(PlanError::TooManyFields);
         }
@@ -188,9 +172,10 @@ impl LogPlan {
     ) -> Result<(), ParseError> {
         let needed = (!is_whole).then_some(self.needed);
         let line = self.wraps.strip(line)?;
-        let values = self.format.take_apart(&line, needed).map_err(|error| {
-            if memchr(0, &line).is_some() { ParseError::Binary } else { ParseError::LineError(error) }
-        })?;
+        let values = self
+            .format
+            .take_apart(&line, needed)
+            .map_err(|error| if memchr(0, &line).is_some() { ParseError::Binary } else { error })?;
         if self.method.as_ref().is_some_and(|method| !method.text(&values).is_some_and(is_token)) {
             return Err(ParseError::NoRequest);
         }
@@ -224,8 +209,26 @@ impl LogPlan {
 
     /// The message for a fault.
     pub(super) fn explain(&self, error: ParseError) -> String {
+        let Format { before, items, .. } = &self.format;
+        let misfit = |why: String| format!("does not fit the format: {why}");
         match error {
-            ParseError::LineError(error) => error.explain(&self.format),
+            ParseError::Before(item) => {
+                let literal = item.checked_sub(1).map_or(before, |item| &items[item].after);
+                misfit(format!("no {literal:?} before {}", items[item].noun))
+            }
+            ParseError::After(item) => match &items[item] {
+                Item { noun, shape: LogShape::BeforeTime, .. } => {
+                    misfit(format!("not one time after {noun}"))
+                }
+                Item { noun, after, .. } => misfit(format!("no {after:?} after {noun}")),
+            },
+            ParseError::Address(item) => misfit(format!("{} is not an address", items[item].noun)),
+            ParseError::Continues => misfit("it continues after the last item".to_owned()),
+            ParseError::Quotes => {
+                misfit("a client has put quotes into it, so no value is certain".to_owned())
+            }
+            ParseError::NoJson => misfit("not a whole JSON object".to_owned()),
+            ParseError::Twice(item) => misfit(format!("{} is there twice", items[item].noun)),
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
             ParseError::List => {
@@ -239,25 +242,6 @@ impl LogPlan {
             ParseError::Binary => "binary data".to_owned(),
             ParseError::NoWrap(name) => format!("not in the form of {name}"),
             ParseError::NoProxyLine => "not a line of a proxy".to_owned(),
-        }
-    }
-}
-
-/// The fields found so far.
-#[derive(Default)]
-struct LogFields {
-    names: Vec<String>,
-    origins: Vec<Vec<Origin>>,
-}
-
-impl LogFields {
-    fn add(&mut self, name: &str, origin: Origin) {
-        match self.names.iter().position(|known| known == name) {
-            Some(place) => self.origins[place].push(origin),
-            None => {
-                self.names.push(name.to_owned());
-                self.origins.push(vec![origin]);
-            }
         }
     }
 }
