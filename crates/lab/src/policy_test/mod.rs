@@ -15,15 +15,12 @@
 //! proceeds after its delay, and is in flight until a step says `done`.
 
 mod cases;
-mod errors;
 mod parse;
 mod report;
 mod run;
 mod statement;
-mod words;
 
-pub use cases::{Action, Expected, Slos, Suite, TestCase, TestFields, TestStep};
-pub use errors::{CaseError, CaseErrors};
+pub use cases::{Action, CaseError, CaseErrors, Expected, Slos, Suite, TestCase, TestFields, TestStep};
 pub use parse::FILE_BYTES_MAX;
 pub use report::{FileOutcome, json, report};
 pub use run::{BEGINS, CaseOutcome, Failure, Outcome, TestSettings, run};

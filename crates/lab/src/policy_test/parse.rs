@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::policy_test::cases::{Action, Suite, TOO_MANY_FIELDS, TestCase, TestStep};
-use crate::policy_test::errors::{CaseErrors, quoted};
-use crate::policy_test::statement::{ARROW, CaseError, REQUESTS_MAX, Words};
-use crate::policy_test::words::{Token, tokens, written};
+use crate::policy_test::cases::{Action, CaseErrors, Suite, TOO_MANY_FIELDS, TestCase, TestStep, quoted};
+use crate::policy_test::statement::{ARROW, CaseError, REQUESTS_MAX, Token, Words, tokens, written};
 use slowlane_core::base::DURATION_MAX;
 
 /// The longest file in bytes.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::policy_test::errors::{CaseError, CaseErrors};
+use crate::policy_test::cases::{CaseError, CaseErrors};
 use crate::policy_test::run::{CaseOutcome, Failure, Outcome};
 use slowlane_core::base::{plural, shown};
 

@@ -8,10 +8,9 @@ use serde::Serialize;
 
 use crate::events::EventQueue;
 use crate::policy_test::cases::{
-    Action, Expected, REFUSED, Slos, Suite, TestCase, TestFields, TestStep, UNLIMITED, Verdicts, amount,
-    written,
+    Action, CaseError, Expected, REFUSED, Slos, Suite, TestCase, TestFields, TestStep, UNLIMITED, Verdicts,
+    amount, written,
 };
-use crate::policy_test::errors::CaseError;
 use slowlane_core::base::{Ending, Kind, Sample, SloId, Ticket, Timestamp, Verdict, is_same_name, shown};
 use slowlane_core::policy::{Explained, Policy};
 use slowlane_core::table::{EACH_MAX, Sizing};
