@@ -25,7 +25,7 @@ pub(super) struct SimulateArguments {
     of_laws: LawArguments,
     /// Overload an application, without slowlane and with law=protect, by all loads or by those named
     #[arg(long, value_name = "LOAD", num_args = 0..=1, value_delimiter = ',', conflicts_with = "LawArguments",
-          value_parser = PossibleValuesParser::new(ProtectLoad::NAMES))]
+          value_parser = PossibleValuesParser::new(ProtectLoad::names()))]
     protect: Option<Vec<String>>,
     /// Number of runs of each load, each with its own seed; the table has their medians
     #[arg(long, value_name = "N", default_value_t = 3, requires = "protect",
@@ -203,7 +203,7 @@ fn protect(typed: &SimulateArguments, names: &[String]) -> anyhow::Result<()> {
         check_writable(path)?;
     }
     if loads.is_empty() {
-        loads.extend(ProtectLoad::NAMES.into_iter().filter_map(ProtectLoad::named));
+        loads.extend(ProtectLoad::names().filter_map(ProtectLoad::named));
     }
     let seeds: Vec<u64> = (0..u64::from(typed.runs)).map(|run| typed.seed.wrapping_add(run)).collect();
     let mut progress = Progress::begin();

@@ -13,6 +13,7 @@
 pub mod access_log;
 pub mod advise;
 mod chart;
+mod columns;
 mod events;
 pub mod policy_test;
 pub mod protect;

@@ -324,7 +324,7 @@ mod tests {
         let scenario = scenario("divided", 5, "1000/s", 10, load);
         let outcome = run(&Scenario { cluster: Some(skewed), ..scenario }).unwrap();
         let phase = &outcome.phases[0];
-        assert!((phase.all.rate_per_s - 400.0).abs() < 10.0, "{phase:?}");
+        assert!((phase.all().rate_per_s - 400.0).abs() < 10.0, "{phase:?}");
         assert_eq!(phase.messages_per_s, 0.0);
     }
 }

@@ -179,22 +179,22 @@ impl Case {
         let SimulationOutcome { phases, .. } = run(scenario)?;
         let per_s = scenario.rate.parse::<Rate>().expect("a rate").per_second();
         let errors = |phase: &Phase| {
-            let mean = phase.all.error(per_s).unwrap_or_default();
+            let mean = phase.all().error(per_s).unwrap_or_default();
             vec![Figure::Mean(100.0 * mean), Figure::FullestSecond(100.0 * phase.worst.unwrap_or_default())]
         };
         let phase = &phases[0];
         if self.has_steps() {
-            let clients = phase.groups.iter().find(|(who, _)| *who == Who::Client);
-            let rate = clients.map_or(0.0, |(_, figures)| figures.rate_per_s);
+            let clients = phase.figures.iter().find(|figures| figures.who == Who::Client.name());
+            let rate = clients.map_or(0.0, |figures| figures.rate_per_s);
             let kept = Figure::Kept(100.0 * rate / per_s);
             return Ok(vec![errors(phase), errors(&phases[1]), vec![kept]]);
         }
         if self.open >= 10 || self.open == 0 {
             return Ok(vec![errors(phase)]);
         }
-        let all = (phase.all.denied + phase.all.let_through).max(1);
-        let refused = Figure::Refused(100.0 * phase.all.denied as f64 / all as f64);
-        Ok(vec![vec![refused, Figure::P99Ms(phase.all.p99_ms.unwrap_or_default() as f64)]])
+        let all = (phase.all().denied + phase.all().let_through).max(1);
+        let refused = Figure::Refused(100.0 * phase.all().denied as f64 / all as f64);
+        Ok(vec![vec![refused, Figure::P99Ms(phase.all().p99_ms.unwrap_or_default() as f64)]])
     }
 
     /// The worst of all seeds, for each line, with the median in brackets if it reads differently.

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::str::FromStr;
 
+use serde::Serialize;
+
 use crate::advise::AdviseError;
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy, expression_of};
@@ -20,6 +22,18 @@ const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct By(String);
+
+/// The lines to paste for an SLO of one type.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ProposedLines {
+    /// The line of `slo.map`.
+    pub slo_line: String,
+    /// The name of the map.
+    pub map: String,
+    pub map_lines: String,
+    /// The config lines that a user-defined type needs; empty for the built-in types.
+    pub config: String,
+}
 
 impl FromStr for By {
     type Err = &'static str;
@@ -61,7 +75,7 @@ impl By {
     }
 
     /// The keys of the lines for these values, and how they match.
-    pub(super) fn keys(&self, values: &[String]) -> (Method, Vec<String>) {
+    fn keys(&self, values: &[String]) -> (Method, Vec<String>) {
         match self.is_by_address() || values.iter().all(|value| is_plain(value)) {
             true => (Method::Str, values.to_vec()),
             false => (Method::Reg, values.iter().map(|value| expression(value)).collect()),
@@ -89,21 +103,21 @@ impl By {
     }
 
     /// The name of the map. A map of expressions is another one than the built-in map of the field.
-    pub(super) fn map(&self, method: Method) -> String {
+    fn map(&self, method: Method) -> String {
         let field = self.looked_up();
         if method == Method::Reg { format!("{field}-reg.map") } else { format!("{field}.map") }
     }
 
-    /// The lines of the map: every address, or these values.
-    pub(super) fn lines(&self, id: u32, values: &[String]) -> String {
-        match self.is_by_address() {
-            true => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
-            false => values.iter().map(|value| format!("{value} {id}\n")).collect(),
+    /// The lines of the map: these keys, or else every address.
+    fn map_lines(id: u32, keys: &[String]) -> String {
+        match keys {
+            [] => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
+            keys => keys.iter().map(|key| format!("{key} {id}\n")).collect(),
         }
     }
 
     /// The lines that declare a type of your own, and a map that is not built in.
-    pub(super) fn config(&self, digit: u16, method: Method) -> String {
+    fn config(&self, digit: u16, method: Method) -> String {
         let (field, fields) = (self.looked_up(), self.fields().collect::<Vec<_>>());
         let is_own = OWN_TYPES.contains(&digit);
         let mut lines = String::new();
@@ -121,14 +135,36 @@ impl By {
         lines
     }
 
-    /// A policy with one SLO of the type, for the requests that a line matches.
-    pub(super) fn policy(
+    /// The lines for these values, or else for every address, and their policy, in which the SLO is in force.
+    pub(super) fn proposed(
         &self,
         digit: u16,
-        slo: &str,
-        method: Method,
-        lines: &str,
-    ) -> Result<Policy, AdviseError> {
+        objective: &str,
+        values: &[String],
+    ) -> Result<(ProposedLines, Policy), AdviseError> {
+        let id = By::id(digit);
+        let (method, keys) = self.keys(values);
+        let (slo, map_lines) = (format!("{id} {objective}"), By::map_lines(id, &keys));
+        let policy = self.policy(digit, &slo, method, &map_lines)?;
+        let (slo_line, config) = (format!("{slo} dry_run=yes"), self.config(digit, method));
+        Ok((ProposedLines { slo_line, map: self.map(method), map_lines, config }, policy))
+    }
+
+    /// A policy with an SLO of the type for every request with its fields.
+    pub(super) fn policy_of_all(&self, digit: u16) -> Result<Policy, AdviseError> {
+        let id = By::id(digit);
+        // Any value that is not empty.
+        let keys: &[String] = if self.is_by_address() { &[] } else { &[".".to_owned()] };
+        self.policy(digit, &format!("{id} burst=1 rate=1/s"), Method::Reg, &By::map_lines(id, keys))
+    }
+
+    /// The number of the SLO of a type.
+    pub(super) fn id(digit: u16) -> u32 {
+        u32::from(digit) * 1_000 + 1
+    }
+
+    /// A policy with one SLO of the type, for the requests that a line matches.
+    fn policy(&self, digit: u16, slo: &str, method: Method, lines: &str) -> Result<Policy, AdviseError> {
         let (field, fields) = (self.looked_up().to_owned(), self.fields().map(str::to_owned).collect());
         let method = if self.is_by_address() { Method::Ip } else { method };
         let lookup =

@@ -1,12 +1,15 @@
-//! The clients of one type, in bounded memory.
+//! The clients of one type, in bounded memory: the rates of each, the signs of a bot, and its largest debt at every rate.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
-use crate::advise::crowd::FEW;
-use crate::advise::{AdviseError, By, Client};
+use crate::advise::{AdviseError, By};
 use crate::replay::{KEYS_MAX, forget_half, name, text};
-use slowlane_core::base::{Key, Request, SloId, Timestamp};
-use slowlane_core::policy::{Method, Policy};
+use slowlane_core::base::{Key, Rate, Request, SloId, Timestamp};
+use slowlane_core::policy::Policy;
+
+/// A limit for each address does nothing to addresses with so few requests.
+pub(super) const FEW: u32 = 10;
 
 /// Fewer addresses are no crowd.
 const SCATTERED_MIN: u64 = 100;
@@ -23,11 +26,8 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new((by, digit): (&By, u16)) -> Result<Clients, AdviseError> {
-        let number = u32::from(digit) * 1_000 + 1;
-        let slo = format!("{number} burst=1 rate=1/s");
-        // Any value that is not empty.
-        let policy = by.policy(digit, &slo, Method::Reg, &by.lines(number, &[".".to_owned()]))?;
-        let id = SloId::new(number).expect("the layout has taken the digit");
+        let policy = by.policy_of_all(digit)?;
+        let id = SloId::new(By::id(digit)).expect("the layout has taken the digit");
         Ok(Clients { by: by.clone(), id, policy, rows: HashMap::new(), forgotten: 0 })
     }
 
@@ -69,5 +69,189 @@ impl Clients {
         (forgotten > 0).then(|| {
             format!("by {by}: more than {KEYS_MAX} clients; {forgotten} with few requests were left out of the figures")
         })
+    }
+}
+
+/// The rates that are tried.
+pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
+    let texts = [
+        "1/m", "2/m", "5/m", "10/m", "20/m", "30/m", "1/s", "2/s", "5/s", "10/s", "20/s", "50/s", "100/s",
+        "200/s", "500/s", "1000/s", "2000/s", "5000/s", "10000/s", "20000/s", "50000/s", "100000/s",
+    ];
+    texts.map(|text| text.parse().expect("a rate"))
+});
+
+/// A bot sends this many requests in each of this many consecutive minutes. People pause.
+const STEADY_PER_MINUTE: u64 = 10;
+const STEADY_MINUTES: u64 = 30;
+
+/// The sign of a bot that does not name itself.
+pub(super) const STEADY: &str = "(steady)";
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The figures of a client.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Client {
+    /// The fields of its key and their values, safe to show.
+    pub(super) name: Box<str>,
+    /// The value of the field that is looked up.
+    pub(super) value: Box<[u8]>,
+    pub(super) requests: u64,
+    /// The sum of the costs.
+    cost: u64,
+    second: Peak,
+    minute: Peak,
+    /// The last minute with many requests, and the number of such minutes in a row: now, and at most.
+    busy: u64,
+    row: u64,
+    row_max: u64,
+    /// The name of the bot, and how many requests named one.
+    agent: Option<Box<str>>,
+    named: u64,
+    /// Of a group: a bit for a 64th of all addresses, so no more bits are set than it has addresses.
+    pub(super) seen: u64,
+    debts: [Debt; 22],
+}
+
+/// The requests of a second or a minute: of the last one, and of the busiest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peak {
+    at: u64,
+    count: u64,
+    most: u64,
+}
+
+/// A bucket with an unlimited burst: when it is full again, and its largest debt.
+#[derive(Clone, Copy, Debug, Default)]
+struct Debt {
+    full_at_ns: u64,
+    most_ns: u64,
+}
+
+impl Peak {
+    fn count(&mut self, at: u64) {
+        self.count = if at == self.at { self.count + 1 } else { 1 };
+        self.at = at;
+        self.most = self.most.max(self.count);
+    }
+}
+
+impl Client {
+    pub(super) fn new(name: Box<str>, value: Box<[u8]>) -> Client {
+        Client { name, value, ..Client::default() }
+    }
+
+    /// Counts a request. The times never go back.
+    pub(super) fn count(&mut self, now_ns: u64, cost: u32, bot: Option<&str>) {
+        self.requests += 1;
+        self.cost = self.cost.saturating_add(cost.into());
+        let minute = now_ns / SECOND_NS / 60;
+        self.second.count(now_ns / SECOND_NS);
+        self.minute.count(minute);
+        if self.minute.count == STEADY_PER_MINUTE {
+            self.row = if self.busy + 1 == minute { self.row + 1 } else { 1 };
+            self.row_max = self.row_max.max(self.row);
+            self.busy = minute;
+        }
+        if let Some(bot) = bot {
+            self.named += 1;
+            self.agent.get_or_insert_with(|| bot.into());
+        }
+        for (debt, rate) in self.debts.iter_mut().zip(RATES.iter()) {
+            let charge_ns = slot_ns(rate).saturating_mul(cost.into());
+            debt.full_at_ns = debt.full_at_ns.max(now_ns).saturating_add(charge_ns);
+            debt.most_ns = debt.most_ns.max(debt.full_at_ns - now_ns);
+        }
+    }
+
+    /// All requests, and those of the busiest minute and second.
+    pub(super) fn figures(&self) -> [u64; 3] {
+        [self.requests, self.minute.most, self.second.most]
+    }
+
+    /// The name of the bot in most of its requests, or the sign of its steady rate.
+    pub(super) fn bot(&self) -> Option<&str> {
+        match &self.agent {
+            Some(agent) if self.named * 2 > self.requests => Some(agent),
+            _ => (self.row_max >= STEADY_MINUTES).then_some(STEADY),
+        }
+    }
+
+    /// The smallest burst with which it never waits at the rate with this number. Its times may be off by `off_ns`.
+    pub(super) fn burst(&self, rate: usize, off_ns: u64) -> u64 {
+        let debt_ns = self.debts[rate].most_ns.saturating_add(off_ns);
+        // No debt is larger than all requests together.
+        debt_ns.div_ceil(slot_ns(&RATES[rate])).min(self.cost)
+    }
+}
+
+fn slot_ns(rate: &Rate) -> u64 {
+    rate.slot().as_nanos() as u64
+}
+
+/// Parts of the names of bots.
+const MARKS: [&[u8]; 4] = [b"bot", b"crawl", b"spider", b"slurp"];
+
+/// A brand of phones, not a bot.
+const NO_BOT: &[u8] = b"cubot";
+
+/// Longer words are cut: clients choose them.
+const NAME_BYTES_MAX: usize = 40;
+
+/// The word of a user agent that names a bot: `Googlebot/2.1`. An agent with a `+http` address names itself with its
+/// first word.
+pub(super) fn bot(agent: &[u8]) -> Option<&str> {
+    let is_in_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"._/-".contains(byte);
+    let words = agent.split(|byte| !is_in_word(byte));
+    // The host of a URL begins with two slashes.
+    let mut words =
+        words.map(|word| word.strip_prefix(b"//").unwrap_or(word)).filter(|word| !word.is_empty());
+    let first = words.clone().next().filter(|_| has(agent, b"+http"));
+    let is_bot = |word: &&[u8]| MARKS.iter().any(|mark| has(word, mark)) && !has(word, NO_BOT);
+    let name = words.find(is_bot).or(first)?;
+    std::str::from_utf8(&name[..name.len().min(NAME_BYTES_MAX)]).ok()
+}
+
+fn has(text: &[u8], mark: &[u8]) -> bool {
+    text.windows(mark.len()).any(|part| part.eq_ignore_ascii_case(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bots_are_known_by_their_own_words() {
+        for (agent, name) in [
+            (
+                "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)",
+                Some("Googlebot/2.1"),
+            ),
+            ("Mozilla/5.0 (compatible; Yahoo! Slurp; http://help.yahoo.com/)", Some("Slurp")),
+            ("Sogou web spider/4.0(+http://www.sogou.com)", Some("spider/4.0")),
+            (
+                "UniversalFeedParser/4.2-pre-314-svn +http://feedparser.org/",
+                Some("UniversalFeedParser/4.2-pre-314-svn"),
+            ),
+            ("Mozilla/5.0 (Linux; Android 9; CUBOT_X18) Mobile Safari/537.36", None),
+            ("Mozilla/5.0 (X11; Linux x86_64; rv:130.0) Gecko/20100101 Firefox/130.0", None),
+            ("Mozilla/5.0 (compatible; http://yandex.com/bots)", Some("yandex.com/bots")),
+            ("-", None),
+            ("", None),
+        ] {
+            assert_eq!(bot(agent.as_bytes()), name, "{agent}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_short_and_safe_to_show(agent in prop::collection::vec(any::<u8>(), 0..200), mark in 0usize..4) {
+            let agent = [&agent[..], MARKS[mark]].concat();
+            let name = bot(&agent).unwrap_or("x");
+            prop_assert!(!name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_graphic()));
+        }
     }
 }

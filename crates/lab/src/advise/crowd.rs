@@ -14,9 +14,9 @@ use std::hash::{BuildHasher, RandomState};
 use serde::Serialize;
 
 use crate::access_log::VALUE_BYTES_MAX;
-use crate::advise::client::STEADY;
+use crate::advise::clients::{FEW, STEADY};
 use crate::advise::proposal::{AUX_BYTES_MAX, SECOND_NS, pairs, proposed};
-use crate::advise::{AGENTS, AdviseError, By, Client, Settings};
+use crate::advise::{AGENTS, AdviseError, By, Client, ProposedLines, Settings};
 use crate::replay::{Input, Requests, forget_half};
 use slowlane_core::base::{Network, Request, Sample, Timestamp, Value, Verdict, shown};
 use slowlane_core::policy::Text;
@@ -36,11 +36,8 @@ pub struct Crowd {
     pub requests_each: u32,
     /// The percentage of its requests for pages that nobody else asks for. None: the logs have no paths.
     pub own_pages_percent: Option<f64>,
-    /// The lines, as those of a proposal.
-    pub slo_line: String,
-    pub map: String,
-    pub map_lines: String,
-    pub config: String,
+    #[serde(flatten)]
+    pub lines: ProposedLines,
     /// Its requests that were delayed or denied in the replay.
     pub waiting_requests: u64,
     /// All other clients, and how many of them waited with how many requests.
@@ -68,9 +65,6 @@ const PART_ALONE_MIN: f64 = 0.5;
 
 /// If at least this part of its requests is for pages that nobody else requests, it does not behave like the others.
 const OWN_MIN: f64 = 0.9;
-
-/// A limit for each address does nothing to addresses with so few requests.
-pub(super) const FEW: u32 = 10;
 
 /// If a larger part of the other clients would wait, the field does not distinguish the crowd.
 const OTHERS_MAX: f64 = 0.01;
@@ -143,13 +137,10 @@ impl Groups {
         let others: Vec<&Client> =
             self.rows.values().filter(|client| !listed.contains(&*client.value)).collect();
         let pair = proposed(&pairs(&others, settings.spare, if whole_seconds { SECOND_NS } else { 0 }));
-        let number = u32::from(digit) * 1_000 + 1;
-        let slo = format!("{number} burst={} rate={}", pair.burst, pair.rate);
         let text = |client: &&Client| String::from_utf8_lossy(&client.value).into_owned();
-        let (method, keys) = by.keys(&named.iter().map(text).collect::<Vec<_>>());
-        let map_lines: String = keys.iter().map(|key| format!("{key} {number}\n")).collect();
+        let values: Vec<String> = named.iter().map(text).collect();
 
-        let policy = by.policy(digit, &slo, method, &map_lines)?;
+        let (lines, policy) = by.proposed(digit, &pair.objective(), &values)?;
         let throttle = Throttle::new(policy, settings.sizing, AUX_BYTES_MAX);
         let wanted =
             |name: &str| FIELDS.iter().chain(&AGENTS).chain(&["source", "cost"]).any(|of| *of == name);
@@ -165,16 +156,17 @@ impl Groups {
             throttle.sweep(now);
             let decision = throttle.decide_one(&asked, now, Sample::MIDDLE);
             let is_waiting = decision.verdict != Verdict::Pass;
-            seen.count(&asked, decision.slo.number() == number, is_waiting, &mut pages);
+            seen.count(&asked, decision.slo.kind() == digit, is_waiting, &mut pages);
         });
         let is_bot = named.iter().all(|client| client.bot().is_some_and(|name| name != STEADY));
         let crowd = Crowd {
             by: by.name().to_owned(),
-            groups: named.iter().map(|client| (shown(text(client)), client.requests)).collect(),
-            slo_line: format!("{slo} dry_run=yes"),
-            map: by.map(method),
-            map_lines,
-            config: by.config(digit, method),
+            groups: values
+                .iter()
+                .zip(&named)
+                .map(|(value, client)| (shown(value), client.requests))
+                .collect(),
+            lines,
             ..seen.crowd(requests, &pages)
         };
         let is_own = crowd.own_pages_percent.is_some_and(|percent| percent >= 100.0 * OWN_MIN);

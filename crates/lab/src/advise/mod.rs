@@ -8,9 +8,7 @@
 //! A client of a token bucket never waits if the burst covers its largest debt. For every rate of a list, a client's
 //! largest debt is kept, in the arithmetic of the law `pace`. The figures of a proposal come from the replay.
 
-mod agent;
 mod by;
-mod client;
 mod clients;
 mod crowd;
 mod proposal;
@@ -25,15 +23,14 @@ use thiserror::Error;
 
 use crate::access_log::{LogOutcome, PlanError};
 use crate::replay::{self, Input, Requests};
-use client::{Client, RATES};
-use clients::Clients;
+use clients::{Client, Clients, RATES};
 use crowd::{FIELDS, Groups};
 use proposal::propose;
 use slowlane_core::base::{Timestamp, Value, date};
 use slowlane_core::policy::{LayoutError, PolicyErrors};
 use slowlane_core::table::Sizing;
 
-pub use by::By;
+pub use by::{By, ProposedLines};
 pub use crowd::Crowd;
 pub use proposal::{Busy, Pair, Proposal, Waiting};
 pub use report::report;
@@ -125,7 +122,7 @@ pub fn advise<E: From<AdviseError>>(
         count += 1;
         let agent = request.fields().find(|field| AGENTS.iter().any(|name| name.as_bytes() == field.name));
         let bot = match agent.map(|agent| agent.value) {
-            Some(Value::Text(text)) => agent::bot(text),
+            Some(Value::Text(text)) => clients::bot(text),
             _ => None,
         };
         let now = Timestamp::from_nanos(now_ns);

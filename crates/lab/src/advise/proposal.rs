@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::access_log::VALUE_BYTES_MAX;
-use crate::advise::client::STEADY;
-use crate::advise::{AdviseError, Client, Clients, RATES, Settings};
+use crate::advise::clients::STEADY;
+use crate::advise::{AdviseError, Client, Clients, ProposedLines, RATES, Settings};
 use crate::replay::{self, Input, KeyRow, ReplayCounts, Subject};
 use slowlane_core::base::{Key, SloId, plural};
-use slowlane_core::policy::{Method, Policy};
+use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
 /// An SLO for one type, and the clients that it would have slowed down.
@@ -31,12 +31,8 @@ pub struct Proposal {
     /// Bursts and rates that spare the clients.
     pub pairs: Vec<Pair>,
     pub proposed: Pair,
-    /// The line of `slo.map`, and those of the map.
-    pub slo_line: String,
-    pub map: String,
-    pub map_lines: String,
-    /// The config lines that a user-defined type needs; empty for the built-in types.
-    pub config: String,
+    #[serde(flatten)]
+    pub lines: ProposedLines,
     /// The values that have no line in the map.
     pub values_left_out: usize,
     /// The clients that are to be spared, and how many of them never waited in the replay.
@@ -70,6 +66,13 @@ pub struct Pair {
     pub admits_in_10_s: u64,
 }
 
+impl Pair {
+    /// The options of a line of `slo.map`.
+    pub(super) fn objective(&self) -> String {
+        format!("burst={} rate={}", self.burst, self.rate)
+    }
+}
+
 /// A client that waited in the replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Waiting {
@@ -101,13 +104,12 @@ pub(super) fn propose(
     progress: &mut impl FnMut(u64),
 ) -> Result<Proposal, AdviseError> {
     let Clients { by, id, mut rows, .. } = clients;
-    let (top, mut keys, mut method) = (settings.reading.top, Vec::new(), Method::Str);
-    let mut values_left_out = 0;
+    let (top, mut values, mut values_left_out) = (settings.reading.top, Vec::new(), 0);
     if !by.is_by_address() {
-        let (mut values, count) = listed(&rows);
+        let count;
+        (values, count) = listed(&rows);
         values.truncate(top);
         values_left_out = count - values.len();
-        (method, keys) = by.keys(&values);
         let listed: HashSet<&[u8]> = values.iter().map(String::as_bytes).collect();
         rows.retain(|_, client| listed.contains(&*client.value));
     }
@@ -121,10 +123,8 @@ pub(super) fn propose(
     let mut busiest: Vec<&Client> = rows.values().collect();
     busiest.sort_unstable_by_key(|client| (Reverse(client.requests), &client.name));
     let busy = |client: &&Client| busy(&client.name, client.figures(), client.bot());
-    let slo = format!("{id} burst={} rate={}", proposed.burst, proposed.rate);
-    let map_lines = by.lines(id.number(), &keys);
 
-    let policy = by.policy(id.kind(), &slo, method, &map_lines)?;
+    let (lines, policy) = by.proposed(id.kind(), &proposed.objective(), &values)?;
     let keys = keys_waiting(policy, id, inputs, settings, progress)?;
     let sum = |of: fn(&ReplayCounts) -> u64| keys.iter().map(|row| of(&row.counts)).sum();
     let bot = |key: &Key| rows.get(key).and_then(Client::bot);
@@ -144,10 +144,7 @@ pub(super) fn propose(
         bot_requests: bots.iter().map(|client| client.requests).sum(),
         pairs,
         proposed,
-        slo_line: format!("{slo} dry_run=yes"),
-        map: by.map(method),
-        map_lines,
-        config: by.config(id.kind(), method),
+        lines,
         values_left_out,
         to_spare: to_spare.len(),
         spared: to_spare.len().saturating_sub(not_spared),

@@ -1,9 +1,8 @@
 //! Advice as text: tables, then the lines to paste.
 
-use crate::advise::{Advice, Busy, Crowd, Pair, Proposal, Waiting};
-use slowlane_core::base::{aligned, plural};
-
-const NONE: &str = "-";
+use crate::advise::{Advice, Busy, Crowd, Pair, Proposal, ProposedLines, Waiting};
+use crate::columns::{Cell, columns, or_none};
+use slowlane_core::base::plural;
 
 /// The crowds, and for each type the figures of its clients; each with the lines to paste.
 pub fn report(advice: &Advice) -> String {
@@ -29,8 +28,8 @@ fn crowd(crowd: &Crowd) -> String {
         "\na crowd, by {by}: {addresses} addresses {link} {} send {percent_of_requests:.0} % of the requests, {requests_each} each{pages}\n",
         plural(groups.len(), noun),
     );
-    let row = |(value, count): &(String, u64)| vec![count.to_string(), value.clone()];
-    text += &table(["requests", "who"], groups.iter().map(row));
+    let row = |(value, count): &(String, u64)| vec![("requests", count.to_string()), ("who", value.clone())];
+    text += &table(groups.iter().map(row));
     let (waiting, others) = (crowd.waiting_requests, plural(crowd.others, "other client"));
     text += &format!(
         "\nIn a replay of these lines, {waiting} of its {requests} requests were delayed or denied. "
@@ -42,21 +41,23 @@ fn crowd(crowd: &Crowd) -> String {
             plural(crowd.others_waiting_requests, "request")
         ),
     };
-    text + &lines(&crowd.config, &crowd.slo_line, &crowd.map, &crowd.map_lines)
+    text + &lines(&crowd.lines, 0)
 }
 
 /// The lines to paste, below the names of their files.
-fn lines(config: &str, slo_line: &str, map: &str, map_lines: &str) -> String {
-    let config = match config {
+fn lines(lines: &ProposedLines, values_left_out: usize) -> String {
+    let ProposedLines { slo_line, map, map_lines, config } = lines;
+    let config = match &**config {
         "" => String::new(),
         config => format!("\n# slowlane.toml; it takes a restart\n{config}"),
     };
-    format!("{config}\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}\n{map_lines}")
+    let left_out =
+        if values_left_out > 0 { format!("; {values_left_out} more have no line") } else { String::new() };
+    format!("{config}\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}{left_out}\n{map_lines}")
 }
 
 fn section(proposal: &Proposal) -> String {
     let Proposal { by, clients, bots, steady_bots, bot_requests, spared, to_spare, .. } = proposal;
-    let Proposal { slo_line, map, map_lines, config, values_left_out, .. } = proposal;
     let noun = proposal.noun();
     let named = bots - steady_bots;
     let mut text = format!("\nby {by}: {}\n{}", plural(*clients, noun), rates(proposal));
@@ -73,28 +74,35 @@ fn section(proposal: &Proposal) -> String {
         plural(*to_spare, noun)
     );
     text += &waiting(proposal);
-    let left_out =
-        if *values_left_out > 0 { format!("; {values_left_out} more have no line") } else { String::new() };
-    text + &lines(config, slo_line, &format!("{map}{left_out}"), map_lines)
+    text + &lines(&proposal.lines, proposal.values_left_out)
 }
 
 /// The quantiles, then the busiest clients.
 fn rates(proposal: &Proposal) -> String {
     let row = |busy: &Busy| {
-        let counts = [busy.requests, busy.busiest_minute, busy.busiest_second].map(|count| count.to_string());
-        [&counts[..], &[bot(&busy.bot), busy.who.clone()]].concat()
+        vec![
+            ("requests", busy.requests.to_string()),
+            ("in one minute", busy.busiest_minute.to_string()),
+            ("in one second", busy.busiest_second.to_string()),
+            ("bot", or_none(busy.bot.as_ref())),
+            ("who", busy.who.clone()),
+        ]
     };
-    let rows = proposal.quantiles.iter().chain(&proposal.busiest).map(row);
-    table(["requests", "in one minute", "in one second", "bot", "who"], rows)
+    table(proposal.quantiles.iter().chain(&proposal.busiest).map(row))
 }
 
 fn pairs(proposal: &Proposal) -> String {
     let row = |pair: &Pair| {
         let mark = if *pair == proposal.proposed { "proposed" } else { "" };
-        let Pair { rate, burst, admits_in_10_s } = pair;
-        vec![rate.clone(), burst.to_string(), admits_in_10_s.to_string(), mark.to_owned()]
+        let (burst, admits) = (pair.burst.to_string(), pair.admits_in_10_s.to_string());
+        vec![
+            ("rate", pair.rate.clone()),
+            ("burst", burst),
+            ("admitted in 10 s", admits),
+            ("", mark.to_owned()),
+        ]
     };
-    table(["rate", "burst", "admitted in 10 s", ""], proposal.pairs.iter().map(row))
+    table(proposal.pairs.iter().map(row))
 }
 
 fn waiting(proposal: &Proposal) -> String {
@@ -102,25 +110,15 @@ fn waiting(proposal: &Proposal) -> String {
     if waiting.is_empty() {
         return String::new();
     }
-    let row = |Waiting { who, counts, bot: known }: &Waiting| {
-        let mean = counts.mean_ms().map_or(NONE.to_owned(), |ms| format!("{ms:.1}"));
-        let max = counts.max_ms().map_or(NONE.to_owned(), |ms| ms.to_string());
-        let counts = [counts.requests, counts.delayed, counts.denied].map(|count| count.to_string());
-        [&counts[..], &[mean, max, bot(known), who.clone()]].concat()
+    let row = |Waiting { who, counts, bot }: &Waiting| {
+        [&counts.cells()[..], &[("bot", or_none(bot.as_ref())), ("who", who.clone())]].concat()
     };
-    let rows =
-        table(["requests", "delayed", "denied", "mean ms", "max ms", "bot", "who"], waiting.iter().map(row));
+    let rows = table(waiting.iter().map(row));
     let (clients, requests) =
         (plural(*waiting_clients, proposal.noun()), plural(*waiting_requests, "request"));
     format!("{clients} waited: of {requests}, {delayed} delayed and {denied} denied:\n{rows}")
 }
 
-fn bot(bot: &Option<String>) -> String {
-    bot.clone().unwrap_or(NONE.to_owned())
-}
-
-fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let headings = headings.map(str::to_owned).to_vec();
-    let rows: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
-    aligned(&rows, "  ", |_, heading| ["bot", "who", ""].contains(&heading))
+fn table(rows: impl Iterator<Item = Vec<Cell>>) -> String {
+    columns(&rows.collect::<Vec<_>>(), &["bot", "who", ""])
 }

@@ -159,13 +159,13 @@ proptest! {
         match advice(&log, &settings) {
             Ok(advice) => {
                 let proposal = &advice.types[0];
-                prop_assert!((1..=5).contains(&proposal.map_lines.lines().count()));
-                let keys = proposal.map_lines.lines().map(|line| line.rsplit_once(' ').unwrap().0);
+                prop_assert!((1..=5).contains(&proposal.lines.map_lines.lines().count()));
+                let keys = proposal.lines.map_lines.lines().map(|line| line.rsplit_once(' ').unwrap().0);
                 prop_assert!(keys.clone().all(|key| !key.is_empty() && !key.contains(' ') && !key.starts_with('#')));
                 prop_assert_eq!(proposal.spared, proposal.clients);
                 let wanted: BTreeSet<&str> = values.iter().map(|text| &**text).filter(|text| !text.is_empty()).collect();
                 let is_any = by == "key" && values.iter().all(|text| text == &value(text) && text != "-");
-                prop_assert!(!is_any || proposal.map_lines.lines().count() == wanted.len().min(5), "{:?}", proposal.map_lines);
+                prop_assert!(!is_any || proposal.lines.map_lines.lines().count() == wanted.len().min(5), "{:?}", proposal.lines.map_lines);
             }
             Err(AdviseError::NoClients(_)) => {}
             Err(error) => prop_assert!(false, "{}", error),
@@ -184,8 +184,8 @@ fn the_pair_that_admits_least_in_ten_seconds_is_proposed() {
     assert_eq!(proposal.pairs.last().unwrap().rate, "1/s");
     assert_eq!((proposal.proposed.burst, &*proposal.proposed.rate), (11, "1/s"));
     assert_eq!(proposal.proposed.admits_in_10_s, 21);
-    assert_eq!(proposal.slo_line, "3001 burst=11 rate=1/s dry_run=yes");
-    assert_eq!(proposal.map_lines, "0.0.0.0/0 3001\n::/0 3001\n");
+    assert_eq!(proposal.lines.slo_line, "3001 burst=11 rate=1/s dry_run=yes");
+    assert_eq!(proposal.lines.map_lines, "0.0.0.0/0 3001\n::/0 3001\n");
 }
 
 #[test]
@@ -263,11 +263,11 @@ fn a_field_of_its_own_has_a_type_from_6_on() {
     let mut settings = settings("source+key", 99.9, format);
     settings.reading.mappings = vec!["key=$http_x_key".parse().unwrap()];
     let proposal = &advice(&log, &settings).unwrap().types[0];
-    assert_eq!((&*proposal.map, &*proposal.map_lines), ("key.map", "k7 6001\n"));
+    assert_eq!((&*proposal.lines.map, &*proposal.lines.map_lines), ("key.map", "k7 6001\n"));
     assert!(
-        proposal.config.starts_with("[policy.types]\n6 = [\"source\", \"key\"]\n"),
+        proposal.lines.config.starts_with("[policy.types]\n6 = [\"source\", \"key\"]\n"),
         "{}",
-        proposal.config
+        proposal.lines.config
     );
 }
 
@@ -280,7 +280,7 @@ fn keys_that_no_line_can_have_are_counted() {
     let mut settings = settings("key", 99.9, format);
     settings.reading.mappings = vec!["key=$http_x_key".parse().unwrap()];
     let proposal = &advice(&log, &settings).unwrap().types[0];
-    assert_eq!((&*proposal.map_lines, proposal.values_left_out), ("k7 6001\n", 2));
+    assert_eq!((&*proposal.lines.map_lines, proposal.values_left_out), ("k7 6001\n", 2));
 }
 
 /// A map ends its keys at the first blank, so such values are expressions, in a map of their own.
@@ -295,11 +295,11 @@ fn values_with_blanks_are_proposed_as_expressions() {
         "^\\x23x$ 1001\n^Acme\\x20Inc\\.\\x20\\(EU\\)$ 1001\n^{} 1001\n^acme$ 1001\n",
         r"Acme\x20Inc\.\x20".repeat(20)
     );
-    assert_eq!((&*proposal.map, &*proposal.map_lines), ("owner-reg.map", &*want));
+    assert_eq!((&*proposal.lines.map, &*proposal.lines.map_lines), ("owner-reg.map", &*want));
     assert_eq!((proposal.values_left_out, proposal.clients, proposal.spared), (0, 4, 4));
     assert!(
-        proposal.config.ends_with("fields = [\"owner\"]\nmap = \"owner-reg.map\"\nmatch = \"reg\"\n"),
+        proposal.lines.config.ends_with("fields = [\"owner\"]\nmap = \"owner-reg.map\"\nmatch = \"reg\"\n"),
         "{}",
-        proposal.config
+        proposal.lines.config
     );
 }

@@ -106,14 +106,9 @@ const LOADS: [ProtectLoad; 10] = [
 ];
 
 impl ProtectLoad {
-    pub const NAMES: [&'static str; LOADS.len()] = {
-        let (mut names, mut load) = ([""; LOADS.len()], 0);
-        while load < LOADS.len() {
-            names[load] = LOADS[load].name;
-            load += 1;
-        }
-        names
-    };
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        LOADS.iter().map(|load| load.name)
+    }
 
     pub fn named(name: &str) -> Option<ProtectLoad> {
         LOADS.into_iter().find(|load| load.name == name)
@@ -127,8 +122,7 @@ impl ProtectLoad {
     /// The load, before it begins.
     pub(crate) fn prepared(&self, before: Option<ProtectSettings>, seed: u64) -> World {
         let mut world = World::new(self.app, before, seed);
-        let mut add =
-            |group, asks, source, from| world.client(Caller { group, asks, source, from, until: SECONDS });
+        let mut add = |group, asks, source, from| world.client(Caller { group, asks, source, from });
         add(Group::Customer, Asks::Views(self.views), Source::Shoppers, 0.0);
         add(Group::Office, Asks::Views(2.0), Source::Fixed((120 << 8) | 9, 9), 0.0);
         let crawl = self.crawl.unwrap_or(Crawl { count: 0, ..CRAWLERS });

@@ -1,10 +1,13 @@
-//! The runs as a table.
+//! The runs as a table, and as a chart: the time of the customers' pages, before and after, and the limit of the law.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
-use crate::protect::world::Group;
-use crate::protect::{ProtectLoad, Runs};
-use slowlane_core::base::aligned;
+use crate::chart::{Chart, ChartLine, Panel};
+use crate::columns::{Cell, columns};
+use crate::protect::load::{ProtectLoad, SECONDS};
+use crate::protect::runs::{Runs, summary};
+use crate::protect::world::{Group, World};
 use slowlane_core::law::protect::ProtectSettings;
 
 /// A load that has been played.
@@ -16,7 +19,7 @@ pub struct Played {
 }
 
 /// The names of the two.
-pub(crate) const BEFORE: [&str; 2] = ["nothing", "protect"];
+const BEFORE: [&str; 2] = ["nothing", "protect"];
 
 impl Played {
     /// Plays a load for each seed.
@@ -28,18 +31,28 @@ impl Played {
 
     fn figures(&self) -> [ProtectFigures; 2] {
         let (window, workers) = (self.load.measured_s(), self.load.workers());
-        self.runs.each_ref().map(|runs| ProtectFigures {
-            p50_ms: runs.of_group(Group::Customer, window, |of| of.page_ms(0.5)),
-            p99_ms: runs.of_group(Group::Customer, window, |of| of.page_ms(0.99)),
-            failed_percent: runs.of_group(Group::Customer, window, |of| of.failed_percent),
-            crawlers_per_s: runs.of_group(Group::Crawler, window, |of| of.served_per_s),
-            used_percent: 100.0 * runs.used(workers, window),
+        [0, 1].map(|place| {
+            let runs = &self.runs[place];
+            ProtectFigures {
+                load: self.load.name,
+                before: BEFORE[place],
+                measured_s: window,
+                p50_ms: runs.of_group(Group::Customer, window, |of| of.page_ms(0.5)),
+                p99_ms: runs.of_group(Group::Customer, window, |of| of.page_ms(0.99)),
+                failed_percent: runs.of_group(Group::Customer, window, |of| of.failed_percent),
+                crawlers_per_s: runs.of_group(Group::Crawler, window, |of| of.served_per_s),
+                used_percent: 100.0 * runs.used(workers, window),
+            }
         })
     }
 }
 
 /// The effect of a load on the customers, the crawlers and the application.
+#[derive(Serialize)]
 struct ProtectFigures {
+    load: &'static str,
+    before: &'static str,
+    measured_s: (f64, f64),
     p50_ms: f64,
     p99_ms: f64,
     /// Of the customers' requests, refused or given up.
@@ -49,44 +62,68 @@ struct ProtectFigures {
     used_percent: f64,
 }
 
-const HEADINGS: [&str; 9] =
-    ["load", "before it", "measured s", "p50 ms", "p99 ms", "failed %", "crawlers /s", "kept %", "used %"];
-
-/// Two lines for each load. `kept` is the rate of the crawlers as a percentage of the rate without the law.
-pub fn report_protected(played: &[Played]) -> String {
-    let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
-    for one in played {
-        let ((from, to), figures) = (one.load.measured_s(), one.figures());
-        for (before, of) in BEFORE.iter().zip(&figures) {
-            let kept = of.crawlers_per_s / figures[0].crawlers_per_s * 100.0;
-            rows.push(vec![
-                one.load.name.to_owned(),
-                (*before).to_owned(),
-                format!("{from}-{to}"),
-                format!("{:.0}", of.p50_ms),
-                format!("{:.0}", of.p99_ms),
-                format!("{:.1}", of.failed_percent),
-                format!("{:.1}", of.crawlers_per_s),
-                if kept.is_nan() { "-".into() } else { format!("{kept:.0}") },
-                format!("{:.1}", of.used_percent),
-            ]);
-        }
+impl ProtectFigures {
+    /// `kept` is the rate of the crawlers as a percentage of the rate without the law.
+    fn row(&self, without: &ProtectFigures) -> Vec<Cell> {
+        let kept = self.crawlers_per_s / without.crawlers_per_s * 100.0;
+        vec![
+            ("load", self.load.to_owned()),
+            ("before it", self.before.to_owned()),
+            ("measured s", format!("{}-{}", self.measured_s.0, self.measured_s.1)),
+            ("p50 ms", format!("{:.0}", self.p50_ms)),
+            ("p99 ms", format!("{:.0}", self.p99_ms)),
+            ("failed %", format!("{:.1}", self.failed_percent)),
+            ("crawlers /s", format!("{:.1}", self.crawlers_per_s)),
+            ("kept %", if kept.is_nan() { "-".into() } else { format!("{kept:.0}") }),
+            ("used %", format!("{:.1}", self.used_percent)),
+        ]
     }
-    aligned(&rows, "  ", |column, _| column < 2)
+}
+
+/// Two lines for each load.
+pub fn report_protected(played: &[Played]) -> String {
+    let rows = played
+        .iter()
+        .map(Played::figures)
+        .flat_map(|figures| figures.each_ref().map(|of| of.row(&figures[0])));
+    columns(&rows.collect::<Vec<_>>(), &["load", "before it"])
 }
 
 /// The same for programs.
 pub fn json_protected(played: &[Played]) -> String {
-    let lines = |one: &Played| {
-        let (name, (from, to)) = (one.load.name, one.load.measured_s());
-        let line = move |(before, of): (&str, ProtectFigures)| {
-            json!({
-                "load": name, "before": before, "measured_s": [from, to],
-                "p50_ms": of.p50_ms, "p99_ms": of.p99_ms, "failed_percent": of.failed_percent,
-                "crawlers_per_s": of.crawlers_per_s, "used_percent": of.used_percent,
-            })
-        };
-        BEFORE.into_iter().zip(one.figures()).map(line).collect::<Vec<_>>()
+    let figures: Vec<ProtectFigures> = played.iter().flat_map(Played::figures).collect();
+    json!(figures).to_string() + "\n"
+}
+
+/// Draws the first run of a load.
+pub fn plot_protected(played: &Played) -> String {
+    let worlds = played.runs.each_ref().map(|runs| &runs.0[0]);
+    let limits = worlds.map(|world| {
+        let views = world.views.iter().take_while(|(second, _)| *second < SECONDS);
+        views.map(|(second, view)| (*second, Some(view.limit as f64))).collect()
+    });
+    let panel = |title: &str, lines| Panel { title: title.into(), lines, dashed_at: None };
+    let chart = Chart {
+        title: format!(
+            "customers' pages under the load `{}`, without and with law=protect",
+            played.load.name
+        ),
+        lines: BEFORE.map(|before| format!("{before} before the application")).to_vec(),
+        panels: vec![
+            panel("customers' pages, median, ms", worlds.map(page_times).to_vec()),
+            panel("requests let in at a time: the limit", limits.to_vec()),
+        ],
+        seconds: SECONDS,
+        ..Chart::default()
     };
-    Value::from_iter(played.iter().flat_map(lines)).to_string() + "\n"
+    chart.svg()
+}
+
+/// The median for each second in which a page was asked for.
+fn page_times(world: &World) -> ChartLine {
+    let point = |second: f64| {
+        let median_ms = summary(world, Group::Customer, (second, second + 1.0)).page_ms(0.5);
+        (second + 0.5, median_ms.is_finite().then_some(median_ms))
+    };
+    (0..SECONDS as u32).map(f64::from).map(point).collect()
 }

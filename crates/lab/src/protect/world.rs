@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
-use crate::protect::load::WORKERS;
+use crate::protect::load::{SECONDS, WORKERS};
 use slowlane_core::base::{Key, Timestamp};
 use slowlane_core::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 
@@ -50,7 +50,6 @@ pub(crate) struct Caller {
     pub(crate) source: Source,
     /// Seconds.
     pub(crate) from: f64,
-    pub(crate) until: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -225,7 +224,7 @@ impl World {
     /// A client's first request, and when its next comes.
     fn ask(&mut self, number: usize) {
         let client = self.clients[number];
-        if self.second() > client.until {
+        if self.second() > SECONDS {
             return;
         }
         let slot = (self.second() * 5.0) as u64 + (self.rng.f64() * 90.0) as u64;

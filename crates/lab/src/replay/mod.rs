@@ -1,17 +1,15 @@
 //! The replay: the verdicts of a policy on the requests of access logs.
 //!
 //! ```text
-//!  access_log ─LogRecord─▶ order ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series
-//!                                               ▲                                       ▼
-//!                                 virtual time, a seeded rng                          Outcome
+//!  access_log ─LogRecord─▶ requests ─▶ run ─Request─▶ Throttle::decide ─Decision─▶ tally, keys, series
+//!                                                  ▲                                       ▼
+//!                                    virtual time, a seeded rng                          Outcome
 //! ```
 //! The throttle is the production code. It gets each request as a proxy would send it, at the time in the log, so its
 //! verdicts are the live ones, bit for bit. It cannot know how clients would have reacted to a delay.
 
 mod export;
 mod keys;
-mod order;
-mod outcome;
 mod plot;
 mod report;
 mod requests;
@@ -22,11 +20,10 @@ mod tally;
 pub use export::json;
 pub use keys::KeyRow;
 pub(crate) use keys::{KEYS_MAX, forget_half, name, text};
-pub use outcome::{Outcome, Side};
 pub use plot::plot;
 pub use report::report;
 pub use requests::Input;
 pub(crate) use requests::Requests;
-pub use run::{ReplaySettings, Subject, replay};
+pub use run::{Outcome, ReplaySettings, Side, Subject, replay};
 pub use series::{Bin, Series};
 pub use tally::{ReplayCounts, ReplayTally, WorkDone};

@@ -1,12 +1,12 @@
 //! The outcome as text tables.
 
+use crate::columns::{Cell, NONE, columns, or_none, percent};
 use crate::replay::{KeyRow, Outcome, ReplayCounts, ReplayTally, Side};
 use slowlane_core::base::{Kind, aligned, plural};
+use slowlane_core::policy::Slo;
 
-const NONE: &str = "-";
-
-const FIGURES: [&str; 9] =
-    ["requests", "delayed", "%", "denied", "%", "mean ms", "p50 ms", "p99 ms", "max ms"];
+/// The headings of columns that are words.
+const WORDS: [&str; 8] = ["policy", "slo", "law", "rate", "allows", "unit", "key", "who"];
 
 /// The verdicts in total, by SLO and of the first keys; with two policies, their differences.
 pub fn report(outcome: &Outcome) -> String {
@@ -14,18 +14,17 @@ pub fn report(outcome: &Outcome) -> String {
     let seconds = ((outcome.ended_ns - outcome.begun_ns) as f64 / 1e9).max(1.0);
     let per_s = requests as f64 / seconds;
     let mut text = format!("{} from {begun} to {ended} UTC, {per_s:.1}/s\n\n", plural(requests, "request"));
-    text += &totals(outcome);
-    if let (Some(changes), [first, second]) = (&outcome.changes, outcome.sides.as_slice()) {
-        text += "\n";
-        text += &table(&changes_rows(changes, first, second), 1);
+    text += &columns(&totals(outcome), &WORDS);
+    if let (Some(counts), [first, second]) = (&outcome.changes, outcome.sides.as_slice()) {
+        text += &format!("\n{}", changes(counts, first, second));
     }
     for side in &outcome.sides {
-        text += "\n";
-        text += &table(&slo_rows(side), 3);
-        let work = work_rows(side, seconds);
-        if work.len() > 1 {
-            text += "\n";
-            text += &table(&work, 3);
+        let slos: Vec<Vec<Cell>> = side.slos.iter().map(|(slo, tally)| slo_row(slo, tally)).collect();
+        text += &format!("\n{}", columns(&slos, &WORDS));
+        let work = side.slos.iter().filter_map(|(slo, tally)| work_row(slo, tally, seconds));
+        let work: Vec<Vec<Cell>> = work.collect();
+        if !work.is_empty() {
+            text += &format!("\n{}", columns(&work, &WORDS));
         }
     }
     for side in &outcome.sides {
@@ -34,22 +33,22 @@ pub fn report(outcome: &Outcome) -> String {
     text
 }
 
-fn totals(outcome: &Outcome) -> String {
-    let mut rows = vec![headings(&["policy"])];
-    let row = |name: &str, tally: &ReplayTally| [vec![name.to_owned()], cells(tally)].concat();
-    rows.extend(outcome.sides.iter().map(|side| row(&side.name, &side.total)));
+fn totals(outcome: &Outcome) -> Vec<Vec<Cell>> {
+    let row = |side: &Side| [vec![("policy", side.name.clone())], figures(&side.total)].concat();
+    let mut rows: Vec<Vec<Cell>> = outcome.sides.iter().map(row).collect();
     if let [first, second] = outcome.sides.as_slice() {
         let difference = |of: fn(&ReplayCounts) -> u64| {
             format!("{:+}", of(&first.total.counts) as i64 - of(&second.total.counts) as i64)
         };
         let [delayed, denied] = [difference(|of| of.delayed), difference(|of| of.denied)];
         let row = ["difference", NONE, &delayed, NONE, &denied, NONE, NONE, NONE, NONE, NONE];
-        rows.push(row.map(str::to_owned).to_vec());
+        rows.push(row.map(|cell| ("", cell.to_owned())).to_vec());
     }
-    table(&rows, 1)
+    rows
 }
 
-fn changes_rows(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> Vec<Vec<String>> {
+/// How often the second policy gave each verdict, by verdict of the first.
+fn changes(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> String {
     let verdicts = Kind::ALL.map(Kind::name);
     let corner = format!("{} \\ {}", first.name, second.name);
     let mut rows = vec![[vec![corner], verdicts.map(str::to_owned).to_vec()].concat()];
@@ -57,34 +56,29 @@ fn changes_rows(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> Vec<Vec
         let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
         rows.push([vec![(*verdict).to_owned()], counts].concat());
     }
-    rows
+    aligned(&rows, "  ", |column, _| column == 0)
 }
 
-fn slo_rows(side: &Side) -> Vec<Vec<String>> {
-    let mut rows = vec![headings(&["slo", "law", "rate"])];
-    for (slo, tally) in &side.slos {
-        let law = format!("{}{}", slo.law.name(), if slo.dry_run { " (dry run)" } else { "" });
-        let names = vec![slo.id.to_string(), law, slo.rate()];
-        rows.push([names, cells(tally)].concat());
-    }
-    rows
+fn slo_row(slo: &Slo, tally: &ReplayTally) -> Vec<Cell> {
+    let law = format!("{}{}", slo.law.name(), if slo.dry_run { " (dry run)" } else { "" });
+    [vec![("slo", slo.id.to_string()), ("law", law), ("rate", slo.rate())], figures(tally)].concat()
 }
 
-/// The SLOs in work, in their units.
-fn work_rows(side: &Side, seconds: f64) -> Vec<Vec<String>> {
-    let headings = ["slo", "allows", "unit", "asked", "used", "used /s", "delayed", "%", "denied", "%"];
-    let mut rows = vec![headings.map(str::to_owned).to_vec()];
-    for (slo, tally) in &side.slos {
-        let (Some(unit), [asked, used, delayed, denied]) = (slo.unit(), tally.work.figures()) else {
-            continue;
-        };
-        let share =
-            |part: f64| if asked > 0.0 { format!("{:.1}", part * 100.0 / asked) } else { NONE.into() };
-        let [asked, used, per_s] = [asked, used, used / seconds].map(units);
-        let names = vec![slo.id.to_string(), slo.describe(), unit.to_string(), asked, used, per_s];
-        rows.push([names, vec![units(delayed), share(delayed), units(denied), share(denied)]].concat());
-    }
-    rows
+/// The work of an SLO, in its unit. None: it has no unit.
+fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<Cell>> {
+    let (unit, [asked, used, delayed, denied]) = (slo.unit()?, tally.work.figures());
+    Some(vec![
+        ("slo", slo.id.to_string()),
+        ("allows", slo.describe()),
+        ("unit", unit.to_string()),
+        ("asked", units(asked)),
+        ("used", units(used)),
+        ("used /s", units(used / seconds)),
+        ("delayed", units(delayed)),
+        ("%", percent(delayed, asked)),
+        ("denied", units(denied)),
+        ("%", percent(denied, asked)),
+    ])
 }
 
 /// A number of units: small ones with fractions.
@@ -92,19 +86,13 @@ fn units(units: f64) -> String {
     if units < 1_000.0 { format!("{units:.2}") } else { format!("{units:.0}") }
 }
 
-fn headings(names: &[&str]) -> Vec<String> {
-    names.iter().chain(&FIGURES).map(|&heading| heading.to_owned()).collect()
-}
-
-fn cells(tally: &ReplayTally) -> Vec<String> {
-    let share = |part| percent(part, tally.counts.requests);
-    let [requests, delayed, denied, mean, p50, p99, max] = tally.texts();
-    let (delayed_share, denied_share) = (share(tally.counts.delayed), share(tally.counts.denied));
-    vec![requests, delayed, delayed_share, denied, denied_share, mean, p50, p99, max]
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 { NONE.into() } else { format!("{:.1}", part as f64 * 100.0 / whole as f64) }
+fn figures(tally: &ReplayTally) -> Vec<Cell> {
+    let ReplayCounts { requests, delayed, denied, .. } = tally.counts;
+    let share = |part: u64| ("%", percent(part as f64, requests as f64));
+    let [requests, delayed_cell, denied_cell, mean, max] = tally.counts.cells();
+    let [p50, p99] = [50, 99].map(|percent| or_none(tally.percentile_ms(percent)));
+    let ms = [mean, ("p50 ms", p50), ("p99 ms", p99), max];
+    [&[requests, delayed_cell, share(delayed), denied_cell, share(denied)][..], &ms].concat()
 }
 
 /// The keys of a policy: those that were throttled or, with two policies, those on which they differ.
@@ -124,29 +112,20 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
             format!("\n{all} {noun} had requests delayed or denied{first}:\n")
         }
     };
-    let mut headings = vec!["slo", "key", "requests", "delayed", "denied", "mean ms", "max ms"];
-    if is_compared {
-        headings.extend(["otherwise", "delayed there", "denied there"]);
-    }
-    headings.push("who");
-    let mut rows = vec![headings.into_iter().map(str::to_owned).collect()];
-    rows.extend(side.keys.iter().map(|row| key_row(row, is_compared)));
-    heading + &table(&rows, 2)
+    let rows: Vec<Vec<Cell>> = side.keys.iter().map(|row| key_row(row, is_compared)).collect();
+    heading + &columns(&rows, &WORDS)
 }
 
-fn key_row(row: &KeyRow, is_compared: bool) -> Vec<String> {
-    // Keys have no percentiles.
-    let tally = ReplayTally { counts: row.counts, ..ReplayTally::default() };
-    let [requests, delayed, denied, mean, _, _, max] = tally.texts();
-    let mut cells = vec![row.slo.to_string(), row.key.to_string(), requests, delayed, denied, mean, max];
+fn key_row(row: &KeyRow, is_compared: bool) -> Vec<Cell> {
+    let mut cells = vec![("slo", row.slo.to_string()), ("key", row.key.to_string())];
+    cells.extend(row.counts.cells());
     if is_compared {
-        cells.extend([row.changed, row.other_delayed, row.other_denied].map(|count| count.to_string()));
+        cells.extend([
+            ("otherwise", row.changed.to_string()),
+            ("delayed there", row.other_delayed.to_string()),
+            ("denied there", row.other_denied.to_string()),
+        ]);
     }
-    cells.push(row.name.to_string());
+    cells.push(("who", row.name.to_string()));
     cells
-}
-
-/// The first columns and one named `who` are text.
-fn table(rows: &[Vec<String>], words: usize) -> String {
-    aligned(rows, "  ", |column, heading| column < words || heading == "who")
 }

@@ -1,6 +1,8 @@
 //! Counts of verdicts and a histogram of delays, in constant memory.
 
 use serde::Serialize;
+
+use crate::columns::{Cell, or_none};
 use slowlane_core::base::histogram::{bin, bounds};
 use slowlane_core::base::{Amount, Kind, Verdict};
 
@@ -40,6 +42,16 @@ impl ReplayCounts {
 
     pub fn max_ms(&self) -> Option<u64> {
         (self.delayed > 0).then_some(self.longest_ms)
+    }
+
+    pub(crate) fn cells(&self) -> [Cell; 5] {
+        [
+            ("requests", self.requests.to_string()),
+            ("delayed", self.delayed.to_string()),
+            ("denied", self.denied.to_string()),
+            ("mean ms", or_none(self.mean_ms().map(|ms| format!("{ms:.1}")))),
+            ("max ms", or_none(self.max_ms())),
+        ]
     }
 }
 
@@ -100,17 +112,6 @@ impl ReplayTally {
             count > 0 && below >= rank
         });
         found.map(|bin| (bounds(bin, BINS_PER_DOUBLING).1 - 1).min(self.counts.longest_ms))
-    }
-
-    /// Requests, delayed and denied; then the mean, p50, p99 and maximum of the delays in ms, or `-`.
-    pub(super) fn texts(&self) -> [String; 7] {
-        let ReplayCounts { requests, delayed, denied, .. } = self.counts;
-        let [requests, delayed, denied] = [requests, delayed, denied].map(|count| count.to_string());
-        let mean = self.counts.mean_ms().map(|ms| format!("{ms:.1}"));
-        let [p50, p99] = [50, 99].map(|percent| self.percentile_ms(percent));
-        let [p50, p99, max] = [p50, p99, self.counts.max_ms()].map(|ms| ms.map(|ms| ms.to_string()));
-        let [mean, p50, p99, max] = [mean, p50, p99, max].map(|text| text.unwrap_or("-".to_owned()));
-        [requests, delayed, denied, mean, p50, p99, max]
     }
 }
 

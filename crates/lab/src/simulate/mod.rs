@@ -12,7 +12,6 @@
 //! exponentials, and their last bit depends on the machine's math library.
 
 mod cluster;
-mod inputs;
 mod load;
 mod nodes;
 mod outcome;
@@ -21,22 +20,16 @@ mod record;
 mod report;
 mod run;
 mod scenario;
-mod share;
-mod sharing;
-mod span;
 
 use record::{BINS_PER_S, Bin, Record};
 
-pub use cluster::{Cluster, Delivery, NODES_MAX, SILENT_AFTER, Skew};
-pub use load::{Costs, CrowdLoad, Load, Phases, Who};
-pub use nodes::Held;
+pub use cluster::{Cluster, Delivery, NODES_MAX, SILENT_AFTER, Share, Skew};
+pub use load::{Costs, CrowdLoad, Load, Phases, Span, Who};
+pub use nodes::{Held, Sender, Sent, Sharing, Step};
 pub use outcome::{Figures, Phase, SimulationOutcome};
 pub use plot::plot;
 pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};
-pub use share::Share;
-pub use sharing::{Sender, Sent, Sharing, Step};
-pub use span::Span;
 
 pub use crate::chart::LINES_MAX;
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, PhaseSeen, Record, Tally};
 use crate::simulate::{Scenario, Who};
 
@@ -14,13 +16,15 @@ pub struct SimulationOutcome {
 }
 
 /// A part of the run with one number of clients. Its last three quarters are measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Phase {
     pub clients: u32,
-    pub measured_s: Range<f64>,
-    pub all: Figures,
-    /// The figures of each group, if there is more than one.
-    pub groups: Vec<(Who, Figures)>,
+    /// Its start and its end.
+    pub measured_s: [f64; 2],
+    /// Those of all requests first, then of each group, if there is more than one.
+    pub figures: Vec<Figures>,
+    /// The relative error of the rate. None: the objective is 0.
+    pub error: Option<f64>,
     /// Seconds until every 1-s count is within 10 % of the rate, or within one request. None: never.
     pub settled_s: Option<f64>,
     /// Jain's fairness index over the sources: 1 if all get the same, 1/n if one of n gets everything. With only an
@@ -34,8 +38,10 @@ pub struct Phase {
 }
 
 /// The figures of a group of requests.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
+    /// [`Figures::ALL`], or the name of the group.
+    pub who: &'static str,
     /// In the unit of the objective.
     pub rate_per_s: f64,
     pub let_through: u64,
@@ -72,8 +78,9 @@ impl Phase {
         let mut all = Tally::default();
         seen.tallies.iter().for_each(|tally| all.add(tally));
         let present: Vec<Who> = Who::ALL.into_iter().filter(|&who| load.has(who)).collect();
-        let group = |&who: &Who| (who, Figures::new(&seen.tallies[who as usize], seconds));
-        let groups = if present.len() > 1 { present.iter().map(group).collect() } else { Vec::new() };
+        let all = Figures::new(Figures::ALL, &all, seconds);
+        let group = |&who: &Who| Figures::new(who.name(), &seen.tallies[who as usize], seconds);
+        let groups = present.iter().filter(|_| present.len() > 1).map(group);
         let others = present.iter().filter(|&&who| who != Who::Client).flat_map(|&who| load.sources(who));
         let sources = (0..clients).chain(others).map(|source| seen.sources[source as usize]);
         let shares: Vec<f64> = match present[..] {
@@ -83,20 +90,29 @@ impl Phase {
         let starts_ns = number.checked_sub(1).map_or(0, |before| record.phases[before].until_ns);
         Phase {
             clients,
-            measured_s: seen.from_ns as f64 / 1e9..seen.until_ns as f64 / 1e9,
-            all: Figures::new(&all, seconds),
-            groups,
+            measured_s: [seen.from_ns, seen.until_ns].map(|at_ns| at_ns as f64 / 1e9),
+            error: all.error(record.per_s),
+            figures: [all].into_iter().chain(groups).collect(),
             settled_s: settled_s(record, starts_ns..seen.until_ns),
             jain: jain(&shares),
             worst: worst(record, seen.from_ns..seen.until_ns),
             messages_per_s: seen.messages as f64 / seconds,
         }
     }
+
+    /// The figures of all requests.
+    pub fn all(&self) -> Figures {
+        self.figures[0]
+    }
 }
 
 impl Figures {
-    fn new(tally: &Tally, seconds: f64) -> Figures {
+    /// The name of all groups together.
+    pub const ALL: &str = "all";
+
+    fn new(who: &'static str, tally: &Tally, seconds: f64) -> Figures {
         Figures {
+            who,
             rate_per_s: tally.units / seconds,
             let_through: tally.let_through,
             denied: tally.denied,

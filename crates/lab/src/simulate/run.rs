@@ -7,9 +7,8 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
-use crate::simulate::inputs::{ANNEX_BYTES_MAX, SIZING, at, request};
 use crate::simulate::nodes::Nodes;
-use crate::simulate::scenario::{SLO, Scenario, ScenarioError};
+use crate::simulate::scenario::{ANNEX_BYTES_MAX, SIZING, SLO, Scenario, ScenarioError, at, request};
 use crate::simulate::{Held, Load, Record, Sender, Sent, Sharing, SimulationOutcome, Step, Who};
 use slowlane_core::base::{Amount, Decisions, Ending, Sample, SloId, Ticket, Unit, Verdict};
 use slowlane_core::policy::Batch;

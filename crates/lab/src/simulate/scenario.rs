@@ -1,6 +1,7 @@
 //! A scenario: one law, one objective, a load and the nodes that share them.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use thiserror::Error;
 
 use crate::simulate::load::{CLIENTS_MAX, Load, Phases, THINK_MIN, Who};
 use crate::simulate::{Cluster, SILENT_AFTER, Span};
-use slowlane_core::base::{Rate, Unit, units::written};
+use slowlane_core::base::{Rate, Request, Timestamp, Unit, Value, units::written};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
+use slowlane_core::table::Sizing;
 
 /// One law, one objective, a load and the nodes that share them.
 ///
@@ -24,7 +26,7 @@ use slowlane_core::policy::{DEFAULT_LINE, Layout, Policy};
 ///     measured: vec![], seed: 1,
 /// };
 /// let outcome = scenario.run(|_| ()).unwrap();
-/// let figures = &outcome.phases[0].all;
+/// let figures = outcome.phases[0].all();
 /// assert!(figures.error(50.0).unwrap().abs() < 0.005);
 /// assert_eq!((figures.denied, figures.p50_ms), (0, Some(999)));
 /// ```
@@ -113,6 +115,31 @@ pub enum ScenarioError {
 pub(super) const SLO: u32 = 2001;
 
 pub(super) const WEBSITE: &str = "shop.example";
+
+/// One bucket needs one entry.
+pub(super) const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
+
+/// More than the largest auxiliary state of one key.
+pub(super) const ANNEX_BYTES_MAX: usize = 64 << 20;
+
+/// The start of a run: midnight, for laws whose windows are aligned to the clock.
+const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
+
+const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+/// The moment of the table this long after the start.
+pub(super) fn at(now_ns: u64) -> Timestamp {
+    START + Duration::from_nanos(now_ns)
+}
+
+/// A request from the source whose address has this index, for the website of the SLO.
+pub(super) fn request<'a>(place: u32) -> Request<'a> {
+    let address = IpAddr::V4(Ipv4Addr::from_bits(FIRST_SOURCE.to_bits() + place));
+    let mut request = Request::new();
+    request.push(b"source", Value::Address(address));
+    request.push(b"website", Value::Text(WEBSITE.as_bytes()));
+    request
+}
 
 impl Scenario {
     /// # Errors

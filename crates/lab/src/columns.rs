@@ -1,0 +1,27 @@
+//! The rows of a report as columns of text: each cell has its heading beside it.
+
+use slowlane_core::base::aligned;
+
+/// A cell below its heading.
+pub(crate) type Cell = (&'static str, String);
+
+/// A cell without a value.
+pub(crate) const NONE: &str = "-";
+
+pub(crate) fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or(NONE.to_owned(), |value| value.to_string())
+}
+
+/// A part of a whole in percent, with one decimal place.
+pub(crate) fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1}", part * 100.0 / whole) } else { NONE.to_owned() }
+}
+
+/// The rows below the headings of the first row. Columns with these headings are words, and all others are numbers.
+pub(crate) fn columns(rows: &[Vec<Cell>], words: &[&str]) -> String {
+    let headings =
+        rows.iter().take(1).map(|row| row.iter().map(|(heading, _)| (*heading).to_owned()).collect());
+    let cells = rows.iter().map(|row| row.iter().map(|(_, cell)| cell.clone()).collect());
+    let rows: Vec<Vec<String>> = headings.chain(cells).collect();
+    aligned(&rows, "  ", |_, heading| words.contains(&heading))
+}
