@@ -15,8 +15,7 @@ use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
 use slowlane_lab::protect::{Played, ProtectLoad, json_protected, plot_protected, report_protected};
 use slowlane_lab::simulate::{
-    self, Cluster, Costs, CrowdLoad, Delivery, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario,
-    Skew, Span,
+    self, Cluster, Costs, CrowdLoad, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
 };
 
 #[derive(Debug, Args)]
@@ -240,7 +239,7 @@ fn scenarios(typed: &LawArguments, seed: u64) -> anyhow::Result<Vec<Scenario>> {
     let mut scenarios = Vec::new();
     for law in &laws {
         for clients in &typed.clients {
-            scenarios.push(Scenario { cluster, ..scenario(typed, law, clients, seed) });
+            scenarios.push(scenario(typed, law, clients, cluster, seed));
         }
         let first = &scenarios[scenarios.len() - typed.clients.len()];
         if let Err(error) = first.check() {
@@ -253,7 +252,7 @@ fn scenarios(typed: &LawArguments, seed: u64) -> anyhow::Result<Vec<Scenario>> {
     Ok(scenarios)
 }
 
-fn scenario(typed: &LawArguments, law: &str, clients: &Phases, seed: u64) -> Scenario {
+fn scenario(typed: &LawArguments, law: &str, clients: &Phases, cluster: Cluster, seed: u64) -> Scenario {
     let is_for_it = |option: &&LawOption| option.law.as_ref().is_none_or(|of| of == law);
     let options = typed.option.iter().filter(is_for_it);
     Scenario {
@@ -274,42 +273,37 @@ fn scenario(typed: &LawArguments, law: &str, clients: &Phases, seed: u64) -> Sce
             patience: typed.patience,
             ignores_retry_after: matches!(typed.retry, When::Now),
         },
-        cluster: None,
+        cluster,
         seconds: typed.seconds,
         measured: typed.measure.clone(),
         seed,
     }
 }
 
-/// The nodes, if there is more than one.
-fn cluster(typed: &LawArguments) -> anyhow::Result<Option<Cluster>> {
-    if typed.nodes == 1 {
-        let flags = [
-            ("--rtt", typed.rtt.is_some()),
-            ("--period", typed.period.is_some()),
-            ("--spread", typed.spread.is_some()),
-            ("--skew", typed.skew.is_some()),
-            ("--delivery", typed.delivery.is_some()),
-            ("--store-dead", typed.store_dead.is_some()),
-            ("--store-flush", typed.store_flush.is_some()),
-        ];
-        let idle = flags.iter().find(|(_, is_typed)| *is_typed);
-        return match idle {
-            Some((flag, _)) => bail!("{flag} needs several nodes: add --nodes, like --nodes 35"),
-            None => Ok(None),
-        };
+fn cluster(typed: &LawArguments) -> anyhow::Result<Cluster> {
+    let flags = [
+        ("--rtt", typed.rtt.is_some()),
+        ("--period", typed.period.is_some()),
+        ("--spread", typed.spread.is_some()),
+        ("--skew", typed.skew.is_some()),
+        ("--delivery", typed.delivery.is_some()),
+        ("--store-dead", typed.store_dead.is_some()),
+        ("--store-flush", typed.store_flush.is_some()),
+    ];
+    if let Some((flag, _)) = flags.iter().find(|(_, is_typed)| typed.nodes == 1 && *is_typed) {
+        bail!("{flag} needs several nodes: add --nodes, like --nodes 35");
     }
     let usual = Cluster::new(typed.nodes);
-    Ok(Some(Cluster {
+    Ok(Cluster {
         round_trip: typed.rtt.unwrap_or(usual.round_trip),
         period: typed.period.unwrap_or(usual.period),
         is_spread: matches!(typed.spread, Some(Where::Any)),
         skew: typed.skew,
-        delivery: if matches!(typed.delivery, Some(By::Proxy)) { Delivery::Proxy } else { Delivery::Hold },
+        holds: !matches!(typed.delivery, Some(By::Proxy)),
         dead: typed.store_dead,
         flushed: typed.store_flush,
         ..usual
-    }))
+    })
 }
 
 /// Checks the plot before the run, so that no work is lost.

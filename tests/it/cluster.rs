@@ -23,7 +23,7 @@ fn scene() -> Scenario {
         rate: "2000/s".into(),
         burst: "200".into(),
         load: Load { clients: "400".parse().unwrap(), ..Load::default() },
-        cluster: Some(Cluster::new(NODES)),
+        cluster: Cluster::new(NODES),
         seconds: 20,
         measured: vec![],
         seed: 1,
@@ -31,7 +31,7 @@ fn scene() -> Scenario {
 }
 
 fn nodes(scene: Scenario, change: impl Fn(Cluster) -> Cluster) -> Scenario {
-    Scenario { cluster: scene.cluster.map(change), ..scene }
+    Scenario { cluster: change(scene.cluster), ..scene }
 }
 
 /// Four fifths of the load on one node.

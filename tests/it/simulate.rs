@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use slowlane_core::base::Rate;
-use slowlane_lab::simulate::{Figures, Load, Phase, Scenario, SimulationOutcome, Who, plot, report};
+use slowlane_lab::simulate::{Cluster, Figures, Load, Phase, Scenario, SimulationOutcome, Who, plot, report};
 
 use crate::cli::{Ran, ran, ran_in};
 use crate::support::pages::{Page, assert_alike};
@@ -30,7 +30,7 @@ fn scenario(law: &str, load: Load) -> Scenario {
         rate: SLO.into(),
         burst: "100".into(),
         load,
-        cluster: None,
+        cluster: Cluster::new(1),
         seconds: 60,
         measured: vec![],
         seed: 1,

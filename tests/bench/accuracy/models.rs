@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use slowlane_core::base::{Rate, Verdict};
 use slowlane_lab::simulate::{
-    Cluster, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing, SimulationOutcome,
+    Cluster, Decided, SILENT_AFTER, Scenario, ScenarioError, Sender, Sent, Sharing, SimulationOutcome,
 };
 
 /// The models, by the names that they have beside the laws.
@@ -113,12 +113,12 @@ struct Node {
 
 /// Runs a scenario under a law or a model. The policy of a model is a law with the same rate and burst.
 pub fn run(scenario: &Scenario) -> Result<SimulationOutcome, ScenarioError> {
-    let (Some(cluster), Some(model)) = (scenario.cluster, Model::named(&scenario.law)) else {
+    let Some(model) = Model::named(&scenario.law).filter(|_| scenario.cluster.nodes > 1) else {
         return scenario.run(|_| ());
     };
     let (rate, burst) = (scenario.rate.parse().expect("a rate"), scenario.burst.parse().expect("a burst"));
     let lawful = Scenario { law: "token-bucket".into(), ..scenario.clone() };
-    let mut outcome = lawful.run_on(Box::new(Others::new(model, cluster, rate, burst)))?;
+    let mut outcome = lawful.run_on(Box::new(Others::new(model, scenario.cluster, rate, burst)))?;
     outcome.scenario = scenario.clone();
     Ok(outcome)
 }
@@ -170,10 +170,11 @@ impl Sharing for Others {
         self.cluster.period * if self.model == Model::WindowCounts { 2 } else { 1 }
     }
 
-    fn decide(&mut self, node: u32, _: Sender, bits: u64, now_ns: u64) -> (Verdict, u64) {
+    fn decide(&mut self, node: u32, _: Sender, bits: u64, now_ns: u64) -> Decided {
         let chance = (bits >> 1) as f64 / (1_u64 << 63) as f64;
         let passes = self.passes(node, seconds(now_ns), chance);
-        (if passes { Verdict::Pass } else { Verdict::Deny { retry_after_s: 1 } }, 0)
+        let verdict = if passes { Verdict::Pass } else { Verdict::Deny { retry_after_s: 1 } };
+        Decided { verdict, ticket: None, turn: 0 }
     }
 
     /// Sends the report of a node, unless one is in flight.
@@ -238,7 +239,7 @@ mod tests {
             rate: rate.into(),
             burst: burst.to_string(),
             load,
-            cluster: Some(Cluster::new(nodes)),
+            cluster: Cluster::new(nodes),
             seconds: 100,
             measured: vec!["10s..100s".parse().unwrap()],
             seed: 1,
@@ -322,7 +323,7 @@ mod tests {
         };
         let skewed = Cluster { skew: Some("80%".parse().unwrap()), ..Cluster::new(5) };
         let scenario = scenario("divided", 5, "1000/s", 10, load);
-        let outcome = run(&Scenario { cluster: Some(skewed), ..scenario }).unwrap();
+        let outcome = run(&Scenario { cluster: skewed, ..scenario }).unwrap();
         let phase = &outcome.phases[0];
         assert!((phase.all().rate_per_s - 400.0).abs() < 10.0, "{phase:?}");
         assert_eq!(phase.messages_per_s, 0.0);

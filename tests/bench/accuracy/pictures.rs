@@ -29,7 +29,7 @@ fn of(load: Load, cluster: Cluster) -> Scenario {
         rate: "10/s".into(),
         burst: "10".into(),
         load,
-        cluster: Some(cluster),
+        cluster,
         seconds: 60,
         measured: vec![],
         seed: 1,

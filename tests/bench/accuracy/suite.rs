@@ -167,7 +167,7 @@ impl Case {
                 attack_during: self.has_steps().then(|| measured[0]),
                 ..Load::default()
             },
-            cluster: (nodes > 1).then_some(cluster),
+            cluster,
             seconds: measured.last().expect("there is one").to.as_secs() as u32,
             measured,
             seed,

@@ -14,8 +14,9 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// An application of workers with one queue, or one whose requests all share a database.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum AppKind {
+    #[default]
     Workers,
     /// With more at a time than its workers, each is slower, and the whole loses 0.5 % of its throughput for each request too many.
     Database,
@@ -102,7 +103,7 @@ enum Event {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Job {
     client: usize,
     source: [u64; 2],
@@ -117,7 +118,7 @@ struct Job {
     is_over: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct World {
     now: u64,
     rng: Rng,
@@ -147,25 +148,15 @@ impl World {
     /// None: nothing stands before the application.
     pub(crate) fn new(kind: AppKind, before: Option<ProtectSettings>, seed: u64) -> World {
         World {
-            now: 0,
             rng: Rng::with_seed(seed),
             seed,
             kind,
-            clients: Vec::new(),
-            events: EventQueue::default(),
-            jobs: Vec::new(),
             workers: WORKERS,
             factor: 1.0,
-            busy: 0,
-            backlog: VecDeque::new(),
             protect: before.map(Protect::new),
-            held: HashMap::new(),
             next_wake: u64::MAX,
-            done: Vec::new(),
             work_ms: vec![0.0; 300],
-            views: Vec::new(),
-            lost: (0.0, 0.0),
-            installed: 0.0,
+            ..World::default()
         }
     }
 
@@ -241,18 +232,7 @@ impl World {
         };
         let page = self.choose(weights);
         let small_left = if matches!(client.asks, Asks::Views(_)) { 3 } else { 0 };
-        self.jobs.push(Job {
-            client: number,
-            source,
-            page,
-            begin: 0,
-            entered: 0,
-            left_ns: 0.0,
-            work_ms: 0.0,
-            small_left,
-            id: None,
-            is_over: true,
-        });
+        self.jobs.push(Job { client: number, source, page, small_left, ..Job::default() });
         if let Asks::Views(rate) = client.asks {
             let wait = self.exp(1.0 / rate);
             self.at(self.second() + wait, Event::Ask(number));

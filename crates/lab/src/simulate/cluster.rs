@@ -13,15 +13,6 @@ pub const NODES_MAX: u32 = 1_000;
 /// Without an answer for this long, the store counts as silent.
 pub const SILENT_AFTER: Duration = Duration::from_millis(500);
 
-/// How delays are delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// The node holds the answer, so that the turn of a request may still move.
-    Hold,
-    /// The proxy waits by itself: a delay is final.
-    Proxy,
-}
-
 /// The uneven parts of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
@@ -86,10 +77,10 @@ impl FromStr for Share {
 /// The golden ratio less 1: its multiples, modulo 1, are evenly spread.
 const GOLDEN_RATIO: f64 = 0.618_033_988_75;
 
-/// Several nodes, and the store that is a round trip away from each.
+/// One node, or several and the store that is a round trip away from each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// 2 to [`NODES_MAX`].
+    /// 1 to [`NODES_MAX`]. The other fields are those of several.
     pub nodes: u32,
     /// The time of a message to the store and its answer.
     pub round_trip: Duration,
@@ -100,7 +91,9 @@ pub struct Cluster {
     pub is_spread: bool,
     /// None: all nodes get the same.
     pub skew: Option<Skew>,
-    pub delivery: Delivery,
+    /// The node holds the answer, so that the turn of a request may still move. Otherwise the proxy waits by itself, and
+    /// a delay is final.
+    pub holds: bool,
     /// Messages that would reach the store in this time are lost.
     pub dead: Option<Span>,
     /// The store forgets everything at this moment.
@@ -116,7 +109,7 @@ impl Cluster {
             period: Duration::from_millis(100),
             is_spread: false,
             skew: None,
-            delivery: Delivery::Hold,
+            holds: true,
             dead: None,
             flushed: None,
         }
@@ -124,7 +117,11 @@ impl Cluster {
 
     /// The node of the next request of a connection.
     pub(super) fn node(&self, who: Who, connection: u32, rng: &mut Rng) -> u32 {
-        if self.is_spread || who == Who::Attacker { self.any(rng) } else { self.home(connection) }
+        match self.nodes {
+            1 => 0,
+            _ if self.is_spread || who == Who::Attacker => self.any(rng),
+            _ => self.home(connection),
+        }
     }
 
     /// Of any number of connections, the first node gets its share.

@@ -23,9 +23,9 @@ mod scenario;
 
 use record::{BINS_PER_S, Bin, Record};
 
-pub use cluster::{Cluster, Delivery, NODES_MAX, SILENT_AFTER, Share, Skew};
+pub use cluster::{Cluster, NODES_MAX, SILENT_AFTER, Share, Skew};
 pub use load::{Costs, CrowdLoad, Load, Phases, Span, Who};
-pub use nodes::{Held, Sender, Sent, Sharing, Step};
+pub use nodes::{Decided, Held, Sender, Sent, Sharing, Step};
 pub use outcome::{Figures, Phase, SimulationOutcome};
 pub use plot::plot;
 pub use report::{json, report};
@@ -47,7 +47,7 @@ mod tests {
             rate: "50/s".into(),
             burst: "1".into(),
             load,
-            cluster: None,
+            cluster: Cluster::new(1),
             seconds: 1,
             measured: vec![],
             seed: 1,
@@ -67,7 +67,7 @@ mod tests {
                 rate: "50/s".into(),
                 burst: "100".into(),
                 load: Load { attack: Some("200/s".parse().unwrap()), ..load },
-                cluster: None,
+                cluster: Cluster::new(1),
                 seconds: 20,
                 measured: vec![],
                 seed,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::simulate::scenario::{ANNEX_BYTES_MAX, SIZING, at, request};
-use crate::simulate::{Cluster, Delivery, SILENT_AFTER, Scenario, ScenarioError, Who};
-use slowlane_core::base::{Decision, Decisions, Key, KeySecret, Sample, Turn, Verdict};
+use crate::simulate::{Cluster, SILENT_AFTER, Scenario, ScenarioError, Who};
+use slowlane_core::base::{Decision, Decisions, Ending, Key, KeySecret, Sample, Ticket, Turn, Verdict};
 use slowlane_core::cluster::{self, Beat, Due, Member, OnSilence, Presence, Response, Settings, StoreServer};
 use slowlane_core::policy::Batch;
 use slowlane_core::throttle::Throttle;
@@ -19,9 +19,16 @@ pub trait Sharing {
         self.cluster().period
     }
 
-    /// Lets a node decide a request. Returns the verdict, and a number other than 0 if the node holds the request.
-    /// Chance comes from `bits`.
-    fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> (Verdict, u64);
+    /// Lets a node decide a request. Chance comes from `bits`.
+    fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided;
+
+    /// An admitted request ends. Only a node alone has laws that count ends.
+    fn end(&mut self, _ticket: &Ticket, _ending: &Ending, _now_ns: u64) {}
+
+    /// Requests that a simpler law decided, because the law was out of memory.
+    fn fallbacks(&self) -> u64 {
+        0
+    }
 
     /// Sends what is due at a node. `is_round`: its period has begun.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent;
@@ -36,7 +43,7 @@ pub trait Sharing {
     fn flush(&mut self);
 
     /// The held requests of a node whose turn has moved.
-    fn moved(&mut self, _node: u32) -> Vec<Step> {
+    fn moved(&mut self, _node: u32, _now_ns: u64) -> Vec<Step> {
         Vec::new()
     }
 
@@ -51,7 +58,16 @@ pub trait Sharing {
     }
 }
 
-/// The sender of a request, and the number of its source.
+/// The answer to a request.
+#[derive(Debug)]
+pub struct Decided {
+    pub verdict: Verdict,
+    pub ticket: Option<Ticket>,
+    /// A number other than 0 if the node holds the request.
+    pub turn: u64,
+}
+
+/// The sender of a request, and the place of its source among all addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     pub who: Who,
@@ -117,7 +133,8 @@ const BEAT_NS: u64 = 1_000_000_000;
 const PAUSE_NS: u64 = 250_000_000;
 
 impl Nodes {
-    pub(super) fn new(cluster: Cluster, scenario: &Scenario) -> Result<Nodes, ScenarioError> {
+    pub(super) fn new(scenario: &Scenario) -> Result<Nodes, ScenarioError> {
+        let cluster = scenario.cluster;
         let settings = Settings {
             period: cluster.period,
             silent_after: SILENT_AFTER,
@@ -131,8 +148,10 @@ impl Nodes {
             shared.set_round_trip(cluster.round_trip);
             shared.set_nodes(cluster.nodes, place);
             shared.set_run(place.into());
-            let throttle =
-                Throttle::new(scenario.policy()?, SIZING, ANNEX_BYTES_MAX).in_cluster(shared.clone());
+            let mut throttle = Throttle::new(scenario.policy()?, SIZING, ANNEX_BYTES_MAX);
+            if cluster.nodes > 1 {
+                throttle = throttle.in_cluster(shared.clone());
+            }
             // Heartbeats are spread over a second.
             let beaten_ns = u64::from(place) * BEAT_NS / u64::from(cluster.nodes);
             let name = Member { run: format!("{place:016x}"), ..Member::default() };
@@ -148,34 +167,56 @@ impl Nodes {
     }
 }
 
+impl Node {
+    /// Takes out the held request with this number, if it may go.
+    fn take(&mut self, number: u64, may_go: impl Fn(&Held) -> bool) -> Option<Held> {
+        let place = self.held.iter().position(|held| held.decision.turn() == number && may_go(held))?;
+        Some(self.held.remove(place))
+    }
+}
+
 impl Sharing for Nodes {
     fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
     /// The node holds the request if its turn may still move.
-    fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> (Verdict, u64) {
+    fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided {
         let (Sender { who, connection, source }, sample) = (sender, Sample::from_bits(bits));
         let node = &mut self.nodes[node as usize];
         let (policy, now) = (node.throttle.policy(), at(now_ns));
         let (mut batch, mut decisions) = (Batch::of(&policy), Decisions::new());
         batch.push(&request(source));
-        if self.cluster.delivery == Delivery::Hold {
+        if self.cluster.holds {
             batch.may_hold_last();
         }
         node.throttle.sweep(now);
         node.throttle.decide(&batch, now, &mut || sample, &mut decisions);
         let decision = decisions.only();
-        if let Some(turn) = node.throttle.turn(decision.key, decision.turn()) {
-            let held = Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 };
-            node.held.push(held);
-        }
-        (decision.verdict, decision.turn())
+        let turn = node.throttle.turn(decision.key, decision.turn());
+        let (verdict, ticket) = (decision.verdict, decision.ticket());
+        let decided = Decided { verdict, ticket, turn: turn.as_ref().map_or(0, |_| decision.turn()) };
+        let held = turn.map(|turn| Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 });
+        node.held.extend(held);
+        decided
     }
 
-    fn moved(&mut self, node: u32) -> Vec<Step> {
-        let held = &mut self.nodes[node as usize].held;
+    fn end(&mut self, ticket: &Ticket, ending: &Ending, now_ns: u64) {
+        let throttle = &self.nodes[0].throttle;
+        throttle.end(&throttle.policy(), ticket, ending, at(now_ns));
+    }
+
+    fn fallbacks(&self) -> u64 {
+        self.nodes.iter().map(|node| node.throttle.aux_usage().fallbacks).sum()
+    }
+
+    fn moved(&mut self, node: u32, now_ns: u64) -> Vec<Step> {
+        let Node { throttle, held, .. } = &mut self.nodes[node as usize];
         let mut steps = Vec::new();
+        if held.is_empty() {
+            return steps;
+        }
+        throttle.wake_gates(at(now_ns));
         held.retain_mut(|held| match held.turn.due() {
             None => {
                 steps.push(Step::Refused(Box::new(held.clone())));
@@ -195,19 +236,14 @@ impl Sharing for Nodes {
 
     fn release(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
         let node = &mut self.nodes[node as usize];
-        let place = node.held.iter().position(|held| held.decision.turn() == number)?;
-        if node.held[place].due_ns > now_ns {
-            return None;
-        }
-        let held = node.held.remove(place);
+        let held = node.take(number, |held| held.due_ns <= now_ns)?;
         node.throttle.pass(held.decision.key, number, at(now_ns));
         Some(held)
     }
 
     fn leave(&mut self, node: u32, number: u64, now_ns: u64) -> Option<Held> {
         let node = &mut self.nodes[node as usize];
-        let place = node.held.iter().position(|held| held.decision.turn() == number)?;
-        let held = node.held.remove(place);
+        let held = node.take(number, |_| true)?;
         node.throttle.take_back(&node.throttle.policy(), &held.decision, at(now_ns));
         Some(held)
     }
@@ -299,15 +335,15 @@ mod tests {
             rate: "10/s".into(),
             burst: "2".into(),
             load: Load::default(),
-            cluster: Some(cluster),
+            cluster,
             seconds: 9,
             measured: vec![],
             seed: 1,
         };
-        Nodes::new(cluster, &scenario).unwrap()
+        Nodes::new(&scenario).unwrap()
     }
 
-    fn decide(nodes: &mut Nodes, ms: u64) -> (Verdict, u64) {
+    fn decide(nodes: &mut Nodes, ms: u64) -> Decided {
         let sender = Sender { who: Who::Client, connection: 0, source: 1 };
         nodes.decide(0, sender, u64::MAX / 2, ms * MS)
     }
@@ -337,14 +373,15 @@ mod tests {
     fn a_held_request_passes_at_the_slot_that_the_store_grants() {
         let mut nodes = nodes();
         let verdicts = [2_000, 2_000, 2_000, 2_000].map(|ms| decide(&mut nodes, ms));
-        let numbers: Vec<u64> = verdicts.iter().map(|(_, turn)| *turn).filter(|&turn| turn != 0).collect();
+        let numbers: Vec<u64> =
+            verdicts.iter().map(|decided| decided.turn).filter(|&turn| turn != 0).collect();
         assert!(!numbers.is_empty(), "{verdicts:?}");
-        let estimates = nodes.moved(0).len();
+        let estimates = nodes.moved(0, 2_000 * MS).len();
         let Sent::Arrives(there_ns) = nodes.send(0, false, 2_010 * MS) else { panic!("it is not due") };
         let (_, back_ns) = nodes.reach_store(0, there_ns);
         nodes.take_reply(0, back_ns);
         let slots_ms: Vec<u64> = nodes
-            .moved(0)
+            .moved(0, back_ns)
             .iter()
             .map(|step| match step {
                 Step::At { due_ns, .. } => due_ns / MS,

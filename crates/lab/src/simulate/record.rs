@@ -44,7 +44,7 @@ pub(super) struct PhaseSeen {
     pub(super) tallies: [Tally; Who::ALL.len()],
     /// What is admitted, by source.
     pub(super) sources: Vec<f64>,
-    /// Requests by node, if there are several.
+    /// Requests by node.
     pub(super) nodes: Vec<Asked>,
     /// Messages that reached the store of the nodes.
     pub(super) messages: u64,
@@ -85,7 +85,6 @@ impl Record {
         let end_ns = u64::from(scenario.seconds) * 1_000_000_000;
         let phase_ns = end_ns / phases;
         let sources = load.sources(Who::Crowd).end as usize;
-        let nodes = scenario.cluster.map_or(0, |cluster| cluster.nodes);
         let nanos = |moment: Duration| moment.as_nanos() as u64;
         let settling_ns = phase_ns * SETTLING_QUARTERS / 4;
         let of_phase = |phase: u64| {
@@ -101,7 +100,7 @@ impl Record {
             until_ns,
             tallies: Default::default(),
             sources: vec![0.0; sources],
-            nodes: vec![Asked::default(); nodes as usize],
+            nodes: vec![Asked::default(); scenario.cluster.nodes as usize],
             messages: 0,
         };
         Record {

@@ -22,7 +22,7 @@ pub fn report(outcomes: &[SimulationOutcome]) -> String {
         }
     }
     let has_left = outcomes.iter().flat_map(|outcome| &outcome.phases).any(|phase| phase.all().left > 0);
-    let is_many = outcomes.iter().any(|outcome| outcome.scenario.cluster.is_some());
+    let is_many = outcomes.iter().any(|outcome| outcome.scenario.cluster.nodes > 1);
     rows.iter_mut().for_each(|row| {
         row.retain(|(heading, _)| match *heading {
             LEFT => has_left,
@@ -46,9 +46,8 @@ pub fn json(outcomes: &[SimulationOutcome]) -> String {
         let Scenario { law, burst, cluster, seed, .. } = scenario;
         let Record { rate, unit, fallbacks, .. } = record;
         let burst = burst.parse::<u32>().map_or_else(|_| json!(burst), |burst| json!(burst));
-        let nodes = cluster.map_or(1, |cluster| cluster.nodes);
         let mut run = json!({
-            "law": law, "rate": rate, "burst": burst, "nodes": nodes, "seed": seed, "fallbacks": fallbacks,
+            "law": law, "rate": rate, "burst": burst, "nodes": cluster.nodes, "seed": seed, "fallbacks": fallbacks,
             "phases": phases,
         });
         if let Some(unit) = unit {

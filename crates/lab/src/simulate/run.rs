@@ -7,12 +7,10 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::events::EventQueue;
-use crate::simulate::nodes::Nodes;
-use crate::simulate::scenario::{ANNEX_BYTES_MAX, SIZING, SLO, Scenario, ScenarioError, at, request};
+use crate::simulate::nodes::{Decided, Nodes};
+use crate::simulate::scenario::{SLO, Scenario, ScenarioError};
 use crate::simulate::{Held, Load, Record, Sender, Sent, Sharing, SimulationOutcome, Step, Who};
-use slowlane_core::base::{Amount, Decisions, Ending, Sample, SloId, Ticket, Unit, Verdict};
-use slowlane_core::policy::Batch;
-use slowlane_core::throttle::Throttle;
+use slowlane_core::base::{Amount, Ending, SloId, Ticket, Unit, Verdict};
 
 /// The maximum number of requests of one run: a few minutes of computing.
 const REQUESTS_MAX: u64 = 100_000_000;
@@ -49,13 +47,11 @@ impl Scenario {
         let policy = self.policy()?;
         let slo = SloId::new(SLO).and_then(|id| policy.slo(id)).expect("the policy has this SLO");
         let record = Record::new(self, slo);
-        let throttle = Throttle::new(policy, SIZING, ANNEX_BYTES_MAX);
-        let side = match (nodes, self.cluster) {
-            (Some(nodes), _) => Side::Many(nodes),
-            (None, Some(cluster)) => Side::Many(Box::new(Nodes::new(cluster, self)?)),
-            (None, None) => Side::One(&throttle),
+        let nodes = match nodes {
+            Some(nodes) => nodes,
+            None => Box::new(Nodes::new(self)?),
         };
-        let mut run = Simulation::begin(self, side, record);
+        let mut run = Simulation::begin(self, nodes, record);
         let mut next_second_ns = SECOND_NS;
         while let Some((now_ns, event)) = run.queue.next_before(run.end_ns) {
             if now_ns >= next_second_ns {
@@ -67,7 +63,7 @@ impl Scenario {
                 return Err(ScenarioError::TooManyRequests { law: self.law.clone(), requests_max });
             }
         }
-        run.record.fallbacks = throttle.aux_usage().fallbacks;
+        run.record.fallbacks = run.nodes.fallbacks();
         Ok(run.record)
     }
 }
@@ -110,19 +106,11 @@ struct Entering {
     ticket: Option<Ticket>,
 }
 
-/// The side that decides.
-enum Side<'s> {
-    One(&'s Throttle),
-    Many(Box<dyn Sharing>),
-}
-
 struct Simulation<'s> {
     load: &'s Load,
-    side: Side<'s>,
+    nodes: Box<dyn Sharing>,
     queue: EventQueue<Event>,
     rng: Rng,
-    /// The requests that wait under `protect`.
-    held: Vec<Held>,
     /// The moments at which the workers are free.
     free_ns: BinaryHeap<Reverse<u64>>,
     record: Record,
@@ -141,15 +129,14 @@ struct Simulation<'s> {
 }
 
 impl<'s> Simulation<'s> {
-    fn begin(scenario: &'s Scenario, side: Side<'s>, record: Record) -> Simulation<'s> {
+    fn begin(scenario: &'s Scenario, nodes: Box<dyn Sharing>, record: Record) -> Simulation<'s> {
         let load = &scenario.load;
         let patience_ms = load.patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
         let mut run = Simulation {
             load,
-            side,
+            nodes,
             queue: EventQueue::default(),
             rng: Rng::with_seed(scenario.seed),
-            held: Vec::new(),
             free_ns: (0..load.workers.unwrap_or(0)).map(|_| Reverse(0)).collect(),
             clients: 0,
             is_idle: vec![true; load.clients.max() as usize],
@@ -158,7 +145,7 @@ impl<'s> Simulation<'s> {
             record,
             patience_ms,
             gap_ns: load.attack.map_or(0, |rate| nanos(rate.slot())),
-            looks_until_ns: vec![0; scenario.cluster.map_or(0, |cluster| cluster.nodes as usize)],
+            looks_until_ns: vec![0; scenario.cluster.nodes as usize],
             requests: 0,
             end_ns: u64::from(scenario.seconds) * SECOND_NS,
         };
@@ -176,10 +163,17 @@ impl<'s> Simulation<'s> {
         run
     }
 
+    /// One node has no store to talk to.
+    fn is_alone(&self) -> bool {
+        self.nodes.cluster().nodes == 1
+    }
+
     /// The periods of several nodes begin at random.
     fn begin_periods(&mut self) {
-        let Side::Many(nodes) = &self.side else { return };
-        let cluster = *nodes.cluster();
+        let cluster = *self.nodes.cluster();
+        if self.is_alone() {
+            return;
+        }
         for node in 0..cluster.nodes {
             let at_ns = self.rng.u64(0..=nanos(cluster.period));
             self.queue.enter(at_ns, Event::Period(node));
@@ -201,44 +195,13 @@ impl<'s> Simulation<'s> {
                     self.queue.enter(next_ns, Event::Attack);
                 }
             }
-            Event::Enter(entering) => {
-                let ended_ns = self.enter(now_ns, &entering);
-                self.answered(entering.who, entering.connection, ended_ns);
-            }
-            Event::End(ended) => {
-                if let Side::One(throttle) = self.side {
-                    throttle.end(&throttle.policy(), &ended.0, &ended.1, at(now_ns));
-                }
-            }
+            Event::Enter(entering) => self.enter_and_answer(now_ns, &entering),
+            Event::End(ended) => self.nodes.end(&ended.0, &ended.1, now_ns),
             _ => self.talk(now_ns, event),
         }
-        if !self.held.is_empty() {
-            self.release(now_ns);
-        }
-    }
-
-    /// Admits requests whose turn has come under `protect`, and refuses those that have waited for too long.
-    fn release(&mut self, now_ns: u64) {
-        let Side::One(throttle) = self.side else { return };
-        throttle.wake_gates(at(now_ns));
-        for held in std::mem::take(&mut self.held) {
-            let Held { who, connection, asked_ns, .. } = held;
-            match held.turn.due() {
-                Some(due) if due <= at(now_ns) => {
-                    throttle.pass(held.decision.key, held.decision.turn(), at(now_ns));
-                    let entering = Entering { who, connection, asked_ns, ticket: held.decision.ticket() };
-                    self.queue.enter(now_ns, Event::Enter(Box::new(entering)));
-                }
-                Some(_) if (now_ns - asked_ns) / 1_000_000 <= self.patience_ms => self.held.push(held),
-                due => {
-                    throttle.take_back(&throttle.policy(), &held.decision, at(now_ns));
-                    let done_ns = match due {
-                        Some(_) => self.leave(now_ns, who),
-                        None => self.refuse(now_ns, who, 1),
-                    };
-                    self.answered(who, connection, done_ns);
-                }
-            }
+        // Under `protect`, any event may make room for others.
+        if self.is_alone() {
+            self.changed(0, now_ns);
         }
     }
 
@@ -273,13 +236,21 @@ impl<'s> Simulation<'s> {
         ended_ns
     }
 
+    /// An admitted request ends with its answer.
+    fn enter_and_answer(&mut self, now_ns: u64, entering: &Entering) {
+        let ended_ns = self.enter(now_ns, entering);
+        self.answered(entering.who, entering.connection, ended_ns);
+    }
+
     /// Several nodes and their store talk, and held requests pass.
     fn talk(&mut self, now_ns: u64, event: Event) {
-        let Side::Many(nodes) = &mut self.side else { return };
         match event {
             Event::Period(node) => {
-                let period_ns = nanos(nodes.period());
-                self.begin_period(node, period_ns, now_ns);
+                // Never in step with the other nodes.
+                let period_ns = nanos(self.nodes.period());
+                let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
+                self.queue.enter(next_ns, event);
+                self.send(node, true, now_ns);
             }
             Event::Look(node) => {
                 if now_ns < self.looks_until_ns[node as usize] {
@@ -288,45 +259,36 @@ impl<'s> Simulation<'s> {
                 self.send(node, false, now_ns);
             }
             Event::AtStore(node) => {
-                let (updates, back_ns) = nodes.reach_store(node, now_ns);
+                let (updates, back_ns) = self.nodes.reach_store(node, now_ns);
                 self.record.seen(now_ns, |seen| seen.messages += updates as u64);
                 self.queue.enter(back_ns, Event::Reply(node));
             }
             Event::Reply(node) => {
-                nodes.take_reply(node, now_ns);
+                self.nodes.take_reply(node, now_ns);
                 self.changed(node, now_ns);
             }
             Event::Turn(node, number) => {
-                if let Some(held) = nodes.release(node, number, now_ns) {
-                    self.pass(&held, now_ns);
+                if let Some(held) = self.nodes.release(node, number, now_ns) {
+                    let Held { who, connection, asked_ns, .. } = held;
+                    let entering = Entering { who, connection, asked_ns, ticket: held.decision.ticket() };
+                    self.enter_and_answer(now_ns, &entering);
                     self.changed(node, now_ns);
                 }
             }
             Event::Leave(node, number) => {
-                if let Some(held) = nodes.leave(node, number, now_ns) {
-                    self.record.seen(now_ns, |seen| seen.tallies[held.who as usize].left += 1);
-                    self.answered(held.who, held.connection, now_ns);
+                if let Some(held) = self.nodes.leave(node, number, now_ns) {
+                    let left_ns = self.leave(now_ns, held.who);
+                    self.answered(held.who, held.connection, left_ns);
                     self.changed(node, now_ns);
                 }
             }
-            _ => nodes.flush(),
+            _ => self.nodes.flush(),
         }
-    }
-
-    fn begin_period(&mut self, node: u32, period_ns: u64, now_ns: u64) {
-        // Never in step with the other nodes.
-        let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
-        self.queue.enter(next_ns, Event::Period(node));
-        self.send(node, true, now_ns);
     }
 
     /// Sends the message of a node, if there is one.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) {
-        let sent = match &mut self.side {
-            Side::One(_) => Sent::Nothing,
-            Side::Many(nodes) => nodes.send(node, is_round, now_ns),
-        };
-        match sent {
+        match self.nodes.send(node, is_round, now_ns) {
             Sent::Arrives(there_ns) => self.queue.enter(there_ns, Event::AtStore(node)),
             Sent::Lost(noticed_ns) => self.queue.enter(noticed_ns, Event::Reply(node)),
             Sent::Nothing => {}
@@ -335,17 +297,19 @@ impl<'s> Simulation<'s> {
 
     /// The state of a node has changed: turns may have moved, and a message may soon be due.
     fn changed(&mut self, node: u32, now_ns: u64) {
-        let Side::Many(nodes) = &mut self.side else { return };
-        for step in nodes.moved(node) {
+        for step in self.nodes.moved(node, now_ns) {
             match step {
                 Step::At { number, due_ns } => {
                     self.queue.enter(due_ns.max(now_ns), Event::Turn(node, number));
                 }
                 Step::Refused(held) => {
-                    self.record.seen(now_ns, |seen| seen.tallies[held.who as usize].denied += 1);
-                    self.answered(held.who, held.connection, now_ns + SECOND_NS);
+                    let done_ns = self.refuse(now_ns, held.who, 1);
+                    self.answered(held.who, held.connection, done_ns);
                 }
             }
+        }
+        if self.is_alone() {
+            return;
         }
         let until_ns = &mut self.looks_until_ns[node as usize];
         let is_looking = *until_ns > now_ns;
@@ -353,14 +317,6 @@ impl<'s> Simulation<'s> {
         if !is_looking {
             self.queue.enter(now_ns + LOOK_NS, Event::Look(node));
         }
-    }
-
-    /// A held request passes.
-    fn pass(&mut self, held: &Held, now_ns: u64) {
-        let delay_ms = (now_ns - held.asked_ns).div_ceil(1_000_000);
-        let source = self.load.source(held.who, held.connection);
-        self.record.let_through(now_ns, held.who, source, delay_ms, 1.0);
-        self.answered(held.who, held.connection, now_ns.saturating_add(self.service_ns));
     }
 
     /// A connection has its answer, and sends its next request after a pause.
@@ -375,9 +331,9 @@ impl<'s> Simulation<'s> {
     /// Random gaps with the right mean, so that the attacker is never in step with anything else. With several nodes,
     /// they are exponential: each node then gets an independent load.
     fn gap_of_attacker_ns(&mut self) -> u64 {
-        match self.side {
-            Side::One(_) => self.rng.u64(0..=self.gap_ns.saturating_mul(2)),
-            _ => (-(1.0 - self.rng.f64()).ln() * self.gap_ns as f64) as u64,
+        match self.is_alone() {
+            true => self.rng.u64(0..=self.gap_ns.saturating_mul(2)),
+            false => (-(1.0 - self.rng.f64()).ln() * self.gap_ns as f64) as u64,
         }
     }
 
@@ -406,14 +362,15 @@ impl<'s> Simulation<'s> {
     /// Sends one request, and returns the time at which its sender is done with it. None: it is held.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;
-        let waiting = self.held.len();
-        let Decided { verdict, ticket, held } = self.decide(now_ns, who, connection);
-        if self.held.len() > waiting {
-            return None;
-        }
-        if let Some((node, number)) = held {
+        let node = self.nodes.cluster().node(who, connection, &mut self.rng);
+        let source = self.load.place(self.load.source(who, connection));
+        let sender = Sender { who, connection, source };
+        let Decided { verdict, ticket, turn } = self.nodes.decide(node, sender, self.rng.u64(..), now_ns);
+        self.record.asked(now_ns, node, verdict.is_let_through());
+        self.changed(node, now_ns);
+        if turn != 0 {
             if self.patience_ms < u64::MAX && who != Who::Attacker {
-                self.queue.enter(now_ns + self.patience_ms * 1_000_000, Event::Leave(node, number));
+                self.queue.enter(now_ns + self.patience_ms * 1_000_000, Event::Leave(node, turn));
             }
             return None;
         }
@@ -440,44 +397,6 @@ impl<'s> Simulation<'s> {
         let is_time = self.load.service.is_none() && self.record.unit == Some(Unit::Seconds);
         cost.filter(|_| is_time).map_or(self.service_ns, |cost| cost.micros().saturating_mul(1_000))
     }
-
-    fn decide(&mut self, now_ns: u64, who: Who, connection: u32) -> Decided {
-        let source = self.load.source(who, connection);
-        match &mut self.side {
-            Side::One(throttle) => {
-                let sample = Sample::from_bits(self.rng.u64(..));
-                throttle.sweep(at(now_ns));
-                let (policy, mut decisions) = (throttle.policy(), Decisions::new());
-                let mut batch = Batch::of(&policy);
-                batch.push(&request(self.load.place(source)));
-                batch.may_hold_last();
-                throttle.decide(&batch, at(now_ns), &mut || sample, &mut decisions);
-                let decision = decisions.only();
-                let (verdict, ticket) = (decision.verdict, decision.ticket());
-                let turn = throttle.turn(decision.key, decision.turn());
-                let held =
-                    turn.map(|turn| Held { decision, turn, who, connection, asked_ns: now_ns, due_ns: 0 });
-                self.held.extend(held);
-                Decided { verdict, ticket, held: None }
-            }
-            Side::Many(nodes) => {
-                let node = nodes.cluster().node(who, connection, &mut self.rng);
-                let sender = Sender { who, connection, source };
-                let (verdict, turn) = nodes.decide(node, sender, self.rng.u64(..), now_ns);
-                self.record.asked(now_ns, node, verdict.is_let_through());
-                self.changed(node, now_ns);
-                Decided { verdict, ticket: None, held: (turn != 0).then_some((node, turn)) }
-            }
-        }
-    }
-}
-
-/// The answer to a request.
-struct Decided {
-    verdict: Verdict,
-    ticket: Option<Ticket>,
-    /// The node that holds the answer, and its number there.
-    held: Option<(u32, u64)>,
 }
 
 /// A crowd asks again at once.
@@ -496,6 +415,7 @@ fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulate::Cluster;
 
     #[test]
     fn a_run_of_too_many_requests_ends_with_a_remedy() {
@@ -507,7 +427,7 @@ mod tests {
             rate: "50/s".into(),
             burst: "1".into(),
             load,
-            cluster: None,
+            cluster: Cluster::new(1),
             seconds: 86_400,
             measured: vec![],
             seed: 1,

@@ -17,12 +17,12 @@ use slowlane_core::table::Sizing;
 /// One law, one objective, a load and the nodes that share them.
 ///
 /// ```
-/// use slowlane_lab::simulate::{Load, Scenario};
+/// use slowlane_lab::simulate::{Cluster, Load, Scenario};
 ///
 /// // 50 clients in a closed loop get 50 requests/s between them, and each request waits for a second.
 /// let load = Load { clients: "50".parse().unwrap(), ..Load::default() };
 /// let scenario = Scenario {
-///     law: "pace".into(), options: vec![], rate: "50/s".into(), burst: "100".into(), load, cluster: None, seconds: 20,
+///     law: "pace".into(), options: vec![], rate: "50/s".into(), burst: "100".into(), load, cluster: Cluster::new(1), seconds: 20,
 ///     measured: vec![], seed: 1,
 /// };
 /// let outcome = scenario.run(|_| ()).unwrap();
@@ -40,8 +40,8 @@ pub struct Scenario {
     pub rate: String,
     pub burst: String,
     pub load: Load,
-    /// Several nodes share the SLO. None: there is one.
-    pub cluster: Option<Cluster>,
+    /// The nodes that share the SLO.
+    pub cluster: Cluster,
     /// 1 to [`SECONDS_MAX`].
     pub seconds: u32,
     /// The measured parts, in order. Empty: the last three quarters of the run or of each of its phases.
@@ -167,8 +167,8 @@ impl Scenario {
             }
             before = span.to;
         }
-        if let Some(cluster) = self.cluster {
-            self.check_cluster(&cluster, end)?;
+        if self.cluster.nodes > 1 {
+            self.check_cluster(&self.cluster, end)?;
         }
         let options: String = self.options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
         let Scenario { burst, rate, law, .. } = self;
@@ -185,10 +185,10 @@ impl Scenario {
             ScenarioError::Slo(errors.collect::<Vec<_>>().join("\n"))
         })?;
         let unit = policy.slos().find_map(|slo| slo.unit());
-        match (unit, self.load.cost, self.cluster) {
-            (Some(unit), None, _) => Err(ScenarioError::NoCost(unit.clone())),
-            (None, Some(_), _) => Err(ScenarioError::CostOfNone),
-            (Some(_), _, Some(_)) => Err(ScenarioError::SharedWork),
+        match (unit, self.load.cost) {
+            (Some(unit), None) => Err(ScenarioError::NoCost(unit.clone())),
+            (None, Some(_)) => Err(ScenarioError::CostOfNone),
+            (Some(_), _) if self.cluster.nodes > 1 => Err(ScenarioError::SharedWork),
             _ => Ok(policy),
         }
     }
