@@ -3,7 +3,7 @@
 use slowlane_core::base::aligned;
 
 /// A cell below its heading.
-pub(crate) type Cell = (&'static str, String);
+pub(crate) type ReportCell = (&'static str, String);
 
 /// A cell without a value.
 pub(crate) const NONE: &str = "-";
@@ -18,7 +18,7 @@ pub(crate) fn percent(part: f64, whole: f64) -> String {
 }
 
 /// The rows below the headings of the first row. Columns with these headings are words, and all others are numbers.
-pub(crate) fn columns(rows: &[Vec<Cell>], words: &[&str]) -> String {
+pub(crate) fn columns(rows: &[Vec<ReportCell>], words: &[&str]) -> String {
     let headings =
         rows.iter().take(1).map(|row| row.iter().map(|(heading, _)| (*heading).to_owned()).collect());
     let cells = rows.iter().map(|row| row.iter().map(|(_, cell)| cell.clone()).collect());

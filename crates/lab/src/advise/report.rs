@@ -1,7 +1,7 @@
 //! Advice as text: tables, then the lines to paste.
 
 use crate::advise::{Advice, Busy, Crowd, Pair, Proposal, ProposedLines, Waiting};
-use crate::columns::{Cell, columns, or_none};
+use crate::columns::{ReportCell, columns, or_none};
 use slowlane_core::base::plural;
 
 /// The crowds, and for each type the figures of its clients; each with the lines to paste.
@@ -119,6 +119,6 @@ fn waiting(proposal: &Proposal) -> String {
     format!("{clients} waited: of {requests}, {delayed} delayed and {denied} denied:\n{rows}")
 }
 
-fn table(rows: impl Iterator<Item = Vec<Cell>>) -> String {
+fn table(rows: impl Iterator<Item = Vec<ReportCell>>) -> String {
     columns(&rows.collect::<Vec<_>>(), &["bot", "who", ""])
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::chart::{Chart, ChartLine, Panel};
-use crate::columns::{Cell, columns};
+use crate::columns::{ReportCell, columns};
 use crate::protect::load::{ProtectLoad, SECONDS};
 use crate::protect::runs::{Runs, summary};
 use crate::protect::world::{Group, World};
@@ -64,7 +64,7 @@ struct ProtectFigures {
 
 impl ProtectFigures {
     /// `kept` is the rate of the crawlers as a percentage of the rate without the law.
-    fn row(&self, without: &ProtectFigures) -> Vec<Cell> {
+    fn row(&self, without: &ProtectFigures) -> Vec<ReportCell> {
         let kept = self.crawlers_per_s / without.crawlers_per_s * 100.0;
         vec![
             ("load", self.load.to_owned()),

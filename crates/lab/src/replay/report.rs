@@ -1,6 +1,6 @@
 //! The outcome as text tables.
 
-use crate::columns::{Cell, NONE, columns, or_none, percent};
+use crate::columns::{NONE, ReportCell, columns, or_none, percent};
 use crate::replay::{KeyRow, Outcome, ReplayCounts, ReplayTally, Side};
 use slowlane_core::base::{Kind, aligned, plural};
 use slowlane_core::policy::Slo;
@@ -19,10 +19,10 @@ pub fn report(outcome: &Outcome) -> String {
         text += &format!("\n{}", changes(counts, first, second));
     }
     for side in &outcome.sides {
-        let slos: Vec<Vec<Cell>> = side.slos.iter().map(|(slo, tally)| slo_row(slo, tally)).collect();
+        let slos: Vec<Vec<ReportCell>> = side.slos.iter().map(|(slo, tally)| slo_row(slo, tally)).collect();
         text += &format!("\n{}", columns(&slos, &WORDS));
         let work = side.slos.iter().filter_map(|(slo, tally)| work_row(slo, tally, seconds));
-        let work: Vec<Vec<Cell>> = work.collect();
+        let work: Vec<Vec<ReportCell>> = work.collect();
         if !work.is_empty() {
             text += &format!("\n{}", columns(&work, &WORDS));
         }
@@ -33,9 +33,9 @@ pub fn report(outcome: &Outcome) -> String {
     text
 }
 
-fn totals(outcome: &Outcome) -> Vec<Vec<Cell>> {
+fn totals(outcome: &Outcome) -> Vec<Vec<ReportCell>> {
     let row = |side: &Side| [vec![("policy", side.name.clone())], figures(&side.total)].concat();
-    let mut rows: Vec<Vec<Cell>> = outcome.sides.iter().map(row).collect();
+    let mut rows: Vec<Vec<ReportCell>> = outcome.sides.iter().map(row).collect();
     if let [first, second] = outcome.sides.as_slice() {
         let difference = |of: fn(&ReplayCounts) -> u64| {
             format!("{:+}", of(&first.total.counts) as i64 - of(&second.total.counts) as i64)
@@ -59,13 +59,13 @@ fn changes(changes: &[[u64; 3]; 3], first: &Side, second: &Side) -> String {
     aligned(&rows, "  ", |column, _| column == 0)
 }
 
-fn slo_row(slo: &Slo, tally: &ReplayTally) -> Vec<Cell> {
+fn slo_row(slo: &Slo, tally: &ReplayTally) -> Vec<ReportCell> {
     let law = format!("{}{}", slo.law.name(), if slo.dry_run { " (dry run)" } else { "" });
     [vec![("slo", slo.id.to_string()), ("law", law), ("rate", slo.rate())], figures(tally)].concat()
 }
 
 /// The work of an SLO, in its unit. None: it has no unit.
-fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<Cell>> {
+fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCell>> {
     let (unit, [asked, used, delayed, denied]) = (slo.unit()?, tally.work.figures());
     Some(vec![
         ("slo", slo.id.to_string()),
@@ -86,7 +86,7 @@ fn units(units: f64) -> String {
     if units < 1_000.0 { format!("{units:.2}") } else { format!("{units:.0}") }
 }
 
-fn figures(tally: &ReplayTally) -> Vec<Cell> {
+fn figures(tally: &ReplayTally) -> Vec<ReportCell> {
     let ReplayCounts { requests, delayed, denied, .. } = tally.counts;
     let share = |part: u64| ("%", percent(part as f64, requests as f64));
     let [requests, delayed_cell, denied_cell, mean, max] = tally.counts.cells();
@@ -112,11 +112,11 @@ fn keys(outcome: &Outcome, side: &Side) -> String {
             format!("\n{all} {noun} had requests delayed or denied{first}:\n")
         }
     };
-    let rows: Vec<Vec<Cell>> = side.keys.iter().map(|row| key_row(row, is_compared)).collect();
+    let rows: Vec<Vec<ReportCell>> = side.keys.iter().map(|row| key_row(row, is_compared)).collect();
     heading + &columns(&rows, &WORDS)
 }
 
-fn key_row(row: &KeyRow, is_compared: bool) -> Vec<Cell> {
+fn key_row(row: &KeyRow, is_compared: bool) -> Vec<ReportCell> {
     let mut cells = vec![("slo", row.slo.to_string()), ("key", row.key.to_string())];
     cells.extend(row.counts.cells());
     if is_compared {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::columns::{Cell, or_none};
+use crate::columns::{ReportCell, or_none};
 use slowlane_core::base::histogram::{bin, bounds};
 use slowlane_core::base::{Amount, Kind, Verdict};
 
@@ -44,7 +44,7 @@ impl ReplayCounts {
         (self.delayed > 0).then_some(self.longest_ms)
     }
 
-    pub(crate) fn cells(&self) -> [Cell; 5] {
+    pub(crate) fn cells(&self) -> [ReportCell; 5] {
         [
             ("requests", self.requests.to_string()),
             ("delayed", self.delayed.to_string()),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::columns::{Cell, NONE, columns, or_none, percent};
+use crate::columns::{NONE, ReportCell, columns, or_none, percent};
 use crate::simulate::{Figures, Phase, Record, Scenario, SimulationOutcome};
 
 const LEFT: &str = "left %";
@@ -58,7 +58,7 @@ pub fn json(outcomes: &[SimulationOutcome]) -> String {
     Value::from_iter(outcomes.iter().map(run)).to_string() + "\n"
 }
 
-fn row(outcome: &SimulationOutcome, phase: &Phase, figures: &Figures) -> Vec<Cell> {
+fn row(outcome: &SimulationOutcome, phase: &Phase, figures: &Figures) -> Vec<ReportCell> {
     let Figures { who, let_through, denied, left, p50_ms, p99_ms, .. } = *figures;
     let is_all = who == Figures::ALL;
     let of_rate = is_all && outcome.record.aims_at_rate;

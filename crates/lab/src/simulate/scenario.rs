@@ -94,12 +94,9 @@ pub enum ScenarioError {
         written(*.0)
     )]
     Period(Duration),
-    #[error("a fault of the store at {}, but the run ends before that: use more seconds", written(*.0))]
-    Late(Duration),
-    #[error("the attack is at {0}, but the run ends before that: use more seconds")]
-    AttackLate(Span),
-    #[error("{0} is measured, but the run ends before that: use more seconds")]
-    MeasuredLate(Span),
+    /// Something would happen after the end.
+    #[error("{0}, but the run ends before that: use more seconds")]
+    Late(String),
     #[error("{0} is measured, but begins before the previous part ends: name the parts in order")]
     MeasuredOrder(Span),
     #[error("{0} is measured, but each phase of {1} has its own measured part: name one number of clients")]
@@ -152,12 +149,12 @@ impl Scenario {
         check_load(&self.load)?;
         let (end, phases) = (Duration::from_secs(self.seconds.into()), &self.load.clients);
         if let Some(during) = self.load.attack_during.filter(|during| during.to > end) {
-            return Err(ScenarioError::AttackLate(during));
+            return Err(ScenarioError::Late(format!("the attack is at {during}")));
         }
         let mut before = Duration::ZERO;
         for &span in &self.measured {
             if span.to > end {
-                return Err(ScenarioError::MeasuredLate(span));
+                return Err(ScenarioError::Late(format!("{span} is measured")));
             }
             if span.from < before {
                 return Err(ScenarioError::MeasuredOrder(span));
@@ -206,8 +203,11 @@ impl Scenario {
         if end.as_nanos() * u128::from(cluster.nodes) > cluster.period.as_nanos() * PERIODS_MAX {
             return Err(ScenarioError::Period(cluster.period));
         }
-        let faults = cluster.dead.map(|dead| dead.from).into_iter().chain(cluster.flushed);
-        faults.filter(|&at| at >= end).map(ScenarioError::Late).next().map_or(Ok(()), Err)
+        let mut faults = cluster.dead.map(|dead| dead.from).into_iter().chain(cluster.flushed);
+        match faults.find(|&at| at >= end) {
+            Some(at) => Err(ScenarioError::Late(format!("a fault of the store at {}", written(at)))),
+            None => Ok(()),
+        }
     }
 
     /// The laws whose objective is a rate, so that they can be compared.
