@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{COUNTED_MAX, Ends, Key, SloId, Timestamp, Verdict};
+use crate::base::{COUNTED_MAX, Key, SloId, Timestamp, Verdict};
 
 /// The verdict of one SLO on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,27 @@ pub struct Judged {
     pub is_dry_run: bool,
     pub ends: Ends,
     pub assurance: Assurance,
+}
+
+/// When an SLO learns the end of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ends {
+    /// Never: it counts the request once.
+    Never,
+    /// It counts the request until its end.
+    InFlight,
+    /// It counts work, and the response says how much.
+    WithResponse,
+    /// It counts work, which is known when the whole response has been sent.
+    WithStream,
+}
+
+impl Ends {
+    /// Whether the SLO counts work.
+    #[inline]
+    pub const fn is_work(self) -> bool {
+        matches!(self, Ends::WithResponse | Ends::WithStream)
+    }
 }
 
 /// The part of assured rates in a verdict.

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{
-    Assurance, Blocked, Counted, Ends, JUDGED_MAX, Judged, Key, SloId, Ticket, Timestamp, UNCOUNTED, Verdict,
+    Assurance, Counted, Ends, JUDGED_MAX, Judged, Key, SloId, Ticket, Timestamp, UNCOUNTED, Verdict,
 };
 
 /// The strictest verdict on a request, and the SLO that gave it.
@@ -282,6 +282,75 @@ impl Decision {
     pub fn numbered(&self) -> impl Iterator<Item = (Judged, u32)> {
         let serials = self.details.map_or([0; JUDGED_MAX], |details| details.serials);
         self.judged().into_iter().zip(serials)
+    }
+}
+
+/// A block in force for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    pub by: BlockedBy,
+    /// The end of the block: the first moment at which it no longer applies.
+    pub until: Timestamp,
+}
+
+/// The origin of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockedBy {
+    /// An operator, with the number of the block. It applies under every SLO.
+    Operator(u32),
+    /// The option `block` of an SLO, with the blocked key.
+    Slo(Key),
+}
+
+impl Blocked {
+    /// Whether the block still holds.
+    pub fn holds_at(&self, now: Timestamp) -> bool {
+        self.until > now
+    }
+
+    /// The remaining time of the block in whole seconds, rounded up: the `retry_after` of a request at `now`, at least
+    /// 1.
+    ///
+    /// ```
+    /// use slowlane_core::base::{Blocked, BlockedBy};
+    /// use slowlane_core::base::Timestamp;
+    /// let blocked = Blocked { by: BlockedBy::Operator(1), until: Timestamp::from_millis(9_001) };
+    /// let rest = |now_ms| blocked.rest_s(Timestamp::from_millis(now_ms));
+    /// assert_eq!([rest(7_000), rest(9_000), rest(9_001)], [3, 1, 1]);
+    /// ```
+    pub fn rest_s(&self, now: Timestamp) -> u32 {
+        let seconds = self.until.since(now).as_nanos().div_ceil(1_000_000_000).max(1);
+        u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+}
+
+/// The part of a decision that a proxy gets. It is much smaller than a decision, because replies are remembered.
+///
+/// ```
+/// # use slowlane_core::base::{Assurance, Ends, Judged, Key, SloId, Timestamp};
+/// use slowlane_core::base::{Decision, Reply, Verdict};
+/// # let (slo, key, assurance) = (SloId::DEFAULT, Key::from_bits(7), Assurance::NONE);
+/// # let judged =
+/// #     Judged { slo, key, verdict: Verdict::Pass, remaining: 9, cost: 1, is_dry_run: false, ends: Ends::InFlight, assurance };
+/// let decision = Decision::of(&[judged], 1, Timestamp::from_millis(1));
+/// let reply = Reply::to(&decision);
+/// assert_eq!((reply.verdict, reply.remaining), (Verdict::Pass, 9));
+/// assert_eq!(reply.ticket.as_deref(), decision.ticket().as_ref());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    pub verdict: Verdict,
+    pub slo: SloId,
+    /// The number of further requests that would pass at once.
+    pub remaining: u32,
+    /// Few laws count a request until its end.
+    pub ticket: Option<Box<Ticket>>,
+}
+
+impl Reply {
+    pub fn to(decision: &Decision) -> Reply {
+        let Ruling { verdict, slo, remaining, .. } = **decision;
+        Reply { verdict, slo, remaining, ticket: decision.ticket().map(Box::new) }
     }
 }
 

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::Kind;
-
 /// The result of a law for one request, ordered by strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
@@ -63,6 +61,38 @@ impl Verdict {
     /// ```
     pub fn delay_ms(self) -> u64 {
         self.wait().as_nanos().div_ceil(1_000_000) as u64
+    }
+}
+
+/// A verdict without its numbers, for counters, filters and reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Pass,
+    Delay,
+    Deny,
+}
+
+impl Kind {
+    /// All kinds, ordered by strictness. Arrays that count by kind have this order.
+    pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
+
+    /// In the order of [`ALL`](Kind::ALL).
+    const NAMES: [&'static str; 3] = ["pass", "delay", "deny"];
+
+    /// Its name in variables, headers, metrics, logs and reports.
+    ///
+    /// ```
+    /// use slowlane_core::base::Kind;
+    /// assert_eq!(Kind::ALL.map(Kind::name), ["pass", "delay", "deny"]);
+    /// ```
+    pub const fn name(self) -> &'static str {
+        Kind::NAMES[self as usize]
+    }
+
+    /// Its index in [`Kind::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
     }
 }
 
