@@ -88,24 +88,9 @@ impl Policy {
         batch.only_cases(&mut |_, _| {})
     }
 
-    /// The cases of a request for which the lookups have this answer.
-    #[inline]
-    pub(super) fn cases_from<'p>(
-        &'p self,
-        answer: Answer,
-        values: Values<'_, '_>,
-        blocked: Option<Blocked>,
-        trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
-    ) -> Cases<'p> {
-        let cost = self.cost(values);
-        let list = self.listed(answer, values, cost, trace);
-        let list = list.unwrap_or_else(|_| ArrayVec::from_iter([self.refusal(cost)]));
-        Cases { list, cost, blocked, may_hold: false }
-    }
-
     /// The SLOs of a request: the chain from its own, then those that lookups add. SLO 0 if there is none.
     #[inline]
-    fn listed<'p>(
+    pub(super) fn listed<'p>(
         &'p self,
         answer: Answer,
         values: Values<'_, '_>,

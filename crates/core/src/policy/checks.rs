@@ -5,19 +5,9 @@ use std::net::IpAddr;
 use crate::policy::read::hosts;
 use crate::policy::{Line, Lookup, Method, PolicyErrorKind, WarningKind, is_host, quoted};
 
-/// The checks of the lines of a lookup's map.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Checks<'l> {
-    lookup: &'l Lookup,
-}
-
-impl Checks<'_> {
-    pub(super) fn of(lookup: &Lookup) -> Checks<'_> {
-        Checks { lookup }
-    }
-
+impl Lookup {
     /// The first warning about a line.
-    pub(super) fn warning(self, line: &Line<'_>) -> Option<WarningKind> {
+    pub(super) fn warning(&self, line: &Line<'_>) -> Option<WarningKind> {
         let is_suspicious = |&byte: &u8| matches!(byte, b'"' | b'\'' | b'*' | b'#' | b'/');
         // Nearly every line of a large map ends here.
         if !line.value.is_empty() && !line.key.iter().any(is_suspicious) {
@@ -28,8 +18,8 @@ impl Checks<'_> {
 
     /// The error of a line whose key has a `*` in the middle of a host. A client cannot send such a host, and at the
     /// ends it is a warning.
-    pub(super) fn error(self, line: &Line<'_>) -> Option<PolicyErrorKind> {
-        let (fields, method) = (&self.lookup.fields, self.lookup.method);
+    pub(super) fn error(&self, line: &Line<'_>) -> Option<PolicyErrorKind> {
+        let (fields, method) = (&self.fields, self.method);
         if !line.key.contains(&b'*') || method == Method::Reg {
             return None;
         }
@@ -43,14 +33,14 @@ impl Checks<'_> {
         }
     }
 
-    fn warn_of_key(self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
+    fn warn_of_key(&self, key: &[u8], value: &[u8]) -> Option<WarningKind> {
         // After an address and a `+`, the rest is compared as text.
-        let text = match self.lookup.method {
+        let text = match self.method {
             Method::Ip => key.iter().position(|&byte| byte == b'+').map_or(key, |at| &key[at + 1..]),
             _ => key,
         };
-        let is_regex = self.lookup.method == Method::Reg;
-        if key.starts_with(b"#") || !is_regex && key.contains(&b'#') && self.lookup.method != Method::Beg {
+        let is_regex = self.method == Method::Reg;
+        if key.starts_with(b"#") || !is_regex && key.contains(&b'#') && self.method != Method::Beg {
             return Some(WarningKind::Comment(quoted(key)));
         }
         if value.is_empty() {
@@ -63,15 +53,15 @@ impl Checks<'_> {
             return Some(WarningKind::Quotes(quoted(key)));
         }
         if !is_regex && matches!(text, [b'*', ..] | [.., b'*']) {
-            return Some(WarningKind::Wildcard { key: quoted(key), method: self.lookup.method.name() });
+            return Some(WarningKind::Wildcard { key: quoted(key), method: self.method.name() });
         }
-        (self.lookup.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
+        (self.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
 
     /// Whether a key never matches because it is more than a host. The shipped configurations send the website in
     /// lower case, without a port.
-    fn warn_of_website(self, key: &[u8]) -> Option<WarningKind> {
-        let website = match (self.lookup.fields.as_slice(), self.lookup.method) {
+    fn warn_of_website(&self, key: &[u8]) -> Option<WarningKind> {
+        let website = match (self.fields.as_slice(), self.method) {
             ([website], Method::Str) if website == "website" => key,
             ([source, website], Method::Ip) if source == "source" && website == "website" => {
                 &key[key.iter().position(|&byte| byte == b'+')? + 1..]
@@ -124,11 +114,11 @@ mod tests {
 
     fn warning(fields: &[&str], method: Method, line: &str) -> Option<String> {
         let line = map::lines(line.as_bytes()).next().unwrap().unwrap();
-        Checks::of(&lookup(fields, method)).warning(&line).map(|warning| warning.to_string())
+        lookup(fields, method).warning(&line).map(|warning| warning.to_string())
     }
 
     fn of_website(fields: &[&str], method: Method, key: &[u8]) -> Option<WarningKind> {
-        Checks::of(&lookup(fields, method)).warn_of_website(key)
+        lookup(fields, method).warn_of_website(key)
     }
 
     #[test]
@@ -177,7 +167,7 @@ mod tests {
         let is_error = |fields: &[&str], method, key: &str| {
             let line = format!("{key} 2001");
             let line = map::lines(line.as_bytes()).next().unwrap().unwrap();
-            Checks::of(&lookup(fields, method)).error(&line).is_some()
+            lookup(fields, method).error(&line).is_some()
         };
         let middle = ["shop.*.example", "a*b.example", "*.shop.*.example", "shop.**"];
         for method in [Method::Str, Method::Beg, Method::End, Method::Dom] {
@@ -233,7 +223,7 @@ mod tests {
             for method in Method::ALL {
                 let lookup = Lookup { fields: vec!["website".into()], file: "a".into(), method, is_added: false };
                 for line in map::lines(&text).flatten() {
-                    Checks::of(&lookup).warning(&line);
+                    lookup.warning(&line);
                 }
             }
         }

@@ -5,12 +5,12 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use crate::base::{Amount, BATCH_MAX, Blocked, Key, KeyHasher, Request, SloId, Timestamp, Value};
-use crate::policy::block_index::BlocksInForce;
+use crate::policy::blocks::BlocksInForce;
 use crate::policy::plan::AddressPlace;
 use crate::policy::read::slo::{PATHS, SHARE_MAX};
 use crate::policy::{
-    Answer, BlockIndex, COST_MAX, Case, Cases, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place,
-    Policy, Slo, SloPlan, Values,
+    Answer, COST_MAX, Case, Cases, Draft, EXTRA_MAX, LookupMap, PLACES_MAX, Pattern, Place, Policy, Slo,
+    SloPlan, Values,
 };
 
 /// The maximum number of values in a batch: enough for eight requests with every field of a policy.
@@ -152,8 +152,8 @@ pub struct LookedUp {
 
 impl LookedUp {
     #[inline]
-    fn blocked(&self, values: Values<'_, '_>) -> Option<Blocked> {
-        self.blocks.as_deref().and_then(Option::as_deref)?.find(values)
+    fn blocked(&self, policy: &Policy, values: Values<'_, '_>) -> Option<Blocked> {
+        self.blocks.as_ref()?.find(policy.key_secret, values)
     }
 }
 
@@ -166,7 +166,7 @@ impl<'p> Batch<'p, '_> {
     #[inline]
     pub fn look_up(&self, now: Timestamp) -> LookedUp {
         let blocks = self.policy().blocks.in_force();
-        let blocked = self.blocked_at(blocks.as_deref().and_then(Option::as_deref), now);
+        let blocked = self.blocked_at(blocks.as_ref(), now);
         LookedUp { answers: self.answers(blocked, &mut |_, _| {}), blocks }
     }
 
@@ -175,7 +175,7 @@ impl<'p> Batch<'p, '_> {
     #[inline(always)]
     pub fn only_case(&self, row: usize, looked_up: &LookedUp) -> Option<(Case<'p>, u32)> {
         let (values, answer) = (self.values(row), looked_up.answers[row % BATCH_MAX]);
-        if looked_up.blocked(values).is_some() {
+        if looked_up.blocked(self.policy, values).is_some() {
             return None;
         }
         let cost = self.policy.cost(values);
@@ -188,7 +188,20 @@ impl<'p> Batch<'p, '_> {
 
     /// The client and the page of a request to an application that this SLO protects.
     pub fn asker(&self, row: usize, slo: SloId) -> Asker {
-        self.policy.asker_of(slo, self.values(row))
+        let (policy, values) = (self.policy, self.values(row));
+        let refs = &policy.refs[policy.place(slo).expect("an SLO of this policy")];
+        let mut hasher = KeyHasher::new(policy.key_secret, 0, 0);
+        hasher.part(b"page");
+        for &place in &refs.page {
+            match &values.0[place] {
+                Some(Value::Text(path)) if PATHS.contains(&policy.fields.name(place)) => {
+                    hasher.part(first_segment(path));
+                }
+                _ => policy.fields.hash(&mut hasher, policy.fields.masks(), place, values),
+            }
+        }
+        let path = refs.share.iter().map(|&share| policy.member(share, values)).collect();
+        Asker { page: hasher.finish(), path }
     }
 
     /// All SLOs of a request.
@@ -202,10 +215,11 @@ impl<'p> Batch<'p, '_> {
         looked_up: &LookedUp,
         trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>),
     ) -> Cases<'p> {
-        let values = self.values(row);
-        let blocked = looked_up.blocked(values);
-        let cases = self.policy.cases_from(looked_up.answers[row], values, blocked, trace);
-        Cases { may_hold: self.may_hold(row), ..cases }
+        let (policy, values) = (self.policy, self.values(row));
+        let (cost, blocked) = (policy.cost(values), looked_up.blocked(policy, values));
+        let list = policy.listed(looked_up.answers[row], values, cost, trace);
+        let list = list.unwrap_or_else(|_| ArrayVec::from_iter([policy.refusal(cost)]));
+        Cases { list, cost, blocked, may_hold: self.may_hold(row) }
     }
 
     /// The SLOs of a batch of one. Passes each consulted map and the line found to `trace`, in the order of the lookups.
@@ -223,10 +237,11 @@ impl<'p> Batch<'p, '_> {
 
     /// The rows that an operator has blocked, as bits.
     #[inline]
-    fn blocked_at(&self, blocks: Option<&BlockIndex>, now: Timestamp) -> u32 {
+    fn blocked_at(&self, blocks: Option<&BlocksInForce>, now: Timestamp) -> u32 {
         const { assert!(BATCH_MAX <= u32::BITS as usize) };
         let Some(blocks) = blocks else { return 0 };
-        let is_blocked = |values| blocks.find(values).is_some_and(|blocked| blocked.holds_at(now));
+        let is_blocked =
+            |values| blocks.find(self.policy.key_secret, values).is_some_and(|blocked| blocked.holds_at(now));
         self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
 
@@ -344,32 +359,18 @@ impl Policy {
         hasher.finish()
     }
 
-    /// Who asks a protected application, and for which page.
-    fn asker_of(&self, slo: SloId, values: Values<'_, '_>) -> Asker {
-        let refs = &self.refs[self.place(slo).expect("an SLO of this policy")];
-        let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
-        hasher.part(b"page");
-        for &place in &refs.page {
-            match &values.0[place] {
-                Some(Value::Text(path)) if PATHS.contains(&self.fields.name(place)) => {
-                    hasher.part(first_segment(path));
-                }
-                _ => self.fields.hash(&mut hasher, self.fields.masks(), place, values),
-            }
-        }
-        let path = refs.share.iter().map(|&share| self.member(share, values)).collect();
-        Asker { page: hasher.finish(), path }
-    }
-
     /// What a request reserves before anything is known of its key.
     #[cold]
     fn reservation(&self, slo: &Slo, values: Values<'_, '_>) -> u32 {
         let Some(work) = &slo.work else { return 1 };
-        let announced = work.is_announced().then(|| self.fields.announced(values)).flatten();
-        let amount = announced.and_then(announcement);
-        if announced.is_some() && amount.is_none() {
-            self.fields.suspect_announced();
-        }
+        let place = self.fields.announced.filter(|_| work.is_announced());
+        let amount = place.and_then(|place| {
+            let amount = announcement(values.0[place]?);
+            if amount.is_none() {
+                self.fields.watch.suspect(place);
+            }
+            amount
+        });
         work.reservation(amount, None)
     }
 
@@ -377,9 +378,9 @@ impl Policy {
     /// free, so neither a fault of a proxy nor a guess of a client makes a request free.
     #[inline]
     pub(super) fn cost(&self, values: Values<'_, '_>) -> u32 {
-        let Some(value) = self.fields.cost(values) else { return 1 };
+        let Some(value) = &values.0[self.fields.cost] else { return 1 };
         read_cost(value).unwrap_or_else(|| {
-            self.fields.suspect_cost();
+            self.fields.watch.suspect(self.fields.cost);
             1
         })
     }

@@ -1,9 +1,11 @@
-//! The reasons for a request's SLOs: the lines that answered, and the parts of its keys.
+//! A request for people: the lines that gave it its SLOs, and the fields that identify its keys.
 
 use std::path::Path;
 
-use crate::base::{Request, SloId, cut, shown};
-use crate::policy::{Answer, Asker, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Values};
+use crate::base::{Network, Request, SloId, Value, cut, shown};
+use crate::policy::{
+    Answer, Asker, Batch, Case, Cases, LookupMap, Masks, Pattern, Place, Policy, Text, Values,
+};
 
 /// All SLOs of a request, its own first, with their reasons.
 #[derive(Clone, Debug)]
@@ -58,11 +60,15 @@ pub struct Part<'p> {
     pub value: Option<Vec<u8>>,
 }
 
-impl Batch<'_, '_> {
-    /// The outermost group of a request under an SLO with `share`, like `network 203.0.113.0/24`.
-    pub fn group_name(&self, row: usize, slo: SloId) -> String {
-        self.policy().group_name(slo, self.values(row))
-    }
+/// A field that the policy uses, with its value in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact<'p, 'a> {
+    pub name: &'p str,
+    pub value: Value<'a>,
+    /// Whether it is part of the key.
+    pub in_key: bool,
+    /// Leading bits of the address that are part of the key, if not all are.
+    pub prefix: Option<u8>,
 }
 
 impl Policy {
@@ -74,58 +80,85 @@ impl Policy {
         let mut trace = Vec::new();
         let cases = batch.only_cases(&mut |map, found| trace.push((map, found)));
 
-        let mut before = None;
-        let of = cases.list.iter().copied().map(|case| {
-            let place = self.place(case.slo.id).filter(|_| !std::ptr::eq(case.slo, &self.refusing));
-            let names = |(_, found): &Found<'_>| found.is_some_and(|pattern| pattern.answer.place() == place);
-            let by = trace.iter().position(|found| place.is_some() && names(found));
-            let is_first = before.is_none();
-            let named_by = before.replace(case.slo.id).filter(|_| !case.is_added);
-            let asked = if is_first { &trace[..by.unwrap_or(trace.len())] } else { &[] };
-            let origin = by.and_then(|by| Some(origin(trace[by].0, trace[by].1?)));
-            self.explained(case, batch.values(0), asked, origin, named_by)
+        let (values, mut before) = (batch.values(0), None);
+        let of = cases.list.iter().map(|&case| {
+            let is_refused = std::ptr::eq(case.slo, &self.refusing);
+            let place = self.place(case.slo.id).expect("an SLO of this policy");
+            let refs = &self.refs[place];
+            let names = |(_, found): &Found<'_>| found.is_some_and(|line| line.answer.place() == Some(place));
+            let by = trace.iter().position(names).filter(|_| !is_refused);
+            let asked = if before.is_none() { &trace[..by.unwrap_or(trace.len())] } else { &[] };
+            let written = self.slo_map.lines().find(|line| line.number == refs.line);
+            let masks = self.fields.masks_of(case.slo.id.kind());
+            let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(masks, place, values));
+            let share = refs.share.iter().map(|&place| self.part(self.fields.masks(), place, values));
+            Explained {
+                case,
+                written: written.filter(|_| !is_refused).map_or(REFUSED, |line| line.value),
+                line: refs.line,
+                origin: by.and_then(|by| origin(&trace[by])),
+                named_by: before.replace(case.slo.id).filter(|_| !case.is_added),
+                asked: asked.iter().map(in_vain).collect(),
+                parts: parts.collect(),
+                share: share.collect(),
+            }
         });
+        let of = of.collect();
         let protected = cases.list.iter().find(|case| case.slo.law.protection().is_some());
         let asker = protected.map(|case| batch.asker(0, case.slo.id));
-        Explanation { of: of.collect(), cases, asker }
+        Explanation { of, cases, asker }
     }
 
-    fn explained<'p>(
-        &'p self,
-        case: Case<'p>,
-        values: Values<'_, '_>,
-        asked: &[Found<'p>],
-        origin: Option<Origin<'p>>,
-        named_by: Option<SloId>,
-    ) -> Explained<'p> {
-        let refs = &self.refs[self.place(case.slo.id).expect("an SLO of this policy")];
-        let line = self.slo_map.lines().find(|line| line.number == refs.line);
-        let written = line.filter(|_| !std::ptr::eq(case.slo, &self.refusing));
-        let masks = self.fields.masks_of(case.slo.id.kind());
-        let parts = self.key_places(case.slo.id).iter().map(|&place| self.part(masks, place, values));
-        Explained {
-            case,
-            written: written.map_or(REFUSED, |line| line.value),
-            line: refs.line,
-            origin,
-            named_by,
-            asked: asked.iter().map(in_vain).collect(),
-            parts: parts.collect(),
-            share: refs.share.iter().map(|&place| self.part(self.fields.masks(), place, values)).collect(),
+    /// A field, and the value that it adds to a key. A network shows its length unless it is a single address.
+    fn part(&self, masks: Masks, place: Place, values: Values<'_, '_>) -> Part<'_> {
+        let text = |value: &Value<'_>| match *value {
+            Value::Address(address) if self.fields.is_address(place) => {
+                let prefix = self.fields.prefix(masks, place, *value).unwrap_or(u8::MAX);
+                Network::of(address, prefix).to_string().into_bytes()
+            }
+            _ => Text::default().of(value).to_vec(),
+        };
+        Part { field: self.fields.name(place), value: values.get(place).map(text) }
+    }
+}
+
+impl Batch<'_, '_> {
+    /// Passes the fields of a request that the policy uses to `each`. The fields of the SLO's key come first.
+    ///
+    /// ```
+    /// # use slowlane_core::{policy::{Batch, Policy}, base::{Request, SloId, Value}};
+    /// let policy = Policy::builtin();
+    /// let (mut batch, mut request) = (Batch::of(&policy), Request::new());
+    /// request.push(b"website", Value::Text(b"shop.example"));
+    /// request.push(b"source", Value::address("2001:db8::1".parse().unwrap()));
+    /// batch.push(&request);
+    /// let mut seen = Vec::new();
+    /// let source_slo = SloId::new(3001).unwrap();
+    /// batch.facts(0, source_slo, |fact| seen.push((fact.name.to_owned(), fact.in_key, fact.prefix)));
+    /// assert_eq!(seen, [("source".into(), true, Some(64)), ("website".into(), false, None)]);
+    /// ```
+    pub fn facts(&self, number: usize, slo: SloId, mut each: impl FnMut(Fact<'_, '_>)) {
+        let (policy, values) = (self.policy(), self.values(number));
+        let (in_key, masks) = (policy.key_places(slo), policy.fields.masks_of(slo.kind()));
+        let others = (0..policy.fields.count()).filter(|place| !in_key.contains(place));
+        let places =
+            in_key.iter().map(|&place| (place, Some(masks))).chain(others.map(|place| (place, None)));
+        for (place, masks) in places {
+            let Some(value) = values.0[place] else { continue };
+            let prefix = masks.and_then(|masks| policy.fields.prefix(masks, place, value));
+            each(Fact { name: policy.fields.name(place), value, in_key: masks.is_some(), prefix });
         }
     }
 
-    fn group_name(&self, slo: SloId, values: Values<'_, '_>) -> String {
-        let refs = &self.refs[self.place(slo).expect("an SLO of this policy")];
+    /// The outermost group of a request under an SLO with `share`, like `network 203.0.113.0/24`.
+    pub fn group_name(&self, row: usize, slo: SloId) -> String {
+        let policy = self.policy();
+        let refs = &policy.refs[policy.place(slo).expect("an SLO of this policy")];
         let Some(&outermost) = refs.share.first() else { return String::new() };
-        let Part { field, value } = self.part(self.fields.masks(), outermost, values);
+        let Part { field, value } = policy.part(policy.fields.masks(), outermost, self.values(row));
         let name = shown(field);
         let text = value.map_or_else(|| format!("no {name}"), |value| format!("{name} {}", shown(value)));
         cut(text, GROUP_NAME_CHARS)
-    }
-
-    fn part(&self, masks: Masks, place: Place, values: Values<'_, '_>) -> Part<'_> {
-        Part { field: self.fields.name(place), value: self.fields.customer_text(masks, place, values) }
     }
 }
 
@@ -143,6 +176,6 @@ fn in_vain<'p>(&(map, found): &Found<'p>) -> Asked<'p> {
     Asked { lookup: &map.name, line: line.map(|pattern| map.line_number(pattern)) }
 }
 
-fn origin(map: &LookupMap, pattern: Pattern) -> Origin<'_> {
-    Origin { lookup: &map.name, path: &map.path, line: map.line_number(pattern) }
+fn origin<'p>(&(map, found): &Found<'p>) -> Option<Origin<'p>> {
+    Some(Origin { lookup: &map.name, path: &map.path, line: map.line_number(found?) })
 }

@@ -1,11 +1,12 @@
-//! One field: its name, and the kind of its values.
+//! One field: its name, the kind of its values, and how slowlane makes it of another one.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use crate::base::{Host, Value, is_same_name, path_of_base, peer};
+use crate::base::{Host, Network, Value, is_same_name, path_of_base, peer};
 use crate::policy::layout::is_base;
 use crate::policy::watch::Watch;
-use crate::policy::{Place, is_host};
+use crate::policy::{Derivation, LookupMap, Place, is_host};
 
 /// A field that a policy or a block uses.
 #[derive(Debug)]
@@ -165,6 +166,40 @@ fn base(text: &[u8]) -> Value<'_> {
         Some(Host::Name { name, is_lower: true }) if name.len() == path => Value::Text(text),
         Some(_) => Value::Base { text, path },
         None => Value::NoHost(text),
+    }
+}
+
+/// A derived field among the fields of a policy.
+#[derive(Debug)]
+pub(super) struct Derived {
+    pub(super) from: Place,
+    pub(super) to: Place,
+    /// The index of its maker.
+    pub(super) maker: usize,
+    /// A decision reads it, or a block. The values of others are not made.
+    pub(super) is_needed: AtomicBool,
+}
+
+/// How a derived field is made, whether the policy uses the field or not.
+#[derive(Debug)]
+pub(super) struct Maker {
+    pub(super) name: String,
+    pub(super) derivation: Derivation,
+    /// Set for a derivation by a map. Its only field is the one that it is made of.
+    pub(super) map: Option<LookupMap>,
+}
+
+impl Maker {
+    /// The value of its field for a value of the other one.
+    #[inline]
+    pub(super) fn make<'a>(&'a self, field: &Field, from: &Option<Value<'a>>) -> Option<Value<'a>> {
+        match (&self.derivation, from) {
+            (&Derivation::Network { ipv4_prefix, ipv6_prefix, .. }, &Some(Value::Address(address))) => {
+                let prefix = if address.is_ipv4() { ipv4_prefix } else { ipv6_prefix };
+                Some(Value::Network(Network::of(address, prefix)))
+            }
+            _ => self.map.as_ref()?.value(from).map(|value| field.value(value)),
+        }
     }
 }
 

@@ -3,15 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use arrayvec::ArrayVec;
 
-use crate::base::{FIELDS_MAX, KeyHasher, Network, Value, in_one_form, is_same_name, v4_mask, v6_mask};
-use crate::policy::derived::{Derived, Maker};
-use crate::policy::extra::ExtraFields;
-use crate::policy::field::{Field, Head};
+use crate::base::{FIELDS_MAX, KeyHasher, Value, in_one_form, is_same_name, v4_mask, v6_mask};
+use crate::policy::field::{Derived, Field, Head, Maker};
 use crate::policy::watch::{ValueKind, Watch};
 use crate::policy::{Layout, LookupMap};
 
@@ -34,9 +32,9 @@ pub(super) struct Fields {
     extra: ExtraFields,
     /// Shared with its fields and with maps, which see faults first.
     pub(super) watch: Arc<Watch>,
-    cost: Place,
+    pub(super) cost: Place,
     /// None: no SLO reserves what requests announce.
-    announced: Option<Place>,
+    pub(super) announced: Option<Place>,
     /// The masks that apply unless a type has its own.
     masks: Masks,
     type_masks: Box<[Masks]>,
@@ -57,7 +55,7 @@ impl Masks {
     }
 
     /// The number of these bits for an address of its family.
-    fn prefix(self, address: IpAddr) -> u8 {
+    pub(super) fn prefix(self, address: IpAddr) -> u8 {
         match address {
             IpAddr::V4(_) => self.ipv4.to_bits().count_ones() as u8,
             IpAddr::V6(_) => self.ipv6.to_bits().count_ones() as u8,
@@ -106,7 +104,7 @@ impl Fields {
             extra: ExtraFields::default(),
             cost,
             announced,
-            masks: Masks::of((layout.ipv4_prefix(), layout.ipv6_prefix())),
+            masks: Masks::of((layout.ipv4_prefix, layout.ipv6_prefix)),
             type_masks: layout.kinds().map(|kind| Masks::of(layout.prefixes(kind))).collect(),
             derived,
             makers,
@@ -232,33 +230,9 @@ impl Fields {
         (self.fields[place].is_address() && prefix < whole).then_some(prefix)
     }
 
-    /// Leading bits of an address that identify one customer.
-    pub(super) fn customer_prefix(&self, address: IpAddr) -> u8 {
-        self.masks.prefix(address)
-    }
-
-    pub(super) fn cost<'v, 'a>(&self, values: Values<'v, 'a>) -> Option<&'v Value<'a>> {
-        values.0[self.cost].as_ref()
-    }
-
     /// The fields with the cost and the announced work.
     pub(super) fn measures(&self) -> impl Iterator<Item = Place> {
         [self.cost].into_iter().chain(self.announced)
-    }
-
-    /// Watches the cost, which a request has given in a form that cannot be used.
-    #[cold]
-    pub(super) fn suspect_cost(&self) {
-        self.watch.suspect(self.cost);
-    }
-
-    /// Watches the announced work.
-    pub(super) fn suspect_announced(&self) {
-        self.announced.iter().for_each(|&place| self.watch.suspect(place));
-    }
-
-    pub(super) fn announced<'a>(&self, values: Values<'_, 'a>) -> Option<Value<'a>> {
-        values.0[self.announced?]
     }
 
     /// The values that are present, with the names of their fields.
@@ -287,23 +261,41 @@ impl Fields {
             None => hasher.part(b""),
         };
     }
+}
 
-    /// The value that [`hash`](Fields::hash) adds, as text. A network shows its length unless it is a single
-    /// address.
-    pub(super) fn customer_text(
-        &self,
-        masks: Masks,
-        place: Place,
-        values: Values<'_, '_>,
-    ) -> Option<Vec<u8>> {
-        let value = values.0[place].as_ref()?;
-        Some(match *value {
-            Value::Address(address) if self.fields[place].is_address() => {
-                let prefix = self.prefix(masks, place, *value).unwrap_or(u8::MAX);
-                Network::of(address, prefix).to_string().into_bytes()
+/// The maximum number of fields that only blocks use. Each takes a place in every request of a batch.
+pub const EXTRA_MAX: usize = 8;
+
+/// Fields that were added to a policy in force, in order of addition. None is removed: the next policy starts without
+/// any.
+#[derive(Debug, Default)]
+pub(super) struct ExtraFields {
+    fields: [OnceLock<Field>; EXTRA_MAX],
+    count: AtomicUsize,
+}
+
+impl ExtraFields {
+    /// The number of fields. A batch that begins now has a place for each.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+
+    pub(super) fn list(&self) -> impl Iterator<Item = &Field> {
+        self.fields.iter().map_while(OnceLock::get)
+    }
+
+    /// Adds a field with a new name. False if there are too many.
+    pub(super) fn add(&self, field: Field) -> bool {
+        let mut field = Some(field);
+        for place in &self.fields {
+            place.get_or_init(|| field.take().expect("it is taken once, and then the loop ends"));
+            if field.is_none() {
+                self.count.fetch_add(1, Relaxed);
+                return true;
             }
-            _ => Text::default().of(value).to_vec(),
-        })
+        }
+        false
     }
 }
 

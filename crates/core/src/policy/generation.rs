@@ -8,8 +8,8 @@ use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::{HOLD_SHIPPED, KeySecret, Quota, Sharing, SloId, counted};
-use crate::policy::block_index::Blocks;
-use crate::policy::derived::Maker;
+use crate::policy::blocks::Blocks;
+use crate::policy::field::Maker;
 use crate::policy::plan::AddressPlace;
 use crate::policy::read::file::read_file;
 use crate::policy::read::slo::Slos;
@@ -146,7 +146,7 @@ impl Policy {
             let map = derivation.lookup().and_then(|lookup| read((lookup, name.clone()), of_derived.next()?));
             Maker { name, derivation, map }
         };
-        let makers = layout.derivations().iter().map(maker).collect();
+        let makers = layout.derived.iter().map(maker).collect();
         let Some(fields) = Fields::new(layout, makers, slos.shares(), slos.are_announced()) else {
             errors.add(&slo_map.path, None, PolicyErrorKind::TooManyFields);
             return Err(errors);
@@ -198,7 +198,7 @@ impl Policy {
         policy.has_replacements = policy.slos.iter().any(|slo| !slo.replaces.is_empty());
         policy.shared_hash = policy.hash_of_shared(layout);
         let used: BTreeSet<Place> = policy.used(0..policy.slos.len()).collect();
-        let ranked = policy.fields.places(layout.ranked());
+        let ranked = policy.fields.places(&layout.ranked);
         policy.fields.need(&used.iter().chain(&ranked).copied().collect());
         policy.refusable = policy.fields.refusable().filter(|place| used.contains(place)).collect();
         policy.watch_fields();
@@ -222,7 +222,7 @@ impl Policy {
     }
 
     fn hash_of_shared(&self, layout: &Layout) -> String {
-        let mut text = format!("{} {}\n", layout.ipv4_prefix(), layout.ipv6_prefix());
+        let mut text = format!("{} {}\n", layout.ipv4_prefix, layout.ipv6_prefix);
         // As many as there were types once: other versions must agree.
         for kind in 0..=(*layout.kinds().end()).max(9) {
             text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
@@ -248,6 +248,19 @@ impl Policy {
     /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
     pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
         Policy { key_secret, ..self }
+    }
+
+    /// Gives each SLO in work the estimates of the previous policy, if it has the same unit.
+    pub fn continue_from(&mut self, before: &Policy) {
+        for (id, work) in self.slos.iter_mut().filter_map(|slo| Some((slo.id, slo.work.as_mut()?))) {
+            let known = before.slo(id).and_then(|slo| slo.work.as_ref());
+            known.inspect(|known| work.continue_from(known));
+        }
+    }
+
+    /// The memory of all sketches, in bytes.
+    pub fn sketch_bytes(&self) -> usize {
+        self.slos.iter().filter_map(|slo| slo.law.sketched()).map(|law| law.shape.bytes()).sum()
     }
 
     /// Adds warnings for SLOs whose delays may exceed the longest hold.
@@ -319,6 +332,11 @@ impl Policy {
     pub fn looked_up(&self) -> impl Iterator<Item = Vec<String>> {
         let name = |&place: &Place| self.fields.name(place).to_owned();
         self.lookups.iter().map(move |map| map.places.iter().map(name).collect())
+    }
+
+    /// The names of the fields that make up the key of an SLO.
+    pub fn key_fields(&self, slo: SloId) -> impl Iterator<Item = &str> {
+        self.key_places(slo).iter().map(|&place| self.fields.name(place))
     }
 
     /// The index of an SLO among the SLOs.

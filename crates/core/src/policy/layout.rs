@@ -166,16 +166,16 @@ pub enum LayoutError {
 pub struct Layout {
     lookups: Vec<Lookup>,
     types: BTreeMap<u16, Vec<String>>,
-    ipv4_prefix: u8,
-    ipv6_prefix: u8,
+    pub(super) ipv4_prefix: u8,
+    pub(super) ipv6_prefix: u8,
     /// The prefixes of types that have their own, for IPv4 and IPv6.
     prefixes: BTreeMap<u16, (Option<u8>, Option<u8>)>,
     /// The derived fields, by name.
-    derived: BTreeMap<String, Derivation>,
+    pub(super) derived: BTreeMap<String, Derivation>,
     /// Fields that requests carry only to be ranked.
-    ranked: Vec<String>,
+    pub(super) ranked: Vec<String>,
     /// The wall clock of its calendar quotas.
-    wall: WallShift,
+    pub(super) wall: WallShift,
 }
 
 /// How slowlane makes a field of another one.
@@ -299,27 +299,15 @@ impl Layout {
         Layout { ranked, ..self }.checked()
     }
 
-    pub(super) fn ranked(&self) -> &[String] {
-        &self.ranked
-    }
-
     /// How a field is made, if it is a derived one.
     pub fn derivation(&self, name: &str) -> Option<&Derivation> {
         self.derived.get(name)
-    }
-
-    pub(super) fn derivations(&self) -> &BTreeMap<String, Derivation> {
-        &self.derived
     }
 
     /// Lets its calendar quotas follow a wall clock.
     #[must_use]
     pub fn on(self, wall: WallShift) -> Layout {
         Layout { wall, ..self }
-    }
-
-    pub(in crate::policy) fn wall(&self) -> WallShift {
-        self.wall
     }
 
     /// Adds a type from 1 to 999, or changes the fields of a built-in one.
@@ -390,14 +378,6 @@ impl Layout {
     /// The fields of a type; none for an undeclared type.
     pub fn type_fields(&self, kind: u16) -> &[String] {
         self.types.get(&kind).map_or(&[], Vec::as_slice)
-    }
-
-    pub fn ipv4_prefix(&self) -> u8 {
-        self.ipv4_prefix
-    }
-
-    pub fn ipv6_prefix(&self) -> u8 {
-        self.ipv6_prefix
     }
 
     /// The leading bits of an address in the keys of a type, for IPv4 and IPv6.

@@ -16,18 +16,13 @@
 
 mod also;
 mod assured;
-mod block_fields;
-mod block_index;
+mod blocks;
 mod bounds;
 mod cases;
 mod checks;
 mod classify;
-mod continued;
-mod derived;
 mod error;
 mod explanation;
-mod extra;
-mod facts;
 mod field;
 mod fields;
 mod finding;
@@ -42,7 +37,6 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod traps;
-mod views;
 mod warning;
 mod watch;
 
@@ -53,13 +47,12 @@ use fields::{Fields, Masks, PLACES_MAX};
 use error::quoted;
 use fields::{Place, Values};
 use index::lookup::LookupMap;
-use index::pattern::Pattern;
+use index::pattern::{Answer, Pattern, Refused};
 use layout::is_host;
-use read::answer::{Answer, Refused};
 use read::file::MapFile;
 use read::map::Line;
 
-pub use block_index::{BlockIndex, BlockTargetError, SHAPES_MAX};
+pub use blocks::{BlockIndex, BlockTargetError, SHAPES_MAX};
 pub use bounds::{
     AUTOMATA_MAX, BURST_YEARS_MAX, COST_MAX, DEFAULT_LINE, FILE_BYTES_MAX, LINE_BYTES_MAX, LIST_LINES_MAX,
     SEARCH_STEPS_MAX,
@@ -67,10 +60,8 @@ pub use bounds::{
 pub use cases::{Case, Cases};
 pub use classify::{Asker, Batch, LookedUp};
 pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
-pub use explanation::{Asked, Explained, Explanation, Origin, Part};
-pub use extra::EXTRA_MAX;
-pub use facts::Fact;
-pub use fields::{Draft, FieldPlace, Text};
+pub use explanation::{Asked, Explained, Explanation, Fact, Origin, Part};
+pub use fields::{Draft, EXTRA_MAX, FieldPlace, Text};
 pub use finding::{Finding, Findings};
 pub use generation::Policy;
 pub use index::expression_of;
@@ -81,6 +72,5 @@ pub use read::map;
 pub use read::slo::Slo;
 pub use read::strays::Strays;
 pub use read::work::Work;
-pub use views::MapView;
 pub use warning::{WARNINGS_MAX, WarningKind, Warnings};
 pub use watch::{FaultCounts, ValueKind};

@@ -93,47 +93,6 @@ fn a_policy_of_unlimited_rates_has_no_limits() {
 }
 
 #[test]
-fn maps_are_counted_from_slo_map_on() {
-    let policy = policy(
-        "0 burst=1 rate=1/s\n",
-        &[("source.map", "192.0.2.1 0\n"), ("website.map", "shop.example 0\nblog.example 0\n")],
-    );
-    let maps: Vec<_> = policy.maps().map(|map| (map.number, map.lookup, map.entries)).collect();
-    assert_eq!(maps, [(0, None, 1), (1, Some("source"), 1), (2, Some("website"), 2)]);
-}
-
-#[test]
-fn each_line_of_a_map_comes_with_the_start_of_the_next() {
-    let policy = policy("0 burst=1 rate=1/s\n", &[("website.map", "a 0\n# b\nccc 0\nd 0")]);
-    let map = policy.maps().nth(1).unwrap();
-    let lines = |begin| -> Vec<_> {
-        map.lines_from(begin)
-            .map(|(line, next)| (line.key.escape_ascii().to_string(), line.at, next))
-            .collect()
-    };
-    let [a, c, d] = [("a".to_owned(), 0, 4), ("ccc".to_owned(), 8, 14), ("d".to_owned(), 14, 17)];
-    assert_eq!(lines(0), [a, c.clone(), d.clone()]);
-    assert_eq!(lines(4), [c, d.clone()]);
-    assert_eq!(lines(14), [d]);
-}
-
-#[test]
-fn the_line_for_a_text_is_found_in_its_map() {
-    let policy = policy(
-        "0 burst=1 rate=1/s\n",
-        &[("source.map", "192.0.2.0/24 0\n"), ("website.map", "shop.example 0\nblog.example 0\n")],
-    );
-    let found = |map: usize, text: &str| {
-        let line = policy.maps().nth(map)?.find(text.as_bytes())?;
-        Some((line.key.escape_ascii().to_string(), line.at))
-    };
-    assert_eq!(found(0, "0"), Some(("0".to_owned(), 0)));
-    assert_eq!(found(1, "192.0.2.9"), Some(("192.0.2.0/24".to_owned(), 0)));
-    assert_eq!(found(2, "blog.example"), Some(("blog.example".to_owned(), 15)));
-    assert_eq!([found(0, "1"), found(1, "192.0.3.9"), found(2, "other.example")], [None, None, None]);
-}
-
-#[test]
 fn a_host_behind_a_network_is_found_in_any_spelling() {
     let policy = policy(
         "0 burst=1 rate=1/s\n5001 burst=1 rate=1/s\n",

@@ -1,13 +1,11 @@
 //! A lookup with its map: the text of the file, and an index of its keys for the match method.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::slice;
 use std::sync::Arc;
 
-use crate::base::{SloId, VALUE_BYTES_MAX, Value, canonical, shown};
-use crate::policy::checks::Checks;
+use crate::base::{SloId, VALUE_BYTES_MAX, Value, shown};
 use crate::policy::index::exact::Exact;
 use crate::policy::index::list::List;
 use crate::policy::index::networks::Networks;
@@ -67,8 +65,8 @@ impl LookupMap {
         };
         hosts::normalise(&mut text, lookup);
         let mut keys = Keys::new(lookup, lookup.fields.iter().any(|field| is_host(field)));
-        let checks = Checks::of(lookup);
-        let (mut entries, mut named, mut leaves_some) = (0, vec![0; slos.map_or(0, Slos::count)], false);
+        let (mut entries, mut named, mut leaves_some) =
+            (0, vec![0; slos.map_or(0, |slos| slos.sorted.len())], false);
         for line in map::lines(&text) {
             entries += 1;
             let line = match line {
@@ -94,9 +92,9 @@ impl LookupMap {
                 Ok(Some(first)) => warnings.add_with(&path, || repeated(line.number, line.key, first, &text)),
                 Err(kind) => report(kind),
             }
-            if let Some(kind) = checks.error(&line) {
+            if let Some(kind) = lookup.error(&line) {
                 report(kind);
-            } else if let Some(warning) = checks.warning(&line) {
+            } else if let Some(warning) = lookup.warning(&line) {
                 warnings.add(&path, Some(line.number), warning);
             }
         }
@@ -108,22 +106,19 @@ impl LookupMap {
         if let Err(kind) = finished {
             errors.add(&path, None, kind);
         }
-        let (method, is_added) = (lookup.method, lookup.is_added);
-        let watch = None;
-        let map = LookupMap {
+        (entries > 0 || slos.is_none()).then(|| LookupMap {
             name,
             path,
             places,
-            method,
-            is_added,
+            method: lookup.method,
+            is_added: lookup.is_added,
             text,
             keys,
             entries,
             leaves_some,
             named,
-            watch,
-        };
-        (entries > 0 || slos.is_none()).then_some(map)
+            watch: None,
+        })
     }
 
     /// Whether [`look`](LookupMap::look) pays: a smaller map stays in the cache of its core.
@@ -183,21 +178,6 @@ impl LookupMap {
             watch.suspect_essential();
         }
         None
-    }
-
-    /// The line that matches a text with the values of several fields joined by `+`.
-    pub(in crate::policy) fn find_text(&self, value: &[u8]) -> Option<Pattern> {
-        match &self.keys {
-            Keys::Texts(texts) => {
-                texts.find(value, &self.text).filter(|pattern| pattern.answer != Answer::REFUSED)
-            }
-            Keys::Networks(networks) => {
-                let address = value.split(|&byte| byte == b'+').next()?;
-                let rest = value.get(address.len() + 1..).unwrap_or_default();
-                let address: IpAddr = std::str::from_utf8(address).ok()?.parse().ok()?;
-                networks.find(canonical(address), rest, &self.text)
-            }
-        }
     }
 
     /// The line that matches every client, or every client of one kind, so that no later lookup is tried. It

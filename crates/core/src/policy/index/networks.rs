@@ -16,8 +16,8 @@ use crate::policy::{Pattern, PolicyErrorKind, quoted};
 #[derive(Debug)]
 pub(in crate::policy) struct Networks {
     has_rest: bool,
-    ipv4: Family<[u16; 2]>,
-    ipv6: Family<[u16; 8]>,
+    ipv4: Family<4>,
+    ipv6: Family<16>,
     hasher: DefaultHashBuilder,
 }
 
@@ -120,65 +120,45 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The first bits of an address, as many as its family has. Arrays, because alignment would pad numbers.
-trait Bits: Copy + Eq {
-    /// From bits that stand at the top.
-    fn of(bits: u128) -> Self;
-
-    /// The bits at the top, so that both families share masks.
-    fn at_top(self) -> u128;
-}
-
-impl Bits for [u16; 2] {
-    fn of(bits: u128) -> Self {
-        [(bits >> 112) as u16, (bits >> 96) as u16]
-    }
-
-    fn at_top(self) -> u128 {
-        u128::from(self[0]) << 112 | u128::from(self[1]) << 96
-    }
-}
-
-impl Bits for [u16; 8] {
-    fn of(bits: u128) -> Self {
-        Ipv6Addr::from_bits(bits).segments()
-    }
-
-    fn at_top(self) -> u128 {
-        Ipv6Addr::from(self).to_bits()
-    }
-}
-
 /// Twelve bytes for IPv4, twenty-four for IPv6.
 #[derive(Clone, Copy, Debug)]
-struct Network<B> {
-    bits: B,
+struct Network<const N: usize> {
+    /// The first bytes of the address, as many as its family has. An array, because alignment would pad a number.
+    bytes: [u8; N],
     rest: Pattern,
 }
 
-const _: () = assert!(size_of::<Network<[u16; 2]>>() == 12 && size_of::<Network<[u16; 8]>>() == 24);
+const _: () = assert!(size_of::<Network<4>>() == 12 && size_of::<Network<16>>() == 24);
 
-/// The networks of one prefix length.
-#[derive(Debug)]
-struct Length<B> {
-    mask: u128,
-    networks: HashTable<Network<B>>,
+/// The first bytes of bits that stand at the top.
+fn bytes_of<const N: usize>(bits: u128) -> [u8; N] {
+    *bits.to_be_bytes().first_chunk().expect("an address has 16 bytes at most")
 }
 
-/// The networks of one family. A map has few prefix lengths, so a table for each beats a tree.
-#[derive(Debug)]
-struct Family<B> {
-    /// The longest first.
-    lengths: Vec<Length<B>>,
-}
-
-impl<B> Default for Family<B> {
-    fn default() -> Family<B> {
-        Family { lengths: Vec::new() }
+impl<const N: usize> Network<N> {
+    /// The bits at the top, so that both families share masks.
+    fn bits(&self) -> u128 {
+        let mut all = [0; 16];
+        all[..N].copy_from_slice(&self.bytes);
+        u128::from_be_bytes(all)
     }
 }
 
-impl<B: Bits> Family<B> {
+/// The networks of one prefix length.
+#[derive(Debug)]
+struct Length<const N: usize> {
+    mask: u128,
+    networks: HashTable<Network<N>>,
+}
+
+/// The networks of one family. A map has few prefix lengths, so a table for each beats a tree.
+#[derive(Debug, Default)]
+struct Family<const N: usize> {
+    /// The longest first.
+    lengths: Vec<Length<N>>,
+}
+
+impl<const N: usize> Family<N> {
     fn insert(
         &mut self,
         bits: u128,
@@ -188,13 +168,11 @@ impl<B: Bits> Family<B> {
         hasher: &DefaultHashBuilder,
     ) -> Option<Pattern> {
         let length = self.length(prefix);
-        let network = Network { bits: B::of(bits & length.mask), rest };
-        let hash = |network: &Network<B>| {
-            let rest = Rest::new(network.rest.key(text), hasher);
-            hash(network.bits.at_top(), rest, hasher)
-        };
+        let network = Network { bytes: bytes_of(bits & length.mask), rest };
+        let hash =
+            |network: &Network<N>| hash(network.bits(), Rest::new(network.rest.key(text), hasher), hasher);
         let is_same =
-            |other: &Network<B>| other.bits == network.bits && other.rest.key(text) == rest.key(text);
+            |other: &Network<N>| other.bytes == network.bytes && other.rest.key(text) == rest.key(text);
         match length.networks.entry(hash(&network), is_same, hash) {
             Entry::Occupied(first) => Some(first.get().rest),
             Entry::Vacant(vacant) => {
@@ -205,11 +183,11 @@ impl<B: Bits> Family<B> {
     }
 
     /// The networks that contain all addresses of the family.
-    fn whole(&self) -> impl Iterator<Item = &Network<B>> {
+    fn whole(&self) -> impl Iterator<Item = &Network<N>> {
         self.lengths.iter().filter(|length| length.mask == 0).flat_map(|length| length.networks.iter())
     }
 
-    fn length(&mut self, prefix: u8) -> &mut Length<B> {
+    fn length(&mut self, prefix: u8) -> &mut Length<N> {
         let mask = v6_mask(prefix).to_bits();
         let place = self.lengths.binary_search_by_key(&Reverse(mask), |length| Reverse(length.mask));
         let place = place.unwrap_or_else(|place| {
@@ -221,7 +199,7 @@ impl<B: Bits> Family<B> {
 
     #[inline]
     fn look(&self, bits: u128, hasher: &DefaultHashBuilder) -> u32 {
-        let look = |length: &Length<B>| {
+        let look = |length: &Length<N>| {
             let hash = hash(bits & length.mask, Rest { bytes: b"", hash: 0 }, hasher);
             let slot = hash as usize & (length.networks.num_buckets() - 1);
             length.networks.get_bucket(slot).map_or(0, |network| network.rest.length() as u32)
@@ -233,14 +211,14 @@ impl<B: Bits> Family<B> {
     fn find(&self, bits: u128, rest: Rest<'_>, text: &[u8], hasher: &DefaultHashBuilder) -> Option<Pattern> {
         self.lengths.iter().find_map(|length| {
             let bits = bits & length.mask;
-            let is_rest = |network: &Network<B>| {
+            let is_rest = |network: &Network<N>| {
                 // The text is elsewhere in memory, so it is read only if it can decide. Even an empty comparison
                 // would read it.
                 rest.bytes.len() == network.rest.length()
                     && (rest.bytes.is_empty() || network.rest.key(text) == rest.bytes)
             };
-            let wanted = B::of(bits);
-            let is_same = |network: &Network<B>| network.bits == wanted && is_rest(network);
+            let wanted = bytes_of(bits);
+            let is_same = |network: &Network<N>| network.bytes == wanted && is_rest(network);
             Some(length.networks.find(hash(bits, rest, hasher), is_same)?.rest)
         })
     }

@@ -1,6 +1,5 @@
 //! Files to lines: the content of `slo.map` and of the maps, with positions.
 
-pub(in crate::policy) mod answer;
 pub(in crate::policy) mod file;
 pub(in crate::policy) mod hosts;
 pub mod map;

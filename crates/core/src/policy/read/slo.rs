@@ -381,7 +381,7 @@ impl Slos {
                     lookups: layout.lookup_list(),
                 }),
                 None => {
-                    slo.law.follow(layout.wall());
+                    slo.law.follow(layout.wall);
                     self.sorted.push(slo);
                 }
             },
@@ -406,11 +406,6 @@ impl Slos {
     /// Whether an SLO reserves what requests announce.
     pub(in crate::policy) fn are_announced(&self) -> bool {
         self.sorted.iter().filter_map(|slo| slo.work.as_ref()).any(|work| work.is_announced())
-    }
-
-    /// The number of SLOs without a fault.
-    pub(in crate::policy) fn count(&self) -> usize {
-        self.sorted.len()
     }
 }
 
