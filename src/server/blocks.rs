@@ -130,7 +130,7 @@ fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
 
 /// The keys that are formed by exactly these fields. A key with other fields may belong to other clients.
 fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> {
-    let query = Query::of(typed);
+    let query = Query(typed.clone());
     let is_given = |name: &str| fields.iter().any(|(given, _)| given == name.replace('-', "_"));
     let cases = policy.cases(&query.request()).list;
     let whole = cases.iter().filter(|case| {
@@ -145,7 +145,7 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 /// The fields of a query. A field without a value would block more than intended.
 fn typed(query: &str) -> Result<Pairs, String> {
     let count = query.split('&').filter(|pair| !pair.is_empty()).count();
-    let pairs = Query::read(query).into_pairs();
+    let pairs = Query::read(query).0;
     if pairs.len() == count { Ok(pairs) } else { Err(NO_VALUE.into()) }
 }
 

@@ -248,7 +248,7 @@ impl Look {
 fn counts(policy: &Policy) -> FieldCounts {
     let counted = policy.faults().flat_map(|faults| {
         let field = shown(faults.field);
-        [(Fault::Unreadable, faults.counts.unreadable), (Fault::Absent, faults.counts.absent)]
+        [(Fault::Unreadable, faults.unreadable), (Fault::Absent, faults.absent)]
             .map(|(fault, count)| ((field.clone(), fault), count))
     });
     counted.collect()

@@ -28,7 +28,7 @@ pub fn written<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: impl IntoIterator<Item = 
 
 /// The fields of a query, decoded. Fields beyond [`FIELDS_MAX`] are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query(Vec<(Vec<u8>, Vec<u8>)>);
+pub struct Query(pub Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Query {
     pub fn read(query: &str) -> Query {
@@ -37,16 +37,6 @@ impl Query {
             query.split('&').filter_map(|pair| pair.split_once('=')).filter(|(_, value)| !value.is_empty());
         let decoded = |text: &str| percent_decode(text.replace('+', " ").as_bytes()).collect::<Vec<u8>>();
         Query(pairs.take(FIELDS_MAX).map(|(name, value)| (decoded(name), decoded(value))).collect())
-    }
-
-    /// A query of fields that are decoded already.
-    pub fn of(pairs: &[(Vec<u8>, Vec<u8>)]) -> Query {
-        Query(pairs.to_vec())
-    }
-
-    /// The names and values, in their order.
-    pub fn into_pairs(self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        self.0
     }
 
     pub fn request(&self) -> Request<'_> {

@@ -209,7 +209,10 @@ impl Shape {
                     let mut text = Text::default();
                     let value = text.of(values.get(place)?);
                     // No block has a longer value.
-                    hasher.part(Some(value).filter(|value| value.len() <= VALUE_BYTES_MAX)?)
+                    if value.len() > VALUE_BYTES_MAX {
+                        return None;
+                    }
+                    hasher.part(value)
                 }
                 Part::Network { place, prefix, is_ipv4 } => match values.get(place)? {
                     &Value::Address(address) if address.is_ipv4() == is_ipv4 => {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::base::SloId;
 use crate::policy::generation::SloRefs;
-use crate::policy::{Batch, FaultCounts, LookupMap, Place, Policy, ValueKind};
+use crate::policy::{Batch, LookupMap, Place, Policy, ValueKind};
 
 /// A field that the policy needs, with its faults since the policy came into force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,10 @@ pub struct Needed<'p> {
     pub kind: ValueKind,
     /// Whether no request has carried it yet.
     pub is_missing: bool,
-    pub counts: FaultCounts,
+    /// The requests whose value could not be used.
+    pub unreadable: u64,
+    /// The requests without a value, if every limit needs one.
+    pub absent: u64,
     place: Place,
 }
 
@@ -61,8 +64,9 @@ impl Policy {
 
     fn needed(&self, place: Place) -> Needed<'_> {
         let watch = &self.fields.watch;
-        let (kind, counts) = (watch.fields[place].kind, watch.counts(place));
-        Needed { field: self.fields.name(place), kind, is_missing: watch.is_missing(place), counts, place }
+        let (kind, (unreadable, absent)) = (watch.fields[place].kind, watch.counts(place));
+        let (field, is_missing) = (self.fields.name(place), watch.is_missing(place));
+        Needed { field, kind, is_missing, unreadable, absent, place }
     }
 
     /// The beginning of the last value that could not be used: at most 64 bytes, and one more if it was longer.
@@ -209,7 +213,7 @@ mod tests {
     fn faults(policy: &Policy) -> Vec<(&str, u64, u64)> {
         policy
             .faults()
-            .map(|faults| (faults.field, faults.counts.unreadable, faults.counts.absent))
+            .map(|faults| (faults.field, faults.unreadable, faults.absent))
             .filter(|(_, unreadable, absent)| unreadable + absent > 0)
             .collect()
     }

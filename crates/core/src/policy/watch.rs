@@ -66,15 +66,6 @@ impl ValueKind {
     }
 }
 
-/// The requests with a fault of one field, since the policy came into force.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultCounts {
-    /// Its value could not be used.
-    pub unreadable: u64,
-    /// It had no value, and every limit needs one.
-    pub absent: u64,
-}
-
 impl Watch {
     /// `kinds` has one for each place.
     pub(super) fn new(kinds: impl Iterator<Item = ValueKind>) -> Watch {
@@ -100,9 +91,10 @@ impl Watch {
         self.missing.load(Relaxed) & 1 << place != 0
     }
 
-    pub(super) fn counts(&self, place: Place) -> FaultCounts {
+    /// The requests whose value could not be used, and those without one.
+    pub(super) fn counts(&self, place: Place) -> (u64, u64) {
         let Watched { unreadable, absent, .. } = &self.fields[place];
-        FaultCounts { unreadable: unreadable.load(Relaxed), absent: absent.load(Relaxed) }
+        (unreadable.load(Relaxed), absent.load(Relaxed))
     }
 
     /// The beginning of the last unreadable value.
@@ -138,9 +130,8 @@ impl Watch {
     /// Stops watching fields that had no fault since the last call. Call it about once a second.
     pub(super) fn calm(&self) {
         let calm = |&place: &Place| {
-            let (FaultCounts { unreadable, absent }, before) =
-                (self.counts(place), &self.fields[place].before);
-            before.swap(unreadable + absent, Relaxed) == unreadable + absent
+            let (unreadable, absent) = self.counts(place);
+            self.fields[place].before.swap(unreadable + absent, Relaxed) == unreadable + absent
         };
         let calm = bits(places(self.suspects.load(Relaxed)).filter(calm));
         if calm != 0 {

@@ -6,12 +6,10 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::base::{SloId, VALUE_BYTES_MAX, Value, shown};
-use crate::policy::index::exact::Exact;
-use crate::policy::index::list::List;
 use crate::policy::index::networks::Networks;
-use crate::policy::index::prefixes::Prefixes;
 use crate::policy::index::regexes::Regexes;
 use crate::policy::index::substrings::Substrings;
+use crate::policy::index::texts::{Exact, List, Prefixes};
 use crate::policy::index::words::Words;
 use crate::policy::read::hosts;
 use crate::policy::read::slo::Slos;

@@ -17,7 +17,7 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::{start, syntax};
 
 use crate::base::shown;
-use crate::policy::index::list::List;
+use crate::policy::index::texts::List;
 use crate::policy::{AUTOMATA_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
 /// The part of an expression that matches only this text. It has no blanks and no invisible letters, as a line of a map.

@@ -1,6 +1,6 @@
 //! `dom`: keys that are one or more whole words of the value.
 
-use crate::policy::index::exact::Exact;
+use crate::policy::index::texts::Exact;
 use crate::policy::{Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
 /// Words by their text. If a value contains several keys, the first line wins.

@@ -1,11 +1,12 @@
-//! A file of a policy: its path and its text.
+//! The files of a policy: their texts, and map files that no lookup reads.
 
-#![allow(clippy::disallowed_methods, reason = "it reads the files of a policy for callers at the edge")]
+#![allow(clippy::disallowed_methods, reason = "it reads and lists files for callers at the edge")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::policy::{FILE_BYTES_MAX, Line, map};
+use crate::policy::{FILE_BYTES_MAX, Layout, Line, WarningKind, Warnings, map};
 
 /// The path of a file, and the result of reading it.
 #[derive(Debug)]
@@ -44,6 +45,37 @@ pub(in crate::policy) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 fn check_size(bytes: u64) -> io::Result<()> {
     let error = || io::Error::other(format!("more than {FILE_BYTES_MAX} bytes"));
     if bytes > FILE_BYTES_MAX { Err(error()) } else { Ok(()) }
+}
+
+/// Map files in a policy's directory that no lookup reads, sorted by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strays(BTreeSet<PathBuf>);
+
+impl Strays {
+    /// Finds `*.map` in the directory itself. Hidden files are skipped, because editors make them.
+    pub fn look(dir: &Path, layout: &Layout) -> Strays {
+        let read = layout.files(dir);
+        // An unreadable directory has no readable slo.map either, and that is reported already.
+        let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        Strays(paths.filter(|path| is_map(path) && !read.contains(path)).collect())
+    }
+
+    pub(in crate::policy) fn warn(self, layout: &Layout, warnings: &mut Warnings) {
+        let names = || {
+            let files = layout.files(Path::new(""));
+            files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
+        };
+        for path in self.0 {
+            warnings.add_with(&path, || (None, WarningKind::Unread(names())));
+        }
+    }
+}
+
+fn is_map(path: &Path) -> bool {
+    let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
+    path.extension().is_some_and(|extension| extension == "map")
+        && !path.file_name().is_none_or(is_hidden)
+        && path.is_file()
 }
 
 #[cfg(test)]

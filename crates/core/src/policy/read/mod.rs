@@ -4,5 +4,4 @@ pub(in crate::policy) mod file;
 pub(in crate::policy) mod hosts;
 pub mod map;
 pub(in crate::policy) mod slo;
-pub(in crate::policy) mod strays;
 pub(in crate::policy) mod work;

@@ -1,6 +1,62 @@
-//! `beg`: keys that are a prefix of the value.
+//! `str`, `end` and `beg`: keys that equal the whole value, its end, or its beginning.
 
-use crate::policy::Pattern;
+use std::hash::BuildHasher;
+
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
+
+use crate::policy::{LIST_LINES_MAX, Pattern, PolicyErrorKind};
+
+/// Patterns by key. Of equal keys, the first line wins.
+#[derive(Debug, Default)]
+pub(in crate::policy) struct Exact {
+    patterns: HashTable<Pattern>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Exact {
+    /// Returns the earlier pattern of the same key, if there is one.
+    pub(in crate::policy) fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Option<Pattern> {
+        let hash = |pattern: &Pattern| self.hasher.hash_one(pattern.key(text));
+        let is_same = |other: &Pattern| other.key(text) == pattern.key(text);
+        match self.patterns.entry(hash(&pattern), is_same, hash) {
+            Entry::Occupied(first) => Some(*first.get()),
+            Entry::Vacant(vacant) => {
+                vacant.insert(pattern);
+                None
+            }
+        }
+    }
+
+    pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+        self.patterns.find(self.hasher.hash_one(value), |pattern| pattern.key(text) == value).copied()
+    }
+}
+
+/// The ends of values in the order of their lines. The first match wins.
+#[derive(Debug, Default)]
+pub(in crate::policy) struct List(pub(in crate::policy) Vec<Pattern>);
+
+impl List {
+    /// Returns the earlier pattern of the same key, if there is one.
+    pub(in crate::policy) fn insert(
+        &mut self,
+        pattern: Pattern,
+        text: &[u8],
+    ) -> Result<Option<Pattern>, PolicyErrorKind> {
+        if self.0.len() == LIST_LINES_MAX {
+            return Err(PolicyErrorKind::TooManyLines(LIST_LINES_MAX));
+        }
+        let is_same = |other: &&Pattern| other.key(text) == pattern.key(text);
+        let first = self.0.iter().find(is_same).copied();
+        self.0.push(pattern);
+        Ok(first)
+    }
+
+    pub(in crate::policy) fn find(&self, value: &[u8], text: &[u8]) -> Option<Pattern> {
+        self.0.iter().find(|pattern| value.ends_with(pattern.key(text))).copied()
+    }
+}
 
 /// Patterns sorted by key. The longest match wins.
 ///
@@ -52,6 +108,25 @@ mod tests {
 
     use super::*;
     use crate::policy::Answer;
+
+    #[test]
+    fn a_list_has_a_bound() {
+        let mut list = List::default();
+        for _ in 0..LIST_LINES_MAX {
+            list.insert(Pattern::new(0, b"key", Answer::NEXT), b"key").unwrap();
+        }
+        assert!(list.insert(Pattern::new(0, b"key", Answer::NEXT), b"key").is_err());
+    }
+
+    #[test]
+    fn the_first_line_wins() {
+        let text = b"example.shop.example";
+        let mut list = List::default();
+        list.insert(Pattern::new(0, &text[..7], Answer::slo(1)), text).unwrap();
+        list.insert(Pattern::new(8, &text[8..], Answer::slo(2)), text).unwrap();
+        assert_eq!(list.find(b"www.shop.example", text).unwrap().answer, Answer::slo(1));
+        assert_eq!(list.find(b"examples", text), None);
+    }
 
     /// The line, counted from 0, that matches a value.
     fn find(keys: &[String], value: &str) -> Option<usize> {
