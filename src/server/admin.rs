@@ -25,7 +25,9 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::observe::clock::WALL;
-use crate::observe::status::{DAY, Lookback, PeersUse, ProtectedLine, Quotas, RankedBy, Sources, StatusRow, Why};
+use crate::observe::status::{
+    DAY, Lookback, PeersUse, ProtectedLine, Quotas, RankedBy, Sources, StatusRow, Why,
+};
 use crate::server::runtime_api::{PIECE_BYTES, RuntimeAnswer as Reported, answer, commands};
 use crate::server::{
     Accepted, Agent, Hosts, Service, Shutdown, Signal, Stream, admin_socket, blocks, drain, limited, scrape,
