@@ -83,6 +83,28 @@ fn crawlers_cost_customers_little() {
     }
 }
 
+/// Two slowlanes, and with half of the workers, one alone: each application has another number of places.
+#[test]
+fn several_slowlanes_and_small_applications_find_their_limit() {
+    for load in ["crawlers", "networks"] {
+        let one = Runs::of(load);
+        let runs = |change: fn(&mut World)| {
+            Runs(Vec::from_iter(SEEDS.map(|seed| {
+                let mut world = prepared(load, with(ProtectSettings::default()), seed);
+                change(&mut world);
+                world.run(80.5)
+            })))
+        };
+        let two = runs(|world| world.slowlanes.push(world.slowlanes[0].clone()));
+        at_most(two.p50(Group::Customer, STEADY), 1.5, one.p50(Group::Customer, STEADY));
+        at_most(two.p99(Group::Customer, STEADY), 1.5, one.p99(Group::Customer, STEADY));
+        assert_eq!(two.failed(Group::Customer), 0.0);
+        let small = runs(|world| world.change(0.0, 4, 1.0));
+        at_most(small.p50(Group::Customer, STEADY), 1.5, one.p50(Group::Customer, STEADY));
+        at_least(small.used(4, STEADY), 0.98);
+    }
+}
+
 #[test]
 fn crawlers_that_were_there_first_cost_customers_little_after_twenty_seconds() {
     let alone = Runs::without("alone");

@@ -1,6 +1,7 @@
 //! An application, its customers and crawlers in virtual time, with the law before it or without.
 
 use std::collections::{HashMap, VecDeque};
+use std::iter;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -96,7 +97,7 @@ enum Event {
     GiveUp(usize),
     /// A slice of a job's work in the application is over.
     Worked(usize),
-    Wake,
+    Wake(usize),
     Change {
         workers: usize,
         factor: f64,
@@ -118,6 +119,20 @@ struct Job {
     is_over: bool,
 }
 
+/// A slowlane before the application.
+#[derive(Clone, Debug)]
+pub(crate) struct Slowlane {
+    protect: Protect,
+    held: HashMap<Id, usize>,
+    next_wake: u64,
+}
+
+impl Slowlane {
+    fn new(settings: ProtectSettings) -> Slowlane {
+        Slowlane { protect: Protect::new(settings), held: HashMap::new(), next_wake: u64::MAX }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct World {
     now: u64,
@@ -131,9 +146,8 @@ pub(crate) struct World {
     factor: f64,
     busy: usize,
     backlog: VecDeque<usize>,
-    protect: Option<Protect>,
-    held: HashMap<Id, usize>,
-    next_wake: u64,
+    /// Each client's requests come to one of them.
+    pub(crate) slowlanes: Vec<Slowlane>,
     pub(crate) done: Vec<Done>,
     /// Work that ended, by second, in worker-milliseconds.
     pub(crate) work_ms: Vec<f64>,
@@ -153,8 +167,7 @@ impl World {
             kind,
             workers: WORKERS,
             factor: 1.0,
-            protect: before.map(Protect::new),
-            next_wake: u64::MAX,
+            slowlanes: before.map(Slowlane::new).into_iter().collect(),
             work_ms: vec![0.0; 300],
             ..World::default()
         }
@@ -181,8 +194,8 @@ impl World {
         let end = (seconds * SECOND as f64) as u64 + 1;
         while let Some((at, event)) = self.events.next_before(end) {
             self.now = at;
-            if let Some(protect) = self.protect.as_ref().filter(|_| self.second() >= next_view) {
-                self.views.push((self.second(), protect.view()));
+            if let Some(first) = self.slowlanes.first().filter(|_| self.second() >= next_view) {
+                self.views.push((self.second(), first.protect.view()));
                 next_view = self.second() + 0.5;
             }
             self.happen(event);
@@ -204,7 +217,9 @@ impl World {
             Event::Next(job) => self.send(job),
             Event::GiveUp(job) => self.give_up(job),
             Event::Worked(job) => self.worked(job),
-            Event::Wake => self.with_protect(|protect, now, released| protect.wake(now, released)),
+            Event::Wake(slowlane) => {
+                self.with_protect(slowlane, |protect, now, released| protect.wake(now, released));
+            }
             Event::Change { workers, factor } => {
                 (self.workers, self.factor) = (workers, factor);
                 self.start();
@@ -250,14 +265,17 @@ impl World {
         if matches!(self.clients[self.jobs[number].client].asks, Asks::Views(_)) {
             self.at(self.second() + 20.0, Event::GiveUp(number));
         }
-        if self.protect.is_none() || self.second() < self.installed {
+        if self.slowlanes.is_empty() || self.second() < self.installed {
             return self.enter(number);
         }
         let path = source.map(|part| Key::from_bits(mix(part)));
         let arrival =
             Arrival { means: Means::Hold, page: Key::from_bits(mix(page as u64 + 99)), path: &path };
         let mut arrived = None;
-        self.with_protect(|protect, now, released| arrived = Some(protect.arrive(now, arrival, released)));
+        let slowlane = self.slowlane_of(number);
+        self.with_protect(slowlane, |protect, now, released| {
+            arrived = Some(protect.arrive(now, arrival, released))
+        });
         match arrived {
             Some(Arrived::Released(id)) => {
                 self.jobs[number].id = Some(id);
@@ -265,36 +283,38 @@ impl World {
             }
             Some(Arrived::Waits(id, _)) => {
                 self.jobs[number].id = Some(id);
-                self.held.insert(id, number);
+                self.slowlanes[slowlane].held.insert(id, number);
             }
             _ => self.over(number, Fate::Refused),
         }
     }
 
     /// Calls the law, and lets those enter that it releases.
-    fn with_protect(&mut self, call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>)) {
-        let mut released = Vec::new();
-        if let Some(protect) = &mut self.protect {
-            call(protect, Timestamp::from_nanos(self.now), &mut released);
-        }
-        let now = Timestamp::from_nanos(self.now);
-        while let Some(id) = self.protect.as_mut().and_then(|protect| protect.overdue(now)) {
-            let number = self.held.remove(&id).expect("only those who wait are refused, and once");
-            self.over(number, Fate::Refused);
-        }
-        for id in released {
-            let number = self.held.remove(&id).expect("only those who wait are released, and once");
-            self.enter(number);
-        }
+    fn with_protect(&mut self, slowlane: usize, call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>)) {
+        let Some(Slowlane { protect, held, .. }) = self.slowlanes.get_mut(slowlane) else { return };
+        let (now, mut released) = (Timestamp::from_nanos(self.now), Vec::new());
+        call(protect, now, &mut released);
+        let mut waited =
+            |id: Id| held.remove(&id).expect("only those who wait are released or refused, and once");
+        let refused: Vec<usize> = iter::from_fn(|| protect.overdue(now)).map(&mut waited).collect();
+        let released: Vec<usize> = released.into_iter().map(waited).collect();
+        refused.into_iter().for_each(|number| self.over(number, Fate::Refused));
+        released.into_iter().for_each(|number| self.enter(number));
+    }
+
+    fn slowlane_of(&self, job: usize) -> usize {
+        job % self.slowlanes.len().max(1)
     }
 
     fn plan_wake(&mut self) {
-        let moment = self.protect.as_ref().and_then(Protect::next_moment);
-        let moment = moment.map_or(u64::MAX, |moment| moment.as_nanos().max(self.now));
-        if moment < self.next_wake || self.next_wake <= self.now {
-            self.next_wake = moment;
-            if moment < u64::MAX {
-                self.events.enter(moment, Event::Wake);
+        for (number, slowlane) in self.slowlanes.iter_mut().enumerate() {
+            let moment = slowlane.protect.next_moment();
+            let moment = moment.map_or(u64::MAX, |moment| moment.as_nanos().max(self.now));
+            if moment < slowlane.next_wake || slowlane.next_wake <= self.now {
+                slowlane.next_wake = moment;
+                if moment < u64::MAX {
+                    self.events.enter(moment, Event::Wake(number));
+                }
             }
         }
     }
@@ -344,7 +364,10 @@ impl World {
             && !(self.second() >= self.lost.1 && self.rng.f64() < self.lost.0)
         {
             let took = Duration::from_nanos(self.now - job.entered);
-            self.with_protect(|protect, now, released| _ = protect.end(id, now, Some(took), released));
+            let slowlane = self.slowlane_of(number);
+            self.with_protect(slowlane, |protect, now, released| {
+                _ = protect.end(id, now, Some(took), released)
+            });
         }
         if !job.is_over {
             self.over(number, Fate::Served);
@@ -356,8 +379,10 @@ impl World {
         if job.is_over || self.now - job.begin < 20 * SECOND - MS {
             return;
         }
-        if let Some(id) = job.id.filter(|id| self.held.remove(id).is_some()) {
-            self.with_protect(|protect, now, released| assert!(protect.abandon(id, now, released)));
+        let slowlane = self.slowlane_of(number);
+        let held = |id: &Id| self.slowlanes.get_mut(slowlane).is_some_and(|of| of.held.remove(id).is_some());
+        if let Some(id) = job.id.filter(held) {
+            self.with_protect(slowlane, |protect, now, released| assert!(protect.abandon(id, now, released)));
         }
         self.over(number, Fate::GaveUp);
     }
