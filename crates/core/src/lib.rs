@@ -1,9 +1,9 @@
-//! The decision of slowlane: a request's fields, a policy and a moment become a verdict.
+//! The core of slowlane: it turns a request's fields, a policy and a moment into a verdict.
 //!
-//! Nothing here has a socket, a clock or a log, and only `Policy::read` opens files. The moment and the sample are arguments, so every test is
-//! arithmetic.
+//! Nothing here uses a socket, a clock or a log, and only `Policy::read` opens files. The moment and the random sample
+//! are arguments, so tests are deterministic.
 //!
-//! A decision, in the direction of its data:
+//! The data flow of a decision:
 //!
 //! ```text
 //!  fields ─▶ policy::Batch           a value for each field that the policy uses
@@ -26,7 +26,7 @@
 //!  table      entries by key
 //!  base       values for all: keys, moments, requests, verdicts, addresses
 //! ```
-//! A module names only those below it. A policy knows no table: the counts of sketches are the throttle's.
+//! A module uses only those below it. A policy does not access the table, so the throttle keeps the counts of sketches.
 
 #![warn(
     clippy::print_stdout,
@@ -52,7 +52,7 @@ pub mod snapshot;
 pub mod table;
 pub mod throttle;
 
-/// Runs the example of the README.
+/// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -43,8 +43,8 @@ impl Address {
 }
 
 impl Address {
-    /// Whether a listener on one address prevents a listener on the other, judged by the text alone. Port 0 is any
-    /// free one.
+    /// Whether a listener on one address prevents a listener on the other, judged by the text alone. Port 0 stands for
+    /// any free port.
     ///
     /// ```
     /// use slowlane_core::base::Address;
@@ -67,7 +67,7 @@ impl Address {
     }
 }
 
-/// Whether an IP address is a loopback address, also as IPv4-mapped IPv6.
+/// Whether an IP address is a loopback address, including one in IPv4-mapped IPv6 form.
 ///
 /// ```
 /// use slowlane_core::base::is_loopback;
@@ -80,7 +80,7 @@ pub fn is_loopback(address: IpAddr) -> bool {
 
 /// The address at which a client on the same machine reaches a listener.
 ///
-/// A listener on all addresses is reached over the loopback address.
+/// For a listener on all addresses, that is the loopback address.
 ///
 /// ```
 /// use slowlane_core::base::reachable;

@@ -1,10 +1,10 @@
-//! An amount of work in some unit, and what a proxy reports of it at the end of a request.
+//! Amounts of work in some unit, and the measures that a proxy reports at the end of a request.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// An amount in millionths of its unit: microseconds for seconds.
+/// An amount in millionths of its unit: an amount of seconds is held in microseconds.
 ///
 /// ```
 /// use slowlane_core::base::Amount;
@@ -32,10 +32,10 @@ impl Amount {
     /// The largest amount: 2^40 units.
     pub const MAX: Amount = Amount((1 << 40) * Amount::UNIT);
 
-    /// The millionths of one unit.
+    /// The number of millionths in one unit.
     pub const UNIT: u64 = 1_000_000;
 
-    /// An amount of millionths, at most [`MAX`](Amount::MAX).
+    /// An amount of this many millionths, cut to [`MAX`](Amount::MAX).
     pub const fn from_micros(micros: u64) -> Amount {
         if micros > Amount::MAX.0 { Amount::MAX } else { Amount(micros) }
     }
@@ -47,7 +47,7 @@ impl Amount {
     /// Adds up a list such as `0.100, 0.020 : -`, which nginx writes after several attempts.
     ///
     /// # Errors
-    /// Those of [`read`](Amount::read), for any part but `-`.
+    /// The errors of [`read`](Amount::read), for any part but `-`.
     pub fn sum(list: &[u8]) -> Result<Amount, AmountError> {
         let parts = list.split(|byte| matches!(byte, b',' | b':')).map(<[u8]>::trim_ascii);
         let mut amounts = parts.filter(|part| *part != b"-").map(Amount::read);
@@ -102,12 +102,12 @@ impl fmt::Display for Amount {
     }
 }
 
-/// The measures of a request that has ended. A proxy reports those that it knows.
+/// The measures of a request that has ended. A proxy reports the measures that it knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ending {
-    /// In the unit of the SLO.
+    /// The cost, in the unit of the SLO.
     pub cost: Option<Amount>,
-    /// The application's time.
+    /// The time that the application took.
     pub seconds: Option<Amount>,
     /// The bytes sent to the client.
     pub bytes: Option<Amount>,

@@ -1,15 +1,15 @@
-//! The address of a client, in the notations of proxies and in the two families.
+//! Addresses of clients: the notations in which proxies write them, and IPv6 addresses that carry IPv4 addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
 /// The first 96 bits of `::ffff:0:0/96`, whose addresses are IPv4-mapped (RFC 4291, section 2.5.5.2).
 const MAPPED: u128 = 0xffff;
 
-/// The first 96 bits of `64:ff9b::/96`, from which translators make the addresses of IPv4 (RFC 6052, section 2.1).
+/// The first 96 bits of `64:ff9b::/96`, under which translators represent IPv4 addresses (RFC 6052, section 2.1).
 const TRANSLATED: u128 = 0x0064_ff9b << 64;
 
 /// The IPv4 address that an IPv6 address carries: mapped, or under the well-known prefix of translators. Any other
-/// address stays.
+/// address stays as it is.
 ///
 /// ```
 /// use slowlane_core::base::canonical;
@@ -26,14 +26,14 @@ pub const fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether an address is one that a translator has made of IPv4.
+/// Whether an address is one that a translator has made from an IPv4 address.
 pub(crate) const fn is_translated(address: Ipv6Addr) -> bool {
     address.to_bits() >> 32 == TRANSLATED
 }
 
 /// The IP address of a peer. Some proxies write it with a port, in brackets, with a zone or between blanks.
 ///
-/// It must have one meaning only: a list has several, and a name none.
+/// The text must stand for exactly one address: a list has several, and a name has none.
 ///
 /// ```
 /// use slowlane_core::base::peer;
@@ -56,7 +56,7 @@ pub fn peer(text: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// An address with something around it.
+/// Reads an address with a port, brackets, a zone or blanks around it.
 #[cold]
 fn dressed(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches(|letter: char| letter.is_ascii_whitespace());
@@ -67,7 +67,7 @@ fn dressed(text: &str) -> Option<IpAddr> {
     alone(text).or_else(|| Some(IpAddr::V4(*text.parse::<SocketAddrV4>().ok()?.ip())))
 }
 
-/// An address, for IPv6 also with a zone (RFC 4007, section 11).
+/// Reads a bare address, which may have a zone if it is IPv6 (RFC 4007, section 11).
 fn alone(text: &str) -> Option<IpAddr> {
     let zoned = || {
         let (address, zone) = text.split_once('%')?;

@@ -11,12 +11,12 @@ use crate::base::{Period, Timestamp};
 
 const DAY_S: u64 = 86_400;
 
-/// The distance of the wall clock from the clock of the process, in nanoseconds. The process sets it when somebody sets
-/// the wall clock: moments stay comparable, and only the calendar follows.
+/// The distance of the wall clock from the clock of the process, in nanoseconds. The process updates it when the wall
+/// clock is set: moments stay comparable, and only the calendar follows.
 #[derive(Clone, Copy, Debug)]
 pub struct WallShift(&'static AtomicI64);
 
-/// The distance in a process whose wall clock is never set.
+/// The distance of the clocks in a process whose wall clock is never set.
 static NEVER_SET: AtomicI64 = AtomicI64::new(0);
 
 impl WallShift {
@@ -24,7 +24,7 @@ impl WallShift {
         WallShift(cell)
     }
 
-    /// A moment of the process on the wall clock.
+    /// Converts a moment of the process to the wall clock.
     pub fn wall(self, moment: Timestamp) -> Timestamp {
         moment.shifted(self.0.load(Relaxed))
     }
@@ -36,7 +36,7 @@ impl Default for WallShift {
     }
 }
 
-/// Where it is now is no part of a setting.
+/// The current distance is not part of a setting, so all values are equal.
 impl PartialEq for WallShift {
     fn eq(&self, _: &WallShift) -> bool {
         true
@@ -58,10 +58,10 @@ impl Calendar {
         Calendar { period, shift: WallShift::default() }
     }
 
-    /// The period that contains a moment of the process: between moments of the process, and its start on the wall
-    /// clock, which stays the same when that is set.
+    /// The period that contains a moment of the process: its bounds as moments of the process, and its start on the
+    /// wall clock, which stays the same when the wall clock is set.
     pub fn around(self, now: Timestamp) -> (Range<Timestamp>, Timestamp) {
-        // Read once: it may change at any time.
+        // Read only once, because it may change at any time.
         let shift = self.shift.0.load(Relaxed);
         let span = around(self.period, now.shifted(shift));
         let own = |wall: Timestamp| wall.shifted(shift.saturating_neg());
@@ -69,8 +69,8 @@ impl Calendar {
     }
 }
 
-/// The second, minute, hour, day or month of the calendar that contains a moment, in UTC. Several seconds are counted from
-/// 1970 on.
+/// The second, minute, hour, day or month of the calendar that contains a moment, in UTC. Periods of several seconds
+/// are counted from the beginning of 1970.
 ///
 /// ```
 /// use slowlane_core::base::{Period, Timestamp, date::around, date::written};

@@ -1,4 +1,4 @@
-//! The bins of a histogram of whole numbers: equally many for each power of two.
+//! The bins of a histogram of whole numbers: the same number of bins for each power of two.
 
 /// The bin of a number. There are `each` bins per power of two; `each` is a power of two itself. Below twice `each`,
 /// every number has its own bin.

@@ -1,4 +1,4 @@
-//! Limits for held answers.
+//! Limits for held answers: how many, how long, and the answer when there are too many.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum WhenFull {
     Deny,
 }
 
-/// `Retry-After`, in seconds, of a request that is denied for lack of a hold.
+/// `Retry-After`, in seconds, of a request that is denied because no more answers may be held.
 const WHEN_FULL_RETRY_S: u32 = 1;
 
 impl WhenFull {
@@ -35,7 +35,7 @@ pub const HOLD_SHIPPED: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLimits {
     pub holds_max: usize,
-    /// Longer delays are cut to this.
+    /// The longest hold: longer delays are cut to it.
     pub hold_max: Duration,
     pub when_full: WhenFull,
 }

@@ -51,7 +51,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Reads a text that is more than a name, from the first byte that cannot be part of a name.
+    /// Reads a text that is more than a name: it is split at the first byte that cannot be part of a name.
     #[cold]
     fn read_rest(text: &'a [u8]) -> Option<Host<'a>> {
         let (mut all, mut before) = (0, Byte::DOT);
@@ -87,7 +87,7 @@ pub fn path_of_base(text: &[u8]) -> usize {
     text.iter().position(|byte| matches!(byte, b'/' | b'*')).unwrap_or(text.len())
 }
 
-/// A host in canonical form, and the text after it. None if it is not a host.
+/// A host in canonical form, followed by `rest`. None if the text is not a host.
 ///
 /// ```
 /// use slowlane_core::base::in_one_form;
@@ -103,7 +103,7 @@ pub fn in_one_form(host: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     Some([&form, rest].concat())
 }
 
-/// An address without brackets is not a valid `Host` header, but HAProxy can send a bare address.
+/// Reads an IPv6 address without brackets. It is not a valid `Host` header, but HAProxy can send a bare address.
 fn ipv6(text: &[u8]) -> Option<Host<'static>> {
     Some(Host::Ipv6(std::str::from_utf8(text).ok()?.parse().ok()?))
 }
@@ -117,14 +117,14 @@ fn is_port(text: &[u8]) -> bool {
     }
 }
 
-/// Classes of bytes, as bits.
+/// Classes of bytes in a host name, one bit for each class.
 struct Byte;
 
 impl Byte {
     const LABEL: u8 = 1;
     const UPPER: u8 = 2;
     const DOT: u8 = 4;
-    /// In no name.
+    /// A byte that occurs in no name.
     const OTHER: u8 = 8;
 }
 

@@ -11,11 +11,12 @@ pub struct Judged {
     /// The key that counted the request.
     pub key: Key,
     pub verdict: Verdict,
-    /// The number of further requests that would pass at once, or whole units of work, or [`UNCOUNTED`](crate::base::UNCOUNTED).
+    /// The number of further requests or of whole units of work that would pass at once, or
+    /// [`UNCOUNTED`](crate::base::UNCOUNTED).
     pub remaining: u32,
-    /// What the SLO charges: a number of requests, or grains of work.
+    /// The amount that the SLO charges: a number of requests, or grains of work.
     pub cost: u32,
-    /// The SLO is a dry run: its verdict is counted, but does not affect the decision.
+    /// Whether the SLO is a dry run: its verdict is counted, but does not affect the decision.
     pub is_dry_run: bool,
     pub ends: Ends,
     pub assurance: Assurance,
@@ -24,13 +25,13 @@ pub struct Judged {
 /// When an SLO learns the end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ends {
-    /// Never: it counts the request once.
+    /// Never: the SLO counts the request once, when it arrives.
     Never,
-    /// It counts the request until its end.
+    /// The SLO counts the request until its end.
     InFlight,
-    /// It counts work, and the response says how much.
+    /// The SLO counts work, and the response states how much.
     WithResponse,
-    /// It counts work, which is known when the whole response has been sent.
+    /// The SLO counts work, which is known only when the whole response has been sent.
     WithStream,
 }
 
@@ -42,12 +43,12 @@ impl Ends {
     }
 }
 
-/// The part of assured rates in a verdict.
+/// The effect of assured rates on a verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assurance {
-    /// The assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
+    /// Whether the assured rate of this SLO is charged, because an SLO after it would delay or refuse the request.
     pub carries: bool,
-    /// An earlier SLO overrules this verdict by its assured rate. The verdict is counted, but does not decide.
+    /// Whether the assured rate of an earlier SLO overrules this verdict. The verdict is counted, but does not decide.
     pub is_carried: bool,
 }
 
@@ -56,12 +57,12 @@ impl Assurance {
 }
 
 impl Judged {
-    /// Whether the entry counts the request. If another SLO refuses the request, it must be taken back.
+    /// Whether the entry counts the request. If another SLO refuses the request, the count must be taken back.
     pub const fn is_counted(&self) -> bool {
         self.verdict.is_let_through() || self.assurance.is_carried
     }
 
-    /// The verdict, without those that an assured rate overrules.
+    /// The verdict as it takes effect: `Pass` if an assured rate overrules it.
     pub const fn in_force(&self) -> Verdict {
         if self.assurance.is_carried { Verdict::Pass } else { self.verdict }
     }
@@ -77,7 +78,7 @@ impl Judged {
     }
 }
 
-/// The maximum number of SLOs for one request: a chain, and those that lookups add.
+/// The maximum number of SLOs for one request: the SLOs of a chain, and those that lookups add.
 pub const JUDGED_MAX: usize = COUNTED_MAX;
 
 /// The maximum number of SLOs in a chain: a request's own, and two that `also=` adds.

@@ -86,7 +86,7 @@ impl KeySecret {
         bits.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The seal of a text that a proxy keeps and returns: SipHash-2-4, unlike the key of a request.
+    /// The seal of a text that a proxy keeps and returns: it uses SipHash-2-4, unlike the keys of requests.
     pub fn seal(self, text: &[u8]) -> Key {
         let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
         hasher.write(b"seal");
@@ -109,10 +109,10 @@ impl fmt::Debug for KeySecret {
 
 /// Hashes the parts of a key with SipHash-1-3 (Aumasson and Bernstein, 2012).
 ///
-/// Its input is the type as one ASCII digit, or, from 10 on, `:` and two bytes, little-endian; then the tag of the law's state (4 bytes, little-endian), then the parts. Each
-/// part is its length (4 bytes, little-endian) and its bytes. The lengths tell `ab` + `c` from `a` + `bc`: a client
-/// cannot get the key of another one by moving a letter to the next field. Nor can it find a collision, as long as it
-/// does not know the secret.
+/// The input is the type, the tag of the law's state (4 bytes, little-endian), then the parts. A type is one ASCII
+/// digit, or, from 10 on, `:` and two bytes, little-endian. Each part is its length (4 bytes, little-endian) and its
+/// bytes. The lengths distinguish `ab` + `c` from `a` + `bc`: a client cannot get the key of another client by moving a
+/// letter to the next field. Nor can a client find a collision without knowing the secret.
 ///
 /// ```
 /// use slowlane_core::base::{KeyHasher, KeySecret};
@@ -124,7 +124,7 @@ impl fmt::Debug for KeySecret {
 /// ```
 #[derive(Clone)]
 pub struct KeyHasher {
-    /// The input so far. A key that fits is hashed in one call.
+    /// The input so far. Input that fits in the buffer is hashed in one call.
     buffer: [u8; BUFFER_BYTES],
     length: usize,
     /// The hash of a key that does not fit the buffer.
@@ -132,7 +132,7 @@ pub struct KeyHasher {
     secret: KeySecret,
 }
 
-/// Longer than nearly all keys.
+/// The size of the buffer: more than the input of nearly all keys.
 const BUFFER_BYTES: usize = 128;
 
 impl KeyHasher {
@@ -180,7 +180,7 @@ impl KeyHasher {
         self
     }
 
-    /// Adds the 4 or 16 bytes of an address: its spelling does not matter.
+    /// Adds the 4 or 16 bytes of an address, so its spelling does not matter.
     #[inline]
     pub fn address(&mut self, address: IpAddr) -> &mut KeyHasher {
         match address {

@@ -26,7 +26,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of an address. `prefix` is in bits; a longer one than the address has means the whole address.
+    /// The network of an address. `prefix` is in bits; if it exceeds the length of the address, the network is the
+    /// whole address.
     pub fn of(address: IpAddr, prefix: u8) -> Network {
         let address = match address {
             IpAddr::V4(v4) => IpAddr::V4(v4 & v4_mask(prefix)),
@@ -126,8 +127,9 @@ pub(crate) fn canonical((address, prefix): (IpAddr, u8)) -> (IpAddr, u8) {
     }
 }
 
-/// The network as requests show it: a network of translated addresses becomes the IPv4 network that it stands for. None
-/// for the whole prefix of translators: it would become all of IPv4, and match every client with IPv4.
+/// The network in the form in which requests carry addresses: a network of translated addresses becomes the IPv4
+/// network that it stands for. None for the whole prefix of translators: it would become all of IPv4, and match every
+/// client with IPv4.
 pub(crate) fn untranslated((address, prefix): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
     match address {
         IpAddr::V6(v6) if is_translated(v6) && prefix >= 96 => {
@@ -161,7 +163,7 @@ pub fn v6_mask(prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(!u128::MAX.checked_shr(prefix.into()).unwrap_or(0))
 }
 
-/// `192.0.2.0/24`. A network of a single address is written without its length.
+/// Writes a network like `192.0.2.0/24`. A network of a single address is written without its length.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_whole() {

@@ -5,14 +5,14 @@
 //! cost > q: q += p * step;     else q -= (1 - p) * step
 //! step = 1 / sqrt(n) octaves for the n-th cost, at least 1/32
 //! ```
-//! It balances where the share p of all costs lies below q. The last step stays, so it follows when costs change: it
-//! doubles within 36 larger costs. Larger steps would make crowds of requests pass and wait by turns. Eight bytes remember
-//! it all. H. Robbins and S. Monro, "A stochastic approximation method", 1951; for streams: Q. Ma, S. Muthukrishnan and
-//! M. Sandler, "Frugal streaming for estimating quantiles", 2013.
+//! The estimate settles where the share p of all costs lies below q. The step never falls below 1/32, so the estimate
+//! follows when costs change: at p = 0.9, it doubles within 36 larger costs. Larger steps would make crowds of requests
+//! pass and wait by turns. The state takes eight bytes. H. Robbins and S. Monro, "A stochastic approximation method",
+//! 1951; for streams: Q. Ma, S. Muthukrishnan and M. Sandler, "Frugal streaming for estimating quantiles", 2013.
 
 use serde::{Deserialize, Serialize};
 
-/// The step that stays: with a quarter of an octave, fifty clients used 97 % of their rate.
+/// The smallest step. With a quarter of an octave instead, fifty clients used 97 % of their rate.
 const STEP_LAST: f32 = 1.0 / 32.0;
 
 /// An estimate of the p-quantile of recent costs.
@@ -47,7 +47,7 @@ impl Quantile {
         self.log2 = self.log2.clamp(0.0, 32.0);
     }
 
-    /// The same estimate, which learns as fast as after its first cost.
+    /// The same estimate, set to adapt as fast as after its first cost.
     pub fn restarted(self) -> Quantile {
         Quantile { seen: self.seen.min(1), ..self }
     }
@@ -57,7 +57,7 @@ impl Quantile {
         (self.seen > 0).then(|| self.log2.exp2().round() as u32)
     }
 
-    /// Both words, for an atomic.
+    /// The estimate as one number, for an atomic.
     pub fn to_bits(self) -> u64 {
         u64::from(self.log2.to_bits()) << 32 | u64::from(self.seen)
     }
@@ -67,7 +67,7 @@ impl Quantile {
         Quantile { log2: f32::from_bits((bits >> 32) as u32), seen: bits as u32 }
     }
 
-    /// Whether [`observe`](Quantile::observe) can have written it.
+    /// Whether the estimate is one that [`observe`](Quantile::observe) can produce.
     pub fn is_sound(&self) -> bool {
         (0.0..=32.0).contains(&self.log2)
     }

@@ -4,7 +4,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 
 use crate::base::{FIELDS_MAX, Request, Value};
 
-/// Bytes to escape, like `%41`: all but letters, digits and `-._~:`, because others may have a meaning to a reader.
+/// Bytes to escape, like `%41`: all but letters, digits and `-._~:`, because other bytes may have a special meaning to
+/// a program that reads the query.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
 
 /// Writes names and values as a query.

@@ -2,7 +2,7 @@
 //!
 //! Both are defined by draft-ietf-httpapi-ratelimit-headers, revision 10. `RateLimit-Policy: "3001";q=100;w=2` means:
 //! the policy `3001` allows 100 requests in 2 seconds. `RateLimit: "3001";r=40;t=3` means: 40 requests are left, and
-//! there are more in 3 seconds.
+//! more become available in 3 seconds.
 
 use std::fmt;
 use std::time::Duration;
@@ -56,7 +56,8 @@ impl Quota {
         Quota::Window { requests: period * periods, window_s: period_s * periods }
     }
 
-    /// The quota of a window. A window with a fraction of a second is multiplied until it has none.
+    /// The quota of a window. A window with a fraction of a second is multiplied, as are its requests, until it has
+    /// none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -87,8 +88,8 @@ impl fmt::Display for Quota {
     }
 }
 
-/// The longest item: a name of four digits in quotes, two parameters with numbers of up to 20 digits, and a unit in
-/// quotes.
+/// The longest item, in bytes: a name of up to six digits in quotes, two parameters with numbers of up to 20 digits,
+/// and a unit in quotes.
 pub const POLICY_BYTES_MAX: usize = 64 + UNIT_BYTES_MAX + 6;
 
 #[cfg(test)]

@@ -9,26 +9,27 @@ use crate::base::{Network, canonical};
 /// The maximum number of fields that one request may carry; later ones are ignored. The built-in types use three.
 pub const FIELDS_MAX: usize = 32;
 
-/// The value of a field. A field without a value is left out of the request.
+/// The value of a field. A request does not contain fields without a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)] // For copies in whole words, like `Data`.
 pub enum Value<'a> {
-    /// An address. One that carries an IPv4 address has become that one.
+    /// An address in canonical form: an IPv6 address that carries an IPv4 address has become the IPv4 address.
     Address(IpAddr),
     /// Any bytes, compared unchanged, whether UTF-8 or not.
     Text(&'a [u8]),
     Number(i64),
     /// A host name with upper-case letters, equal to the name in lower case.
     Name(&'a [u8]),
-    /// The text of a host field that is not a [`Host`](crate::base::Host), or a derived field whose map cannot be searched.
+    /// The text of a host field that is not a [`Host`](crate::base::Host), or the value of a derived field whose map
+    /// cannot be searched.
     NoHost(&'a [u8]),
-    /// A host that is not in canonical form, and a path behind it. Equal to the canonical form and the path.
+    /// A host that is not in canonical form, and a path behind it. It is equal to the canonical form and the path.
     Base {
         text: &'a [u8],
         /// Where the path begins.
         path: usize,
     },
-    /// The network of an address, of a derived field.
+    /// The network of an address: the value of a derived field.
     Network(Network),
 }
 

@@ -17,7 +17,7 @@ pub struct Ruling {
     /// The moment of the decision.
     pub at: Timestamp,
     /// The number of further requests that would pass at once: the minimum over all SLOs, or [`UNCOUNTED`]. If an SLO
-    /// in work decides, it is the work that is left under it.
+    /// that counts work decides, it is the work that is left under that SLO.
     pub remaining: u32,
     /// The number of requests that this one counts for.
     pub cost: u32,
@@ -26,10 +26,10 @@ pub struct Ruling {
 
 const _: () = assert!(size_of::<Ruling>() == 48, "a batch of them is copied for every answer");
 
-/// The rare parts of a ruling: several SLOs, a ticket, a turn, a block, a dry run.
+/// The parts that few rulings have: several SLOs, a ticket, a turn, a block, a dry run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Details {
-    /// The number of the request in the queue of its key, if its turn may still move. 0: the delay is final.
+    /// The number of the request in the queue of its key, if its turn may still move. 0 if the delay is final.
     pub turn: u64,
     /// The block that refuses the request, if one does.
     pub blocked: Option<Blocked>,
@@ -61,13 +61,13 @@ impl DerefMut for Decision {
 }
 
 impl Ruling {
-    /// A ruling that waits for the answer of a law.
+    /// A ruling whose verdict is not known yet: a law has yet to decide.
     #[inline]
     pub(crate) fn unruled(key: Key, slo: SloId, cost: u32) -> Ruling {
         Ruling { verdict: Verdict::Pass, key, at: Timestamp::default(), remaining: UNCOUNTED, cost, slo }
     }
 
-    /// Its only verdict, if it has no [`Details`].
+    /// The only verdict of a ruling without [`Details`].
     const fn judged(&self) -> Judged {
         let &Ruling { slo, key, verdict, remaining, cost, .. } = self;
         let (ends, assurance) = (Ends::Never, Assurance::NONE);
@@ -101,20 +101,21 @@ impl Details {
         self.judged().iter().any(|judged| judged.in_force() != Verdict::Pass)
     }
 
-    /// Whether no SLO counts the request until its response begins, but one until the response has been sent.
+    /// Whether an SLO counts the request until its end, and every such SLO learns the end only after the response has
+    /// been sent.
     pub fn ends_with_stream(&self) -> bool {
         let mut ends = self.judged().iter().filter(|judged| judged.is_until_end()).peekable();
         ends.peek().is_some() && ends.all(|judged| judged.ends == Ends::WithStream)
     }
 
-    /// Whether an SLO counts a request that is let through until its end.
+    /// Whether an SLO counts the request until its end, if the request is let through.
     fn is_until_end(&self) -> bool {
         self.judged().iter().any(Judged::is_until_end)
     }
 
-    /// The ticket of a ruling that is let through.
+    /// The ticket of a request that is let through.
     ///
-    /// `None` if it costs nothing, or if no SLO counts it until its end.
+    /// `None` if the request is denied or costs nothing, or if no SLO counts it until its end.
     pub fn ticket(&self, ruling: &Ruling) -> Option<Ticket> {
         if !ruling.verdict.is_let_through() || !self.is_until_end() {
             return None;
@@ -151,7 +152,7 @@ impl Decision {
         decision
     }
 
-    /// The decision under a single SLO, the usual case.
+    /// The decision under a single SLO, which is the usual case.
     #[inline]
     pub fn of_one(judged: Judged, cost: u32, at: Timestamp) -> Decision {
         let Judged { slo, key, verdict, remaining, is_dry_run, .. } = judged;
@@ -197,7 +198,7 @@ impl Decision {
         Decision { ruling: *ruling, details: details.copied() }
     }
 
-    /// Both parts, for an encoder.
+    /// The ruling and its details, for an encoder.
     pub fn parts(&self) -> (&Ruling, Option<&Details>) {
         (&self.ruling, self.details.as_ref())
     }
@@ -218,7 +219,7 @@ impl Decision {
         self.details.as_ref().map_or(self.ruling.verdict != Verdict::Pass, Details::is_throttled)
     }
 
-    /// The number of the request in the queue of its key, if its turn may still move. 0: the delay is final.
+    /// The number of the request in the queue of its key, if its turn may still move. 0 if the delay is final.
     pub fn turn(&self) -> u64 {
         self.details.map_or(0, |details| details.turn)
     }
@@ -240,7 +241,8 @@ impl Decision {
         }
     }
 
-    /// Changes the verdict of one of its SLOs. With a turn, that SLO decides: the proxy asks for the turn by its key.
+    /// Changes the verdict of one of its SLOs. With a turn, that SLO decides, because the proxy asks for the turn by
+    /// that SLO's key.
     pub fn revise(&mut self, place: usize, verdict: Verdict, turn: u64) {
         let (mut judged, blocked) = (self.judged(), self.blocked());
         judged[place].verdict = verdict;
@@ -263,7 +265,7 @@ impl Decision {
         self.details.as_ref()?.ticket(&self.ruling)
     }
 
-    /// Whether an SLO counts the request until its end.
+    /// Whether the decision has a ticket, because an SLO counts the request until its end.
     pub fn has_ticket(&self) -> bool {
         self.is_let_through() && self.details.as_ref().is_some_and(Details::is_until_end)
     }
@@ -324,7 +326,7 @@ impl Blocked {
     }
 }
 
-/// The part of a decision that a proxy gets. It is much smaller than a decision, because replies are remembered.
+/// The part of a decision that a proxy gets. It is much smaller than a decision, because the agent remembers replies.
 ///
 /// ```
 /// # use slowlane_core::base::{Assurance, Ends, Judged, Key, SloId, Timestamp};
@@ -343,7 +345,7 @@ pub struct Reply {
     pub slo: SloId,
     /// The number of further requests that would pass at once.
     pub remaining: u32,
-    /// Few laws count a request until its end.
+    /// Present if an SLO counts the request until its end. Boxed, because few laws do so.
     pub ticket: Option<Box<Ticket>>,
 }
 
@@ -396,14 +398,14 @@ impl Decisions {
         self.rulings.push(ruling);
     }
 
-    /// Puts the answer of a law into the ruling at a place.
+    /// Stores the answer of a law in the ruling with this index.
     #[inline]
     pub fn rule(&mut self, place: usize, verdict: Verdict, remaining: u32, at: Timestamp) {
         let ruling = &mut self.rulings[place];
         (ruling.verdict, ruling.remaining, ruling.at) = (verdict, remaining, at);
     }
 
-    /// Puts a decision at a place. Later places have no details yet.
+    /// Stores a decision at an index. No decision after it may have details yet.
     pub fn put(&mut self, place: usize, Decision { ruling, details }: Decision) {
         if let Some(details) = details {
             debug_assert_eq!(self.detailed >> place, 0, "details are in the order of their places");
@@ -418,7 +420,7 @@ impl Decisions {
         self.rulings.len()
     }
 
-    /// Each ruling, with its details.
+    /// Each ruling, with its details if it has any.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&Ruling, Option<&Details>)> {
         let (mut details, detailed) = (self.details.iter(), self.detailed);

@@ -7,7 +7,7 @@
 pub struct Sample(f64);
 
 impl Sample {
-    /// The middle of the range: with this draw, a jitter of ±10 % changes nothing.
+    /// The middle of the range. With this sample, a random factor like ±10 % is exactly 1.
     pub const MIDDLE: Sample = Sample(0.5);
 
     /// Uses the 53 high bits of `bits`: an `f64` holds 53 bits exactly.

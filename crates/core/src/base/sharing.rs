@@ -1,17 +1,17 @@
-//! The mode in which nodes share an SLO: the option `cluster=`.
+//! The modes in which nodes can share an SLO, as the option `cluster=` names them.
 
 /// The mode in which the nodes of a cluster share an SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// One theoretical arrival time for all nodes, charged in arrears.
+    /// All nodes share one theoretical arrival time, and charge it after they have admitted requests.
     Rate,
-    /// The counts of a window, added up; all nodes together may admit slightly too much.
+    /// The nodes add up their counts of a window. Together they may admit slightly too much.
     Count,
-    /// Leases: parts of a window's quota, granted in advance; never too much.
+    /// Each node gets leases, parts of a window's quota, in advance. Together they never admit too much.
     Lease,
-    /// An equal part of the rate for each node, without messages.
+    /// Each node enforces an equal part of the rate, without messages.
     Split,
-    /// Each node counts for itself.
+    /// Each node counts alone and enforces the full rate.
     Local,
 }
 
@@ -19,10 +19,10 @@ impl Sharing {
     pub const ALL: [Sharing; 5] =
         [Sharing::Rate, Sharing::Count, Sharing::Lease, Sharing::Split, Sharing::Local];
 
-    /// In the order of [`ALL`](Sharing::ALL).
+    /// The names, in the order of [`ALL`](Sharing::ALL).
     const NAMES: [&'static str; 5] = ["rate", "count", "lease", "split", "local"];
 
-    /// Its name in `slo.map` and in reports.
+    /// The name of the mode in `slo.map` and in reports.
     ///
     /// ```
     /// use slowlane_core::base::Sharing;
@@ -32,7 +32,7 @@ impl Sharing {
         Sharing::NAMES[self as usize]
     }
 
-    /// The mode of a name.
+    /// The mode with this name.
     pub fn named(name: &str) -> Option<Sharing> {
         Sharing::ALL.into_iter().find(|sharing| sharing.name() == name)
     }

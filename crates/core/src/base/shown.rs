@@ -1,11 +1,11 @@
-//! Text for people: safe to display, of bounded length, with plurals, and in columns.
+//! Text for people to read: safe to display, cut to a length, with plurals, and in columns.
 
 use std::fmt::{self, Display, Write};
 
-/// Bytes from any source, in one line.
+/// Displays bytes from any source as one line of text.
 ///
 /// Letters of any script stay unchanged. Control characters, invisible characters, direction marks and invalid UTF-8
-/// become escapes. A backslash stays: the text is for people, not for parsers.
+/// become escapes. A backslash is not escaped: the text is for people, not for parsers.
 ///
 /// ```
 /// use slowlane_core::base::Shown;

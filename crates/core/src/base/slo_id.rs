@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 pub struct SloId(u32);
 
 impl SloId {
-    /// The SLO of a request that no map names.
+    /// The SLO of a request for which no map names one.
     pub const DEFAULT: SloId = SloId(0);
 
     /// One more than the largest number.
     pub const END: u32 = 1_000_000;
 
-    /// `None` for a number over 999,999.
+    /// The id with this number. `None` for a number over 999,999.
     pub const fn new(number: u32) -> Option<SloId> {
         if number < SloId::END { Some(SloId(number)) } else { None }
     }

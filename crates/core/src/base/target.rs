@@ -17,10 +17,10 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// The longest value of a field, in bytes. Longer values of requests match no target.
 pub const VALUE_BYTES_MAX: usize = 256;
 
-/// The longest text: every byte of every value is escaped.
+/// The longest text of a target, in bytes: it assumes that every byte of every value is escaped.
 pub const TEXT_BYTES_MAX: usize = TARGET_FIELDS_MAX * (NAME_BYTES_MAX + 3 * VALUE_BYTES_MAX + 2);
 
-/// Bytes to escape besides those outside ASCII: all that are not visible, and the sign that begins an escape.
+/// Bytes to escape besides those outside ASCII: all that are not visible, and the percent sign that begins an escape.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// The name that stands for a key instead of a field.
@@ -167,7 +167,7 @@ fn name_of(name: &[u8]) -> Result<String, TargetError> {
     }
 }
 
-/// Bytes that are not visible ASCII, and percent signs, are written as `%20`.
+/// Writes the text of a target. Percent signs, and bytes that are not visible ASCII, are escaped, like `%20`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = match self {

@@ -11,10 +11,10 @@ use crate::base::{Key, KeySecret, SloId, Timestamp};
 /// The maximum number of SLOs in one ticket.
 pub const COUNTED_MAX: usize = 16;
 
-/// The SLOs that count a request until its end, and the moment it began.
+/// The SLOs that count a request until its end, and the moment at which the request began.
 ///
-/// The text is opaque to the proxy. It holds milliseconds, then the id, key, serial and cost of each SLO, then a seal: a
-/// keyed hash of the text before it. Without the secret nobody can make or alter a ticket.
+/// The text is opaque to the proxy. It holds milliseconds, then the id, key, serial and cost of each SLO, then a seal:
+/// a keyed hash of the text before it. Without the secret, nobody can make or alter a ticket.
 ///
 /// ```
 /// use slowlane_core::base::{Key, KeySecret};
@@ -40,9 +40,9 @@ pub struct Ticket {
 pub struct Counted {
     pub slo: SloId,
     pub key: Key,
-    /// The request's serial among those of its key. 0: there was no memory to remember it.
+    /// The request's serial among those of its key. 0 if there was no memory to store it.
     pub serial: u32,
-    /// What it was charged.
+    /// The amount that the request was charged.
     pub cost: u32,
 }
 
@@ -52,8 +52,8 @@ pub struct Counted {
 pub struct NoTicket;
 
 impl Ticket {
-    /// The maximum size of its text: a number of ten digits, and a seal of sixteen digits with its dash. Each SLO adds six,
-    /// sixteen, ten and ten digits with their separators.
+    /// The maximum size of its text: a number of ten digits, and a seal of sixteen digits with its dash. Each SLO adds
+    /// six, sixteen, ten and ten digits with their separators.
     pub const TEXT_BYTES_MAX: usize = 10 + COUNTED_MAX * 46 + 17;
 
     /// A ticket of one to [`COUNTED_MAX`] SLOs. Further ones are left out.

@@ -1,11 +1,11 @@
-//! The moment of a decision.
+//! The moment of a decision, which functions take as an argument.
 
 use std::ops::Add;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// 1990 on the wall clock. A clock that shows an earlier time has not been set.
+/// The end of 1989 on the wall clock. A clock that shows an earlier time has not been set.
 pub const EARLIEST: Duration = Duration::from_secs(20 * 365 * 86_400);
 
 /// A moment in nanoseconds since the Unix epoch, on a clock that never steps.

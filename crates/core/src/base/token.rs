@@ -1,4 +1,4 @@
-//! An access token: of the admin listener, or of a token server.
+//! The access token of the admin listener or of a token server.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Shorter tokens could be guessed: 16 hex digits are 64 bits.
 const LENGTH_MIN: usize = 16;
 
-/// A secret that clients show. It is compared in constant time and never logged.
+/// A secret with which clients authenticate. It is compared in constant time and never logged.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Token(String);

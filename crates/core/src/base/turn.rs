@@ -23,7 +23,7 @@ pub struct Turn {
     waker: Mutex<Option<Waker>>,
 }
 
-/// No moment: the request is refused.
+/// Stands for the moment of a request that is refused.
 const REFUSED: u64 = u64::MAX;
 
 impl Turn {
@@ -31,12 +31,12 @@ impl Turn {
         Turn { due_ns: AtomicU64::new(due.as_nanos()), waker: Mutex::default() }
     }
 
-    /// The moment at which the request passes, as known now. None: it is refused.
+    /// The moment at which the request passes, as known now. None if the request is refused.
     pub fn due(&self) -> Option<Timestamp> {
         Some(self.due_ns.load(Relaxed)).filter(|&due_ns| due_ns != REFUSED).map(Timestamp::from_nanos)
     }
 
-    /// Moves the turn, and wakes its holder if that changes anything.
+    /// Moves the turn, and wakes the holder of the answer if the moment changes.
     pub fn move_to(&self, due: Timestamp) {
         self.store(due.as_nanos().min(REFUSED - 1));
     }
@@ -46,7 +46,7 @@ impl Turn {
         self.store(REFUSED);
     }
 
-    /// From now on, moves wake this task.
+    /// Sets the task to wake when the turn moves.
     pub fn wake(&self, waker: Waker) {
         *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
     }

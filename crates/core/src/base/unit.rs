@@ -1,4 +1,4 @@
-//! The unit of an SLO: what a request costs.
+//! The unit in which an SLO counts the work of requests.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use crate::base::quota::{QuotaUnit, UNIT_BYTES_MAX};
 use crate::base::{Amount, Ending, units};
 
-/// The unit in which an SLO counts.
+/// The unit of an SLO that counts work instead of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds of the application's time.
     Seconds,
     /// Bytes sent to the client.
     Bytes,
-    /// The operator's own, such as `tokens`.
+    /// A unit that the operator has named, such as `tokens`.
     Named(String),
 }
 
 /// The longest name of a unit, in bytes.
 const NAME_BYTES_MAX: usize = UNIT_BYTES_MAX;
 
-/// The units of bytes.
+/// The units of sizes, in bytes.
 const BYTES: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1_000),
@@ -34,7 +34,7 @@ const BYTES: [(&str, u64); 9] = [
 ];
 
 impl Unit {
-    /// The unit with this name. None: it is no name.
+    /// The unit with this name. None if the text is not a valid name.
     ///
     /// ```
     /// use slowlane_core::base::Unit;
@@ -53,7 +53,7 @@ impl Unit {
         }
     }
 
-    /// Its name in the header `RateLimit-Policy`, where bytes have one of their own.
+    /// The unit's name in the header `RateLimit-Policy`, where bytes have a name of their own.
     pub(crate) fn quota_unit(&self) -> QuotaUnit {
         let name = if *self == Unit::Bytes { "content-bytes" } else { self.name() };
         QuotaUnit::from(name).expect("a name of a unit is short")
@@ -99,7 +99,7 @@ impl Unit {
         }
     }
 
-    /// What [`read`](Unit::read) expects.
+    /// The notation that [`read`](Unit::read) expects, in words.
     pub const fn expected(&self) -> &'static str {
         match self {
             Unit::Seconds => "a duration, like 20s or 500ms",

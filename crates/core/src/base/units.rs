@@ -35,7 +35,7 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000_000),
 ];
 
-/// The period that a rate counts in.
+/// The period in which a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Period {
     Second,
@@ -44,7 +44,7 @@ pub enum Period {
     Day,
     /// Thirty days, except where a law counts by the calendar.
     Month,
-    /// This many seconds, several of the others: `7d`.
+    /// This many seconds, such as several days: `7d`.
     Seconds(u32),
 }
 
@@ -83,7 +83,7 @@ impl Period {
     }
 }
 
-/// As in a rate.
+/// The notation of a period in a rate, like `h` or `7d`.
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Period::NAMED.iter().find(|(_, period)| period == self) {
@@ -111,10 +111,10 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// This many requests in a period.
+    /// A rate of this many requests per period.
     ///
     /// # Errors
-    /// [`UnitError::RateRange`]: above [`RATE_MAX_PER_S`].
+    /// [`UnitError::RateRange`] for a rate above [`RATE_MAX_PER_S`].
     pub const fn new(count: u64, period: Period) -> Result<Rate, UnitError> {
         if count > RATE_MAX_PER_S * period.seconds() {
             return Err(UnitError::RateRange);
@@ -143,7 +143,7 @@ impl Rate {
         Duration::from_secs(self.period.seconds())
     }
 
-    /// The same period by its name.
+    /// The period in which the rate was given, as a named period.
     pub const fn named_period(self) -> Period {
         self.period
     }
@@ -234,7 +234,7 @@ pub fn written(duration: Duration) -> String {
     }
 }
 
-/// The text of the time that is left, in at most two units.
+/// The text of a remaining time, in at most two units.
 ///
 /// ```
 /// use slowlane_core::base::units::left;
@@ -260,7 +260,7 @@ pub(crate) fn whole(text: &str) -> Option<u32> {
     digits(text)?.try_into().ok()
 }
 
-/// Reads decimal digits, without sign or space. Saturates.
+/// Reads decimal digits, without sign or space. A number that is too large becomes the largest one.
 fn digits(text: &str) -> Option<u64> {
     let only_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     only_digits.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The answer to a proxy: pass, delay, or deny.
+//! Verdicts on requests: pass, delay, or deny.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The `retry_after_s` of a request that can never pass: the rate is 0, or its cost exceeds the burst.
-    /// It is a day: the SLO may have changed by then.
+    /// The `retry_after_s` of a request that can never pass: the rate is 0, or its cost exceeds the burst. It is one
+    /// day, because the SLO may have changed by then.
     pub const NEVER_S: u32 = 86_400;
 
     /// `Delay(wait)`, or `Pass` if `wait` is zero.
@@ -46,7 +46,7 @@ impl Verdict {
         }
     }
 
-    /// Its name in variables, headers and metrics.
+    /// The name of the verdict in variables, headers and metrics.
     pub const fn name(self) -> &'static str {
         self.kind().name()
     }
@@ -77,10 +77,10 @@ impl Kind {
     /// All kinds, ordered by strictness. Arrays that count by kind have this order.
     pub const ALL: [Kind; 3] = [Kind::Pass, Kind::Delay, Kind::Deny];
 
-    /// In the order of [`ALL`](Kind::ALL).
+    /// The names, in the order of [`ALL`](Kind::ALL).
     const NAMES: [&'static str; 3] = ["pass", "delay", "deny"];
 
-    /// Its name in variables, headers, metrics, logs and reports.
+    /// The name of the kind in variables, headers, metrics, logs and reports.
     ///
     /// ```
     /// use slowlane_core::base::Kind;
@@ -99,7 +99,7 @@ impl Kind {
 /// The `remaining` of an SLO that did not count the request: any number would pass at once.
 pub const UNCOUNTED: u32 = u32::MAX;
 
-/// The number of remaining requests to display. None without a limit.
+/// The number of remaining requests to display. None if no limit counted the request.
 ///
 /// ```
 /// use slowlane_core::base::{UNCOUNTED, counted};

@@ -1,25 +1,27 @@
-//! Several SLOs for one request: the chain that `also=` makes, each above the one before it, and those that lookups add.
+//! Checks of several SLOs for one request: the chains that `also=` forms, and the SLOs that lookups add. In a chain,
+//! each SLO is above the one before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::CHAIN_MAX;
 use crate::policy::{Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
-/// The maximum number of steps from one SLO to the next, for each SLO.
+/// The maximum number of steps between SLOs that a check follows from one starting SLO.
 const STEPS_MAX: usize = 1_000;
 
-/// A faulty chain: an error, or a warning.
+/// The fault of a chain: an error or a warning.
 type Wrong = Result<WarningKind, PolicyErrorKind>;
 
 impl Policy {
-    /// Adds a problem for each SLO that a request may begin with and whose chain is too long, or has an SLO with an
-    /// assured rate above itself. One whose chain leads to a type that it has already gets a warning.
+    /// Checks the chains of each SLO that a request may begin with. A chain that is too long is an error, and so is a
+    /// loop through an SLO with an assured rate. A chain that leads to a type that it already contains gets a warning.
     pub(super) fn check_also(&mut self, errors: &mut PolicyErrors) {
         self.check_added(errors);
         if self.refs.iter().all(|refs| refs.also.is_none()) {
             return;
         }
-        // Each SLO that a request may begin with: all lookups before the one that names it had no answer.
+        // The SLOs that a request may begin with, each with the first lookup that names it: no earlier lookup had an
+        // answer.
         let mut starts = BTreeMap::new();
         for lookup in 0..self.chosen {
             for slo in self.named_by(lookup) {
@@ -38,8 +40,8 @@ impl Policy {
         }
     }
 
-    /// Adds an error for each lookup that adds an SLO with `also`, and a warning for one that adds an SLO of a type that
-    /// another lookup names: a request is counted by one SLO of a type.
+    /// Adds an error for each lookup that adds an SLO with `also`, and a warning for each that adds an SLO of a type
+    /// that an earlier lookup names: only one SLO of a type counts a request.
     fn check_added(&mut self, errors: &mut PolicyErrors) {
         for added in self.chosen..self.lookups.len() {
             let lookup = quoted(self.lookups[added].name.as_bytes());
@@ -68,8 +70,8 @@ impl Policy {
         (0..self.slos.len()).filter(move |&place| self.lookups[lookup].keys_of(place) > 0)
     }
 
-    /// The fault of the chains from an SLO, if the lookups from `first` on may answer. An error comes before a
-    /// warning.
+    /// The fault of the chains that begin with an SLO, if only the lookups from `first` on can answer: an error if
+    /// there is one, else the first warning.
     fn wrong_chain(&self, start: usize, first: usize) -> Option<Wrong> {
         let (mut open, mut known) = (vec![vec![start]], BTreeSet::new());
         let mut warning = None;

@@ -7,7 +7,7 @@ use crate::law::{Law, number};
 use crate::policy::{LookupMap, Method, Policy, PolicyErrorKind, PolicyErrors, WarningKind, quoted};
 
 impl Policy {
-    /// Gives the SLOs above an assured rate room for debt. An SLO whose law cannot go into debt is an error.
+    /// Lets the SLOs above an assured rate go into debt. It is an error if the law of such an SLO does not allow debt.
     pub(super) fn let_parents_owe(&mut self, errors: &mut PolicyErrors) {
         let guarantees = (0..self.slos.len()).filter(|&place| self.is_guarantee(place));
         let mut open: Vec<(usize, usize)> =
@@ -54,11 +54,10 @@ impl Policy {
         self.slos[place].assured.map_or(Rate::ZERO, |assured| assured.rate())
     }
 
-    /// Adds a warning for each lookup whose SLOs certainly have less than is assured below them.
+    /// Adds a warning for each lookup whose SLOs certainly have lower rates than are assured below them.
     ///
-    /// Every key that its map guarantees to have an assured rate counts once. The SLOs above count with every key
-    /// that they can have. Where either is unbounded, as with networks, nothing can be proved, and there is no
-    /// warning.
+    /// Every key that is certain to have an assured rate counts once. The SLOs above count with every key that they can
+    /// have. If that number is unbounded, as with networks, nothing can be proved, and there is no warning.
     pub(super) fn warn_of_assured(&mut self) {
         let warnings: Vec<_> =
             (0..self.lookups.len()).filter_map(|also| self.warning_of_assured(also)).collect();
@@ -90,7 +89,8 @@ impl Policy {
         })
     }
 
-    /// The number of keys that an SLO certainly has: the lines that name it, in a map of exactly the fields of its key.
+    /// The minimum number of keys that an SLO has: the number of lines that name it, in a map with exactly the fields
+    /// of its key.
     fn keys_min(&self, place: usize) -> f64 {
         let of_map = |map: &LookupMap| match map.keys_of(place) {
             keys if self.is_key_of(map, place) => keys,
@@ -105,7 +105,7 @@ impl Policy {
     }
 }
 
-/// Sums of rates like 0.1/s are not exact.
+/// The relative tolerance of the comparison: sums of rates like 0.1/s are not exact.
 const TOLERANCE: f64 = 1e-9;
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use crate::base::{
 };
 use crate::policy::{EXTRA_MAX, Field, Place, Policy, Text, Values};
 
-/// The maximum number of distinct sets of fields. Each costs a request one lookup. Each prefix length is a separate
-/// set.
+/// The maximum number of distinct sets of blocked fields. Each set costs every request one lookup, and each prefix
+/// length makes a separate set.
 pub const SHAPES_MAX: usize = 32;
 
 /// Fields that cannot be blocked. The message gives the remedy.
@@ -44,8 +44,8 @@ pub enum BlockTargetError {
 impl Policy {
     /// The fields of a block as an operator types them, in canonical form.
     ///
-    /// A host loses its port and its capitals. An address without a length becomes the network of one customer, as in
-    /// keys: for IPv6 usually a /64.
+    /// A host loses its port and is put in lower case. An address without a length becomes the network of one customer,
+    /// as in keys: for IPv6 usually a /64.
     ///
     /// ```
     /// use slowlane_core::{base::Target, policy::Policy};
@@ -76,7 +76,7 @@ impl Policy {
                 let (name, value) = faulty();
                 return Err(BlockTargetError::Host { name, value });
             }
-            // In canonical form, no value is longer.
+            // The canonical form of a host is never longer than the host, so it needs no further check of its length.
             return Ok(Text::default().of(&given).to_vec());
         }
         let network = match given {
@@ -89,7 +89,7 @@ impl Policy {
             return Err(BlockTargetError::Address { name, value });
         };
         let network = Network::of(address, prefix).to_string();
-        // A single IPv6 address keeps its length, or it would read as the network of its customer.
+        // A single IPv6 address keeps its length, or it would be read as the network of its customer.
         let is_whole = address.is_ipv6() && !network.contains('/');
         Ok(if is_whole { format!("{network}/128") } else { network }.into_bytes())
     }
@@ -136,7 +136,7 @@ impl Policy {
         self.fields.find(name).is_some_and(|(place, _)| place < self.fields.count())
     }
 
-    /// Puts blocks in force. They replace the ones before.
+    /// Puts blocks in force. They replace the previous ones.
     pub fn put_blocks(&self, index: BlockIndex) {
         let is_any = !index.shapes.is_empty();
         self.blocks.index.store(Arc::new(index));
@@ -144,7 +144,7 @@ impl Policy {
     }
 }
 
-/// The network of a block, as requests show it.
+/// Reads the network of a block, in the form in which requests carry addresses.
 fn network_of(value: &[u8]) -> Option<(IpAddr, u8)> {
     read(value).and_then(untranslated).map(canonical)
 }
@@ -156,7 +156,7 @@ pub(super) struct Blocks {
     index: ArcSwap<BlockIndex>,
 }
 
-/// The index as it was when it was read.
+/// The index that was in force when it was loaded.
 pub(super) type BlocksInForce = Guard<Arc<BlockIndex>>;
 
 impl Blocks {
@@ -167,7 +167,7 @@ impl Blocks {
     }
 }
 
-/// Blocks by the values of their fields. It fits the requests of one policy.
+/// An index of blocks by the values of their fields. It is valid only for the requests of one policy.
 #[derive(Debug, Default)]
 pub struct BlockIndex {
     shapes: Vec<Shape>,

@@ -1,19 +1,20 @@
-//! Limits of a policy's files: the maximum that they may hold, and the minimum.
+//! Limits of a policy's files: the most that they may hold, and the one line that they must hold.
 
-/// The largest file that is read. It holds some thirty million lines, and offsets into it fit 32 bits.
+/// The size of the largest file that is read, in bytes: some thirty million lines. Offsets into it fit in 32 bits.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// The longest line that HAProxy reads whole, its LF included. `tune.bufsize` is 16384, and a NUL takes one
+/// The longest line that HAProxy reads whole, in bytes, including the LF: `tune.bufsize` is 16384, and a NUL takes one
 /// byte.
 pub const LINE_BYTES_MAX: usize = 16_383;
 
-/// The maximum number of SLOs: the answer of a line of a map has two bytes.
+/// The maximum number of SLOs: each line of a map holds its answer in two bytes.
 pub(super) const SLO_LINES_MAX: usize = 65_000;
 
 /// The maximum number of lines of a map that is matched with `end` or `reg`.
 pub const LIST_LINES_MAX: usize = 1_000;
 
-/// The maximum number of bytes of all keys of a map that is matched with `sub`. Each takes 32 to 1024 bytes of memory.
+/// The maximum number of bytes of all keys of a map that is matched with `sub`. Each of these bytes takes 32 to 1024
+/// bytes of memory.
 pub(super) const SUBSTRINGS_BYTES_MAX: usize = 64 << 10;
 
 /// The maximum work of one lookup: the length of the value times the number of automata of a `reg` map, or times the
@@ -29,12 +30,12 @@ pub const AUTOMATA_MAX: usize = 16;
 /// The maximum memory of all sketches of a policy: the default limit of all auxiliary state.
 pub(super) const SKETCHES_BYTES_MAX: usize = 64 << 20;
 
-/// The longest time for a burst to refill. Laws can look back much further.
+/// The longest time that a burst may take to refill, in years. Laws could look back much further.
 pub const BURST_YEARS_MAX: u64 = 10;
 
 /// The one line that a policy needs. It is also the whole built-in policy: every request is counted, and none is
 /// throttled.
 pub const DEFAULT_LINE: &str = "0 rate=unlimited";
 
-/// The largest cost of a request. A larger one is cut to it.
+/// The largest cost of a request. A larger cost counts as this one.
 pub const COST_MAX: u32 = 1_000_000;

@@ -14,18 +14,18 @@ pub struct Case<'p> {
     pub plan: &'p SloPlan,
     /// The key that counts the request.
     pub key: Key,
-    /// A hash of the field that divides the SLO's bucket; 0 without such a field.
+    /// A hash of the fields that divide the SLO's bucket between clients; 0 without such fields.
     pub sharer: u64,
-    /// The key of the SLO's assured rate. None without one, and if no SLO comes after this one.
+    /// The key of the SLO's assured rate. None without an assured rate, or if no SLO comes after this one.
     pub assured: Option<Key>,
-    /// What it is charged: the cost in requests, or a reservation in grains.
+    /// The amount to charge: a cost in requests, or a reservation in grains.
     pub cost: u32,
-    /// A lookup has added it: it is above no other SLO.
+    /// Whether a lookup has added this SLO. Such an SLO is above no other.
     pub is_added: bool,
 }
 
 impl Case<'_> {
-    /// The part of a judgement in a decision.
+    /// The judgement in the form that a decision holds.
     #[inline]
     pub(crate) fn judged(&self, judgement: &Judgement) -> Judged {
         Judged {
@@ -40,7 +40,7 @@ impl Case<'_> {
         }
     }
 
-    /// The block of the key that decides. That of a dry run decides nothing.
+    /// The block of the key, if it affects the decision: the block of a dry run does not.
     #[inline]
     pub(crate) fn blocked(&self, judgement: &Judgement) -> Option<Blocked> {
         let until = judgement.blocked_until.filter(|_| !self.slo.dry_run)?;
@@ -56,13 +56,13 @@ pub struct Cases<'p> {
     pub cost: u32,
     /// The operator's block that applies to the request. It may have expired.
     pub blocked: Option<Blocked>,
-    /// The answer can be held, and its moment may move meanwhile.
+    /// Whether the answer can be held, and the end of the hold may move meanwhile.
     pub may_hold: bool,
 }
 
 impl Policy {
-    /// All SLOs of one request: its own, then the SLO that its `also` leads to, and so on. No type comes
-    /// twice, because two SLOs of one type would share an entry.
+    /// All SLOs of one request: its own, then the SLO that its `also` leads to, and so on, then those that lookups add.
+    /// No type comes twice, because two SLOs of one type would share an entry.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -88,7 +88,7 @@ impl Policy {
         batch.only_cases(&mut |_, _| {})
     }
 
-    /// The SLOs of a request: the chain from its own, then those that lookups add. SLO 0 if there is none.
+    /// The SLOs of a request: the chain from its own, then those that lookups add. SLO 0 if there are none.
     #[inline]
     pub(super) fn listed<'p>(
         &'p self,

@@ -1,4 +1,4 @@
-//! Lines of a map that do not do what was probably intended.
+//! Warnings and errors about lines of a map that probably do not do what the operator intended.
 
 use std::net::IpAddr;
 
@@ -6,18 +6,18 @@ use crate::policy::read::hosts;
 use crate::policy::{Line, Lookup, Method, PolicyErrorKind, WarningKind, is_host, quoted};
 
 impl Lookup {
-    /// The first warning about a line.
+    /// The first warning about a line, if the line is suspicious.
     pub(super) fn warning(&self, line: &Line<'_>) -> Option<WarningKind> {
         let is_suspicious = |&byte: &u8| matches!(byte, b'"' | b'\'' | b'*' | b'#' | b'/');
-        // Nearly every line of a large map ends here.
+        // Fast path: nearly every line of a large map returns here.
         if !line.value.is_empty() && !line.key.iter().any(is_suspicious) {
             return None;
         }
         self.warn_of_key(line.key, line.value).or_else(|| self.warn_of_website(line.key))
     }
 
-    /// The error of a line whose key has a `*` in the middle of a host. A client cannot send such a host, and at the
-    /// ends it is a warning.
+    /// The error of a line whose key has a `*` in the middle of a host: no client can send such a host. A `*` at either
+    /// end is only a warning.
     pub(super) fn error(&self, line: &Line<'_>) -> Option<PolicyErrorKind> {
         let (fields, method) = (&self.fields, self.method);
         if !line.key.contains(&b'*') || method == Method::Reg {
@@ -58,8 +58,8 @@ impl Lookup {
         (self.method == Method::Str && is_network(key)).then(|| WarningKind::Network(quoted(key)))
     }
 
-    /// Whether a key never matches because it is more than a host. The shipped configurations send the website in
-    /// lower case, without a port.
+    /// The warning about a key that never matches because it holds more than a host: the shipped configurations send
+    /// the website in lower case, without a port.
     fn warn_of_website(&self, key: &[u8]) -> Option<WarningKind> {
         let website = match (self.fields.as_slice(), self.method) {
             ([website], Method::Str) if website == "website" => key,
@@ -76,14 +76,14 @@ impl Lookup {
     }
 }
 
-/// The text before a port or a path. An IPv6 address has colons within its brackets.
+/// The host before a port or a path. Colons within the brackets of an IPv6 address do not begin a port.
 fn host(text: &str) -> &str {
     let bracket = text.rfind(']').unwrap_or(0);
     let end = text[bracket..].find([':', '/']).map_or(text.len(), |end| bracket + end);
     &text[..end]
 }
 
-/// The character between a key and the number of an SLO, where a space is missing: `acme=1001`.
+/// The character that joins a key and an SLO where a space belongs, such as the `=` of `acme=1001`.
 fn separator(key: &[u8]) -> Option<char> {
     let digits = key.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let before = *key[..key.len() - digits].last()?;

@@ -42,7 +42,7 @@ pub struct Batch<'p, 'a> {
     width: usize,
     values: ArrayVec<Option<Value<'a>>, VALUES_MAX>,
     len: usize,
-    /// The requests whose answers can be held, as bits.
+    /// The requests whose answers can be held, one bit for each.
     may_hold: u32,
 }
 
@@ -53,7 +53,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         Batch { policy, width: Batch::width_of(policy), values: ArrayVec::new(), len: 0, may_hold: 0 }
     }
 
-    /// Values per request: one for each field. There is at least one, the cost.
+    /// The number of values of each request: one for each field. There is at least one field, the cost.
     fn width_of(policy: &Policy) -> usize {
         policy.fields.count() + policy.fields.extra().count()
     }
@@ -99,7 +99,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         Draft::new(&self.policy.fields, &mut self.values[begin..])
     }
 
-    /// Adds the draft to the batch. Its derived fields may be text of the policy.
+    /// Fills the derived fields of the draft, and adds it to the batch. Their values may borrow text from the policy.
     #[inline]
     pub fn keep_draft(&mut self) {
         debug_assert_eq!(self.values.len(), (self.len + 1) * self.width, "a draft was begun");
@@ -108,7 +108,8 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         self.len += 1;
     }
 
-    /// The proxy lets the agent hold the answer to the last request of the batch, and the moment of its end may move.
+    /// Notes that the proxy lets the agent hold the answer to the last request of the batch, and that the end of the
+    /// hold may move.
     pub fn may_hold_last(&mut self) {
         self.may_hold |= 1 << (self.len - 1);
     }
@@ -126,7 +127,7 @@ impl<'p: 'a, 'a> Batch<'p, 'a> {
         self.policy.fields.named(self.values(number))
     }
 
-    /// Whether slowlane makes a field, whatever a request carries under its name.
+    /// Whether slowlane derives a field, and so ignores a request's own value of that name.
     pub fn is_derived(&self, name: &[u8]) -> bool {
         self.policy.fields.is_derived(name)
     }
@@ -160,9 +161,9 @@ impl LookedUp {
 impl<'p> Batch<'p, '_> {
     /// Looks up all requests.
     ///
-    /// Each map is consulted for all requests in turn. Their lines are read first, so memory fetches them in parallel.
-    /// A request that an operator has blocked at `now` is not looked up: it is refused whatever its SLO is, and must
-    /// cost little.
+    /// Each map is consulted for all requests in turn. With a large map, the memory for all requests is read first, so
+    /// that it is fetched in parallel. A request that an operator has blocked at `now` skips the maps that are
+    /// searched: it is refused whatever its SLO is, and must cost little.
     #[inline]
     pub fn look_up(&self, now: Timestamp) -> LookedUp {
         let blocks = self.policy().blocks.in_force();
@@ -170,8 +171,8 @@ impl<'p> Batch<'p, '_> {
         LookedUp { answers: self.answers(blocked, &mut |_, _| {}), blocks }
     }
 
-    /// The SLO of a request that falls under one alone, the usual case, and under no block of an operator; with the
-    /// number of requests that it counts for.
+    /// The case of a request that falls under a single SLO, as usual, and under no block of an operator; with the
+    /// number of requests that it counts for. None for any other request.
     #[inline(always)]
     pub fn only_case(&self, row: usize, looked_up: &LookedUp) -> Option<(Case<'p>, u32)> {
         let (values, answer) = (self.values(row), looked_up.answers[row % BATCH_MAX]);
@@ -222,20 +223,21 @@ impl<'p> Batch<'p, '_> {
         Cases { list, cost, blocked, may_hold: self.may_hold(row) }
     }
 
-    /// The SLOs of a batch of one. Passes each consulted map and the line found to `trace`, in the order of the lookups.
+    /// The SLOs of the only request of a batch. Passes each consulted map and the line found to `trace`, in the order
+    /// of the lookups.
     pub(super) fn only_cases(&self, trace: &mut impl FnMut(&'p LookupMap, Option<Pattern>)) -> Cases<'p> {
         let blocks = self.policy().blocks.in_force();
         let looked_up = LookedUp { answers: self.answers(0, trace), blocks };
         self.cases_traced(0, &looked_up, trace)
     }
 
-    /// Whether the answer to a request can be held, and its moment may move.
+    /// Whether the answer to a request can be held, and the end of the hold may move.
     #[inline]
     pub fn may_hold(&self, row: usize) -> bool {
         self.may_hold & 1 << row != 0
     }
 
-    /// The rows that an operator has blocked, as bits.
+    /// The requests that an operator has blocked, one bit for each.
     #[inline]
     fn blocked_at(&self, blocks: Option<&BlocksInForce>, now: Timestamp) -> u32 {
         const { assert!(BATCH_MAX <= u32::BITS as usize) };
@@ -245,7 +247,7 @@ impl<'p> Batch<'p, '_> {
         self.rows().enumerate().fold(0, |rows, (row, values)| rows | u32::from(is_blocked(values)) << row)
     }
 
-    /// The answers of the lookups for all requests but those in `blocked`.
+    /// The answers of the lookups for all requests. Those in `blocked` skip the maps that are searched.
     #[inline]
     fn answers(
         &self,
@@ -263,7 +265,7 @@ impl<'p> Batch<'p, '_> {
         }
         for map in &policy.lookups[..policy.chosen] {
             if self.len > 1 && map.is_large() {
-                // Without this the compiler would drop the reads, whose results are not used.
+                // Without `black_box`, the compiler would drop the reads, whose results are not used.
                 black_box(self.rows().map(|values| map.look(values)).fold(0, u32::wrapping_add));
             }
             let skipped = if map.is_search() { blocked } else { 0 };
@@ -290,7 +292,7 @@ pub(super) fn ask<'p>(
 }
 
 impl Policy {
-    /// The case of a request that cannot be looked up. An SLO with rate 0 denies it.
+    /// The case of a request that cannot be looked up. It is denied by an SLO with rate 0.
     #[cold]
     pub(super) fn refusal(&self, cost: u32) -> Case<'_> {
         let (slo, plan) = (&self.refusing, &self.refusing_plan);
@@ -307,7 +309,7 @@ impl Policy {
         KeyHasher::new(self.key_secret, 0, 0).part(b"assured").part(&bits).finish()
     }
 
-    /// Whether a key is the one of all requests that cannot be looked up.
+    /// Whether a key is the common key of all requests that cannot be looked up.
     pub fn is_refusal(&self, key: Key) -> bool {
         key == self.refusal_key()
     }
@@ -320,7 +322,7 @@ impl Policy {
         if plan.is_bare { bare } else { self.completed(bare, place, values) }
     }
 
-    /// A case with its share and its reservation.
+    /// Completes a case with the client that shares the SLO's bucket, and with the reservation.
     #[inline(never)]
     fn completed<'p>(&'p self, bare: Case<'p>, place: usize, values: Values<'_, '_>) -> Case<'p> {
         let (slo, refs) = (bare.slo, &self.refs[place]);
@@ -332,7 +334,8 @@ impl Policy {
         Case { sharer, cost, ..bare }
     }
 
-    /// The client of a request, by its branch at each level of a tree: each has as many bits.
+    /// The client of a request, as a path through a tree of clients: its branch at each level has the same number of
+    /// bits.
     fn leaf(&self, share: &[Place], values: Values<'_, '_>) -> u64 {
         let branch = |&share| self.member(share, values).bits();
         match share {
@@ -345,11 +348,12 @@ impl Policy {
         }
     }
 
-    /// The client of a request, by one field.
+    /// The hash of one of the fields that distinguish clients.
     fn member(&self, share: Place, values: Values<'_, '_>) -> Key {
         let mut hasher = KeyHasher::new(self.key_secret, 0, 0);
         match &values.0[share] {
-            // All networks of a field have one length. As text, they would take ten times as long.
+            // All networks of a field have the same length, so the address suffices. Hashing the text would take ten
+            // times as long.
             Some(Value::Network(network)) => hasher.address(network.address()),
             _ => {
                 self.fields.hash(&mut hasher, self.fields.masks(), share, values);
@@ -359,7 +363,7 @@ impl Policy {
         hasher.finish()
     }
 
-    /// What a request reserves before anything is known of its key.
+    /// The grains that a request reserves before the estimate of its own key is known.
     #[cold]
     fn reservation(&self, slo: &Slo, values: Values<'_, '_>) -> u32 {
         let Some(work) = &slo.work else { return 1 };
@@ -374,8 +378,8 @@ impl Policy {
         work.reservation(amount, None)
     }
 
-    /// The number of requests that one counts for. A missing cost, or one that is not a number, counts as 1. Only 0 is
-    /// free, so neither a fault of a proxy nor a guess of a client makes a request free.
+    /// The number of requests that this request counts for. A missing cost, or one that is not a number, counts as 1.
+    /// Only 0 is free, so neither a fault of a proxy nor a guess of a client makes a request free.
     #[inline]
     pub(super) fn cost(&self, values: Values<'_, '_>) -> u32 {
         let Some(value) = &values.0[self.fields.cost] else { return 1 };
@@ -406,21 +410,21 @@ impl Policy {
     }
 }
 
-/// Who asks a protected application, and for which page.
+/// The client that requests a page of a protected application, and that page.
 #[derive(Clone, Debug)]
 pub struct Asker {
     pub(crate) page: Key,
-    /// The groups that it belongs to, outermost first, and itself.
+    /// The groups that the client belongs to, outermost first, and then the client itself.
     pub(crate) path: ArrayVec<Key, SHARE_MAX>,
 }
 
-/// `/shop` of `/shop/shoes?size=42`.
+/// The first segment of a path: `/shop` of `/shop/shoes?size=42`.
 fn first_segment(path: &[u8]) -> &[u8] {
     let length = path.iter().skip(1).take_while(|byte| !matches!(byte, b'/' | b'?')).count();
     &path[..path.len().min(length + 1)]
 }
 
-/// The work that a request announces.
+/// The work that a request announces, if the value is an amount.
 pub(super) fn announcement(value: Value<'_>) -> Option<Amount> {
     match value {
         Value::Number(number) => Amount::try_from(number).ok(),

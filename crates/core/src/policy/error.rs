@@ -1,4 +1,4 @@
-//! Errors in the files of a policy: the place, the text there, and the expected text.
+//! Errors in the files of a policy: the place, the faulty text, and the expected text.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use crate::policy::{
     SUBSTRINGS_BYTES_MAX,
 };
 
-/// The maximum number of errors that are kept; more are only counted. A hundred errors usually have one cause.
+/// The maximum number of errors that are kept. Any more are only counted. A hundred errors usually have one cause.
 pub const ERRORS_MAX: usize = 100;
 
 /// The maximum number of characters of a bad line that an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// All errors of a policy, one per line. As an error it is never empty.
+/// All errors of a policy, displayed one per line. A list that is returned as an error is never empty.
 pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 
-/// The kinds of errors.
+/// An error in the files of a policy, without its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]

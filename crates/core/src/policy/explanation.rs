@@ -1,4 +1,5 @@
-//! A request for people: the lines that gave it its SLOs, and the fields that identify its keys.
+//! An explanation of a request for people to read: the lines that selected its SLOs, and the fields that identify its
+//! keys.
 
 use std::path::Path;
 
@@ -23,15 +24,15 @@ pub struct Explained<'p> {
     /// The text of the SLO in `slo.map`, and its line.
     pub written: &'p [u8],
     pub line: usize,
-    /// None if no map answered.
+    /// The line of a map that selected the SLO. None if no map answered.
     pub origin: Option<Origin<'p>>,
-    /// The SLO whose `also` led here.
+    /// The SLO whose `also` led to this one.
     pub named_by: Option<SloId>,
-    /// The maps that were consulted before and had no answer.
+    /// The maps that were consulted before this SLO was found, and had no answer.
     pub asked: Vec<Asked<'p>>,
     /// The parts of the key.
     pub parts: Vec<Part<'p>>,
-    /// The field that divides the SLO's bucket.
+    /// The fields by which the SLO's bucket is divided.
     pub share: Vec<Part<'p>>,
 }
 
@@ -44,11 +45,11 @@ pub struct Origin<'p> {
     pub line: usize,
 }
 
-/// A map without an answer.
+/// A map that was consulted and had no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked<'p> {
     pub lookup: &'p str,
-    /// The line with -1: the next lookup decides.
+    /// The matching line, if its value is -1: the next lookup decides.
     pub line: Option<usize>,
 }
 
@@ -67,12 +68,12 @@ pub struct Fact<'p, 'a> {
     pub value: Value<'a>,
     /// Whether it is part of the key.
     pub in_key: bool,
-    /// Leading bits of the address that are part of the key, if not all are.
+    /// The number of leading bits of the address that are part of the key, if not all are.
     pub prefix: Option<u8>,
 }
 
 impl Policy {
-    /// The [`cases`](Policy::cases) of a request with the reasons, from a trace of the same walk. It counts
+    /// The [`cases`](Policy::cases) of a request with their reasons, from a trace of the same lookups. This counts
     /// lines in maps, so it is too slow for every request.
     pub fn explain(&self, request: &Request<'_>) -> Explanation<'_> {
         let mut batch = Batch::of(self);
@@ -162,13 +163,13 @@ impl Batch<'_, '_> {
     }
 }
 
-/// The longest name of a group: a client may choose it, and many are kept.
+/// The longest name of a group, in characters: clients may choose the names, and many are kept.
 const GROUP_NAME_CHARS: usize = 60;
 
-/// Replaces the options of an SLO.
+/// Shown in place of an SLO's options for a request that cannot be looked up.
 const REFUSED: &[u8] = b"refused: the website is not a host, or a value is too long to be searched";
 
-/// A map that was consulted, and the line found.
+/// A map that was consulted, and the line that matched, if any.
 type Found<'p> = (&'p LookupMap, Option<Pattern>);
 
 fn in_vain<'p>(&(map, found): &Found<'p>) -> Asked<'p> {

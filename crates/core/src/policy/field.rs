@@ -1,4 +1,4 @@
-//! One field: its name, the kind of its values, and how slowlane makes it of another one.
+//! One field: its name, the kind of its values, and how slowlane derives it from another field.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,9 +16,9 @@ pub(super) struct Field {
     is_address: bool,
     is_host: bool,
     is_base: bool,
-    /// Whether it is one of these: its values have another form in maps and keys.
+    /// Whether one of the three above holds: then maps and keys use another form of the values.
     converts: bool,
-    /// None: only blocks use it.
+    /// None if only blocks use the field.
     watch: Option<(Arc<Watch>, Place)>,
 }
 
@@ -42,11 +42,11 @@ impl Head {
         Head { length: name.len(), bytes }
     }
 
-    /// Whether a `-` or `_` may be in the name.
+    /// Whether the name may contain a `-` or `_`, and so have another spelling.
     #[inline]
     pub(super) fn may_be_spelled_otherwise(self) -> bool {
         const ONES: u64 = u64::from_le_bytes([1; 8]);
-        // The bytes of the word that are 0 get their highest bit.
+        // Sets the highest bit of each byte of `other` that is 0.
         let has = |byte: u8| {
             let other = self.bytes ^ (ONES * u64::from(byte));
             other.wrapping_sub(ONES) & !other & (ONES << 7) != 0
@@ -56,7 +56,7 @@ impl Head {
 }
 
 impl Field {
-    /// A field with this name. `is_address`: it holds addresses.
+    /// A field with this name. `is_address` tells whether it holds addresses.
     pub(super) fn new(name: &str, is_address: bool) -> Field {
         let (is_host, is_base) = (is_host(name), is_base(name));
         Field {
@@ -70,12 +70,12 @@ impl Field {
         }
     }
 
-    /// A field that reports values that are no addresses if it needs addresses.
+    /// The same field, set up to report values that are not addresses if it needs addresses.
     pub(super) fn watched(self, watch: &Arc<Watch>, place: Place) -> Field {
         Field { watch: Some((watch.clone(), place)), ..self }
     }
 
-    /// A field that the policy does not use. A source is an address under every policy.
+    /// A field that the policy does not use. The field `source` holds addresses under every policy.
     pub(super) fn extra(name: &str) -> Field {
         Field::new(name, name == "source")
     }
@@ -93,13 +93,13 @@ impl Field {
         self.is_address
     }
 
-    /// Whether this is its name, as it is written in the policy.
+    /// Whether a name equals the field's name exactly as the policy writes it.
     #[inline]
     pub(super) fn is_written(&self, head: Head, name: &[u8]) -> bool {
         self.head == head && (name.len() <= 8 || self.name.as_bytes() == name)
     }
 
-    /// Whether this is its name. `-` equals `_`.
+    /// Whether a name is the field's name. `-` equals `_`.
     pub(super) fn is_named(&self, name: &[u8]) -> bool {
         is_same_name(self.name.as_bytes(), name)
     }
@@ -112,7 +112,7 @@ impl Field {
         slot.unwrap_or(value)
     }
 
-    /// Puts the converted value in its place.
+    /// Converts a value and puts it into `slot`.
     #[inline]
     pub(super) fn put<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
         if self.converts && !matches!(value, Value::Address(_)) {
@@ -121,7 +121,7 @@ impl Field {
         *slot = Some(value);
     }
 
-    // A separate function: within `put`, it would split the copies of all values into single bytes.
+    // A separate function, because inlined into `put` it would split the copies of all values into single bytes.
     #[inline(never)]
     fn put_converted<'a>(&self, value: Value<'a>, slot: &mut Option<Value<'a>>) {
         *slot = Some(match value {
@@ -158,7 +158,7 @@ fn host(text: &[u8]) -> Value<'_> {
     }
 }
 
-/// A request without a host has only the path.
+/// Reads the value of a `base` field. If the request has no host, the value is only a path.
 fn base(text: &[u8]) -> Value<'_> {
     let path = path_of_base(text);
     match Host::read(&text[..path]) {
@@ -174,9 +174,9 @@ fn base(text: &[u8]) -> Value<'_> {
 pub(super) struct Derived {
     pub(super) from: Place,
     pub(super) to: Place,
-    /// The index of its maker.
+    /// The index of the field's [`Maker`].
     pub(super) maker: usize,
-    /// A decision reads it, or a block. The values of others are not made.
+    /// Whether a decision or a block reads the field. If not, its value is not computed.
     pub(super) is_needed: AtomicBool,
 }
 
@@ -185,12 +185,12 @@ pub(super) struct Derived {
 pub(super) struct Maker {
     pub(super) name: String,
     pub(super) derivation: Derivation,
-    /// Set for a derivation by a map. Its only field is the one that it is made of.
+    /// Set for a derivation by a map. The map's only field is the one that the derived field is made from.
     pub(super) map: Option<LookupMap>,
 }
 
 impl Maker {
-    /// The value of its field for a value of the other one.
+    /// The value of the derived field, for a value of the field that it is made from.
     #[inline]
     pub(super) fn make<'a>(&'a self, field: &Field, from: &Option<Value<'a>>) -> Option<Value<'a>> {
         match (&self.derivation, from) {

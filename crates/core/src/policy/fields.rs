@@ -22,18 +22,18 @@ const COST: &str = "cost";
 /// The field with the work that a request announces.
 const ANNOUNCED: &str = "announced";
 
-/// The fields that a request can carry, the cost, and the announced work.
+/// The maximum number of places: the fields that a request can carry, the cost, and the announced work.
 pub(super) const PLACES_MAX: usize = FIELDS_MAX + 2;
 
-/// The fields that a policy uses, each once, followed by those that only blocks use.
+/// The fields that a policy uses, without duplicates, followed by those that only blocks use.
 #[derive(Debug)]
 pub(super) struct Fields {
     fields: Vec<Field>,
     extra: ExtraFields,
-    /// Shared with its fields and with maps, which see faults first.
+    /// Shared with the fields and the maps, which detect faults first.
     pub(super) watch: Arc<Watch>,
     pub(super) cost: Place,
-    /// None: no SLO reserves what requests announce.
+    /// None if no SLO reserves the work that requests announce.
     pub(super) announced: Option<Place>,
     /// The masks that apply unless a type has its own.
     masks: Masks,
@@ -54,7 +54,7 @@ impl Masks {
         Masks { ipv4: v4_mask(ipv4), ipv6: v6_mask(ipv6) }
     }
 
-    /// The number of these bits for an address of its family.
+    /// The number of leading bits for an address of this family.
     pub(super) fn prefix(self, address: IpAddr) -> u8 {
         match address {
             IpAddr::V4(_) => self.ipv4.to_bits().count_ones() as u8,
@@ -72,7 +72,7 @@ impl Masks {
 }
 
 impl Fields {
-    /// The fields of a layout and of `share` options. None if they are more than a request can carry.
+    /// The fields of a layout and of `share` options. None if there are more than a request can carry.
     pub(super) fn new<'a>(
         layout: &'a Layout,
         makers: Vec<Maker>,
@@ -120,7 +120,8 @@ impl Fields {
         place.expect("a field of the layout, or one that is shared by")
     }
 
-    /// The fields with values that may be refused: those that begin with a host, and those of maps that are searched.
+    /// The fields with values that may be refused: those that begin with a host, and those derived by a map that is
+    /// searched.
     pub(super) fn refusable(&self) -> impl Iterator<Item = Place> {
         let searches =
             |derived: &&Derived| self.makers[derived.maker].map.as_ref().is_some_and(LookupMap::is_search);
@@ -147,18 +148,18 @@ impl Fields {
         &self.extra
     }
 
-    /// A field and its place, also if only blocks use it.
+    /// A field and its place, even if only blocks use the field.
     pub(super) fn find(&self, name: &str) -> Option<(Place, &Field)> {
         let mut fields = self.fields.iter().chain(self.extra.list()).enumerate();
         fields.find(|(_, field)| field.is_named(name.as_bytes()))
     }
 
-    /// The field that a derived one is made of; any other field is its own origin.
+    /// The field that a derived field is made from; any other field is its own origin.
     pub(super) fn origin(&self, place: Place) -> Place {
         self.derived.iter().find(|derived| derived.to == place).map_or(place, |derived| derived.from)
     }
 
-    /// Fills the derived fields of a request. Whatever it carries under their names is replaced.
+    /// Fills the derived fields of a request, and replaces whatever the request carries under their names.
     #[inline]
     pub(super) fn derive<'a>(&'a self, values: &mut [Option<Value<'a>>]) {
         for &Derived { from, to, maker, ref is_needed } in &self.derived {
@@ -191,8 +192,8 @@ impl Fields {
         self.maker(name).is_some()
     }
 
-    /// The field of a block. One that the policy does not use is added, after the one that it is derived of; None if
-    /// there are too many.
+    /// The field of a block. A field that the policy does not use is added, after the field that it is derived from, if
+    /// any. None if there are too many.
     pub(super) fn for_block(&self, name: &str) -> Option<(Place, &Field)> {
         if let Some(maker) = self.maker(name.as_bytes()) {
             self.for_block(maker.derivation.from())?;
@@ -212,18 +213,18 @@ impl Fields {
         self.fields[place].name()
     }
 
-    /// The bits of an address in the keys of a type.
+    /// The leading bits of an address that are part of the keys of a type.
     #[inline]
     pub(super) fn masks_of(&self, kind: u16) -> Masks {
         self.type_masks[usize::from(kind)]
     }
 
-    /// The bits of an address outside the key of a type.
+    /// The leading bits of an address that count outside the keys of types, as in shares and blocks.
     pub(super) fn masks(&self) -> Masks {
         self.masks
     }
 
-    /// The leading bits of an address that identify one customer, if fewer than all.
+    /// The number of leading bits of an address that identify one customer, if not all do.
     pub(super) fn prefix(&self, masks: Masks, place: Place, value: Value<'_>) -> Option<u8> {
         let Value::Address(address) = value else { return None };
         let (prefix, whole) = (masks.prefix(address), if address.is_ipv4() { 32 } else { 128 });
@@ -266,8 +267,8 @@ impl Fields {
 /// The maximum number of fields that only blocks use. Each takes a place in every request of a batch.
 pub const EXTRA_MAX: usize = 8;
 
-/// Fields that were added to a policy in force, in order of addition. None is removed: the next policy starts without
-/// any.
+/// Fields that were added to a policy in force, in order of addition. They are never removed, but the next policy
+/// starts without any.
 #[derive(Debug, Default)]
 pub(super) struct ExtraFields {
     fields: [OnceLock<Field>; EXTRA_MAX],
@@ -299,7 +300,7 @@ impl ExtraFields {
     }
 }
 
-/// Where a request has the value of a field, if it has a place for it.
+/// The place of a field's value in a request, if the request has a place for it.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldPlace(Option<Place>);
 
@@ -314,18 +315,18 @@ pub struct Draft<'p, 'v, 'a> {
 }
 
 impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
-    /// `values` has an empty place for each field.
+    /// A draft that fills `values`, which must have an empty place for each field.
     pub(super) fn new(fields: &'p Fields, values: &'v mut [Option<Value<'a>>]) -> Draft<'p, 'v, 'a> {
         Draft { fields: &fields.fields, extra: &fields.extra, values, left: FIELDS_MAX }
     }
 
-    /// Takes a field. The first of a name counts; fields after the 32nd are ignored.
+    /// Takes a field. Of several fields with one name, the first counts; fields after the 32nd are ignored.
     #[inline]
     pub fn field(&mut self, name: &[u8], value: Value<'a>) {
         self.field_at(self.place_of(name), value);
     }
 
-    /// The place of a field in the requests of this batch, and of each that has the same width and policy.
+    /// The place of a field in the requests of this batch, and of every batch with the same policy and width.
     #[inline]
     pub fn place_of(&self, name: &[u8]) -> FieldPlace {
         let head = Head::of(name);
@@ -366,7 +367,7 @@ impl<'p, 'v, 'a> Draft<'p, 'v, 'a> {
         }
     }
 
-    /// Headers have `-` where variables have `_`; most names have neither.
+    /// The place of a name in another spelling: headers have `-` where variables have `_`. Most names have neither.
     fn place_of_other_spelling(&self, name: &[u8]) -> Option<Place> {
         if !name.iter().any(|byte| matches!(byte, b'-' | b'_')) {
             return None;
@@ -397,7 +398,7 @@ impl<'v, 'a> Values<'v, 'a> {
         matches!(self.0[place], Some(Value::NoHost(_)))
     }
 
-    /// The values joined by `+`, or none if one is missing. A single text is not copied.
+    /// The values joined by `+`, or `None` if one is missing. A single text is not copied.
     pub(super) fn joined<'t>(self, places: &[Place], text: &'t mut Text) -> Option<&'t [u8]>
     where
         'v: 't,
@@ -417,7 +418,7 @@ impl<'v, 'a> Values<'v, 'a> {
     }
 }
 
-/// Bytes joined on the stack. Longer text is rare and may allocate.
+/// The number of bytes that can be joined on the stack. Longer text is rare and may allocate.
 const STACK_BYTES: usize = 256;
 
 /// Values in the notation of a map: addresses in canonical form, numbers in decimal, hosts in lower case.
@@ -428,7 +429,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// The notation of one value. Text is not copied.
+    /// One value in the notation of a map. Text is not copied.
     pub fn of<'t>(&'t mut self, value: &Value<'t>) -> &'t [u8] {
         if let Value::Text(text) = *value {
             return text;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<K> {
     pub path: PathBuf,
-    /// Counted from 1; none if it concerns the whole file.
+    /// Counted from 1. None if the finding concerns the whole file.
     pub line: Option<usize>,
     pub kind: K,
 }
@@ -23,7 +23,7 @@ impl<K: Display> Display for Finding<K> {
     }
 }
 
-/// All errors or all warnings of a policy, one per line. More than `MAX` are only counted.
+/// All errors or all warnings of a policy, one per line. Those beyond `MAX` are only counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings<K, const MAX: usize> {
     listed: Vec<Finding<K>>,
@@ -31,12 +31,12 @@ pub struct Findings<K, const MAX: usize> {
 }
 
 impl<K, const MAX: usize> Findings<K, MAX> {
-    /// The first `MAX` of them.
+    /// The first `MAX` findings.
     pub fn listed(&self) -> &[Finding<K>] {
         &self.listed
     }
 
-    /// Their number, listed or not.
+    /// The number of all findings, listed or not.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -49,7 +49,8 @@ impl<K, const MAX: usize> Findings<K, MAX> {
         self.add_with(path, || (line, kind));
     }
 
-    /// `find` runs only if the finding is kept, because finding a line number reads all lines before it.
+    /// Adds a finding. `find` runs only if the finding is kept, because determining a line number reads all lines
+    /// before it.
     pub(super) fn add_with(&mut self, path: &Path, find: impl FnOnce() -> (Option<usize>, K)) {
         self.count += 1;
         if self.listed.len() < MAX {
@@ -78,5 +79,5 @@ impl<K: Display, const MAX: usize> Display for Findings<K, MAX> {
     }
 }
 
-/// As an error it is never empty.
+/// A list that is returned as an error is never empty.
 impl<K: Debug + Display, const MAX: usize> Error for Findings<K, MAX> {}

@@ -1,4 +1,4 @@
-//! One generation of a policy's files: the SLOs, and the maps that name them.
+//! The policy as loaded from its files: the SLOs, and the maps that name them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,8 +18,8 @@ use crate::policy::{
     SloPlan, Strays, WarningKind, Warnings,
 };
 
-/// SLOs and the maps that name them. A policy is immutable; an edit replaces it as a whole. It only notes the fields
-/// that requests carry.
+/// SLOs and the maps that name them. They are immutable: an edit of the files replaces the policy as a whole. Only the
+/// blocks, the estimates of costs and the record of the fields seen in requests change.
 ///
 /// ```
 /// use std::{io, path::Path};
@@ -39,7 +39,7 @@ use crate::policy::{
 /// ```
 #[derive(Debug)]
 pub struct Policy {
-    /// Path and text of `slo.map`.
+    /// The path and the text of `slo.map`.
     pub(super) slo_map: MapFile,
     /// Sorted by id; the first is SLO 0.
     pub(super) slos: Vec<Slo>,
@@ -47,18 +47,18 @@ pub struct Policy {
     pub(super) refs: Vec<SloRefs>,
     /// The plan of each SLO, in the same order.
     pub(super) plans: Vec<SloPlan>,
-    /// The lookups with a map that has keys, in the order of the layout; those that add their SLO come last.
+    /// The lookups whose maps have keys, in the order of the layout; lookups that add their SLO come last.
     pub(super) lookups: Vec<LookupMap>,
-    /// The number of lookups of which the first that answers decides.
+    /// The number of lookups that can name a request's own SLO: the first of them that answers decides.
     pub(super) chosen: usize,
-    /// The file of each map, and the number of its lines that hold a key. None: there is no such file.
+    /// The file of each map, and the number of its lines that hold a key. None if there is no such file.
     pub(super) sizes: Vec<(PathBuf, Option<usize>)>,
     pub(super) warnings: Warnings,
     pub(super) fields: Fields,
     /// The fields that make up the key of each type.
     pub(super) types: Box<[Box<[Place]>]>,
     pub(super) key_secret: KeySecret,
-    /// The fields with values that may be refused, if a map or a key uses them.
+    /// The fields that a map or a key uses and whose values may be refused.
     pub(super) refusable: Vec<Place>,
     /// The SLO of requests that cannot be looked up.
     pub(super) refusing: Slo,
@@ -70,14 +70,14 @@ pub struct Policy {
     pub(super) blocks: Blocks,
 }
 
-/// References in the options of an SLO.
+/// The lookup and the fields to which the options of an SLO refer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SloRefs {
-    /// The index of the lookup that names one more SLO. None also if its map is empty.
+    /// The index of the lookup that `also` names. None without the option, and if the lookup's map is empty.
     pub(super) also: Option<usize>,
     /// The fields that distinguish clients, outermost first.
     pub(super) share: Box<[Place]>,
-    /// The fields that make up a page.
+    /// The fields that identify a page.
     pub(super) page: Box<[Place]>,
     /// The SLO's line in `slo.map`.
     pub(super) line: usize,
@@ -97,15 +97,15 @@ impl Policy {
     /// A missing `slo.map` is an error.
     ///
     /// # Errors
-    /// Every problem of every file. A missing `slo.map` gives a list that begins with `dir/slo.map: no such
-    /// file`.
+    /// All problems of all files. A missing `slo.map` gives a list that begins with `dir/slo.map: no such file`.
     pub fn read(dir: &Path, layout: &Layout) -> Result<Policy, PolicyErrors> {
         let mut policy = Policy::examine(dir, layout, read_file)?;
         Strays::look(dir, layout).warn(layout, &mut policy.warnings);
         Ok(policy)
     }
 
-    /// The same as [`read`](Policy::read), with another reader of files, and without a search for unused files.
+    /// The same as [`read`](Policy::read), but with the function `read` to read files, and without the search for
+    /// unused files.
     ///
     /// # Errors
     /// Every line that is wrong, and every file that is missing or unreadable.
@@ -119,8 +119,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The same as [`read`](Policy::read), with another reader of files, and without the warnings about combinations
-    /// of lines.
+    /// The same as [`examine`](Policy::examine), but without the warnings about combinations of lines.
     ///
     /// # Errors
     /// Every line that is wrong, and every file that is missing or unreadable.
@@ -129,7 +128,7 @@ impl Policy {
         layout: &Layout,
         read: impl Fn(&Path) -> io::Result<Vec<u8>>,
     ) -> Result<Policy, PolicyErrors> {
-        // Reads all files before parsing any, so that they are from nearly the same moment.
+        // Reads all files before parsing any, so that their contents are from nearly the same moment.
         let files = layout.files(dir).into_iter().map(|path| MapFile::read(path, &read));
         let mut files: Vec<MapFile> = files.collect();
         let mut of_derived = files.split_off(1 + layout.lookups().len()).into_iter();
@@ -223,7 +222,7 @@ impl Policy {
 
     fn hash_of_shared(&self, layout: &Layout) -> String {
         let mut text = format!("{} {}\n", layout.ipv4_prefix, layout.ipv6_prefix);
-        // As many as there were types once: other versions must agree.
+        // At least types 0 to 9, as in earlier versions: nodes of all versions must compute the same hash.
         for kind in 0..=(*layout.kinds().end()).max(9) {
             text += &format!("{kind}: {}\n", layout.type_fields(kind).join(" "));
             if layout.own_prefixes(kind) != (None, None) {
@@ -240,17 +239,17 @@ impl Policy {
         format!("{:016X}", xxh3_64(text.as_bytes()))
     }
 
-    /// The secret of its keys, which also seals tickets.
+    /// The secret with which the policy hashes keys and seals tickets.
     pub fn key_secret(&self) -> KeySecret {
         self.key_secret
     }
 
-    /// With the secret of its keys. Without this call the secret is [`KeySecret::KNOWN`].
+    /// Sets the secret of the policy's keys. Without this call, it is [`KeySecret::KNOWN`].
     pub fn with_key_secret(self, key_secret: KeySecret) -> Policy {
         Policy { key_secret, ..self }
     }
 
-    /// Gives each SLO in work the estimates of the previous policy, if it has the same unit.
+    /// Gives each SLO that counts work its estimates from the previous policy, if it has the same unit and grain.
     pub fn continue_from(&mut self, before: &Policy) {
         for (id, work) in self.slos.iter_mut().filter_map(|slo| Some((slo.id, slo.work.as_mut()?))) {
             let known = before.slo(id).and_then(|slo| slo.work.as_ref());
@@ -295,8 +294,8 @@ impl Policy {
         self.place(id).map(|place| &self.slos[place])
     }
 
-    /// The part of the deciding SLO's quota that a client may see, with `remaining` from the same decision. None if no
-    /// SLO counted the request.
+    /// The quota of the deciding SLO, if clients may see one; `remaining` is from the same decision. None if no SLO
+    /// counted the request.
     pub fn quota(&self, slo: SloId, remaining: u32) -> Option<Quota> {
         counted(remaining)?;
         self.slo(slo)?.quota()
@@ -312,8 +311,8 @@ impl Policy {
         self.used_places(0..self.slos.len()).map(|place| self.fields.name(place))
     }
 
-    /// The fields of maps, those of the keys, `share` and `page` options of these SLOs, and a derived cost. Of a derived
-    /// field, the one that it is made of.
+    /// The fields of maps, those of the keys, `share` and `page` options of these SLOs, and a cost or announced work if
+    /// it is derived. Each derived field is replaced by the field that it is derived from.
     pub(super) fn used_places(&self, slos: impl Iterator<Item = usize>) -> impl Iterator<Item = Place> {
         self.used(slos).map(|place| self.fields.origin(place))
     }
@@ -339,12 +338,12 @@ impl Policy {
         self.key_places(slo).iter().map(|&place| self.fields.name(place))
     }
 
-    /// The index of an SLO among the SLOs.
+    /// The index of an SLO in `slos`.
     pub(super) fn place(&self, id: SloId) -> Option<usize> {
         self.slos.binary_search_by_key(&id, |slo| slo.id).ok()
     }
 
-    /// The only field in the key of an SLO, if it holds addresses and the type is a digit.
+    /// The field of an SLO's key, if there is only one, it holds addresses, and the type is a single digit.
     fn address_place(&self, slo: SloId) -> Option<AddressPlace> {
         let (&[place], digit @ 0..=9) = (self.key_places(slo), slo.kind()) else { return None };
         let masks = self.fields.masks_of(slo.kind());

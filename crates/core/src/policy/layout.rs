@@ -18,12 +18,12 @@ const ADDED_MAX: usize = JUDGED_MAX - CHAIN_MAX;
 /// The file with the SLOs.
 const SLO_MAP: &str = "slo.map";
 
-/// Whether a field is the host of a request. Its spelling and its port do not matter.
+/// Whether a field is the host of a request. The spelling of a host and its port do not matter.
 pub(super) fn is_host(field: &str) -> bool {
     field == "website"
 }
 
-/// Whether a field is a host followed by a path, as HAProxy's `base`.
+/// Whether a field is a host followed by a path, like HAProxy's `base`.
 pub(super) fn is_base(field: &str) -> bool {
     field == "base"
 }
@@ -49,7 +49,7 @@ pub(super) fn is_known(field: &str) -> bool {
     KNOWN.contains(&word.as_str()) || word.starts_with("x_")
 }
 
-/// Match methods of a map, by HAProxy's names.
+/// The match methods of a map, with HAProxy's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
@@ -73,7 +73,7 @@ impl Method {
     pub const ALL: [Method; 7] =
         [Method::Str, Method::Ip, Method::Beg, Method::End, Method::Dom, Method::Sub, Method::Reg];
 
-    /// In the order of [`ALL`](Method::ALL).
+    /// The names, in the order of [`ALL`](Method::ALL).
     const NAMES: [&'static str; 7] = ["str", "ip", "beg", "end", "dom", "sub", "reg"];
 
     /// ```
@@ -91,10 +91,10 @@ impl Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
     pub fields: Vec<String>,
-    /// Relative to the policy's directory.
+    /// The path of the map, relative to the policy's directory.
     pub file: PathBuf,
     pub method: Method,
-    /// It is always consulted, and adds its SLO to those of the request.
+    /// Whether the map is always consulted, and adds its SLO to those of the request.
     pub is_added: bool,
 }
 
@@ -174,32 +174,33 @@ pub struct Layout {
     pub(super) derived: BTreeMap<String, Derivation>,
     /// Fields that requests carry only to be ranked.
     pub(super) ranked: Vec<String>,
-    /// The wall clock of its calendar quotas.
+    /// The wall clock that calendar quotas follow.
     pub(super) wall: WallShift,
 }
 
-/// How slowlane makes a field of another one.
+/// How slowlane derives a field from another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Derivation {
     /// The network of an address, with these leading bits.
     Network { from: String, ipv4_prefix: u8, ipv6_prefix: u8 },
-    /// The value of the line that matches in a map. The first of its fields is the one that it is made of.
+    /// The value of the line of a map that matches. The lookup's first field is the one that the derived field is made
+    /// from.
     Map(Lookup),
 }
 
 impl Derivation {
-    /// The built-in field `network`: registries hand out networks of this size.
+    /// The built-in field `network`, with prefixes as long as those of the networks that registries assign.
     fn network() -> (String, Derivation) {
         let network = Derivation::Network { from: "source".into(), ipv4_prefix: 24, ipv6_prefix: 48 };
         ("network".into(), network)
     }
 
-    /// The value of a map.
+    /// A derivation by a map in which values of the field `from` are looked up.
     pub fn map(from: &str, file: PathBuf, method: Method) -> Derivation {
         Derivation::Map(Lookup { fields: vec![from.to_owned()], file, method, is_added: false })
     }
 
-    /// The field that it is made of.
+    /// The field that the derived field is made from.
     pub fn from(&self) -> &str {
         match self {
             Derivation::Network { from, .. } => from,
@@ -211,7 +212,7 @@ impl Derivation {
         if let Derivation::Map(lookup) = self { Some(lookup) } else { None }
     }
 
-    /// Whether it is made of this field, which must be an address.
+    /// Whether the derived field is made from this one, and needs it to be an address.
     pub(super) fn needs_address(&self, field: &str) -> bool {
         self.from() == field && self.lookup().is_none_or(|lookup| lookup.method == Method::Ip)
     }
@@ -242,7 +243,8 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// Replaces the lookups. The first whose map answers decides; those that are added come beside it.
+    /// Replaces the lookups. The first whose map answers names the request's own SLO; those with `is_added` add theirs
+    /// to it.
     ///
     /// # Errors
     /// A lookup has no fields or an empty name, two lookups share a file, or one needs a type that does not exist.
@@ -269,7 +271,7 @@ impl Layout {
     /// ```
     ///
     /// # Errors
-    /// More bits than an address has, an empty name, or a field that is derived of a derived one.
+    /// More bits than an address has, an empty name, or a field that is derived from a derived one.
     pub fn with_derived(mut self, name: &str, derivation: Derivation) -> Result<Layout, LayoutError> {
         match &derivation {
             &Derivation::Network { ipv4_prefix, ipv6_prefix, .. } => {
@@ -299,12 +301,12 @@ impl Layout {
         Layout { ranked, ..self }.checked()
     }
 
-    /// How a field is made, if it is a derived one.
+    /// How a field is derived, if it is a derived field.
     pub fn derivation(&self, name: &str) -> Option<&Derivation> {
         self.derived.get(name)
     }
 
-    /// Lets its calendar quotas follow a wall clock.
+    /// Lets calendar quotas follow a wall clock.
     #[must_use]
     pub fn on(self, wall: WallShift) -> Layout {
         Layout { wall, ..self }
@@ -333,7 +335,8 @@ impl Layout {
         Ok(self)
     }
 
-    /// Sets the leading bits of an address that become part of the keys of one type. None: those of all types.
+    /// Sets the leading bits of an address that become part of the keys of one type. `None` keeps the prefix that
+    /// applies to all types.
     ///
     /// ```
     /// use slowlane_core::policy::Layout;
@@ -362,7 +365,7 @@ impl Layout {
     /// Checks that these can be the fields of a lookup or a type.
     ///
     /// # Errors
-    /// There are none, or one is empty.
+    /// There are no fields, or a name is empty.
     pub fn check_names(fields: &[String]) -> Result<(), LayoutError> {
         match fields {
             [] => Err(LayoutError::NoFields),
@@ -386,12 +389,12 @@ impl Layout {
         (ipv4.unwrap_or(self.ipv4_prefix), ipv6.unwrap_or(self.ipv6_prefix))
     }
 
-    /// The prefixes that are set for a type alone.
+    /// The prefixes that are set for a single type.
     pub fn own_prefixes(&self, kind: u16) -> (Option<u8>, Option<u8>) {
         self.prefixes.get(&kind).copied().unwrap_or_default()
     }
 
-    /// The lookups in order, and then those that make the derived fields, by name.
+    /// The lookups in order, and then the lookups of derived fields, sorted by the name of the field.
     pub(super) fn maps(&self) -> impl Iterator<Item = &Lookup> {
         self.lookups.iter().chain(self.derived.values().filter_map(Derivation::lookup))
     }
@@ -422,7 +425,7 @@ impl Layout {
         self.lookups.iter().map(|lookup| self.name_of(lookup)).collect::<Vec<_>>().join(", ")
     }
 
-    /// All types up to the largest declared one.
+    /// All types up to the largest declared one, including undeclared ones.
     pub fn kinds(&self) -> RangeInclusive<u16> {
         0..=self.types.keys().next_back().copied().unwrap_or(0)
     }
@@ -436,7 +439,7 @@ impl Layout {
         self.types.keys().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Every field of a lookup or a type, those that are ranked, and those that they are derived of.
+    /// Every field of a lookup or a type, those that are ranked, and the fields that any of these are derived from.
     pub fn field_names(&self) -> BTreeSet<&str> {
         let looked_up = self.lookups.iter().flat_map(|lookup| &lookup.fields);
         let used = looked_up.chain(self.types.values().flatten()).chain(&self.ranked).map(String::as_str);
@@ -448,7 +451,7 @@ impl Layout {
         self.field_names().into_iter().filter(|name| self.derivation(name).is_none()).collect()
     }
 
-    /// Fields, each with the one that it is derived of.
+    /// These fields, each with the field that it is derived from.
     pub(super) fn with_origins<'l>(
         &'l self,
         names: impl Iterator<Item = &'l str>,

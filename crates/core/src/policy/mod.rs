@@ -1,4 +1,4 @@
-//! The policy: the SLOs of a request, and the keys that count it.
+//! The policy: it determines the SLOs of a request, and the keys under which they count it.
 //!
 //! ```text
 //! dir/slo.map             2001 burst=100 rate=50/s
@@ -11,8 +11,8 @@
 //!                    ─▶ the thousands of the SLO: its type, which names the fields of the key
 //!                    ─▶ (&Slo, Key)
 //! ```
-//! A policy never changes. It is read as a whole or not at all: any error in any file rejects the whole policy. The
-//! error lists all of them.
+//! A policy never changes. It is read as a whole or not at all: an error in any file rejects the whole policy, and the
+//! result lists all errors.
 
 mod also;
 mod assured;

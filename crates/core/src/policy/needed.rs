@@ -1,4 +1,4 @@
-//! The fields that a policy needs, by the maps and SLOs that need them.
+//! The fields that a policy needs, and the maps and SLOs that need them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,18 +12,18 @@ use crate::policy::{Batch, LookupMap, Place, Policy, ValueKind};
 pub struct Needed<'p> {
     pub field: &'p str,
     pub kind: ValueKind,
-    /// Whether no request has carried it yet.
+    /// Whether no request has carried the field yet.
     pub is_missing: bool,
-    /// The requests whose value could not be used.
+    /// The number of requests whose value could not be used.
     pub unreadable: u64,
-    /// The requests without a value, if every limit needs one.
+    /// The number of requests without a value, if every limit needs one.
     pub absent: u64,
     place: Place,
 }
 
 impl Batch<'_, '_> {
-    /// Notes the fields that its requests carry, and their [faults](Policy::faults). A field without a value does not
-    /// count.
+    /// Records the fields that the requests of the batch carry, and their [faults](Policy::faults). A field without a
+    /// value does not count.
     ///
     /// ```
     /// # use std::{io, path::Path};
@@ -51,7 +51,7 @@ impl Batch<'_, '_> {
 impl Policy {
     /// The fields that a lookup or the key of a request may need, in alphabetical order.
     ///
-    /// A map without lines needs none, and neither does an SLO that no map names.
+    /// A map without lines needs no fields, and neither does an SLO that no map names.
     pub fn needed_fields(&self) -> impl Iterator<Item = Needed<'_>> {
         self.needed_places().into_iter().map(|place| self.needed(place))
     }
@@ -100,7 +100,7 @@ impl Policy {
         maps.chain(types).chain(shares).chain(pages).chain(measures).collect()
     }
 
-    /// Begins the watch over the fields. None has been carried yet.
+    /// Begins the watch over the fields. All needed fields count as missing until a request carries them.
     pub(super) fn watch_fields(&mut self) {
         let needed = self.needed_places();
         let is_limited = |slo: &usize| !self.slos[*slo].objective.rate.is_unlimited();
@@ -123,7 +123,7 @@ impl Policy {
         self.lookups.iter_mut().filter(needs_all).for_each(|map| map.watch = Some(watch.clone()));
     }
 
-    /// Whether a map needs a field, or one that is made of it.
+    /// Whether a map needs a field, or a field that is derived from it.
     fn needs(&self, map: &LookupMap, field: Place) -> bool {
         map.places.iter().any(|&place| self.fields.origin(place) == field)
     }

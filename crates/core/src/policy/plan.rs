@@ -1,4 +1,4 @@
-//! The plan: what a decision reads of an SLO for a common request, compiled when the policy is loaded.
+//! The plan of an SLO: the data that a decision on a common request reads, compiled when the policy is loaded.
 
 use std::time::Duration;
 
@@ -8,25 +8,26 @@ use crate::policy::Slo;
 use crate::policy::fields::Masks;
 use crate::policy::generation::SloRefs;
 
-/// The plan of one SLO. What a common request does not need is behind a flag.
+/// The plan of one SLO. Flags tell whether a request needs more than the plan holds.
 #[derive(Clone, Copy, Debug)]
 pub struct SloPlan {
     pub id: SloId,
-    /// The [`Law::state_tag`] in its keys.
+    /// The state tag in the SLO's keys: see [`Law::state_tag`].
     pub state_tag: u32,
-    /// How long a row must be kept after a write by a node that is alone.
+    /// How long a row must be kept after a write, if the node is not in a cluster.
     pub keep: Duration,
-    /// Its line has no `also`, and no lookup adds an SLO.
+    /// Whether the SLO's line has no `also`, and no lookup adds an SLO.
     pub is_alone: bool,
-    /// A request under it has no other SLO: neither one of `also` nor a first stage.
+    /// Whether a request under this SLO falls under no other: neither `also` nor a lookup adds one, and the law is not
+    /// a sketch, which can be a first stage.
     pub is_single: bool,
-    /// The law decides on the row alone, and its verdict is the ruling: no dry run, no ticket, no block.
+    /// Whether the law needs only the row, and its verdict is the ruling: no dry run, no ticket, no block.
     pub is_plain: bool,
-    /// The law needs a random number.
+    /// Whether the law needs a random number.
     pub draws: bool,
-    /// Requests need an auxiliary state or a ticket.
+    /// Whether requests need an auxiliary state or a ticket.
     pub uses_aux: bool,
-    /// A case needs its key and its cost alone: it has no share and no work.
+    /// Whether a case needs only its key and its cost: the SLO has no `share` and counts no work.
     pub(super) is_bare: bool,
     /// Set if the key has one field, the field holds addresses, and the type is a digit.
     pub(super) address: Option<AddressPlace>,
@@ -36,7 +37,7 @@ pub struct SloPlan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AddressPlace {
     pub(super) place: u16,
-    /// The type.
+    /// The type, 0 to 9.
     pub(super) digit: u8,
     pub(super) masks: Masks,
 }
@@ -44,7 +45,7 @@ pub(super) struct AddressPlace {
 const _: () = assert!(size_of::<SloPlan>() <= 64, "one cache line");
 
 impl SloPlan {
-    /// The plan of an SLO that no policy has.
+    /// The plan of an SLO outside any policy.
     pub fn alone(slo: &Slo) -> SloPlan {
         SloPlan::of(slo, &SloRefs::default(), None, true)
     }
@@ -56,7 +57,7 @@ impl SloPlan {
         may_be_alone: bool,
     ) -> SloPlan {
         let uses_aux = slo.law.has_aux() || slo.ends != Ends::Never;
-        // The end of a request must find its row.
+        // The row must still exist when the end of a request is reported.
         let lease = if slo.ends.is_work() { slo.lease() } else { Duration::ZERO };
         let is_single = may_be_alone && refs.also.is_none() && slo.law.sketched().is_none();
         SloPlan {

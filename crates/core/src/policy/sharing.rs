@@ -1,4 +1,4 @@
-//! How the nodes of a cluster share each SLO, and warnings about it.
+//! The modes in which the nodes of a cluster share the SLOs, and warnings about them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::base::{Sharing, SloId, Unit};
 use crate::law::{Law, Window};
 use crate::policy::{Policy, Slo, WarningKind};
 
-/// Windows from this length on are quotas, which nobody expects to be exceeded.
+/// Windows of this length or longer are quotas, which nobody expects to be exceeded.
 const QUOTA: Duration = Duration::from_secs(3_600);
 
 impl Policy {
@@ -20,8 +20,8 @@ impl Policy {
         Sharing::ALL.into_iter().filter_map(of).collect()
     }
 
-    /// Adds warnings about SLOs that the nodes of a cluster cannot share well. A node talks to the store once a period.
-    /// `has_peers`: HAProxy enforces limits by itself.
+    /// Adds warnings about SLOs that the nodes of a cluster cannot share well. A node contacts the store once per
+    /// `period`. `has_peers` means that HAProxy enforces limits by itself.
     pub fn warn_of_sharing(&mut self, period: Duration, has_peers: bool) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| !slo.dry_run) {
             if let Some(warning) = warning(slo, period, has_peers) {
@@ -30,7 +30,7 @@ impl Policy {
         }
     }
 
-    /// Adds a warning for each SLO that HAProxy cannot enforce as a peer: it knows no work, and holds no request.
+    /// Adds a warning for each SLO that HAProxy cannot enforce as a peer: it cannot count work or hold requests.
     pub fn warn_of_peers(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs) {
             let of_unit = |unit: &Unit| WarningKind::Asked(unit.name().to_owned());
@@ -57,11 +57,11 @@ fn warning(slo: &Slo, period: Duration, has_peers: bool) -> Option<WarningKind> 
     }
     let gcra = law.gcra().filter(|_| *sharing == Sharing::Rate)?;
     if !gcra.delay_max().is_zero() {
-        // Even two nodes have less than a request each in a period.
+        // At such a low rate, even two nodes admit less than one request each per period.
         let is_low = has_peers && gcra.slot() * 2 > period;
         return is_low.then_some(WarningKind::Uneven { rate: objective.rate });
     }
-    // A law that refuses needs a burst of one and a half periods: 0.1 s at 2000/s is a burst of 300.
+    // A law that refuses needs a burst of one and a half periods at its rate: 300 for a period of 0.1 s at 2000/s.
     let least = (period * 3 / 2).as_nanos().div_ceil(gcra.slot().as_nanos()) as u64;
     let is_hasty = u64::from(objective.burst) < least && gcra.slot() * 2 < period;
     is_hasty.then_some(WarningKind::Hasty { burst: objective.burst, rate: objective.rate, period, least })

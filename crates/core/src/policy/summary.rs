@@ -1,4 +1,4 @@
-//! A policy in a few words, for a log: the lines of each file, and their changes.
+//! Summaries of a policy for a log: the lines of each file, and their changes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const VALUE_CHARS_MAX: usize = 40;
 const CHANGES_CHARS_MAX: usize = 1_000;
 
 impl Policy {
-    /// `2 SLOs; source.map 5 lines, website.map 0 lines`, with the maps that exist.
+    /// A summary like `2 SLOs; source.map 5 lines, website.map 0 lines`, with the maps that exist.
     pub fn summary(&self) -> String {
         let size = |file, lines| format!("{} {}", shown_path(file), plural(lines, "line"));
         let maps = self.sizes.iter().filter_map(|(file, lines)| Some(size(file, (*lines)?)));
@@ -28,7 +28,7 @@ impl Policy {
         if maps.is_empty() { format!("{slos}; no maps") } else { format!("{slos}; {}", maps.join(", ")) }
     }
 
-    /// Whether any SLO has a limit. Without one, slowlane only counts.
+    /// Whether any SLO has a limit. Without a limit, slowlane only counts.
     pub fn has_limits(&self) -> bool {
         self.slos.iter().any(|slo| !slo.objective.rate.is_unlimited())
     }
@@ -44,7 +44,8 @@ impl Policy {
         cut(text, CHANGES_CHARS_MAX)
     }
 
-    /// The files that are missing, or have less than half of the lines of the other policy: they may be half-written.
+    /// The files that are missing, or have less than half of the lines that they had in the other policy: they may be
+    /// half-written.
     pub fn shrunk_since(&self, before: &Policy) -> Vec<String> {
         let slo_map = (Path::new("slo.map"), Some(self.slos.len()), Some(before.slos.len()));
         let maps = self.sizes.iter().map(|(file, lines)| (&**file, *lines, before.lines_of(file)));
@@ -63,7 +64,7 @@ impl Policy {
         self.sizes.iter().find(|(known, _)| known == file)?.1
     }
 
-    /// The text of a map, empty if no line has a key.
+    /// The text of a map. It is empty if no line has a key.
     fn text_of(&self, file: &Path) -> &[u8] {
         let path = self.slo_map.path.with_file_name("").join(file);
         let mut maps = self.lookups.iter().chain(self.fields.maps());

@@ -1,4 +1,4 @@
-//! Policies whose lines are each valid, but together do something unexpected.
+//! Warnings about lines that are valid by themselves, but do something unexpected together.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::policy::{Layout, LookupMap, Policy, WarningKind};
 /// Fields whose values many clients share.
 const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
 
-/// The maximum number of SLOs without a map that are listed.
+/// The maximum number of SLOs that a warning lists because no map names them.
 const UNNAMED_MAX: usize = 8;
 
 impl Policy {
@@ -23,7 +23,7 @@ impl Policy {
         self.warn_of_shared_blocks();
     }
 
-    /// SLO 0 has one bucket for all clients. If another SLO counts each client, this is intended.
+    /// Warns if SLO 0 limits all clients with one bucket. If another SLO counts each client, this is intended.
     fn warn_of_one_bucket(&mut self, layout: &Layout) {
         let (slo, refs) = (&self.slos[0], &self.refs[0]);
         let is_limit = !slo.objective.rate.is_unlimited() && slo.law.name() != "concurrency";
@@ -50,7 +50,8 @@ impl Policy {
         self.warnings.add(&self.slo_map.path, Some(self.refs[first].line), warning);
     }
 
-    /// A network of all IPv4 addresses has no IPv6 address. One of all IPv6 addresses has those of IPv4, too.
+    /// Warns of a line for all IPv4 addresses without one for all IPv6 addresses. The reverse needs no warning, because
+    /// a network of all IPv6 addresses also matches those of IPv4.
     fn warn_of_one_family(&mut self) {
         for map in &self.lookups {
             if let Some((line, meant)) = map.of_ipv4_alone() {
@@ -88,7 +89,7 @@ impl Policy {
         }
     }
 
-    /// One client that exceeds the limit would block all others.
+    /// Warns of a `block` whose key many clients share: one client that exceeds the limit would block all others.
     fn warn_of_shared_blocks(&mut self) {
         for (slo, refs) in self.slos.iter().zip(&self.refs).filter(|(slo, _)| slo.block.is_some()) {
             let places = self.key_places(slo.id);

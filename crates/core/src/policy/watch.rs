@@ -7,12 +7,12 @@ use crate::base::Value;
 use crate::policy::classify::{announcement, read_cost};
 use crate::policy::{PLACES_MAX, Place, Text, Values};
 
-/// The most bytes of a value that are kept as an example, and one more that shows that it was longer.
+/// The maximum number of bytes of a value that are kept as an example: 64, and one more to show that it was longer.
 pub(super) const EXAMPLE_BYTES: usize = 65;
 
 const _: () = assert!(PLACES_MAX <= u64::BITS as usize, "a bit for each place");
 
-/// The watch over the fields of a policy. A request whose fields are in order costs it one look at one word per batch.
+/// The watch over the fields of a policy. While all fields are in order, a batch costs one read of one word.
 ///
 /// ```text
 /// a value cannot be used ─▶ suspects │ its field is watched: every batch is examined, and counted
@@ -24,11 +24,11 @@ pub(super) struct Watch {
     watched: AtomicU64,
     /// The needed fields that no request has carried yet.
     missing: AtomicU64,
-    /// The fields that had a fault lately. Each of them is watched.
+    /// The fields that had a fault recently. Each of them is watched.
     suspects: AtomicU64,
     /// The fields whose faults matter: a limit needs them.
     needed: AtomicU64,
-    /// The fields that every limit needs: a request without one is under no limit.
+    /// The fields that every limit needs: a request that lacks one is under no limit.
     essential: AtomicU64,
     pub(super) fields: Box<[Watched]>,
 }
@@ -38,19 +38,19 @@ pub(super) struct Watched {
     pub(super) kind: ValueKind,
     unreadable: AtomicU64,
     absent: AtomicU64,
-    /// The sum of both at the last call of `calm`.
+    /// The sum of `unreadable` and `absent` at the last call of `calm`.
     before: AtomicU64,
     example: Mutex<Vec<u8>>,
 }
 
-/// The values that a field must have.
+/// The kind of values that a field must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ValueKind {
-    /// Any text. It is always readable.
+    /// Any text. Every value is usable.
     #[default]
     Text,
     Address,
-    /// A whole number from 0, or for work an amount.
+    /// A whole number from 0, as for the cost. Announced work is an `Amount`.
     Number,
     Amount,
 }
@@ -67,13 +67,14 @@ impl ValueKind {
 }
 
 impl Watch {
-    /// `kinds` has one for each place.
+    /// A watch that has not begun. `kinds` gives the kind of values for each place.
     pub(super) fn new(kinds: impl Iterator<Item = ValueKind>) -> Watch {
         let watched = |kind| Watched { kind, ..Watched::default() };
         Watch { fields: kinds.map(watched).collect(), ..Watch::default() }
     }
 
-    /// Begins: these fields must arrive, faults of `needed` matter, and every limit needs those of `essential`.
+    /// Begins the watch: the fields of `must_arrive` are missing until a request carries them, the faults of `needed`
+    /// matter, and every limit needs the fields of `essential`.
     pub(super) fn begin(
         &self,
         must_arrive: impl IntoIterator<Item = Place>,
@@ -91,7 +92,7 @@ impl Watch {
         self.missing.load(Relaxed) & 1 << place != 0
     }
 
-    /// The requests whose value could not be used, and those without one.
+    /// The number of requests whose value could not be used, and the number of those without a value.
     pub(super) fn counts(&self, place: Place) -> (u64, u64) {
         let Watched { unreadable, absent, .. } = &self.fields[place];
         (unreadable.load(Relaxed), absent.load(Relaxed))
@@ -107,13 +108,13 @@ impl Watch {
         places(self.needed.load(Relaxed))
     }
 
-    /// Watches a field, one of whose values cannot be used.
+    /// Watches a field, because one of its values cannot be used.
     #[cold]
     pub(super) fn suspect(&self, place: Place) {
         self.suspect_all(1 << place);
     }
 
-    /// Watches the fields that every limit needs, one of which a request may lack.
+    /// Watches the fields that every limit needs, because a request may lack one of them.
     #[cold]
     pub(super) fn suspect_essential(&self) {
         self.suspect_all(self.essential.load(Relaxed));
@@ -152,7 +153,7 @@ impl Watch {
     /// Notes the fields that requests carry, and their faults.
     #[inline]
     pub(super) fn note<'v, 'a: 'v>(&self, requests: impl Iterator<Item = Values<'v, 'a>>) {
-        // Usually none is watched. Then this word is only read, and every core has a copy in its cache.
+        // Usually no field is watched. Then this word is only read, so every core keeps a copy in its cache.
         let watched = self.watched.load(Relaxed);
         if watched != 0 {
             self.examine(watched, requests);
@@ -191,7 +192,7 @@ impl Watch {
 }
 
 impl Watched {
-    /// Keeps the beginning of a value, unless somebody reads the last one.
+    /// Keeps the beginning of a value as the example, unless another thread is using the example at that moment.
     fn keep(&self, value: &Value<'_>) {
         let mut example = match self.example.try_lock() {
             Ok(example) => example,

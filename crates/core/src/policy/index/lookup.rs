@@ -19,7 +19,7 @@ use crate::policy::{
     WarningKind, Warnings, is_host, map, quoted,
 };
 
-/// The keys of a map that fits the second cache of a core: 24 bytes each.
+/// The number of keys of a map that still fits in the L2 cache of a core, at 24 bytes each.
 const LARGE: usize = 8_192;
 
 /// The map of a lookup.
@@ -32,19 +32,19 @@ pub(in crate::policy) struct LookupMap {
     pub(in crate::policy) is_added: bool,
     text: Vec<u8>,
     keys: Keys,
-    /// Number of lines that hold a key.
+    /// The number of lines that hold a key.
     pub(in crate::policy) entries: usize,
     /// Whether a line leaves the decision to the next lookup.
     leaves_some: bool,
-    /// For each SLO, by its index, the keys that name it.
+    /// The number of keys that name each SLO, by the SLO's index.
     named: Vec<u32>,
-    /// Set if every limit needs one of its fields.
+    /// Set if every limit needs one of the map's fields.
     pub(in crate::policy) watch: Option<Arc<Watch>>,
 }
 
 impl LookupMap {
-    /// None if there is no file, or no key in it: such a map never answers. Without SLOs, the map is that of a derived
-    /// field: its values are text, and there must be a file.
+    /// Reads a map. None if there is no file, or no key in it: such a map never answers. Without `slos`, the map is
+    /// that of a derived field: its values are text, and its file must exist.
     pub(in crate::policy) fn read(
         (lookup, name): (&Lookup, String),
         places: Box<[Place]>,
@@ -119,13 +119,14 @@ impl LookupMap {
         })
     }
 
-    /// Whether [`look`](LookupMap::look) pays: a smaller map stays in the cache of its core.
+    /// Whether [`look`](LookupMap::look) can save time: a smaller map stays in the cache of a core anyway.
     #[inline]
     pub(in crate::policy) fn is_large(&self) -> bool {
         self.entries > LARGE
     }
 
-    /// Reads the memory in which [`find`](LookupMap::find) begins, where it pays.
+    /// Reads the memory that [`find`](LookupMap::find) reads first, if the map is of the kind for which this saves
+    /// time.
     #[inline]
     pub(in crate::policy) fn look(&self, values: Values<'_, '_>) -> u32 {
         match (&self.keys, &*self.places) {
@@ -161,15 +162,15 @@ impl LookupMap {
         }
     }
 
-    /// The value of the line that matches, in the map of a derived field. Where the search would take too long, it is one
-    /// that no request may have.
+    /// The value of the line that matches, in the map of a derived field. If the search would take too long, it is a
+    /// value with which requests are refused.
     pub(in crate::policy) fn value(&self, of: &Option<Value<'_>>) -> Option<Value<'_>> {
         let pattern = self.find(Values(slice::from_ref(of)))?;
         let text = || Value::Text(map::value_at(&self.text, pattern.at()));
         Some(if pattern.answer == Answer::REFUSED { Value::NoHost(b"") } else { text() })
     }
 
-    /// Without one of its fields, no line matches.
+    /// No line matches a request that lacks one of the map's fields.
     #[inline]
     fn lacks_field(&self) -> Option<Pattern> {
         if let Some(watch) = &self.watch {
@@ -242,19 +243,19 @@ impl Keys {
         }
     }
 
-    /// Returns the earlier line of the same key, which wins.
+    /// Adds a line. Returns the earlier line with the same key, if there is one: the earlier line wins.
     fn insert(&mut self, pattern: Pattern, text: &[u8]) -> Result<Option<Pattern>, PolicyErrorKind> {
         match self {
             Keys::Networks(networks) => networks.insert(pattern, text),
             Keys::Texts(Texts::Str(exact)) => Ok(exact.insert(pattern, text)),
-            // Equal `beg` keys are found when they are sorted.
+            // Equal `beg` keys are found when `finish` sorts them.
             Keys::Texts(Texts::Beg(prefixes)) => {
                 prefixes.insert(pattern);
                 Ok(None)
             }
             Keys::Texts(Texts::End(list)) => list.insert(pattern, text),
             Keys::Texts(Texts::Dom(words)) => words.insert(pattern, text),
-            // So are `sub` keys that contain others.
+            // `sub` keys that contain earlier ones are found by `finish`.
             Keys::Texts(Texts::Sub(substrings)) => substrings.insert(pattern).map(|()| None),
             Keys::Texts(Texts::Reg(regexes)) => regexes.insert(pattern, text),
         }
@@ -303,7 +304,7 @@ fn repeated(line: usize, key: &[u8], first: Pattern, text: &[u8]) -> (Option<usi
     (Some(line), WarningKind::KeyTwice { key: quoted(key), first })
 }
 
-/// The answer of a line. An empty value is 0, as in HAProxy's `map_str_int`.
+/// The answer of a line. An empty value counts as 0, as in HAProxy's `map_str_int`.
 fn answer(value: &[u8], slos: &Slos) -> Result<Answer, PolicyErrorKind> {
     let number = match std::str::from_utf8(value).map(str::parse) {
         Ok(Ok(number)) => number,

@@ -1,4 +1,4 @@
-//! Map lines indexed by their match method.
+//! Indexes of the lines of a map, one kind for each match method.
 
 pub(in crate::policy) mod lookup;
 pub(in crate::policy) mod networks;

@@ -22,13 +22,13 @@ pub(in crate::policy) struct Networks {
 }
 
 impl Networks {
-    /// For keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
+    /// An empty index for keys like `192.0.2.0/24`, or with a rest like `192.0.2.0/24+shop.example`.
     pub(in crate::policy) fn new(has_rest: bool) -> Networks {
         let (ipv4, ipv6) = (Family::default(), Family::default());
         Networks { has_rest, ipv4, ipv6, hasher: DefaultHashBuilder::default() }
     }
 
-    /// Returns the earlier pattern of the same network and rest, if there is one. It keeps its answer.
+    /// Returns the earlier pattern of the same network and rest, if there is one. The earlier pattern keeps its answer.
     pub(in crate::policy) fn insert(
         &mut self,
         pattern: Pattern,
@@ -51,7 +51,7 @@ impl Networks {
         })
     }
 
-    /// Reads the memory in which [`find`](Networks::find) begins for keys without a rest.
+    /// Reads the memory that [`find`](Networks::find) reads first, for keys without a rest.
     #[inline]
     pub(in crate::policy) fn look(&self, address: IpAddr) -> u32 {
         match address {
@@ -60,7 +60,8 @@ impl Networks {
         }
     }
 
-    /// Each family is also looked up among the networks of the other, after its own, as in HAProxy.
+    /// The line of the longest prefix that matches the address. An address is also looked up among the networks of the
+    /// other family, after its own, as in HAProxy.
     #[inline]
     pub(in crate::policy) fn find(&self, address: IpAddr, rest: &[u8], text: &[u8]) -> Option<Pattern> {
         let rest = Rest::new(rest, &self.hasher);
@@ -72,12 +73,12 @@ impl Networks {
         }
     }
 
-    /// The line for all IPv4 addresses, of keys without a rest.
+    /// The line for all IPv4 addresses, if keys have no rest.
     pub(in crate::policy) fn all_ipv4(&self) -> Option<Pattern> {
         self.ipv4.whole().map(|network| network.rest).next()
     }
 
-    /// The line for all IPv6 addresses, of keys without a rest.
+    /// The line for all IPv6 addresses, if keys have no rest.
     pub(in crate::policy) fn all_ipv6(&self) -> Option<Pattern> {
         self.ipv6.whole().map(|network| network.rest).next()
     }
@@ -102,7 +103,7 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// IPv4 bits at the top, so that both families share masks.
+/// The bits of an IPv4 address, moved to the top so that both families share masks.
 fn ipv4_bits(v4: Ipv4Addr) -> u128 {
     u128::from(v4.to_bits()) << 96
 }
@@ -120,23 +121,24 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Twelve bytes for IPv4, twenty-four for IPv6.
+/// A network and its pattern, in twelve bytes for IPv4 and twenty-four for IPv6.
 #[derive(Clone, Copy, Debug)]
 struct Network<const N: usize> {
-    /// The first bytes of the address, as many as its family has. An array, because alignment would pad a number.
+    /// The first bytes of the address, as many as its family has. They are an array, because alignment would pad a
+    /// number.
     bytes: [u8; N],
     rest: Pattern,
 }
 
 const _: () = assert!(size_of::<Network<4>>() == 12 && size_of::<Network<16>>() == 24);
 
-/// The first bytes of bits that stand at the top.
+/// The highest bytes of `bits`, as many as an address of the family has.
 fn bytes_of<const N: usize>(bits: u128) -> [u8; N] {
     *bits.to_be_bytes().first_chunk().expect("an address has 16 bytes at most")
 }
 
 impl<const N: usize> Network<N> {
-    /// The bits at the top, so that both families share masks.
+    /// The bits of the address, moved to the top so that both families share masks.
     fn bits(&self) -> u128 {
         let mut all = [0; 16];
         all[..N].copy_from_slice(&self.bytes);
@@ -154,7 +156,7 @@ struct Length<const N: usize> {
 /// The networks of one family. A map has few prefix lengths, so a table for each beats a tree.
 #[derive(Debug, Default)]
 struct Family<const N: usize> {
-    /// The longest first.
+    /// Sorted by prefix length, the longest first.
     lengths: Vec<Length<N>>,
 }
 
@@ -224,7 +226,7 @@ impl<const N: usize> Family<N> {
     }
 }
 
-/// Hashes both in one step. The rest is already a seeded hash, so clients cannot choose it.
+/// Hashes a network and a rest in one step. The rest is already a seeded hash, so clients cannot choose it.
 fn hash(bits: u128, rest: Rest<'_>, hasher: &DefaultHashBuilder) -> u64 {
     hasher.hash_one(bits ^ u128::from(rest.hash))
 }

@@ -1,4 +1,4 @@
-//! A key of a map with its answer, as HAProxy calls it: a pattern.
+//! A pattern, as HAProxy calls a key of a map with its answer.
 
 /// A line of a map in eight bytes. The key itself stays in the text of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(in crate::policy) struct Pattern {
 }
 
 impl Pattern {
-    /// Replaces a line for a value that cannot be looked up.
+    /// Stands for the matching line if a value cannot be looked up.
     pub(in crate::policy) const REFUSED: Pattern = Pattern { at: 0, length: 0, answer: Answer::REFUSED };
 
     pub(in crate::policy) fn new(at: usize, key: &[u8], answer: Answer) -> Pattern {
@@ -41,13 +41,13 @@ impl Pattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) struct Answer(u16);
 
-/// The request cannot be looked up.
+/// The error for a request that cannot be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) struct Refused;
 
 impl Answer {
-    /// `-1`, the article's default for a map without an answer. On a line of its own it makes an exception,
-    /// such as a subnet of a network. Later lookups then decide about it.
+    /// `-1`: no answer, as in the HAProxy article that slowlane is based on. A line with this value makes an exception,
+    /// such as a subnet of a network, for which later lookups decide.
     pub(in crate::policy) const NEXT: Answer = Answer(u16::MAX);
 
     /// The request is refused: it cannot be looked up, and any other answer would bypass the map.
@@ -57,7 +57,7 @@ impl Answer {
         Answer(u16::try_from(place).expect("no more than SLO_LINES_MAX"))
     }
 
-    /// The index of the SLO, if it names one.
+    /// The index of the SLO, if the answer names one. An error if the answer is a refusal.
     pub(in crate::policy) fn checked(self) -> Result<Option<usize>, Refused> {
         if self == Answer::REFUSED { Err(Refused) } else { Ok(self.place()) }
     }

@@ -1,11 +1,11 @@
 //! `reg`: keys that are regular expressions, searched all at once.
 //!
-//! An expression is searched anywhere in the value. It works on bytes: `.` is any byte but LF, and `\w` and `(?i)` know
+//! An expression may match anywhere in the value. It works on bytes: `.` is any byte but LF, and `\w` and `(?i)` know
 //! ASCII only.
 //!
-//! PCRE, HAProxy's usual library, has more. These are refused: look-around, back-references, atomic groups,
-//! possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`, `\h` and `\Q…\E`. One thing
-//! differs: `$` does not match before a final LF.
+//! PCRE, HAProxy's usual library, has more features. Expressions with these are refused: look-around, back-references,
+//! atomic groups, possessive quantifiers, recursion, conditions, callouts, `\K`, `\G`, `\R`, `\h` and `\Q…\E`. One
+//! thing differs: `$` does not match before a final LF.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -20,7 +20,8 @@ use crate::base::shown;
 use crate::policy::index::texts::List;
 use crate::policy::{AUTOMATA_MAX, Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
-/// The part of an expression that matches only this text. It has no blanks and no invisible letters, as a line of a map.
+/// A part of a regular expression that matches only this text. It has no blanks and no invisible letters, so it can be
+/// part of a key in a map.
 ///
 /// ```
 /// use slowlane_core::policy::expression_of;
@@ -43,13 +44,14 @@ pub fn expression_of(text: &str) -> String {
 /// Memory limit of one compiled expression, in bytes. Most need a hundredth of it.
 const DFA_BYTES_MAX: usize = 256 << 10;
 
-/// Memory limit of an automaton for several expressions, in bytes. A search stays in the caches of a processor.
+/// Memory limit of an automaton for several expressions, in bytes. With this size, a search stays in the caches of a
+/// processor.
 const JOINT_BYTES_MAX: usize = 2 << 20;
 
 /// Regular expressions in the order of their lines. The first line that matches anywhere wins.
 ///
-/// They are compiled to whole automata before the first request, usually to a single one. A search takes one step per
-/// byte and automaton, whatever the expressions and the value are.
+/// They are compiled to complete automata before the first request, usually to a single one. A search takes one step
+/// per byte and automaton, whatever the expressions and the value are.
 #[derive(Debug)]
 pub(in crate::policy) struct Regexes {
     regexes: Vec<String>,
@@ -58,18 +60,18 @@ pub(in crate::policy) struct Regexes {
     ignores_case: bool,
 }
 
-/// The automaton of some lines in sequence.
+/// The automaton of several consecutive lines.
 #[derive(Debug)]
 struct Joint {
     dfa: dense::DFA<Vec<u32>>,
     start: StateID,
-    /// For each state, the first line that matches there, counted from the first of the automaton.
+    /// For each state, the first line that matches there, counted from the automaton's first line.
     matches: Vec<u16>,
-    /// The index of its first line among the expressions.
+    /// The index of the automaton's first line among the expressions.
     begin: usize,
 }
 
-/// No line matches in a state.
+/// Marks a state in which no line matches.
 const NONE: u16 = u16::MAX;
 
 impl Regexes {
@@ -100,7 +102,7 @@ impl Regexes {
             if self.automata.len() == AUTOMATA_MAX {
                 return Err(PolicyErrorKind::Regexes { taken: begin, lines: self.regexes.len() });
             }
-            // A size that fitted before is likely to fit again.
+            // A number of lines that fitted before is likely to fit again.
             size = size.min(self.regexes.len() - begin);
             let joint = loop {
                 match compile(&self.regexes[begin..begin + size], self.ignores_case, JOINT_BYTES_MAX) {
@@ -158,12 +160,12 @@ impl Joint {
         state.as_usize() >> self.dfa.stride2()
     }
 
-    /// The first line that matches, counted from the first of all.
+    /// The first line of the automaton that matches, as an index among all expressions.
     fn first_line(&self, value: &[u8]) -> Option<usize> {
         let (mut state, mut first) = (self.start, NONE);
         for &byte in value {
             state = self.dfa.next_state(state, byte);
-            // Matches are known one byte late.
+            // The automaton reports a match one byte late.
             if self.dfa.is_match_state(state) {
                 first = first.min(self.matches[self.place(state)]);
                 if first == 0 {
@@ -193,7 +195,7 @@ fn compile<R: AsRef<str>>(
     dense::Builder::new().configure(limits).syntax(syntax).thompson(nfa).build_many(regexes).map_err(Box::new)
 }
 
-/// The last line of the innermost error. The lines before it draw the expression.
+/// The last line of the innermost error. The lines before it only show the expression.
 fn reason(error: &dense::BuildError) -> String {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {

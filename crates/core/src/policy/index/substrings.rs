@@ -6,15 +6,15 @@ use aho_corasick::dfa::{Builder, DFA};
 
 use crate::policy::{Pattern, PolicyErrorKind, SUBSTRINGS_BYTES_MAX};
 
-/// Parts of values. Of several in a value, the first line wins, as in HAProxy.
+/// Keys that are parts of values. If a value contains several keys, the first line wins, as in HAProxy.
 ///
 /// A search takes one step for each byte of the value, whatever the keys are.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Substrings {
-    /// In the order of the lines.
+    /// The keys that can win, in the order of their lines.
     patterns: Vec<Pattern>,
     key_bytes: usize,
-    /// It numbers the keys as `patterns` does. None until all are inserted.
+    /// It numbers the keys in the order of `patterns`. None until all keys are inserted.
     automaton: Option<Box<DFA>>,
 }
 
@@ -28,11 +28,11 @@ impl Substrings {
         Ok(())
     }
 
-    /// Builds the automaton when all keys are inserted. A key that contains one of an earlier line can never win, and is
-    /// left out: `hidden` gets the earlier line, then this one.
+    /// Builds the automaton after all keys are inserted. A key that contains the key of an earlier line can never win,
+    /// and is left out: `hidden` gets the earlier line, then this one.
     ///
-    /// Of the keys left, each that ends as a longer one does is on a later line. So the first match of a state, its
-    /// longest, is the one that wins.
+    /// If one of the remaining keys is the end of a longer one, it is on a later line. So in each state, the first
+    /// match, which is the longest, wins.
     pub(in crate::policy) fn finish(&mut self, text: &[u8], mut hidden: impl FnMut(Pattern, Pattern)) {
         let (patterns, all) = (self.patterns.clone(), automaton(&self.patterns, text));
         self.patterns.clear();
@@ -56,7 +56,7 @@ fn automaton(patterns: &[Pattern], text: &[u8]) -> DFA {
     dfa.expect("SUBSTRINGS_BYTES_MAX is far below the limits of an automaton")
 }
 
-/// The first key in a value, of as many matches of each state as `matches`.
+/// The index of the first key that occurs in a value. At most the first `matches` matches of each state are considered.
 fn first(dfa: &DFA, value: &[u8], matches: usize) -> Option<usize> {
     let (mut state, mut first) = (dfa.start_state(Anchored::No).ok()?, usize::MAX);
     for &byte in value {

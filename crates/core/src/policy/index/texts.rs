@@ -33,7 +33,7 @@ impl Exact {
     }
 }
 
-/// The ends of values in the order of their lines. The first match wins.
+/// Keys that match the end of a value, in the order of their lines. The first match wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct List(pub(in crate::policy) Vec<Pattern>);
 
@@ -60,8 +60,8 @@ impl List {
 
 /// Patterns sorted by key. The longest match wins.
 ///
-/// A matching key sorts before the value, and every key sorted between the two starts with it. So it is also a prefix
-/// of the last key before the value, and of the part that this key and the value have in common.
+/// A matching key sorts before the value, and every key between the two starts with the matching key. So the longest
+/// match is also a prefix of the last key before the value, and of the part that this key and the value have in common.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Prefixes {
     sorted: Vec<Pattern>,
@@ -72,7 +72,7 @@ impl Prefixes {
         self.sorted.push(pattern);
     }
 
-    /// Sorts the keys when all are inserted. Of two equal keys the first line wins, and `repeated` gets both.
+    /// Sorts the keys when all are inserted. Of two equal keys, the first line wins, and `repeated` gets both lines.
     pub(in crate::policy) fn sort(&mut self, text: &[u8], mut repeated: impl FnMut(Pattern, Pattern)) {
         self.sorted.sort_by_key(|pattern| pattern.key(text));
         self.sorted.dedup_by(|again, first| {

@@ -3,13 +3,13 @@
 use crate::policy::index::texts::Exact;
 use crate::policy::{Pattern, PolicyErrorKind, SEARCH_STEPS_MAX, quoted};
 
-/// Words by their text. If a value contains several keys, the first line wins.
+/// An index of keys by their text. If a value contains several keys, the first line wins.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Words {
     keys: Exact,
-    /// The distinct word counts of the keys.
+    /// The distinct numbers of words that keys have.
     counts: Vec<usize>,
-    /// The lengths of keys, modulo 64, as bits. Most pieces of a value have a different length.
+    /// The lengths of keys, modulo 64, as bits. Most pieces of a value have a different length, so they need no lookup.
     lengths: u64,
 }
 
@@ -41,7 +41,7 @@ impl Words {
         found.min_by_key(|pattern| pattern.at())
     }
 
-    /// The first line among the keys with this many words.
+    /// The first matching line among the keys with this many words.
     fn find_of(&self, count: usize, value: &[u8], text: &[u8]) -> Option<Pattern> {
         let ends = || (0..value.len()).filter(|&at| is_delimiter(value[at])).chain([value.len()]);
         let starts = [0].into_iter().chain(ends().map(|end| end + 1));

@@ -1,4 +1,4 @@
-//! The files of a policy: their texts, and map files that no lookup reads.
+//! The files of a policy: their contents, and map files that no lookup reads.
 
 #![allow(clippy::disallowed_methods, reason = "it reads and lists files for callers at the edge")]
 
@@ -32,7 +32,7 @@ impl MapFile {
     }
 }
 
-/// Reads a regular file of bounded size. A pipe could block a reload forever.
+/// Reads a regular file of bounded size. Other kinds are refused, because a pipe could block a reload forever.
 pub(in crate::policy) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
@@ -55,7 +55,7 @@ impl Strays {
     /// Finds `*.map` in the directory itself. Hidden files are skipped, because editors make them.
     pub fn look(dir: &Path, layout: &Layout) -> Strays {
         let read = layout.files(dir);
-        // An unreadable directory has no readable slo.map either, and that is reported already.
+        // An unreadable directory is ignored: its `slo.map` is unreadable too, and that error is reported already.
         let paths = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
         Strays(paths.filter(|path| is_map(path) && !read.contains(path)).collect())
     }

@@ -9,8 +9,9 @@ use crate::policy::{Lookup, Method, is_host, map};
 /// Rewrites the hosts in the keys of a map: `Shop.Example.:80` becomes `shop.example`. A key that gets shorter is
 /// padded with spaces, so that all lines stay where they are.
 ///
-/// `beg`, `end` and `dom` look for parts of a host, so they only need lower case. `reg` ignores case instead. Of a
-/// base, `str` and `beg` have the host in front, and the others may have only a path.
+/// Keys of `beg`, `end` and `dom` are parts of a host, so they are only put in lower case. `reg` ignores case instead.
+/// In a map of `base`, keys of `str` and `beg` begin with the host; those of other methods may hold only a path, and
+/// stay as they are.
 pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     let fields = lookup.fields.len();
     let Some(host) = lookup.fields.iter().position(|field| is_host(field) || is_base(field)) else { return };
@@ -18,7 +19,8 @@ pub(in crate::policy) fn normalise(text: &mut [u8], lookup: &Lookup) {
     if is_base && !matches!(lookup.method, Method::Str | Method::Ip | Method::Beg) {
         return;
     }
-    // A shorter host in the middle of a key would leave a gap before the next part.
+    // Only a host at the end of a key is converted as a whole: elsewhere, a shorter host would leave a gap before the
+    // next part.
     let is_whole = (matches!(lookup.method, Method::Str | Method::Ip) || is_base) && host + 1 == fields;
     let range = |key: &[u8], at: usize| part(key, fields, host, at);
     let hosts: Vec<Range<usize>> =

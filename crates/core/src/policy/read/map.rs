@@ -15,18 +15,18 @@
 
 use crate::policy::{LINE_BYTES_MAX, PolicyErrorKind};
 
-/// A line that holds a key.
+/// A line of a map that holds a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Counted from 1.
     pub number: usize,
-    /// Start of the key, in bytes from the start of the file.
+    /// The start of the key, in bytes from the start of the file.
     pub at: usize,
     pub key: &'a [u8],
     pub value: &'a [u8],
 }
 
-/// Windows editors begin a text in UTF-8 with it.
+/// The byte order mark, with which Windows editors begin a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The lines of a map file that hold keys. Invalid lines are errors with their numbers.
@@ -53,7 +53,7 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, (usize, Polic
     })
 }
 
-/// The value of the line with a key, from any byte of the key on.
+/// The value of a line, given the position of any byte of its key.
 #[inline]
 pub(in crate::policy) fn value_at(text: &[u8], key: usize) -> &[u8] {
     let rest = &text[key..];
@@ -66,7 +66,7 @@ pub(in crate::policy) fn line_number(text: &[u8], at: usize) -> usize {
     1 + text[..at].iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The indent of the key, the key, and the value. The key is empty if there is none.
+/// The length of the key's indent, the key, and the value. The key is empty if the line has none.
 fn line(written: &[u8]) -> Result<(usize, &[u8], &[u8]), PolicyErrorKind> {
     if written.len() > LINE_BYTES_MAX {
         return Err(PolicyErrorKind::LineTooLong);

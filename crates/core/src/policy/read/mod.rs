@@ -1,4 +1,4 @@
-//! Files to lines: the content of `slo.map` and of the maps, with positions.
+//! Reads the files of a policy: the lines of `slo.map` and of the maps, with their positions.
 
 pub(in crate::policy) mod file;
 pub(in crate::policy) mod hosts;

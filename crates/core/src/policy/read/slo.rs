@@ -25,27 +25,29 @@ pub struct Slo {
     pub id: SloId,
     pub objective: Objective,
     pub law: Law,
-    /// Decide, count and report, but let requests pass.
+    /// Whether the SLO decides, counts and reports as usual, but lets all requests pass.
     pub dry_run: bool,
-    /// In Envoy's rate limit service, its refusal refuses a request only if every other quota of the request refuses too.
+    /// Whether the SLO is a quota of Envoy's rate limit service: its refusal refuses a request only if every other
+    /// quota of the request refuses too.
     pub is_quota: bool,
-    /// Its name there, and the names of the SLOs that do not count a request which it counts.
+    /// The SLO's name in Envoy's rate limit service, and the names of the SLOs that do not count a request if this one
+    /// does.
     pub name: Option<String>,
     pub replaces: Vec<String>,
-    /// How long it refuses a key after a refusal.
+    /// How long a key stays blocked after a refusal.
     pub block: Option<Duration>,
     /// The lookup that finds a second SLO for the same request.
     pub also: Option<String>,
-    /// The rate that a key is guaranteed, whatever the SLOs above decide.
+    /// The rate that each key is guaranteed, whatever the SLOs above decide.
     pub assured: Option<Assured>,
-    /// How the nodes of a cluster share it, and whether its line says so.
+    /// How the nodes of a cluster share the SLO, and whether its line says so.
     pub sharing: Sharing,
     pub is_sharing_given: bool,
-    /// The fields that distinguish clients, outermost first, for a law that shares between them.
+    /// The fields that distinguish clients, outermost first, for a law that shares the limit between them.
     pub share: Vec<String>,
-    /// The fields that name a page for `protect`: its times show whether the application queues.
+    /// The fields that name a page for `protect`: the times of a page show whether the application queues.
     pub page: Vec<String>,
-    /// None: it counts requests. Otherwise the objective is in grains of work.
+    /// None if the SLO counts requests. Otherwise the objective is in grains of work.
     pub work: Option<Box<Work>>,
     /// When the end of a request must be reported: never, unless the law or the unit needs it.
     pub ends: Ends,
@@ -54,7 +56,7 @@ pub struct Slo {
 /// The default field of a page: the first segment of the path.
 const PAGE: &str = "page";
 
-/// Paths, of which only the first segment counts.
+/// The fields of a page that hold a path, of which only the first segment counts.
 pub(in crate::policy) const PATHS: [&str; 2] = [PAGE, "path"];
 
 /// The default field that `fair` shares by, and the default fields of `protect`.
@@ -62,11 +64,11 @@ const SHARE_DEFAULT: &str = "source";
 const SHARE_OF_PROTECT: &str = "network+source";
 const PAGE_DEFAULT: [&str; 2] = ["method", PAGE];
 
-/// `share=` takes at most this many fields.
+/// The maximum number of fields that `share=` takes.
 pub(in crate::policy) const SHARE_MAX: usize = 4;
 
 impl Slo {
-    /// The quota to show to clients. None for a dry run, and none without a limit.
+    /// The quota to show to clients. None for a dry run or without a limit.
     pub fn quota(&self) -> Option<Quota> {
         let quota = self.law.quota(self.objective).filter(|_| !self.dry_run)?;
         Some(match (quota, &self.work) {
@@ -79,7 +81,7 @@ impl Slo {
         })
     }
 
-    /// The allowance of a client in words.
+    /// The allowance of a client, in words.
     pub fn describe(&self) -> String {
         match &self.work {
             Some(work) => work.describe(&self.law),
@@ -87,27 +89,27 @@ impl Slo {
         }
     }
 
-    /// The rate as its line gives it.
+    /// The rate as the SLO's line gives it.
     pub fn rate(&self) -> String {
         self.scale().rate
     }
 
-    /// How explanations write its numbers.
+    /// The scale in which explanations write the SLO's numbers.
     pub(crate) fn scale(&self) -> Scale {
         self.work.as_ref().map_or_else(|| Scale::of(self.objective.rate), |work| work.scale())
     }
 
-    /// The unit of its numbers. None: requests.
+    /// The unit in which the SLO counts work. None if it counts requests.
     pub fn unit(&self) -> Option<&Unit> {
         self.work.as_ref().map(|work| &work.unit)
     }
 
-    /// A number of its grains, in its unit.
+    /// Converts a number of the SLO's grains to its unit.
     pub fn units(&self, grains: f64) -> f64 {
         self.work.as_ref().map_or(grains, |work| grains * work.grain())
     }
 
-    /// What would pass at once after a judgement: requests, or whole units of work.
+    /// The amount that would still pass at once after a judgement: requests, or whole units of work.
     #[inline]
     pub fn remaining(&self, judgement: &Judgement) -> u32 {
         match judgement.remaining {
@@ -116,20 +118,19 @@ impl Slo {
         }
     }
 
-    /// Distinguishes the states of its keys: see [`Law::state_tag`].
+    /// A tag that distinguishes the states of the SLO's keys from others: see [`Law::state_tag`].
     pub(in crate::policy) fn state_tag(&self) -> u32 {
         self.law.state_tag() ^ self.work.as_ref().map_or(0, |work| work.state_tag())
     }
 
-    /// How long a ticket is open.
+    /// How long a ticket stays open.
     pub(crate) fn lease(&self) -> Duration {
         self.work.as_ref().map_or_else(|| self.law.memory(), |work| work.lease)
     }
 
-    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [unit=<name> [reserve=<amount>] [lease=<duration>]] [law=<name>] [dry_run=yes] [quota=yes]
-    /// [also=<lookup> [assured=<rate>]]
-    /// [cluster=<mode>] [block=<duration>] [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes]
-    /// [also=<lookup>]`.
+    /// Reads `burst=<n> rate=<n>/<s|m|h|d|month> [unit=<name> [reserve=<amount>] [lease=<duration>]] [law=<name>]
+    /// [dry_run=yes] [quota=yes] [also=<lookup> [assured=<rate>]] [cluster=<mode>] [block=<duration>]
+    /// [option=value …]`, in any order. Also reads `rate=unlimited [dry_run=yes] [also=<lookup>]`.
     ///
     /// # Errors
     /// All faults of the line, but only the first of the law's own options.
@@ -146,7 +147,7 @@ impl Slo {
             replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let also = options.take("also");
         let work = if is_unlimited { Ok(None) } else { Work::take(&mut options) };
-        // In an unknown unit, the other options have no meaning.
+        // If the unit is unknown, the other options cannot be read.
         let Some(work) = keep(work, &mut kinds) else { return Err(kinds) };
         let (burst, rate) = if work.is_some() {
             if is_protect {
@@ -253,7 +254,8 @@ fn ends(work: Option<&Work>, law: &Law) -> Ends {
     }
 }
 
-/// The ways in which nodes can share an SLO. A lease is a quota that is never exceeded, which work cannot promise.
+/// The ways in which nodes can share an SLO. `lease` promises that a quota is never exceeded, which is impossible for
+/// work.
 fn sharings(law: &Law, is_work: bool) -> &'static [Sharing] {
     match law.sharings() {
         [Sharing::Lease, rest @ ..] if is_work => rest,
@@ -315,9 +317,9 @@ fn error_of_assured(assured: Rate, law: &Law, rate: Rate, has_also: bool) -> Opt
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Slos {
     pub(in crate::policy) sorted: Vec<Slo>,
-    /// The line of each id, valid or not.
+    /// The number of the line of each id, whether the line is valid or not.
     pub(in crate::policy) lines: BTreeMap<SloId, usize>,
-    /// The file could not be read. Then any id is accepted: one problem is enough.
+    /// Whether the file could not be read. Then maps may name any id, so that only one problem is reported.
     is_unread: bool,
 }
 
@@ -349,7 +351,7 @@ impl Slos {
         self.check_sketches(|line, bytes| errors.add(path, Some(line), PolicyErrorKind::Sketches(bytes)));
     }
 
-    /// Reports the first line up to which all sketches take too much memory.
+    /// Reports the line of the SLO, in order of ids, with which the sketches begin to take too much memory.
     fn check_sketches(&self, report: impl FnOnce(usize, usize)) {
         let mut bytes = 0;
         let over = self.sorted.iter().find(|slo| {
@@ -366,7 +368,7 @@ impl Slos {
             Ok(id) => id,
             Err(kind) => return report(kind),
         };
-        // HAProxy would silently use the first of them.
+        // HAProxy would silently use the first line of an id.
         if let Some(&first) = self.lines.get(&id) {
             return report(PolicyErrorKind::SloTwice { id, first });
         }
@@ -398,12 +400,12 @@ impl Slos {
         }
     }
 
-    /// The fields that SLOs share by, and those that make up pages.
+    /// The fields of all `share` and `page` options.
     pub(in crate::policy) fn shares(&self) -> impl Iterator<Item = &str> {
         self.sorted.iter().flat_map(|slo| slo.share.iter().chain(&slo.page)).map(String::as_str)
     }
 
-    /// Whether an SLO reserves what requests announce.
+    /// Whether an SLO reserves the work that requests announce.
     pub(in crate::policy) fn are_announced(&self) -> bool {
         self.sorted.iter().filter_map(|slo| slo.work.as_ref()).any(|work| work.is_announced())
     }

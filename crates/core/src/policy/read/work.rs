@@ -1,4 +1,5 @@
-//! The options of an SLO in work: its unit, what is reserved for a request, and until when its end may be reported.
+//! The options of an SLO that counts work: its unit, the reservation for a request, and the time within which the end
+//! of a request may be reported.
 //!
 //! ```text
 //! 3001 burst=20s rate=2s/s unit=seconds reserve=p90 lease=10m
@@ -6,8 +7,9 @@
 //! at the request   the reservation is charged: fixed, the estimate of a quantile, or what the request announces
 //! at the end       the difference to the true cost is charged or given back, once
 //! ```
-//! Laws count whole grains, the finest that give at most 100,000 a second and that the law can count: at 10 MB/s a
-//! grain has 100 bytes. A cost between two grains is rounded up or down by turns, so that no client gains by it.
+//! Laws count whole grains: the finest that the law can count and with which the rate is at most 100,000 grains a
+//! second. At 10 MB/s, a grain has 100 bytes. A cost between two grains is rounded up or down by turns, so that no
+//! client gains by rounding.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,63 +19,63 @@ use crate::base::{Amount, Ending, Period, Quantile, Rate, Unit, units::written};
 use crate::law::{Law, Objective, OptionError, Options, Scale};
 use crate::policy::PolicyErrorKind;
 
-/// The maximum number of grains in a second: a grain takes 10 us of the rate, which rounds to a nanosecond.
+/// The highest rate, in grains per second: the slot of a grain is then 10 us, rounded to a nanosecond.
 const GRAINS_PER_S: u64 = 100_000;
 
-/// The lease of an SLO that gives none: longer than almost any request.
+/// The lease of an SLO whose line gives none: longer than almost any request.
 const LEASE_DEFAULT: Duration = Duration::from_secs(600);
 
 const LEASE_MIN: Duration = Duration::from_millis(100);
 
-/// The longest lease: tickets hold 32 bits of milliseconds.
+/// The longest lease. It must be shorter than 49 days, because tickets hold 32 bits of milliseconds.
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// The quantile that is learned unless the line names one.
+/// The quantile that is learned unless the line names one, in percent.
 const QUANTILE_DEFAULT: u8 = 90;
 
-/// Before the first cost is known, this part of the burst is reserved.
+/// Before the first cost is known, the largest reservation divided by this number is reserved.
 const UNKNOWN_PART: u32 = 20;
 
-/// What an SLO needs beyond its law if it counts work instead of requests.
+/// The settings and estimates of an SLO that counts work instead of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
     pub unit: Unit,
-    /// How long after the request its end may be reported.
+    /// How long after a request's arrival its end may be reported.
     pub lease: Duration,
     reserve: Reserve,
     burst: Amount,
     rate: (Amount, Period),
     /// The rate as the line gives it, such as `2s/s`.
     rate_text: String,
-    /// The millionths of a unit in one grain. The law decides it.
+    /// The size of a grain, in millionths of a unit. It depends on the law.
     grain: u64,
     /// The largest reservation: a full bucket or an empty window always admits it.
     reserve_max: u32,
     costs: Costs,
 }
 
-/// What is charged at the request.
+/// The amount that is charged when a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reserve {
     Fixed(Amount),
-    /// The amount in the field `announced`, and without a usable one the estimate.
+    /// The amount in the field `announced`, or the estimate if the field has no usable amount.
     Announced,
     /// The estimate of this quantile, in percent.
     Learned(u8),
 }
 
-/// The costs over all keys of an SLO.
+/// The costs that were reported over all keys of an SLO.
 #[derive(Clone, Debug, Default)]
 struct Costs(Arc<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Where the estimate of a new key begins.
+    /// The estimate over all keys, as bits. It serves a key that has no estimate of its own yet.
     estimate: AtomicU64,
     settled_grains: AtomicU64,
 }
 
-/// What is known of costs is no part of a policy.
+/// Reported costs are not part of a policy, so they never make two policies differ.
 impl PartialEq for Costs {
     fn eq(&self, _: &Costs) -> bool {
         true
@@ -81,7 +83,7 @@ impl PartialEq for Costs {
 }
 
 impl Work {
-    /// Takes the options that work gives another meaning. None: the SLO counts requests.
+    /// Takes the options that have another meaning for work. None if the SLO counts requests.
     pub(super) fn take(options: &mut Options) -> Result<Option<Work>, PolicyErrorKind> {
         let unit = |name: &str| Some((name != "requests").then_some(Unit::named(name)?));
         let Some(unit) = options.fit("unit", UNITS_EXPECTED, unit)?.flatten() else { return Ok(None) };
@@ -100,7 +102,7 @@ impl Work {
         Ok(Some(Work { unit, lease, reserve, burst, rate, rate_text, grain, reserve_max, costs }))
     }
 
-    /// The law and its objective in grains: the finest that the law can count.
+    /// The law and its objective, in the finest grains that the law can count.
     pub(super) fn law(self, name: &str, options: &Options) -> Result<(Work, Objective, Law), OptionError> {
         let (burst, (rate, period)) = (self.burst, self.rate);
         let least = (rate.micros() / period.seconds()).div_ceil(GRAINS_PER_S);
@@ -130,7 +132,7 @@ impl Work {
     }
 }
 
-/// How many coarser grains are tried.
+/// The maximum number of grain sizes that are tried.
 const ROUNDS_MAX: usize = 30;
 
 const UNITS_EXPECTED: &str = "requests, seconds, bytes, or a name of your own, like tokens";
@@ -140,7 +142,7 @@ const RESERVES_EXPECTED: &str = "an amount of the unit, p50 to p99, or announced
 const LAWS_EXPECTED: &str =
     "a law that can charge afterwards: pace, token-bucket, leaky-bucket, fixed-window or sliding-window";
 
-/// 1, 2, 5, 10, 20, 50, …
+/// The sizes of grains to try: 1, 2, 5, 10, 20, 50, …
 fn round_numbers() -> impl Iterator<Item = u64> {
     (0..18).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)))
 }
@@ -173,8 +175,8 @@ impl Reserve {
 }
 
 impl Work {
-    /// The grains to charge at the request, at least 1: a full bucket always admits it. `own` is the estimate of the
-    /// request's key.
+    /// The grains to charge when a request arrives: at least 1, and no more than a full bucket admits. `own` is the
+    /// estimate of the request's key.
     pub fn reservation(&self, announced: Option<Amount>, own: Option<Quantile>) -> u32 {
         let announced = announced.filter(|_| self.reserve == Reserve::Announced);
         let grains = match (self.reserve, announced) {
@@ -187,7 +189,7 @@ impl Work {
         grains.clamp(1, self.reserve_max)
     }
 
-    /// Whether the estimate of the request's own key counts.
+    /// Whether a reservation is an estimate, for which each key has its own.
     pub fn is_learned(&self) -> bool {
         matches!(self.reserve, Reserve::Learned(_))
     }
@@ -197,8 +199,8 @@ impl Work {
         self.reserve == Reserve::Announced
     }
 
-    /// The grains of a reported cost. None: the proxy has reported no measure in this unit. `turn` decides between two
-    /// grains: over consecutive numbers, the mean is exact.
+    /// The grains of a reported cost. None if the proxy has reported no measure in this unit. `turn` decides whether a
+    /// cost between two grains is rounded up or down: over consecutive turns, the mean is exact.
     pub fn cost(&self, ending: &Ending, turn: u32) -> Option<u32> {
         let micros = self.unit.of(ending)?.micros();
         // The numbers of van der Corput lie evenly between 0 and 1.
@@ -214,11 +216,11 @@ impl Work {
         }
     }
 
-    /// Learns the cost of a request that has ended.
+    /// Updates the estimate over all keys with the cost of a request that has ended.
     pub fn learn(&self, cost: u32) {
         let mut quantile = self.estimate();
         quantile.observe(cost, self.quantile());
-        // Of two at the same moment, one may be lost.
+        // If two threads store an estimate at the same moment, one cost may be lost.
         self.costs.0.estimate.store(quantile.to_bits(), Relaxed);
         self.costs.0.settled_grains.fetch_add(cost.into(), Relaxed);
     }
@@ -228,34 +230,34 @@ impl Work {
         Quantile::from_bits(self.costs.0.estimate.load(Relaxed))
     }
 
-    /// The work of all requests whose cost was reported, in the unit.
+    /// The total work of all requests whose cost was reported, in the unit.
     pub fn settled(&self) -> f64 {
         self.costs.0.settled_grains.load(Relaxed) as f64 * self.grain()
     }
 
-    /// Goes on with the costs of an earlier policy.
+    /// Takes over the costs of an earlier policy, if the unit and the grain are the same.
     pub(in crate::policy) fn continue_from(&mut self, before: &Work) {
         if self.unit == before.unit && self.grain == before.grain {
             self.costs = before.costs.clone();
         }
     }
 
-    /// A number of grains, in the unit.
+    /// Converts a number of grains to an amount of the unit.
     pub fn amount(&self, grains: u32) -> Amount {
         Amount::from_micros(u64::from(grains).saturating_mul(self.grain))
     }
 
-    /// The units of one grain.
+    /// The size of a grain, in units.
     pub fn grain(&self) -> f64 {
         self.grain as f64 / Amount::UNIT as f64
     }
 
-    /// How explanations write numbers of grains.
+    /// The scale in which explanations write numbers of grains.
     pub(crate) fn scale(&self) -> Scale {
         Scale { rate: self.rate_text.clone(), grain: self.grain() }
     }
 
-    /// `2s/s, burst 20s`
+    /// The allowance in words, like `2s/s, burst 20s`.
     pub(super) fn describe(&self, law: &Law) -> String {
         match (law.window(), law.is_closed()) {
             (_, true) => "nothing".into(),
@@ -264,7 +266,7 @@ impl Work {
         }
     }
 
-    /// Distinguishes the states of SLOs with other grains.
+    /// A tag that distinguishes states with different units or grains.
     pub(in crate::policy) fn state_tag(&self) -> u32 {
         self.unit
             .name()
