@@ -14,9 +14,10 @@
 //! earlier readings, so a request counts when it leaves. An agent decides on arrival: here a request counts when it
 //! comes, even if it is denied.
 //!
-//! The difference shows in a crowd. The article's law overshoots above some 20 clients, because its rate lags. This
-//! one sees all clients come at once and overestimates their number. It holds them back until the estimate has come
-//! down, by one client per request. 50 clients get a fifth too little for 20 s, 200 clients almost nothing for minutes.
+//! The difference shows when many clients arrive together. The article's law overshoots above some 20 clients, because
+//! its rate lags. This one sees all clients at once and overestimates their number. It delays them until the estimate
+//! has fallen, by one client per request. 50 clients get a fifth too little for 20 s, 200 clients almost nothing for
+//! minutes.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const JITTER_DEFAULT: f64 = 0.1;
 /// Requests are denied above this multiple of the rate.
 const OVER_DEFAULT: f64 = 2.0;
 
-/// A rate covers a sliding second, and a lone request can be read for two. By then all rates have faded.
+/// A rate covers a sliding second, and a single request affects it for up to two. After this time, all rates are 0.
 const FADED_S: u32 = 3;
 
 /// The law `adaptive` for one objective.
@@ -123,7 +124,7 @@ impl Adaptive {
         Duration::from_millis((seconds * f64::from(arrival.cost) * 1_000.0).round() as u64)
     }
 
-    /// The rest of the burst. Any request beyond it waits.
+    /// The unused part of the burst. Any request beyond it waits.
     fn remaining(&self, entry: &Entry, rate: f64) -> u32 {
         let unthrottled = self.burst - self.slo - f64::from(entry.http_req_cnt);
         if rate == 0.0 { unthrottled.max(0.0) as u32 } else { 0 }
@@ -144,7 +145,7 @@ impl Adaptive {
     }
 }
 
-/// The estimate so far. A new entry counts as one client.
+/// The estimated number of clients. A new entry counts as one client.
 fn clients(entry: &Entry) -> f64 {
     f64::from(entry.gpt0.max(1_000)) / 1_000.0
 }

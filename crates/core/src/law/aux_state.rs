@@ -12,7 +12,7 @@ use crate::table::deque_bytes_after;
 /// The auxiliary state of one key. A new one is empty and allocates nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum AuxState {
-    /// The coming slots of a `fair` bucket.
+    /// The future slots of a `fair` bucket.
     Calendar(Calendar),
     /// The admissions under `sliding-log`.
     Log(Log),
@@ -23,7 +23,7 @@ pub enum AuxState {
 }
 
 impl AuxState {
-    /// Its heap memory.
+    /// The heap memory of the state, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             AuxState::Calendar(calendar) => calendar.bytes(),
@@ -70,7 +70,7 @@ impl AuxState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
     admitted_at: VecDeque<u64>,
-    /// From here on the log holds every admission that counts. 0: the log has not begun.
+    /// From this time on, the log holds every admission that counts. 0: the log has not begun.
     whole_at: u64,
 }
 
@@ -110,14 +110,14 @@ impl Log {
         self.admitted_at.extend((0..cost).map(|_| now_ns));
     }
 
-    /// Removes up to `cost` admissions at the moment `due_ns`.
+    /// Removes up to `cost` admissions that were logged at `due_ns`.
     pub(super) fn take_back(&mut self, due_ns: u64, cost: u32) {
         let from = self.admitted_at.partition_point(|&at| at < due_ns);
         let end = self.admitted_at.partition_point(|&at| at <= due_ns);
         self.admitted_at.drain(from..end.min(from.saturating_add(cost as usize)));
     }
 
-    /// The invariant: oldest first.
+    /// The invariant: admissions are sorted, the oldest first.
     pub(super) fn is_sound(&self) -> bool {
         self.admitted_at.iter().is_sorted()
     }

@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Slots are bits of words.
+/// Slots are the bits of words of this size.
 const WORD_BITS: u64 = 64;
 
 /// The auxiliary state of `fair`. Times are nanoseconds; slots are numbered from the calendar's beginning.
@@ -29,7 +29,7 @@ pub struct Calendar {
     sharers: Vec<Sharer>,
 }
 
-/// The part that changes only with time.
+/// The part that advances with time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Clock {
     /// The beginning of slot 0.
@@ -52,7 +52,7 @@ struct Sharer {
     last: u64,
 }
 
-/// The numbers of an SLO. A calendar of another plan starts again.
+/// The numbers of an SLO. A calendar that was made for another plan starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) slot_ns: u64,
@@ -64,11 +64,11 @@ pub(super) struct Plan {
 
 impl Plan {
     fn words(&self) -> usize {
-        // Plus the current slot, and the slot in which the longest delay ends.
+        // One bit more for the current slot, and one for the slot in which the longest delay ends.
         (self.slots_max as usize + 2).div_ceil(WORD_BITS as usize)
     }
 
-    /// The maximum memory of such a calendar.
+    /// The maximum memory of a calendar with this plan, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.words() * size_of::<u64>()
             // A vector grows by doubling, from four.
@@ -82,7 +82,7 @@ pub(super) struct SlotRequest {
     pub(super) now_ns: u64,
     pub(super) cost: u32,
     pub(super) sharer: u64,
-    /// The levels of the tree that sharers are the leaves of. Each has as many bits of a sharer's id.
+    /// The number of levels in the tree of sharers. Each level has an equal part of the bits of a sharer's id.
     pub(super) levels: u32,
     pub(super) max_delay_ns: u64,
 }
@@ -93,7 +93,7 @@ pub(super) enum Booking {
     /// There are enough tokens.
     #[default]
     Now,
-    /// The beginning of its last slot.
+    /// The request waits for its last slot, which begins at this time.
     At(u64),
     /// Its last slot would begin after the longest delay.
     TooLate,
@@ -107,12 +107,12 @@ pub(super) struct Offer {
     pub(super) place: Option<SlotPlace>,
     tokens: u32,
     wanted: u32,
-    /// Tokens and slots are reserved for its sharer.
+    /// Its sharer may take the reserved tokens and slots.
     is_kept_for: bool,
     from: u64,
     /// The slots that it may take, as bits of a word.
     free: u64,
-    /// The sharer after the offer is booked.
+    /// The state of its sharer after the offer is booked.
     sharer: Sharer,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Offer {
 pub(super) enum SlotPlace {
     At(usize),
     New,
-    /// It needs no place.
+    /// The request needs no place in the list.
     Any,
 }
 
@@ -131,16 +131,17 @@ const OPEN: u64 = 0x7777_7777_7777_7777;
 /// The slots for any other sharer.
 const ALL: u64 = u64::MAX;
 
-/// Enough for a few clients that arrive together. Collecting these tokens holds back as many pending requests.
+/// The maximum number of reserved tokens: enough for a few clients that arrive together. Collecting them delays as many
+/// pending requests.
 const KEPT_TOKENS_MAX: u32 = 8;
 
 impl Calendar {
-    /// Advances the calendar to `now`. One of another plan starts again, from a bucket whose debt is paid at
-    /// `paid_at_ns`.
+    /// Advances the calendar to `now`. A calendar that was made for another plan starts again, from a bucket whose debt
+    /// is paid at `paid_at_ns`.
     pub(super) fn advance(&mut self, plan: &Plan, now_ns: u64, paid_at_ns: u64) {
         let is_same =
             (self.slot_ns, self.tokens_max, self.ring.len()) == (plan.slot_ns, plan.tokens_max, plan.words());
-        // After a small step back of the clock, wait. After a step longer than the longest delay, start again.
+        // If the clock was set back a little, the calendar waits. If by more than the longest delay, it starts again.
         let begun_at = self.start_ns(&self.clock, self.clock.begun);
         let ahead = begun_at.saturating_sub(now_ns) > plan.slot_ns.saturating_mul(u64::from(plan.slots_max));
         if !is_same || ahead {
@@ -158,7 +159,7 @@ impl Calendar {
         self.clock = Clock { reach: clock.begun + self.slots(), ..clock };
     }
 
-    /// Frees the slots up to `last`, which are over.
+    /// Frees the slots up to `last`: they are over.
     fn clear(&mut self, last: u64) {
         if self.clock.taken > 0 {
             for (word, bits) in words(self.clock.begun + 1, last.min(self.clock.reach) + 1) {
@@ -189,12 +190,12 @@ impl Calendar {
         calendar
     }
 
-    /// The offer to a request.
+    /// Makes an offer to a request, but does not book it.
     pub(super) fn offer(&self, request: &SlotRequest, sharers_max: u32) -> Offer {
         self.offer_at(&self.clock, request, sharers_max)
     }
 
-    /// Whether the same request would get its slots after `wait_ns`, if no other came.
+    /// Whether the same request would get its slots after `wait_ns`, if no other request came.
     pub(super) fn would_come_true(&self, request: &SlotRequest, wait_ns: u64, sharers_max: u32) -> bool {
         let later = SlotRequest { now_ns: request.now_ns.saturating_add(wait_ns), ..*request };
         self.offer_at(&self.clock_at(later.now_ns), &later, sharers_max).booking != Booking::TooLate
@@ -232,8 +233,8 @@ impl Calendar {
                 branches(pending.map(|sharer| sharer.id), request.sharer, levels)
             }
         };
-        // Tokens use up its turn only if they were reserved for it.
-        // In a tree, all tokens are charged: the widest branches would get most of them, because they ask most often.
+        // Tokens count against a sharer's turn only if they were reserved for it. In a tree, all tokens count:
+        // otherwise the widest branches, which ask most often, would get most of them.
         let charged = wanted + if is_kept_for || request.levels > 1 { tokens } else { 0 };
         let eligible = if charged == 0 { own.eligible } else { from + turn * u64::from(charged) };
         let last = if wanted == 0 { own.last } else { own.last.max(last.unwrap_or(0)) };
@@ -241,7 +242,7 @@ impl Calendar {
         Offer { booking, place, tokens, wanted, is_kept_for, from, free, sharer }
     }
 
-    /// The numbers behind an offer.
+    /// The numbers behind an offer, as the text of an explanation.
     pub(super) fn explain(&self, offer: &Offer, request: &SlotRequest) -> String {
         let (clock, cost) = (&self.clock, request.cost);
         if offer.place == Some(SlotPlace::Any) {
@@ -315,7 +316,8 @@ impl Calendar {
         self.ring.len() * size_of::<u64>() + self.sharers.capacity() * size_of::<Sharer>()
     }
 
-    /// The clock at a later moment. Taken slots are over by then; each other slot has become a token.
+    /// The clock at a later moment. The slots up to then are over, and each of them that was not taken has become a
+    /// token.
     fn clock_at(&self, now_ns: u64) -> Clock {
         let mut clock = self.clock;
         let now = (now_ns.saturating_sub(clock.origin_ns) / self.slot_ns).max(clock.begun);
@@ -341,7 +343,7 @@ impl Calendar {
         clock.tokens = tokens.min(u64::from(held_max(self.tokens_max, clock.taken))) as u32;
     }
 
-    /// A sharer's index or its possible index, the sharer itself, and the number of other pending sharers.
+    /// The index that a sharer has or could get, the sharer itself, and the number of other pending sharers.
     fn place(&self, clock: &Clock, id: u64, sharers_max: u32) -> (Option<SlotPlace>, Sharer, u32) {
         let (mut own, mut over, mut others_pending) = (None, None, 0);
         let known = self.known(clock);
@@ -379,7 +381,7 @@ impl Calendar {
         word as usize % self.ring.len()
     }
 
-    /// The taken slots of a word. Slots out of range are free: the ring holds others at their index.
+    /// The taken slots of a word. Slots beyond `reach` count as free: their place in the ring holds earlier slots.
     fn taken(&self, clock: &Clock, word: u64) -> u64 {
         match clock.reach.checked_sub(word * WORD_BITS) {
             None => 0,
@@ -422,7 +424,7 @@ impl Calendar {
         (held_max(self.tokens_max, 1) / 2).min(KEPT_TOKENS_MAX)
     }
 
-    /// The slots that a pending sharer may take. The others must fit among the tokens.
+    /// The slots that a pending sharer may take. Some are reserved only if the bucket can hold them as tokens.
     fn open(&self) -> u64 {
         if held_max(self.tokens_max, 1) == 0 { ALL } else { OPEN }
     }
@@ -466,7 +468,7 @@ impl Calendar {
     }
 }
 
-/// The words with the slots `from..end`, each with the bits of these slots.
+/// The words that contain the slots `from..end`, each with the bits of these slots.
 fn words(from: u64, end: u64) -> impl DoubleEndedIterator<Item = (u64, u64)> {
     let bits = move |word: u64| {
         let (first, next) = (word * WORD_BITS, (word + 1) * WORD_BITS);
@@ -486,8 +488,9 @@ fn highest(word: u64, count: u32) -> u64 {
     lowest(word.reverse_bits(), count).reverse_bits()
 }
 
-/// One slot in this many is for a sharer: at each level, the branches with pending sharers share the slots of the branch
-/// above them, and the sharer's own is one of them. Each level has as many bits of an id, the outermost first.
+/// A sharer gets one slot in this many. At each level, the slots of a branch are shared between its sub-branches with
+/// pending sharers and the one that contains this sharer. Each level has an equal part of the bits of an id, the
+/// outermost level first.
 #[cold]
 fn branches(pending: impl Iterator<Item = u64> + Clone, id: u64, levels: u32) -> u64 {
     let width = u64::BITS / levels;
@@ -500,7 +503,8 @@ fn branches(pending: impl Iterator<Item = u64> + Clone, id: u64, levels: u32) ->
     (0..levels).map(at_level).product()
 }
 
-/// The number of different hashes, of some hundred at most. It is a little too low, because two may share a bit.
+/// An estimate of the number of different hashes, for a few hundred at most. It may be a little too low, because two
+/// hashes may share a bit.
 fn distinct(hashes: impl Iterator<Item = u64>) -> u64 {
     let mut bits = [0_u64; 64];
     hashes.for_each(|hash| bits[(hash >> 6 & 63) as usize] |= 1 << (hash & 63));

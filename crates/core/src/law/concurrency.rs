@@ -7,12 +7,12 @@
 //! It counts like pingora's `Inflight`, per key and exactly. A request begins with the query and ends when the proxy
 //! reports its end: HAProxy with the message `response`, others with `/done`. Both return the ticket that came with
 //! the verdict. It contains the start of the request, so the end is counted in the right quarter. The throttle
-//! ensures that a ticket ends its request once.
+//! ensures that a ticket ends its request only once.
 //!
-//! Reports can get lost, with a proxy or on the way. Therefore a request counts for at most one lease. Beginnings are
-//! counted per quarter of a lease, and a quarter is forgotten as a whole, one lease after it began. So a request
-//! counts for at least three quarters of the lease: make the lease a third longer than the longest request. Rate and
-//! burst have no effect, except that `max` defaults to the burst.
+//! Reports can get lost, with a proxy that stops or on the way. Therefore a request counts for at most one lease.
+//! Beginnings are counted per quarter of a lease, and a quarter is forgotten as a whole, one lease after it began. So a
+//! request counts for at least three quarters of the lease: make the lease a third longer than the longest request.
+//! Rate and burst have no effect, except that `max` defaults to the burst.
 //!
 //! A denied client is told to retry after a second, because the end of a request cannot be foreseen.
 //!

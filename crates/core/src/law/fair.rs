@@ -10,20 +10,21 @@
 //! One greedy source leaves the others their share, and takes all when it is alone. A late or occasional source finds
 //! a slot at once, however long the greedy one's queue is. In any time T at most `burst + rate * T` requests pass, as
 //! under `pace`; only their order differs. The option `share` names the field that distinguishes the sources. With
-//! several, like `network+source`, networks with waiting requests share the slots, and the sources of one share its part:
-//! A is then the product of such branches at each level. A request of cost n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and
-//! they leave soon after one another.
+//! several, like `network+source`, networks with waiting requests share the slots, and the sources of one network share
+//! its part: A is then the product, over all levels, of the number of branches with waiting requests. A request of cost
+//! n takes n slots and leaves at the last of them. If several such requests wait, their slots interleave, and they
+//! leave soon after one another.
 //!
-//! A request gets its slot on arrival. A slot that is left to the others, and not taken, is used later from the
-//! burst. If the burst is full, it is lost: at most a quarter of the rate, for a source that sends bursts of more
-//! than four times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate
-//! are lost while several sources wait.
+//! A request gets its slot on arrival. A slot that is left to other sources, but not taken, refills the burst. If the
+//! burst is full, the slot is lost: at most a quarter of the rate, for a source that sends bursts of more than four
+//! times the burst. A burst of 0 counts as 1. A burst below 4 is too small: up to two fifths of the rate are lost while
+//! several sources wait.
 //!
 //! The law is fair among the sources that have room to wait. With more than some `rate * max_delay / 2` of them asking
 //! again and again, or more than `sources_max`, slots go more and more to the first to ask, as under `pace`.
 //!
-//! A decision walks through the words of the slots, and through the sources. A denied one does so twelve times at
-//! most, to find its `Retry-After`. tests/bench/README.md has the worst case.
+//! Each decision scans the words of the slots, and the sources. A denial scans them up to twelve times, to find its
+//! `Retry-After`. tests/bench/README.md has the worst case.
 //!
 //! It costs memory besides the entry: a bit for each slot within `max_delay`, and 24 bytes for each source, of which
 //! there are at most `sources_max`. Without that memory it judges as `pace`, whose state it keeps in the entry. A
@@ -41,15 +42,15 @@ use crate::table::Entry;
 
 const SOURCES_DEFAULT: u32 = 256;
 
-/// Each request walks through all sources, and a denied one twelve times at most.
+/// Each request scans all sources, and a denied one up to twelve times.
 const SOURCES_MAX: u32 = 4_096;
 
-/// The maximum number of slots within `max_delay`: eight kibibytes of bits.
+/// The maximum number of slots within `max_delay`, whose bits take eight kibibytes.
 const SLOTS_MAX: u32 = 65_536;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// How many seconds ahead a denied request looks. A longer wait needs less precision.
+/// How many seconds ahead the law looks for the slot of a denied request. A longer wait needs less precision.
 const LOOK_AHEAD_S: u64 = 60;
 
 /// The law `fair` for one objective.
@@ -79,7 +80,7 @@ pub struct Fair {
 
 impl Fair {
     pub(super) fn from_options(objective: Objective, options: &mut Options) -> Result<Fair, OptionError> {
-        // The policy reads the sharer of each request.
+        // Only the number of fields matters here: the policy reads the sharer of each request.
         let levels = options.take("share").map_or(1, |share| share.split('+').count() as u32);
         let objective = Objective { burst: objective.burst.max(1), ..objective };
         let pace = Gcra::pace(objective, options)?;
@@ -164,7 +165,7 @@ impl Rule for Fair {
 }
 
 impl Fair {
-    /// Judges, and books the slots only if `is_booked`.
+    /// Judges a request, and books its slots only if `is_booked`.
     fn judge_by(
         &self,
         is_booked: bool,
@@ -217,8 +218,8 @@ impl Fair {
         }
     }
 
-    /// The first whole second at which the request gets its slot; from then on it always does. The wait is usually
-    /// short, so steps double until one is long enough, and then halve.
+    /// The shortest wait, in whole seconds, after which the request would get its slot; any longer wait works too. The
+    /// wait is usually short, so the steps double until the wait is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
         // By then, every slot taken now is over, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.burst_ns);

@@ -1,4 +1,4 @@
-//! The laws of the rates 0 and unlimited: no request passes, or every one.
+//! The laws of the rates 0 and unlimited: with the first no request passes, with the second every request does.
 
 use crate::base::{Quota, UNCOUNTED, Verdict};
 use crate::law::{Arrival, AuxState, Judgement, Objective, Rule, Scale};

@@ -11,8 +11,8 @@
 //! With `reset=calendar`, windows are the hours, days or months of the calendar, in UTC. This is the default for a
 //! rate per month: with `reset=first`, a month is 30 days from the first request on.
 //!
-//! The state is `start` in nanoseconds, and `count`. A window of the calendar has its start on the wall clock: if that
-//! is set forward into another window, the count ends; if it is set back, the count stays.
+//! The state is `start` in nanoseconds, and `count`. A window of the calendar has its start on the wall clock: if the
+//! clock is set forward into another window, the count ends; if it is set back, the count stays.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ impl Rule for FixedWindow {
     /// Subtracts a request from the current window, if that window counted it.
     fn take_back(&self, entry: &mut Entry, _: Option<&mut AuxState>, gone: &Admission) {
         let due = self.window.calendar.map_or(gone.due, |calendar| calendar.shift.wall(gone.due));
-        // A ticket knows its request's moment to a millisecond, rounded down.
+        // A ticket records the moment of its request in milliseconds, rounded down.
         if due.as_nanos().saturating_add(1_000_000) > entry.state.wide() {
             entry.state.set_narrow(entry.state.narrow().saturating_sub(gone.cost));
         }
@@ -136,7 +136,7 @@ impl Rule for FixedWindow {
 }
 
 impl FixedWindow {
-    /// The start of the current window (of the calendar: on the wall clock), its end, and its count.
+    /// The start of the current window (on the wall clock, if it is one of the calendar), its end, and its count.
     fn at(&self, entry: &Entry, now: Timestamp) -> (u64, u64, u32) {
         let (now_ns, began, count) = (now.as_nanos(), entry.state.wide(), entry.state.narrow());
         if let Some(calendar) = self.window.calendar {

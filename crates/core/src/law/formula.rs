@@ -1,4 +1,4 @@
-//! Numbers as explanations and promises show them.
+//! The notation of numbers in explanations and promises.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::base::{Rate, units::written};
 /// How an explanation writes the numbers of an SLO.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
-    /// The rate as the line gives it.
+    /// The rate as the SLO line writes it.
     pub rate: String,
-    /// What a law counts as one, in the unit of the SLO.
+    /// The amount that a law counts as one, in the unit of the SLO.
     pub grain: f64,
 }
 
 impl Scale {
-    /// The numbers of requests.
+    /// The scale of an SLO that counts requests.
     pub fn of(rate: Rate) -> Scale {
         Scale { rate: rate.to_string(), grain: 1.0 }
     }
@@ -43,7 +43,7 @@ pub(super) fn option(ns: u64) -> String {
     written(Duration::from_nanos(ns))
 }
 
-/// `a <= b`, or `a > b`.
+/// The sign of a comparison: `a <= b`, or `a > b`.
 pub(super) fn compared(is_within: bool) -> &'static str {
     if is_within { "<=" } else { ">" }
 }

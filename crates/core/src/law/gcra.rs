@@ -17,10 +17,10 @@
 //! `token-bucket` is the usual form, and denies a request without a token: `tokens = (now - start) / slot`. A burst of
 //! 0 counts as 1, and `max_delay` is 0.
 //!
-//! `leaky-bucket` is another name of it. As a meter, a leaking bucket holds `burst - tokens` of water, and a request
-//! that would overflow it is denied: these are the same verdicts. Let N be the burst and T the time in which a full
-//! bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New directions in
-//! communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
+//! `leaky-bucket` is another name for `token-bucket`. As a meter, a leaking bucket holds `burst - tokens` of water, and
+//! a request that would overflow it is denied: these are the same verdicts. Let N be the burst and T the time in which
+//! a full bucket drains: in any time T at most 2N pass, N at once and N as they drain. Sources: J. Turner, "New
+//! directions in communications", 1986; J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios".
 //!
 //! Above an SLO with an assured rate, the debt may be 10 s more: requests that it refuses may pass, and are charged.
 //!
@@ -40,7 +40,7 @@ const MAX_DELAY_DEFAULT: Duration = Duration::from_secs(5);
 /// never reached, unless their bursts take longer than this to refill.
 const DEBT_MAX: Duration = Duration::from_secs(10);
 
-/// The maximum debt of work beyond the longest delay: of requests whose cost exceeds what was reserved.
+/// The maximum debt of work beyond the longest delay: it comes from requests that cost more than was reserved.
 const WORK_DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// The law of a bucket for one objective. It keeps a theoretical arrival time (TAT), so that nodes can share it.
@@ -121,7 +121,7 @@ impl Gcra {
         Ok(Gcra::refusing(objective))
     }
 
-    /// The bucket of an assured rate: it denies, and owes at most its burst.
+    /// The bucket of an assured rate: it denies instead of delaying, and its debt is at most its burst.
     pub(super) fn assured(objective: Objective) -> Gcra {
         Gcra { debt: Debt::Burst, ..Gcra::refusing(objective) }
     }
@@ -160,7 +160,7 @@ impl Gcra {
     /// The number of clients that would cause this delay of a request of this cost, in thousandths, if each sends its
     /// next request after the answer.
     pub fn milli_clients(&self, delay_ns: u64, cost: u32) -> u32 {
-        // In work, a request is one like this one.
+        // If the law counts work, the delay is measured in requests of this cost.
         let one_ns = if self.debt == Debt::Work { self.time(cost) } else { self.slot_ns };
         if delay_ns <= one_ns {
             return 1_000;
@@ -184,7 +184,7 @@ impl Gcra {
         self.debt == Debt::Work
     }
 
-    /// Whether it has room for such debt.
+    /// Whether it has room for debt beyond the longest delay.
     pub fn can_owe(&self) -> bool {
         self.debt != Debt::None
     }
@@ -236,7 +236,7 @@ impl Gcra {
         paid_at
     }
 
-    /// Adds a cost to the debt.
+    /// Adds a cost to the debt, and returns when the debt is paid.
     fn add(&self, entry: &mut Entry, cost: u32, now: Timestamp) -> u64 {
         let now_ns = now.as_nanos();
         let paid_at = self.start(entry, now_ns).saturating_add(self.time(cost));

@@ -1,4 +1,4 @@
-//! What a law is given, the numbers of an SLO and a request, and its answer.
+//! The input of a law (the numbers of an SLO and a request) and its answer.
 
 use crate::base::{Blocked, Rate, Sample, Timestamp, UNCOUNTED, Verdict};
 
@@ -27,12 +27,12 @@ pub struct Arrival {
     pub cost: u32,
     /// Its source among those that share the bucket: a hash of the field that the option `share` names.
     pub sharer: u64,
-    /// The answer can be held, and its moment may move meanwhile.
+    /// Whether the answer can be held, so that its moment may still move.
     pub may_hold: bool,
 }
 
 impl Arrival {
-    /// A request of cost 1, with a draw in the middle: jitter changes nothing.
+    /// A request of cost 1, with a sample from the middle of the range, so that jitter has no effect.
     pub const fn at(now: Timestamp) -> Arrival {
         Arrival { now, sample: Sample::MIDDLE, cost: 1, sharer: 0, may_hold: false }
     }
@@ -42,7 +42,7 @@ impl Arrival {
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     pub cost: u32,
-    /// The moment of its turn: that of its arrival, if it had no delay.
+    /// The moment of its turn, which is the moment of its arrival if it had no delay.
     pub due: Timestamp,
     pub now: Timestamp,
 }
@@ -62,7 +62,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Whether it is no more than a verdict and what remains.
+    /// Whether it consists only of a verdict and the remaining room.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.turn == 0 && self.blocked_until.is_none() && !self.fell_back
@@ -72,24 +72,24 @@ impl Judgement {
         Judgement { verdict, remaining, fell_back: false, blocked_until: None, turn: 0 }
     }
 
-    /// Passed without being counted.
+    /// The judgement on a request that passes without being counted.
     pub(crate) const fn uncounted() -> Judgement {
         Judgement::new(Verdict::Pass, UNCOUNTED)
     }
 
-    /// Denied. The request would get through `wait_ns` from now, and no sooner.
+    /// Denies a request, which would get through `wait_ns` from now, and no sooner.
     pub fn deny(wait_ns: u64, remaining: u32) -> Judgement {
         let seconds = wait_ns.div_ceil(1_000_000_000).max(1);
         let retry_after_s = u32::try_from(seconds).unwrap_or(u32::MAX);
         Judgement::new(Verdict::Deny { retry_after_s }, remaining)
     }
 
-    /// Denied, at any time: the request costs more than the law ever admits.
+    /// Denies a request at any time, because it costs more than the law ever admits.
     pub(crate) const fn never(remaining: u32) -> Judgement {
         Judgement::new(Verdict::Deny { retry_after_s: Verdict::NEVER_S }, remaining)
     }
 
-    /// Denied for the rest of a block, without consulting a law.
+    /// Denies a request until the end of a block, without consulting a law.
     pub(crate) fn blocked(blocked: Blocked, now: Timestamp) -> Judgement {
         let verdict = Verdict::Deny { retry_after_s: blocked.rest_s(now) };
         Judgement { blocked_until: Some(blocked.until), ..Judgement::new(verdict, 0) }

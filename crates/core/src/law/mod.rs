@@ -1,4 +1,4 @@
-//! The laws: an entry, an SLO and a moment become a verdict.
+//! The laws: each turns an entry, an SLO and a moment into a verdict.
 //!
 //! A law is a pure function: it changes only the entry that it is given, and its auxiliary state if it has one. Each
 //! algorithm has its own file, which opens with the formula, the units and the source. A new law is one such file with

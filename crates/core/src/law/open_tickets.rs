@@ -24,13 +24,13 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// No requests yet. `costs`: the estimate of all keys.
+    /// The state of a key that starts from `costs`, the estimate over all keys.
     pub(crate) fn new(tickets: OpenTickets, costs: Quantile, lease: Duration) -> Reservations {
         let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
         Reservations { tickets, costs: costs.restarted(), lease_ms }
     }
 
-    /// The tickets within their lease.
+    /// The number of tickets within their lease.
     pub(crate) fn open_at(&self, now: Timestamp) -> usize {
         let is_open =
             |open: &&Open| (now.ticks_ms().wrapping_sub(open.begun_ms) as i32) < self.lease_ms as i32;
@@ -38,7 +38,7 @@ impl Reservations {
     }
 }
 
-/// A request that has begun, with the moment that its ticket shows.
+/// A request that has begun, with the time of its beginning as its ticket records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Open {
     serial: u32,
@@ -46,7 +46,7 @@ struct Open {
 }
 
 impl OpenTickets {
-    /// No tickets. The first gets the serial after this one.
+    /// An empty list, whose first ticket gets the serial after `last_serial`.
     pub(crate) fn after(last_serial: u32) -> OpenTickets {
         OpenTickets { open: VecDeque::new(), last_serial }
     }
@@ -71,10 +71,10 @@ impl OpenTickets {
         self.last_serial
     }
 
-    /// Closes a ticket. False if it is not open: it was closed before, or its lease is over.
+    /// Closes a ticket. Returns false if it is not open: it was closed before, or its lease is over.
     pub(crate) fn close(&mut self, serial: u32, begun_ms: u32) -> bool {
         let Some(first) = self.open.front().map(|open| open.serial) else { return false };
-        // Serials rise, counted from the first, even where they wrap around.
+        // Relative to the first one, serials increase even where they wrap around.
         let since_first = |serial: u32| serial.wrapping_sub(first);
         let place = self.open.partition_point(|open| since_first(open.serial) < since_first(serial));
         let is_open = self.open.get(place) == Some(&Open { serial, begun_ms });
@@ -88,7 +88,7 @@ impl OpenTickets {
         self.open.capacity() * size_of::<Open>()
     }
 
-    /// The invariant: serials rise, counted from the first.
+    /// The invariant: relative to the first one, serials increase.
     pub(super) fn is_sound(&self) -> bool {
         let first = self.open.front().map_or(0, |open| open.serial);
         self.open.iter().map(|open| open.serial.wrapping_sub(first)).is_sorted_by(|one, next| one < next)

@@ -37,12 +37,12 @@ pub enum OptionError {
 }
 
 impl OptionError {
-    /// `name` is not a law; `names` are.
+    /// The error for a `name` that is not one of the laws, which are `names`.
     pub(super) fn law(name: &str, names: &'static [&'static str]) -> OptionError {
         OptionError::Law { name: quoted(name), names }
     }
 
-    /// A value that does not fit.
+    /// The error for a value that is not as `expected`.
     pub(crate) fn unfit(name: &'static str, value: &str, expected: &'static str) -> OptionError {
         OptionError::Unfit { name, value: quoted(value), expected }
     }
@@ -67,7 +67,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// The part of a value that an error repeats: a line may have thousands of characters.
+/// The maximum length of a value that an error repeats: a line may have thousands of characters.
 const QUOTED_CHARS_MAX: usize = 80;
 
 fn quoted(value: &str) -> String {
@@ -77,7 +77,8 @@ fn quoted(value: &str) -> String {
 /// The value of an option, if the line has it.
 type Given<T> = Result<Option<T>, OptionError>;
 
-/// The options of an SLO by name. Each reader takes those that it knows, the law last; any rest is an error.
+/// The options of an SLO by name. Each reader takes those that it knows, the law last; an option that nobody takes is
+/// an error.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     given: Vec<(String, String)>,
@@ -181,7 +182,7 @@ impl Options {
         Some(self.given.remove(at).1)
     }
 
-    /// All options that no reader has taken yet.
+    /// Takes all options that no reader has taken yet.
     pub(crate) fn take_rest(&mut self) -> impl Iterator<Item = (String, String)> {
         self.given.drain(..)
     }

@@ -8,14 +8,14 @@ use crate::law::protect::ProtectSettings;
 use crate::law::{Arrival, AuxState, Judgement, Objective, OptionError, Options, Rule, Scale};
 use crate::table::Entry;
 
-/// The states of applications are looked at this often, so no wait is longer by more.
+/// The interval at which the states of applications are checked. A wait exceeds its limit by this much at most.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// `protect` for one SLO. The row of an application counts requests and nothing else: whether one waits is decided by a
-/// [`Protect`](crate::law::protect::Protect).
+/// `protect` for one SLO. The row of an application only counts requests: a [`Protect`](crate::law::protect::Protect)
+/// decides which of them wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protection {
-    /// Its longest delay is a [`TICK`] shorter than the option says.
+    /// The longest delay in them is the option `max_delay` minus one [`TICK`].
     pub settings: ProtectSettings,
 }
 

@@ -19,7 +19,8 @@ use crate::law::{
 };
 use crate::table::Entry;
 
-/// Makes the enum [`Law`] of the lines `name => Variant(Type::constructor)`, with its names, its constructor and `of_each!`.
+/// Makes the enum [`Law`] from lines of the form `name => Variant(Type::constructor)`, with its names, its constructor
+/// and `of_each!`.
 macro_rules! registry {
     // `$dollar` is a dollar sign for the macro inside the macro.
     ($dollar:tt $($name:literal => $Law:ident($Type:ident::$make:ident),)+) => {
@@ -56,7 +57,7 @@ macro_rules! registry {
             }
         }
 
-        /// A method call on the one rule inside a law: a `match`, so that the call is static.
+        /// Calls a method of the rule inside a law. It is a `match`, so that the call is static.
         macro_rules! of_each {
             ($dollar law:expr, $dollar rule:ident => $dollar call:expr) => {
                 match $dollar law {
@@ -74,7 +75,8 @@ registry! { $
     "pace" => Pace(Gcra::pace),
     "fair" => Fair(Fair::from_options),
     "token-bucket" => TokenBucket(Gcra::tokens),
-    // An alias. A variant of its own keeps the state tag, and so the keys of older snapshots and of other nodes.
+    // An alias of `token-bucket`. With a variant of its own it keeps its state tag, so that the keys of older snapshots
+    // and of other nodes stay valid.
     "leaky-bucket" => LeakyBucket(Gcra::tokens),
     "fixed-window" => FixedWindow(FixedWindow::from_options),
     "sliding-window" => SlidingWindow(SlidingWindow::from_options),
@@ -84,7 +86,7 @@ registry! { $
     "sketch" => Sketch(Sketch::from_options),
 }
 
-/// The methods of a law that are called less often than `judge`.
+/// Gives access to the methods of a law that are called less often than `judge`.
 impl Deref for Law {
     type Target = dyn Rule;
 
@@ -110,12 +112,12 @@ impl Law {
         options.finish(Law::PROTECT).map(|()| Law::Protect(protection))
     }
 
-    /// None: it is not `protect`.
+    /// The options of `protect`. None for any other law.
     pub fn protection(&self) -> Option<&Protection> {
         if let Law::Protect(protection) = self { Some(protection) } else { None }
     }
 
-    /// Lets a quota of the calendar follow a wall clock.
+    /// Makes the windows of a calendar quota follow the wall clock.
     pub(crate) fn follow(&mut self, wall: WallShift) {
         if let Law::FixedWindow(FixedWindow { window: Window { calendar: Some(calendar), .. } }) = self {
             calendar.shift = wall;
@@ -142,7 +144,7 @@ impl Law {
         let known = Law::NAMES.iter().find(|known| **known == name);
         let name = *known.ok_or_else(|| OptionError::law(name, Law::NAMES))?;
         let is_closed = objective.rate.is_zero();
-        // Options are checked with any rate but 0.
+        // The options cannot be checked at a rate of 0, so another rate stands in for it.
         let rate = if is_closed { Rate::ONE_PER_SECOND } else { objective.rate };
         let law = Law::open(name, Objective { rate, ..objective }, &mut options);
         match law.and_then(|law| options.finish(name).map(|()| law)) {
@@ -215,7 +217,7 @@ impl Law {
     /// The [memory](Law::memory) of the law of one of `nodes` nodes.
     pub fn memory_split(&self, nodes: u32) -> Duration {
         match self.gcra() {
-            // Copying the whole law would take as long as the rest.
+            // Copying the whole law would take as long as the rest of the calculation.
             Some(gcra) => gcra.split(nodes).memory(),
             None => self.split(nodes).memory(),
         }
@@ -234,7 +236,7 @@ impl Law {
         }
     }
 
-    /// Makes it the law of work: a bucket has room for costs that turn out larger than what was reserved.
+    /// Makes the law count work: a bucket then has room for costs that turn out larger than was reserved.
     pub(crate) fn owe_work(&mut self) {
         match self {
             Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => *gcra = gcra.owing_work(),
@@ -245,7 +247,7 @@ impl Law {
         }
     }
 
-    /// The numbers of a law that keeps a theoretical arrival time, which nodes can share. None: it keeps none.
+    /// The numbers of a law that keeps a theoretical arrival time, which nodes can share. None for any other law.
     pub fn gcra(&self) -> Option<&Gcra> {
         match self {
             Law::Pace(gcra) | Law::TokenBucket(gcra) | Law::LeakyBucket(gcra) => Some(gcra),
@@ -258,8 +260,9 @@ impl Law {
         self.gcra().is_some() || self.shared_window().is_some()
     }
 
-    /// Distinguishes states in an entry that one law must not read of another. It is part of the key, so an edit that
-    /// changes it gives every key a fresh entry. The FNV-1a hash of the law's name and its shape.
+    /// Distinguishes the states that laws keep in an entry, because no law must read the state of another. The tag is
+    /// part of the key, so an edit that changes it gives every key a fresh entry. It is the FNV-1a hash of the law's
+    /// name and its shape.
     ///
     /// ```
     /// use slowlane_core::law::{Law, Objective, Options};
@@ -282,7 +285,7 @@ impl Law {
         of_each!(self, rule => rule.memory())
     }
 
-    /// The window that nodes can count together. None if there is none.
+    /// The window that nodes can count together. None if the law has no such window.
     pub fn shared_window(&self) -> Option<&Window> {
         match self {
             Law::FixedWindow(law) => Some(&law.window),
@@ -313,7 +316,7 @@ impl Law {
     pub fn sharings(&self) -> &'static [Sharing] {
         match (self.gcra(), self.shared_window()) {
             (Some(_), _) => &[Sharing::Rate, Sharing::Split, Sharing::Local],
-            // Nodes that count together count multiples of a length, and months differ in length.
+            // Nodes that count together number windows by multiples of one length, but months differ in length.
             (_, Some(window)) if window.calendar.is_some() => {
                 &[Sharing::Lease, Sharing::Split, Sharing::Local]
             }

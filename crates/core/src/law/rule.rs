@@ -15,8 +15,8 @@ pub trait Rule {
     /// of cost 0.
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement;
 
-    /// The same judgement, but no admission is added to the auxiliary state. Without that state, the entry must become
-    /// the same as under `judge`, because a decision under several SLOs keeps it.
+    /// Gives the same judgement as `judge`, but adds no admission to the auxiliary state. For a law without that state,
+    /// the entry must become the same as under `judge`, because a decision under several SLOs keeps it.
     fn foresee(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         self.judge(entry, aux, arrival)
     }
@@ -27,8 +27,8 @@ pub trait Rule {
     /// Takes back an admission whose client disconnected before its turn. `adaptive` cannot take a request back.
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
-    /// Charges an admitted request for more than it was judged by, whether or not there is room. Only a law that
-    /// [settles](crate::law::Law::settles) can.
+    /// Charges an admitted request for more than the cost that it was judged by, whether or not there is room. Only a
+    /// law that [settles](crate::law::Law::settles) can do this.
     fn charge_more(&self, _entry: &mut Entry, _cost: u32, _now: Timestamp) {}
 
     /// Whether [`end`](Rule::end) must be called for each admission.
@@ -36,13 +36,13 @@ pub trait Rule {
         false
     }
 
-    /// Notes the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was still
+    /// Records the end of a request. `gone.due` is the moment of its judgement. Returns how much of its cost was still
     /// counted: 0 after its lease, or if all requests have ended.
     fn end(&self, _entry: &mut Entry, _gone: &Admission) -> u32 {
         0
     }
 
-    /// Distinguishes states of this law with different numbers, such as window numbers.
+    /// Distinguishes states that this law keeps under different settings, such as windows of different lengths.
     fn state_shape(&self) -> u64 {
         0
     }

@@ -9,9 +9,9 @@
 //! ```
 //! A key has no row in the table: all keys of an SLO share one sketch of 8 * columns * rows bytes
 //! ([`table::Sketch`](crate::table::Sketch)). Counts are never too low, so it admits no request that `sliding-window`
-//! would refuse. With the confidence, each count is at most error * total too high, where the total is that of all
-//! keys in that window. With the usual e / error columns, it would need more than twice as many rows, and each row is
-//! one more access to memory.
+//! would refuse. With a probability of `confidence`, each count is at most error * total too high, where the total is
+//! that of all keys in that window. With the usual e / error columns, it would need more than twice as many rows, and
+//! each row is one more access to memory.
 //!
 //! Source: Cormode and Muthukrishnan, "An Improved Data Stream Summary" (2005); over two windows, as in pingora's
 //! `Rate`.
@@ -33,15 +33,16 @@ const ERROR_DEFAULT: f64 = 0.001;
 /// An error above half of all requests is no useful bound.
 const ERROR_MAX: f64 = 0.5;
 
-/// Ten columns per part: 2 million columns are within 21 bits.
+/// At this error, a row has 10 / error = 2 million columns, which fit 21 bits.
 const ERROR_MIN: f64 = 0.000_005;
 
 const CONFIDENCE_DEFAULT: f64 = 0.99;
 const CONFIDENCE_MIN: f64 = 0.5;
-/// Six rows.
+/// This confidence takes six rows.
 const CONFIDENCE_MAX: f64 = 0.999_999;
 
-/// The part of cases in which one row errs by more than `error`: a tenth, by Markov, as it has 10 / error columns.
+/// The probability that one row errs by more than `error`: by Markov's inequality a tenth, as it has 10 / error
+/// columns.
 const ROW_ERRS: f64 = 0.1;
 
 /// The maximum memory of one sketch. A larger one would miss every cache, and take milliseconds to clear after a pause.
@@ -67,7 +68,7 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// As in the registry.
+    /// The name of the law in the registry.
     pub const NAME: &'static str = "sketch";
 
     /// The sketch of a rate of 0, under which nothing is counted.
@@ -134,7 +135,7 @@ fn shape(error: f64, confidence: f64) -> Shape {
     Shape { rows: rows.clamp(1, ROWS_MAX), column_bits: column_bits.min(COLUMN_BITS_MAX) }
 }
 
-/// In a row, as without a sketch, it is `sliding-window`.
+/// In a row of the table, without a sketch, the law is `sliding-window`.
 impl Rule for Sketch {
     fn judge(&self, entry: &mut Entry, aux: Option<&mut AuxState>, arrival: &Arrival) -> Judgement {
         self.counts.judge(entry, aux, arrival)
@@ -153,7 +154,7 @@ impl Rule for Sketch {
     /// Counts are meaningless in a sketch with other windows or columns.
     fn state_shape(&self) -> u64 {
         let Shape { rows, column_bits } = self.shape;
-        // 366 days of nanoseconds leave nine bits.
+        // A window of 366 days, in nanoseconds, leaves nine bits unused.
         self.counts.state_shape() << 8 | u64::from(rows << 5 | column_bits)
     }
 

@@ -7,11 +7,11 @@
 //! sum + cost > N: deny
 //! sum + the count of the sub-window just left + cost > N + N / n: deny;     else count it
 //! ```
-//! The first condition is Sentinel's `LeapArray`. Alone it lets 2N through in one window's time: N at the end of a
-//! sub-window, and N as soon as that one has fallen out, up to a sub-window too early.
+//! The first condition is Sentinel's `LeapArray`. Alone it lets 2N through in the time of one window: N at the end of a
+//! sub-window, and N as soon as that sub-window is dropped, up to a sub-window too early.
 //!
-//! The second condition bounds any window's time to `N * (1 + 1/n)` (rounded up), as such a time touches n + 1
-//! sub-windows. A client that keeps to the rate never meets it. The burst plays no part.
+//! The time of one window touches n + 1 sub-windows, so the second condition admits at most `N * (1 + 1/n)` (rounded
+//! up) in it. This condition never refuses a client that keeps to the rate. The burst has no effect.
 //!
 //! The state is the number of the sub-window, and n + 1 counts in 64 bits. More sub-windows, or a larger N, do not
 //! fit and are refused when the SLO is read.
@@ -25,7 +25,7 @@ use crate::law::{
 };
 use crate::table::{Entry, State};
 
-/// The default maximum of sub-windows; fewer if no more fit.
+/// The default number of sub-windows; there are fewer if not as many fit.
 const BUCKETS_DEFAULT_MAX: u32 = 10;
 
 const COUNTS_BITS: u32 = u64::BITS;

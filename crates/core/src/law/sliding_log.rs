@@ -5,7 +5,7 @@
 //! forget admissions that are a window old;  remembered + cost > N: deny;  else remember it `cost` times
 //! ```
 //! Source: J. Fu, "Throttling Solutions in Standalone and Distributed Scenarios", section "Sliding Log". It is exact:
-//! it refuses only requests that would be more than N in the time of one window. The burst has no effect.
+//! it refuses only requests that would exceed N in the time of one window. The burst has no effect.
 //!
 //! It takes eight bytes besides the entry for each admission of the last window. That is at most N of them, and N is
 //! bounded when the SLO is read. Without memory for the log, it judges as `sliding-window`, whose state it always
@@ -23,7 +23,7 @@ use crate::law::{
 };
 use crate::table::{Entry, Seen};
 
-/// The maximum number of admissions in a log: half a mebibyte.
+/// The maximum number of admissions in a log; they take half a mebibyte.
 const ADMISSIONS_MAX: u32 = 65_536;
 
 /// The law `sliding-log` for one objective.

@@ -6,16 +6,16 @@
 //! estimate + cost > N: deny;                  else curr += cost
 //! ```
 //! The two-window rate of Cloudflare ("How we built rate limiting capable of scaling to millions of domains"), Cortex
-//! (its proposal for a global rate limit) and Adobe. In Adobe's example the estimate is 5: 4 in the window before, 2
-//! half-way into this one, and the request itself.
+//! (its proposal for a global rate limit) and Adobe. In Adobe's example, half-way through the window, half of the 4
+//! requests in the previous window, 2 in this one and the request itself make an estimate of 5.
 //!
 //! The wait is Cortex's `limitForSecs`. While the current window has room, it is the excess divided by the rate at
-//! which the window before fades, `(estimate + cost - N) / (prev / window)`. Otherwise it is the rest of the current
-//! window, and then the same with that window as the one before.
+//! which the previous window fades, `(estimate + cost - N) / (prev / window)`. Otherwise it is the remaining time of
+//! the current window, plus the same term with the current window as the previous one.
 //!
-//! The estimate assumes that the window before was filled evenly. A client that fills its end, and then every
-//! opening, gets at most 2N - 1 into one window's time. Of N evenly spaced requests per window about one is refused;
-//! of N - 1, none. The burst plays no part.
+//! The estimate assumes that the previous window was filled evenly. A client that fills the end of a window, and then
+//! every gap that opens, gets at most 2N - 1 requests into the time of one window. Of N evenly spaced requests per
+//! window about one is refused; of N - 1, none. The burst has no effect.
 //!
 //! The state is the number of the window, `prev`, and `curr`.
 
@@ -116,7 +116,7 @@ impl Rule for SlidingWindow {
         Some(&self.window)
     }
 
-    /// The requests of the previous window fade: they count by the part of it that is left.
+    /// The requests of the previous window fade: they are weighted by the part of that window that still counts.
     fn used(&self, entry: &Entry, _: Option<&AuxState>, now: Timestamp) -> Option<Used> {
         let counts = self.counts(&entry.state, now.as_nanos());
         let window_ns = self.window.window_ns;
@@ -160,7 +160,7 @@ impl SlidingWindow {
         let (prev, curr) = match (window as u32).wrapping_sub(state.narrow()) as i32 {
             0 => (prev, curr),
             1 => (curr, 0),
-            // The clock went back: the counts of the later window stand for this one.
+            // The clock went back: this window takes over the count of the later one.
             ..0 => (0, curr),
             2.. => (0, 0),
         };
@@ -174,7 +174,7 @@ impl SlidingWindow {
         f64::from(counts.prev) * ((window_ns - counts.age_ns) as f64 / window_ns as f64)
     }
 
-    /// The same, rounded up.
+    /// The value of `past`, rounded up.
     #[inline]
     fn faded(&self, counts: &Seen) -> u32 {
         if counts.prev == 0 {
@@ -183,7 +183,7 @@ impl SlidingWindow {
         let (window_ns, rest_ns) = (self.window.window_ns, self.window.window_ns - counts.age_ns);
         let past = u128::from(counts.prev) * u128::from(rest_ns);
         let reaches = |count: u32| u128::from(count) * u128::from(window_ns) >= past;
-        // A 128-bit division takes longer than the rest of the law. This one is off by at most one.
+        // A 128-bit division takes longer than everything else in the law. This guess is off by at most one.
         let guess = self.past(counts) as u32;
         if !reaches(guess) { guess + 1 } else { guess - u32::from(guess > 0 && reaches(guess - 1)) }
     }
@@ -198,7 +198,7 @@ impl SlidingWindow {
     pub(super) fn wait_ns(&self, counts: &Seen, cost: u32) -> u64 {
         let Window { limit, window_ns, .. } = self.window;
         let rest_ns = window_ns - counts.age_ns;
-        // The age at which the remainder of a past window leaves `room`.
+        // The age of a window at which the `past` requests of the previous one have faded to `room`.
         let faded_at = |past: u32, room: u32| {
             let left = match u64::from(room).checked_mul(window_ns) {
                 // The product usually fits 64 bits, which is twice as fast.

@@ -6,10 +6,10 @@ use crate::base::{Period, Quota, Rate, date::Calendar};
 use crate::law::formula::{compared, option};
 use crate::law::{Objective, OptionError, Options, Scale};
 
-/// A shorter window is empty most of the time, and a proxy's own timers make it inexact.
+/// The shortest window. A shorter one would be empty most of the time, and a proxy's own timers would make it inexact.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 
-/// The longest month.
+/// The length of the longest month.
 const MONTH_MAX: Duration = Duration::from_secs(31 * 86_400);
 
 /// At most `limit` requests in a window. Nodes that share it count together.
@@ -26,11 +26,11 @@ pub struct Window {
     /// `N = rate * window`. The burst has no effect.
     pub limit: u32,
     pub(super) window_ns: u64,
-    /// The previous window counts, too.
+    /// Whether the previous window counts, too.
     pub is_sliding: bool,
-    /// Windows are the periods of the calendar.
+    /// If set, windows are the periods of this calendar.
     pub calendar: Option<Calendar>,
-    /// It counts work, and its charges may be returned.
+    /// Whether it counts work, so that its charges may be returned.
     pub is_work: bool,
 }
 
@@ -57,21 +57,21 @@ impl Window {
         }
     }
 
-    /// At this rate, the window holds more than `limit_max` requests; `or` is another remedy.
+    /// The error for a window that holds more than `limit_max` requests at this rate; `or` names another remedy.
     pub(super) fn too_long(window: Duration, rate: Rate, limit_max: u32, or: &str) -> OptionError {
         let reason = format!("holds more than {limit_max} requests: make it shorter{or}");
         OptionError::Rate { name: "window", given: window, rate, reason }
     }
 
-    /// Counts of two windows can be added without overflow.
+    /// The largest limit. Up to this, the counts of two windows can be added without overflow.
     const LIMIT_MAX: u32 = 1 << 30;
 
-    /// `N 100 (100/m in 1m)`
+    /// The limit in an explanation: `N 100 (100/m in 1m)`
     pub(super) fn explained(&self, scale: &Scale) -> String {
         format!("N {} ({} in {})", scale.count(self.limit), scale.rate, option(self.window_ns))
     }
 
-    /// `count 3 + cost 1 = 4 <= N 100 (100/m in 1m)`
+    /// The comparison in an explanation: `count 3 + cost 1 = 4 <= N 100 (100/m in 1m)`
     pub(super) fn compared(&self, scale: &Scale, text: &str, cost: u32, sum: f64, is_within: bool) -> String {
         let [cost, sum] = [cost.into(), sum].map(|count| scale.count(count));
         format!("{text} + cost {cost} = {sum} {} {}", compared(is_within), self.explained(scale))
@@ -111,7 +111,7 @@ impl Window {
         }
     }
 
-    /// The same, with the limit in another unit.
+    /// Like `describe`, but with a limit that is given as text and may have another unit.
     pub(crate) fn describe_as(&self, limit: &str) -> String {
         let each = match self.calendar.map(|calendar| calendar.period) {
             Some(several @ Period::Seconds(_)) => {

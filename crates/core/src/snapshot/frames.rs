@@ -1,12 +1,12 @@
-//! Frames: the bytes of a snapshot. Each frame holds one part and its checksum.
+//! Frames: the bytes of a snapshot, where each frame holds one part and its checksum.
 //!
 //! ```text
 //! "slowlane state", version ─ 2 bytes │ frame │ frame │ …
 //! frame:  length ─ 4 bytes │ checksum ─ 8 bytes │ payload
 //! ```
-//! Numbers are little-endian. The checksum is XXH3-64 of the payload, and its seed is the number of the frame, from 0,
-//! with the version in the upper half of the first: it finds accidents, not forgers. So frames can neither be changed, nor
-//! swapped, nor left out. Only the owner of the file can write it.
+//! Numbers are little-endian. The checksum is XXH3-64 of the payload. Its seed is the number of the frame, from 0, with
+//! the version in the upper half of the first frame's seed. So a frame that is changed, swapped or left out is
+//! detected. This protects against accidents, not forgers: only the owner of the file can write to it.
 
 use std::io::{self, Read, Write};
 
@@ -30,7 +30,7 @@ pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
 const NAME: &[u8; 14] = b"slowlane state";
 
-/// The length and the checksum of a frame.
+/// The size of the length and the checksum of a frame.
 const HEAD_BYTES: u64 = 12;
 
 /// A file that is not a snapshot, or not a complete one.
@@ -73,7 +73,7 @@ impl<W: Write> PartWriter<W> {
     /// Begins a snapshot.
     ///
     /// # Errors
-    /// Those of `to`.
+    /// The errors of `to`.
     pub fn new(mut to: W) -> io::Result<PartWriter<W>> {
         to.write_all(NAME)?;
         to.write_all(&VERSION.to_le_bytes())?;
@@ -93,7 +93,7 @@ impl<W: Write> PartWriter<W> {
     /// Writes a frame with these bytes as its payload.
     ///
     /// # Errors
-    /// Those of `to`, and a payload of more than [`FRAME_BYTES_MAX`] bytes.
+    /// The errors of `to`, and a payload of more than [`FRAME_BYTES_MAX`] bytes.
     pub fn write_encoded(&mut self, payload: &[u8]) -> io::Result<()> {
         let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= FRAME_BYTES_MAX);
         let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
@@ -126,7 +126,7 @@ impl<R: Read> Parts<R> {
     /// Reads the head.
     ///
     /// # Errors
-    /// It is not a snapshot, has another version, or has no head.
+    /// `from` is not a snapshot, has a version that cannot be read, or has no head.
     pub fn new(mut from: R) -> Result<Parts<R>, SnapshotError> {
         let (mut name, mut version) = ([0; NAME.len()], [0; 2]);
         from.read_exact(&mut name)?;
@@ -148,7 +148,7 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// The next part. None: it was the last one.
+    /// The next part. None after the last one.
     pub(super) fn next(&mut self) -> Result<Option<SnapshotPart>, SnapshotError> {
         let number = self.read;
         if !self.advance()? {
@@ -162,7 +162,8 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads to the end, to check that the snapshot is complete. Only the end is decoded: the checksums cover the rest.
+    /// Reads to the end, to check that the snapshot is complete. Only the last part is decoded: checksums cover the
+    /// others.
     ///
     /// # Errors
     /// The snapshot is not complete.
@@ -175,7 +176,7 @@ impl<R: Read> Parts<R> {
         }
     }
 
-    /// Reads the next frame. False: there is none.
+    /// Reads the next frame. Returns false if there is none.
     fn advance(&mut self) -> Result<bool, SnapshotError> {
         let is_there = read_frame(&mut self.from, (self.read, VERSION), &mut self.payload)?;
         self.read += u64::from(is_there);
@@ -183,13 +184,14 @@ impl<R: Read> Parts<R> {
     }
 }
 
-/// The seed of the checksum of a frame. The number of the first is 0, and only there the version counts.
+/// The seed of the checksum of a frame: its number, or for the first frame, since layout 6, the version in the upper
+/// half.
 fn seed(number: u64, version: u16) -> u64 {
     let is_sealed = number == 0 && version >= SEALS_VERSION;
     if is_sealed { u64::from(version) << 32 } else { number }
 }
 
-/// Reads the payload of the frame with this number in a snapshot of this version. False: there is none.
+/// Reads the payload of the frame with this number in a snapshot of this version. Returns false if there is none.
 fn read_frame(
     from: &mut impl Read,
     (number, version): (u64, u16),

@@ -26,7 +26,7 @@ pub(super) enum SnapshotPart {
     Note(Vec<u8>),
 }
 
-/// Facts that are needed before the rest is restored.
+/// The facts that are needed before the other parts are restored.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotHead {
     /// The moment of the snapshot, on the clock of the process.
@@ -48,13 +48,13 @@ impl SnapshotHead {
         SnapshotHead { saved_at, wall, secret: secret.to_hex(), slos }
     }
 
-    /// The secret of the saved keys. None: there is no readable one.
+    /// The secret of the saved keys. None if the snapshot has no readable secret.
     pub fn key_secret(&self) -> Option<KeySecret> {
         KeySecret::read(self.secret.as_bytes())
     }
 }
 
-/// Without the secret.
+/// Leaves out the secret.
 impl fmt::Debug for SnapshotHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let SnapshotHead { saved_at, wall, secret: _, slos } = self;

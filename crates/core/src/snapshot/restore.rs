@@ -20,11 +20,11 @@ pub struct Restored {
     pub notes: Vec<Vec<u8>>,
 }
 
-/// Restores a snapshot into a throttle. The time since the snapshot counts: expired items are dropped. `keys`:
-/// whether its keys have the secret of this throttle; without it, only the blocks set by operators are usable.
+/// Restores a snapshot into a throttle. The time since the snapshot counts: expired items are dropped. `keys`: whether
+/// the snapshot's keys were made with the secret of this throttle; if not, only the blocks set by operators are usable.
 ///
 /// # Errors
-/// The rest of the snapshot is damaged. All parts before it have been restored.
+/// A part of the snapshot is damaged. All parts before it have been restored.
 pub fn restore(
     mut parts: Parts<impl Read>,
     keys: bool,

@@ -15,7 +15,7 @@ const BLOCKS_PER_PART: usize = FRAME_BYTES_MAX / (TEXT_BYTES_MAX + 64) - 1;
 /// The maximum size of a note, in bytes.
 pub const NOTE_BYTES_MAX: usize = FRAME_BYTES_MAX - 16;
 
-/// What a snapshot holds.
+/// The size of a snapshot, in rows and in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
     pub rows: u64,
@@ -25,11 +25,11 @@ pub struct Saved {
 /// Writes the state of a throttle at `head.saved_at`. A shard is locked for at most a page, so no request waits
 /// longer than for `show table`.
 ///
-/// An upgrade writes it in steps: first all keys without the blocks, then the keys that have `changed` since, as they
-/// are now, and finally these with the rest: all blocks, and notes that the caller keeps beside the state.
+/// An upgrade saves in steps: first all keys, without the blocks; then the keys that have `changed` since, in their
+/// current state. The last step saves such keys again, with the `rest`: all blocks, and the notes of the caller.
 ///
 /// # Errors
-/// Those of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.
+/// The errors of `to`, and a note of more than [`NOTE_BYTES_MAX`] bytes.
 pub fn save(
     throttle: &Throttle,
     head: SnapshotHead,
@@ -60,7 +60,7 @@ pub fn save(
     Ok(Saved { rows, bytes: parts.end()? })
 }
 
-/// The changed keys: each is dropped, then written with its current state.
+/// Writes the changed keys. A restore drops each of them, then sets its current state.
 fn save_changed(
     throttle: &Throttle,
     changed: &[Key],

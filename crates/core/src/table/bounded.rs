@@ -1,4 +1,4 @@
-//! A map by key that is bounded in count or in bytes, and spread over shards. Rounds remove the values that have
+//! A map by key that is bounded in count or in bytes, and spread over shards. Sweeps remove the values that have
 //! expired.
 
 use std::collections::VecDeque;
@@ -12,21 +12,22 @@ use crate::table::locks::{AtomicU64, AtomicUsize, Mutex, MutexGuard};
 use crate::table::spread::Spread;
 use crate::table::store::lock;
 
-/// With this many shards, threads rarely contend, and a write that makes a shard grow has few values to move.
+/// The maximum number of shards. With this many, threads rarely contend, and a write that makes a shard grow has few
+/// values to move.
 const SHARDS_MAX: usize = 256;
 
-/// A map has one shard for this much room, so that a key without room finds others to evict in its own shard.
+/// A map has one shard for this much room, so that a key without room finds other values to evict in its own shard.
 const SHARD_ROOM: usize = 1_024;
 
-/// Slots that a sweep checks under one lock: it takes a microsecond, in which a request may wait.
+/// The number of slots that a sweep checks under one lock. This takes a microsecond, for which a request may wait.
 const SWEPT_AT_ONCE: usize = 64;
 
-/// Slots that a key without room searches for a value to evict. Usually at least every second one has a value. The
-/// oldest of eight is among the oldest third in 96 of 100 cases.
+/// The number of slots in which a key without room looks for a value to evict. Usually at least half of them have a
+/// value. The oldest of eight is among the oldest third in 96 of 100 cases.
 const SAMPLES: usize = 16;
 
-/// A sweep rebuilds a shard with this few values for its slots, with room for twice as many values. Otherwise it would
-/// keep the memory of its busiest time.
+/// A sweep shrinks a shard that has room for more than this many times its values, to room for twice as many. Otherwise
+/// it would keep the memory of its busiest time.
 const EMPTY_AT: usize = 4;
 
 /// A value of a [`BoundedMap`].
@@ -45,8 +46,8 @@ pub trait Expiring {
     }
 }
 
-/// Values by key. Together they take at most the room that the map is made for. A value that finds no room is refused,
-/// or takes the place of one that has been [idle](Expiring::idle) for long.
+/// Values by key. Together they take at most the room of the map. A value that finds no room is refused, or takes the
+/// place of one that has been [idle](Expiring::idle) for long.
 ///
 /// A value that has expired stays until the next [sweep](BoundedMap::sweep), so that no request has to wait for the
 /// removal of others.
@@ -123,21 +124,21 @@ impl<V: Expiring> BoundedMap<V> {
     /// The place of a key. Its shard is locked until the place is dropped.
     pub fn at(&self, key: Key) -> KeyPlace<'_, V> {
         let hash = self.spread.bits(key);
-        // The hash table uses both ends of the bits.
+        // The bits in the middle choose the shard, because the hash table uses those at both ends.
         let shard = lock(&self.shards[(hash >> 40) as usize & (self.shards.len() - 1)]);
         let slot = shard.values.find_bucket_index(hash, |(known, _)| *known == key);
         KeyPlace { map: self, shard, key, hash, slot }
     }
 
-    /// Maps each value, shard by shard. Each shard is locked separately.
+    /// Calls `pick` for each value, and collects the results shard by shard. Each shard is locked separately.
     pub fn pick<R>(&self, mut pick: impl FnMut(Key, &V) -> Option<R>) -> impl Iterator<Item = Vec<R>> {
         self.shards.iter().map(move |shard| {
             lock(shard).values.iter().filter_map(|(key, value)| pick(*key, value)).collect()
         })
     }
 
-    /// Removes expired values: some slots of each shard, then the next ones. So a request that waits for a shard gets
-    /// it before the sweep returns to it.
+    /// Removes expired values. It checks some slots of each shard in turn, then the next ones, so that a request that
+    /// waits for a shard gets it before the sweep returns to it.
     pub fn sweep(&self, now: Timestamp) {
         let (mut from, mut is_done) = (0, self.is_empty());
         while !is_done {
@@ -168,13 +169,13 @@ impl<V: Expiring> BoundedMap<V> {
         is_last
     }
 
-    /// Reserves room, or nothing if there is too little.
+    /// Reserves room, or reserves nothing and returns false if there is too little.
     fn reserve(&self, more: usize) -> bool {
         let with = |taken: usize| taken.checked_add(more).filter(|&taken| taken <= self.room);
         more == 0 || self.taken.fetch_update(Relaxed, Relaxed, with).is_ok()
     }
 
-    /// Records the size of a value after a write. It is at most the reserved size, but counts in any case.
+    /// Records the size of a value after a write. It should be at most the reserved size, but is recorded in any case.
     fn account(&self, reserved: usize, size: usize) {
         debug_assert!(size <= reserved, "no value outgrows what was reserved for it");
         if size != reserved {
@@ -200,7 +201,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
         self.shard.values.get_bucket_mut(self.slot?).map(|(_, value)| value)
     }
 
-    /// Inserts a value here. False without room: an existing value stays.
+    /// Inserts a value here. Returns false without room; an existing value then stays.
     pub fn put(&mut self, value: V, now: Timestamp) -> bool {
         let (before, size) = (self.get().map_or(0, |before| before.size()), value.size());
         let more = size.saturating_sub(before);
@@ -219,7 +220,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
         true
     }
 
-    /// Reserves room in which the value may grow by an [`update`](KeyPlace::update). False without room.
+    /// Reserves room in which the value may grow by an [`update`](KeyPlace::update). Returns false without room.
     pub fn reserve(&mut self, more: usize, now: Timestamp) -> bool {
         let has_room = self.map.reserve(more) || self.evict(now) && self.map.reserve(more);
         if !has_room {
@@ -228,7 +229,7 @@ impl<V: Expiring> KeyPlace<'_, V> {
         has_room
     }
 
-    /// Writes to the value, if there is one, and returns the room that it no longer needs, including reserved room.
+    /// Writes to the value, if there is one, and frees the room that it no longer needs, including reserved room.
     pub fn update<R>(&mut self, reserved: usize, write: impl FnOnce(&mut V) -> R) -> Option<R> {
         let map = self.map;
         let value = self.get()?;
@@ -245,7 +246,8 @@ impl<V: Expiring> KeyPlace<'_, V> {
         Some(value)
     }
 
-    /// Of some values, removes the one that has been idle for longest.
+    /// Evicts the value that has been idle for longest, out of some values of the shard. Returns false if there is
+    /// none.
     fn evict(&mut self, now: Timestamp) -> bool {
         let Shard { values, next_sample } = &mut *self.shard;
         let (slots, first) = (values.num_buckets(), *next_sample);

@@ -62,7 +62,8 @@ impl State {
 /// The period of both rates of an entry: `gpc0_rate(1s)`, `gpc1_rate(1s)`.
 pub const PERIOD_MS: u32 = 1_000;
 
-/// A rate over the last second, counted exactly as HAProxy counts it (`freq_ctr.c`): two windows of one second, where the older one fades out.
+/// A rate over the last second, counted exactly as HAProxy counts it (`freq_ctr.c`): two windows of one second, where
+/// the older one fades out.
 ///
 /// `now` is in wrapping milliseconds. The first event after two idle periods opens a window. After that,
 /// windows follow each other without a gap. All three numbers wrap at 32 bits, as in HAProxy.
@@ -121,7 +122,8 @@ impl FreqCtr {
 
     /// Milliseconds since the current window began.
     ///
-    /// A reader's clock may be behind the writer's. Up to a period before the window, a moment counts as its beginning.
+    /// A reader's clock may be behind the writer's. A moment up to one period before the window counts as its
+    /// beginning.
     fn since(&self, now_ms: u32) -> u32 {
         let since = now_ms.wrapping_sub(self.curr_tick);
         let is_before = since > u32::MAX - PERIOD_MS && (self.curr_ctr, self.prev_ctr) != (0, 0);

@@ -1,28 +1,31 @@
 //! The frequent items of a stream, found in a fixed memory: the Misra-Gries summary.
 //!
-//! Misra and Gries, "Finding Repeated Elements" (Science of Computer Programming, 1982); many counters reduced at once as in
-//! Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams" (IMC 2017).
+//! Misra and Gries, "Finding Repeated Elements" (Science of Computer Programming, 1982). Many counters are reduced at
+//! once, as in Anderson et al., "A High-Performance Algorithm for Identifying Frequent Items in Data Streams" (IMC
+//! 2017).
 //!
 //! ```text
 //! count ≤ weight ≤ true weight ≤ count + error        error ≤ 2 * total / room
 //! ```
-//! Each key has a counter until `room` are taken. Then the median count is subtracted from all, those at zero or below
-//! leave, and the error grows by it. The weight of a key that stays is not reduced: it is exact from then on. Decay multiplies counts and error by the same factor.
+//! Each key gets a counter until `room` counters are taken. Then the median count is subtracted from all counts,
+//! counters at zero or below are removed, and the error grows by the median. The weight of a key that stays is not
+//! reduced: it is exact from the time when the key got its counter. Decay multiplies counts, weights and error by the
+//! same factor.
 
 use hashbrown::HashTable;
 
-/// Keys below this weight leave. A single request decays to it in seven time constants.
+/// Keys below this weight are removed. A single request decays to it in seven time constants.
 const FORGOTTEN: f64 = 1e-3;
 
 /// A key with its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<T> {
     pub key: u64,
-    /// The rest of its weight after all reductions.
+    /// The part of its weight that is left after all reductions.
     count: f64,
     /// Its weight since it got its counter.
     pub weight: f64,
-    /// Further facts about it since then.
+    /// Further facts about the key since then.
     pub facts: T,
 }
 
@@ -51,7 +54,7 @@ impl<T> Frequent<T> {
         Frequent { counters: HashTable::with_capacity(room), room: room.max(2), error: 0.0 }
     }
 
-    /// Adds to the weight of a key, and returns its facts; `begin` makes those of a new key.
+    /// Adds to the weight of a key, and returns its facts; `begin` makes the facts of a new key.
     pub fn add(&mut self, key: u64, weight: f64, begin: impl FnOnce() -> T) -> &mut T {
         if self.counters.len() >= self.room && self.get(key).is_none() {
             self.reduce();
@@ -64,7 +67,7 @@ impl<T> Frequent<T> {
         &mut counter.facts
     }
 
-    /// Makes room: at least half of the counters leave.
+    /// Makes room: removes at least half of the counters.
     #[cold]
     fn reduce(&mut self) {
         let mut counts: Vec<f64> = self.counters.iter().map(|counter| counter.count).collect();
@@ -77,7 +80,8 @@ impl<T> Frequent<T> {
         });
     }
 
-    /// Multiplies all weights by a factor. Keys close to zero leave, and their weight goes to the error.
+    /// Multiplies all weights by a factor. Keys close to zero are removed, and the largest of their weights is added to
+    /// the error.
     pub fn fade(&mut self, factor: f64, mut fade: impl FnMut(&mut T)) {
         let mut forgotten = 0.0_f64;
         self.counters.retain(|counter| {
@@ -107,7 +111,7 @@ impl<T> Frequent<T> {
         self.counters.find(key, |counter| counter.key == key)
     }
 
-    /// The greatest weight that a key can have had before it got its counter, and that of a key without one.
+    /// The greatest weight that a key without a counter can have, or that a key can have had before it got its counter.
     pub fn error(&self) -> f64 {
         self.error
     }

@@ -3,10 +3,12 @@
 use crate::base::Key;
 use crate::table::spread::Spread;
 
-/// At most four fifths full. On average, a key is then two slots from home, usually in the same cache line.
+/// The array is at most four fifths full. On average, a key is then two slots from home, usually in the same cache
+/// line.
 const FULL_FIFTHS: usize = 4;
 
-/// The longest distance from home that a slot can record. No secret spread brings a key that far in practice.
+/// The longest distance from home that a slot can record. In practice, with a secret spread, no key is that far from
+/// home.
 const FAR: usize = 0xFF;
 
 /// The memory of a slot. The system hands out zeroed memory, and backs it only when it is written to.
@@ -61,7 +63,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(keys_max: u32, spread: Spread) -> Index {
-        // Two more cover rounding.
+        // Two more slots allow for rounding.
         let slots = keys_max as usize * 5 / FULL_FIFTHS + 2;
         Index { slots: vec![[0; 3]; slots].into_boxed_slice(), spread, len: 0 }
     }
@@ -80,7 +82,7 @@ impl Index {
             if slot.0[0] == Slot::sign(distance, tag) && slot != Slot::EMPTY && is_same(slot.row()) {
                 return Some(slot.row());
             }
-            // The key would have taken this slot.
+            // If the key were present, it would have taken this slot.
             if slot == Slot::EMPTY || slot.stored_distance() < distance.min(FAR) {
                 return None;
             }
@@ -116,7 +118,7 @@ impl Index {
             }
             gap = self.after(gap);
         }
-        // The slots that are away from home move up.
+        // The entries that are away from home move up.
         loop {
             let next = self.after(gap);
             let distance = if self.slot(next) == Slot::EMPTY { 0 } else { self.distance(next, &key_of) };

@@ -1,4 +1,4 @@
-//! One shard: rows in place, found by key, linked in the order of their expiry.
+//! One shard: rows that never move, found by key and linked in the order of their expiry.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::table::entry::Entry;
 use crate::table::index::Index;
 use crate::table::spread::Spread;
 
-/// The number of expired rows that a write removes. Two for each row added are enough to empty any backlog.
+/// The maximum number of expired rows that a write removes. Two for each row added are enough to empty any backlog.
 const EXPIRED_PER_WRITE: usize = 2;
 
 /// Lifetimes are rounded up to `expire` times 1, 4, 16 and so on. Rows of one class then expire in the order
@@ -20,7 +20,8 @@ const CLASSES: usize = 12;
 /// The longest lifetime of a row, whatever its class. It is well within the range of an [`Expiry`].
 const LIFETIME_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// How far the clock of one thread may be behind that of another. A step of the clock is longer.
+/// How far the clock of one thread may be behind that of another. A larger difference means that the clock was set
+/// back.
 const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// An entry with its place: 64 bytes, one cache line.
@@ -79,7 +80,7 @@ impl Expiry {
         Expiry(moment.as_nanos().div_ceil(EXPIRY_UNIT_MS * 1_000_000) as u32)
     }
 
-    /// Units left at `now`; zero or negative once expired.
+    /// Units left at `now`; zero or negative after the expiry.
     fn units_left(self, now: Timestamp) -> i32 {
         let now = now.as_nanos() / (EXPIRY_UNIT_MS * 1_000_000);
         self.0.wrapping_sub(now as u32) as i32
@@ -207,8 +208,8 @@ impl Shard {
 
     /// The moment of a write: `now`, or the latest moment if another thread has written just after `now`.
     ///
-    /// A thread reads the clock before it gets the lock. If laws and counters went back and forth between two
-    /// moments, they would lose the time between. HAProxy has one clock for all threads there.
+    /// A thread reads the clock before it gets the lock. If laws and counters went back and forth between two moments,
+    /// they would lose the time between. HAProxy avoids this with one clock for all threads.
     pub(super) fn moment(&mut self, now: Timestamp) -> Timestamp {
         self.latest = if self.latest.since(now) > SKEW_MAX { now } else { self.latest.max(now) };
         self.latest
@@ -269,7 +270,7 @@ impl Shard {
         self.entry_in(0, key, now, keep)
     }
 
-    /// The same, of a key that was in this row a moment ago. 0: it had no row.
+    /// Like [`entry`](Shard::entry), for a key that was in this row a moment ago. 0: it had no row.
     pub(super) fn entry_in(&mut self, row: u32, key: Key, now: Timestamp, keep: Duration) -> &mut Entry {
         self.touch(key);
         self.clear_expired(now);
@@ -295,8 +296,8 @@ impl Shard {
         &mut self.rows[number as usize].entry
     }
 
-    /// Gives a key its former entry, with the same expiry. It is placed after the rows of its class, although it may
-    /// expire before them: it may be evicted or removed later than others.
+    /// Gives a key its former entry, with the same expiry. The row is placed after those of its class, although it may
+    /// expire before them: so it may be evicted or removed after rows that expire later.
     pub(super) fn put_back(&mut self, key: Key, entry: Entry, left: Duration, now: Timestamp) {
         *self.entry(key, now, left) = entry;
         let expires = Expiry::at(now + left);
@@ -319,7 +320,7 @@ impl Shard {
         number
     }
 
-    /// Whether a row in use is that of a key.
+    /// Whether a row is in use and belongs to this key.
     fn is_of(&self, number: u32, key: Key) -> bool {
         let row = &self.rows[number as usize];
         number > 0 && row.key == key.bits() && row.older != number
@@ -416,8 +417,8 @@ impl Shard {
         self.give_up(number);
     }
 
-    /// The oldest row of each class expires first in its class, to within a stretch. The earliest of these
-    /// is next.
+    /// The row that expires next. The oldest row of each class expires first in its class, to within a stretch; the
+    /// earliest of these is next.
     fn next_to_expire(&self, now: Timestamp) -> Option<u32> {
         (0..CLASSES)
             .map(|mark| (mark as u32, self.rows[mark].newer))
@@ -439,7 +440,7 @@ impl Shard {
     }
 }
 
-/// The lifetime of a class.
+/// The lifetime of a class: `expire` times a power of 4, and at most a year.
 fn lifetime(expire: Duration, class: usize) -> Duration {
     expire.saturating_mul(1 << (2 * class)).min(LIFETIME_MAX)
 }

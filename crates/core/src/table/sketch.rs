@@ -39,23 +39,24 @@ pub const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 const EPOCH_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
 
-/// The number of windows in which every unused cell is cleared once: an eighth of the epochs. A cell is then never
-/// almost half of them behind, where it would seem to be ahead.
+/// The number of windows in which every unused cell is cleared once: an eighth of the epochs. So no cell falls behind
+/// by almost half of the epochs, after which it would seem to be ahead.
 const CLEARED_IN: u64 = 1 << (EPOCH_BITS - 3);
 
-/// How far the clock of one thread may be behind that of another. A step of the clock is longer.
+/// How far the clock of one thread may be behind that of another. A larger difference means that the clock was set
+/// back.
 const SKEW_MAX: Duration = Duration::from_secs(1);
 
 /// The numbers of rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub rows: u32,
-    /// There are 2^this columns.
+    /// The number of columns is 2 to the power of this.
     pub column_bits: u32,
 }
 
 impl Shape {
-    /// The memory of a sketch.
+    /// The memory of a sketch, in bytes.
     pub const fn bytes(self) -> usize {
         self.cells() * size_of::<u64>()
     }
@@ -121,8 +122,8 @@ impl Sketch {
         self.shape.bytes()
     }
 
-    /// Passes the counts of a key to `judge`, and adds the cost to them if `judge` says so. Returns the moment for
-    /// which it was counted: `now`, or the beginning of the latest window if the clock of this thread is behind.
+    /// Passes the counts of a key to `judge`, and adds the cost to them if `judge` says so. Also returns the moment of
+    /// the counts: `now`, or the beginning of the latest window if the clock of this thread is behind.
     ///
     /// `judge` is called again if another thread has counted in the meantime. Its last answer counts, so no two
     /// requests get the same place.
@@ -157,7 +158,8 @@ impl Sketch {
         self.seen(key, self.at(now))
     }
 
-    /// Takes back the cost of a request that was counted at this moment. After a later moment, it may stay counted.
+    /// Takes back the cost of a request that was counted at this moment. If later windows have begun, it may stay
+    /// counted.
     pub fn take_back(&self, key: Key, cost: u32, at: Timestamp) {
         // Requests before the first moment were counted in another sketch.
         if at.as_nanos() >= self.first_ns.load(Relaxed) {
@@ -242,7 +244,7 @@ impl Sketch {
         Seen::none(window, age_ns)
     }
 
-    /// Clears unused cells: some of them in each window, and all after a long pause. Nothing else visits those.
+    /// Clears unused cells: some of them in each window, and all after a long pause. No request visits these cells.
     fn clear(&self, from: u64, to: u64) {
         let cells = self.cells.len() as u64;
         let each = cells.div_ceil(CLEARED_IN);
@@ -301,7 +303,7 @@ impl Cell {
         self.0 as u32 & COUNT_MAX
     }
 
-    /// Windows between its own and another one; negative if the cell is ahead.
+    /// The number of windows from the cell's own to another one; negative if the cell is ahead.
     #[inline]
     fn windows_to(self, window: u64) -> i32 {
         let unused = u32::BITS - EPOCH_BITS;
@@ -318,7 +320,7 @@ impl Cell {
             2.. => (0, 0),
             // The cell has advanced: the count of the previous window is lost, and could have been anything.
             -1 => (COUNT_MAX, self.prev()),
-            // The clock was set back: the counts of the later window stand for this one.
+            // The clock was set back: this window takes over the count of the later one.
             ..-1 => (0, self.curr()),
         }
     }
@@ -335,8 +337,8 @@ impl Cell {
         Cell::new(window, prev, more(curr))
     }
 
-    /// Removes a cost that it has counted in a window. None if the cell does not contain it: a full count no longer
-    /// shows how much.
+    /// Removes a cost that the cell has counted in a window. None if the cell does not contain it: a full count no
+    /// longer shows how much.
     fn without(self, cost: u32, window: u64) -> Option<Cell> {
         let less = |count: u32| if count == COUNT_MAX { count } else { count.saturating_sub(cost) };
         match self.windows_to(window) {
@@ -346,7 +348,7 @@ impl Cell {
         }
     }
 
-    /// Whether it has counts, all of them from windows that no longer matter.
+    /// Whether the cell has counts, all of them from windows that no longer matter.
     fn is_over(self, window: u64) -> bool {
         self.0 != 0 && self.windows_to(window) >= 2
     }

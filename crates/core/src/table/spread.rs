@@ -4,7 +4,8 @@ use std::hash::BuildHasher;
 
 use crate::base::Key;
 
-/// Spreads keys. Nobody can choose keys that collide in one shard or slot, even if the keys themselves have no secret.
+/// Spreads keys with a secret hash, so that nobody can choose keys that collide in one shard or slot, even if the keys
+/// themselves have no secret.
 #[derive(Clone, Copy, Debug)]
 pub struct Spread {
     mask: u64,
@@ -27,7 +28,7 @@ impl Spread {
         Spread { mask, factor: factor | 1 }
     }
 
-    /// 64 bits of a key: the low half of their product, folded with its high half.
+    /// The 64 bits of a key's hash: the low half of a product, XORed with its high half.
     #[inline]
     pub fn bits(self, key: Key) -> u64 {
         let product = u128::from(key.bits() ^ self.mask) * u128::from(self.factor);

@@ -12,8 +12,8 @@ use crate::table::locks::{Mutex, MutexGuard};
 use crate::table::shard::{Found, Shard, Usage};
 use crate::table::spread::Spread;
 
-/// Locks are held so briefly that eight shards keep a few threads apart. More would be slower: a batch looks up the
-/// rows of one shard together.
+/// Locks are held so briefly that eight shards are enough to keep a few threads apart. More would be slower: a batch
+/// looks up the rows of one shard together.
 const SHARDS_MAX: usize = 1 << SHARD_BITS_MAX;
 
 const SHARD_BITS_MAX: u32 = 3;
@@ -21,13 +21,14 @@ const SHARD_BITS_MAX: u32 = 3;
 /// Below this many entries a shard is too small for hashing to fill it evenly.
 const SHARD_ENTRIES_MIN: usize = 4_096;
 
-/// Rows read before the first is written. Each is a memory access that overlaps with the others.
+/// The maximum number of rows that are read before the first is written, so that their memory accesses overlap.
 const BATCH_MAX: usize = 32;
 
-/// Attempts to take a lock before sleeping. The pauses between them double, up to some microseconds.
+/// The number of attempts to take a lock before the thread sleeps. The pauses between them double, up to some
+/// microseconds.
 const LOCK_TRIES: u32 = 9;
 
-/// The maximum number of entries that one step can write: the rows of three SLOs, and of the assured rates of two.
+/// The maximum number of entries that one step can write: the rows of 16 SLOs, and of the assured rates of two.
 pub const EACH_MAX: usize = 18;
 
 /// Limits of a table in entries and in time.
@@ -149,8 +150,9 @@ impl Table {
         }
     }
 
-    /// Reads the rows of a batch, whose groups have these ends, and returns them: 0 for a key without one. A lock waits
-    /// for all reads before it, so the shards are locked together. One that another thread has locked is left out.
+    /// Reads the rows of a batch, whose groups have these ends, and returns their numbers: 0 for a key without a row.
+    /// Taking a lock waits for all reads before it, so the shards are locked together. A shard that another thread has
+    /// locked is left out.
     fn look(
         &self,
         keys: &[(Key, Duration)],
@@ -191,8 +193,8 @@ impl Table {
     /// Passes the entries of up to [`EACH_MAX`] distinct keys and the moment to `write`, as one step. No other thread
     /// sees a state in between.
     ///
-    /// The entries are copies, put back after the write, because entering one key may evict another. With
-    /// `only_known`, a new key gets a fresh entry for the write, and none after it.
+    /// The entries are copies, which are put back after the write, because adding one key may evict another. With
+    /// `only_known`, a new key gets a fresh entry for the write, which is not kept.
     pub fn with_each<R>(
         &self,
         keys: &[(Key, Duration)],
@@ -326,11 +328,11 @@ fn locked<'s>(shards: &'s mut [(usize, MutexGuard<'_, Shard>)], number: usize) -
     &mut shard.expect("the shard of each key is locked").1
 }
 
-/// Locks a shard, also after a panic. A writer that panicked leaves at worst one entry half judged, and the
-/// table keeps serving.
+/// Locks a shard, even if a writer has panicked: at worst, it has left one entry half judged, and the table keeps
+/// serving.
 ///
-/// A shard is locked for less time than falling asleep takes. So a waiting thread spins at growing intervals
-/// first. It sleeps only when the holder of the lock is probably not running.
+/// A shard is locked for less time than a thread takes to fall asleep. So a waiting thread first spins at growing
+/// intervals. It sleeps only when the holder of the lock is probably not running.
 pub(super) fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
     for pauses in 0..LOCK_TRIES {
         match shard.try_lock() {

@@ -4,8 +4,8 @@
 //! cases    2001 assured=10/s ─also▶ 1001 assured=60/s ─also▶ 9001       own SLO first, those above after it
 //!          └ carries past 1001 and 9001  └ carries past 9001
 //! ```
-//! With the first SLO that has room in its assured rate, the request bypasses all SLOs after it. They are charged all
-//! the same, and so are their own assured rates, so that others wait longer.
+//! By the first SLO that has room in its assured rate, the request bypasses all SLOs after it. They are charged anyway,
+//! and so are their own assured rates, so that others wait longer.
 
 use arrayvec::ArrayVec;
 
@@ -15,7 +15,7 @@ use crate::policy::{Case, Slo};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// An SLO by which a request bypasses others, and those others.
+/// An SLO by which a request bypasses others, and the range of these others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Carried {
     /// The index of the SLO with the assured rate.
@@ -24,7 +24,7 @@ pub(super) struct Carried {
     last: usize,
     /// The number of SLOs in the chain. Those that a lookup adds are not bypassed.
     chain: usize,
-    /// How many more requests would bypass at once.
+    /// How many more requests would bypass them at once.
     remaining: u32,
 }
 
@@ -58,7 +58,7 @@ impl Carried {
         let by = guarantee.place;
         let refuses = |place: usize| stops(place) && !judgements[place].verdict.is_let_through();
         let is_refused = (0..=by).chain(chain..cases.len()).any(refuses);
-        // An SLO with rate 0 is closed for all. An application has room for one more.
+        // An SLO with rate 0 is closed for all. A protected application always has room for one more request.
         let has_room = |law: &Law| law.protection().is_some() || law.gcra().is_some_and(Gcra::can_owe);
         let is_closed = (by + 1..=last).any(|place| stops(place) && !has_room(&cases[place].slo.law));
         let remaining = guarantee.assured.remaining(&guarantee.entry, now).saturating_sub(cases[by].cost);
@@ -70,12 +70,12 @@ impl Carried {
         (self.by + 1..self.chain).contains(&place) && !judged.is_dry_run && judged.verdict != Verdict::Pass
     }
 
-    /// Whether the assured rate with this index is charged: that of the SLO found, and those of the SLOs between.
+    /// Whether the assured rate with this index is charged: the found SLO and all SLOs between it and `last` are.
     pub(super) fn charges(self, place: usize) -> bool {
         (self.by..self.last).contains(&place)
     }
 
-    /// Notes in the judgements which assured rates are used, and which verdicts are overruled.
+    /// Records in the judgements which assured rates are used, and which verdicts are overruled.
     pub(super) fn mark(self, judged: &mut [Judged], guarantees: &[Guarantee]) {
         for (place, judged) in judged.iter_mut().enumerate() {
             let is_guarantee = guarantees.iter().any(|guarantee| guarantee.place == place);

@@ -8,7 +8,7 @@ use crate::base::{Key, Quantile, Timestamp};
 use crate::law::{AuxState, Law, OpenTickets, Reservations};
 use crate::table::{BoundedMap, Expiring};
 
-/// Above this part of the room, a key is dropped with its last open ticket.
+/// If more than one in this many bytes of the room is taken, a key is dropped when its last open ticket is closed.
 const CROWDED_AT: usize = 4;
 
 /// While more than half of the room is free, only one sweep in this many is done: it visits every auxiliary state.
@@ -41,12 +41,12 @@ impl Expiring for Kept {
     }
 }
 
-/// The use of a value.
+/// The purpose for which a value is used.
 enum Use<'l> {
     /// A request of this cost is judged by a law with an auxiliary state.
     Judge { law: &'l Law, cost: u32 },
-    /// A ticket is opened. The first of a key has the serial after the last one. For work, costs are learned, and a new
-    /// key begins with this estimate.
+    /// A ticket is opened. The first ticket of a key has the serial after `last_serial`. If the SLO counts work, costs
+    /// are learned, and a new key begins with this estimate.
     Ticket { lease: Duration, last_serial: u32, work: Option<Quantile> },
 }
 
@@ -63,7 +63,7 @@ impl Use<'_> {
         Kept { aux, expires: now }
     }
 
-    /// Whether an existing value is one for this use. A value for another use is replaced.
+    /// Whether an existing value is for this use. A value for another use is replaced.
     fn owns(&self, aux: &AuxState) -> bool {
         match self {
             Use::Judge { law, .. } => law.owns(aux),
@@ -160,7 +160,7 @@ impl AuxStore {
         (taken <= self.map.room()).then_some(aux)
     }
 
-    /// Opens a ticket of `key` for a lease, and returns its serial. None without room.
+    /// Opens a ticket of `key` for a lease, and returns its serial, or None without room.
     pub fn open_ticket(
         &self,
         key: Key,
@@ -172,8 +172,8 @@ impl AuxStore {
         self.write(key, &opening, now, |aux| Some(aux?.tickets()?.open(now, lease)))
     }
 
-    /// Closes a ticket of `key`, of an SLO in work or of another. False if it is not open. `learned`: the cost, and the
-    /// quantile to learn.
+    /// Closes a ticket of `key`. `is_work`: whether its SLO counts work. `learned`: the cost, and the quantile to
+    /// learn. Returns false if the ticket is not open.
     pub fn close_ticket(
         &self,
         key: Key,
@@ -230,7 +230,7 @@ impl AuxStore {
         Some((kept.aux.clone(), kept.expires.since(now)))
     }
 
-    /// Restores a copy. False if there is no room for it, or if slowlane cannot have written it.
+    /// Restores a copy. Returns false if there is no room for it, or if slowlane cannot have written it.
     pub fn put_back(&self, key: Key, aux: AuxState, expires: Timestamp, now: Timestamp) -> bool {
         aux.is_sound() && self.map.at(key).put(Kept { aux, expires }, now)
     }
@@ -248,7 +248,8 @@ impl AuxStore {
     }
 
     /// Passes the value of `key` to `write`: a fresh one for a new key, or none without room for the write. A known
-    /// auxiliary state that finds no room starts again, since it has missed a write. Open tickets can end anyway.
+    /// auxiliary state that finds no room starts again, since it has missed a write. Open tickets stay, and can still
+    /// be closed.
     fn write<R>(
         &self,
         key: Key,

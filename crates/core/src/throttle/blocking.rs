@@ -69,7 +69,7 @@ impl Throttle {
         self.put_all(blocks.map(|Block { target, until, origin }| (target, Some(until), origin)), now)
     }
 
-    /// Ends a block. False if there was none.
+    /// Ends a block. Returns false if there was none.
     pub fn unblock(&self, target: &Target) -> bool {
         let mut operators = self.blocks.operators();
         let was_there = match target {
@@ -134,8 +134,8 @@ impl Throttle {
         }
     }
 
-    /// The changes since the last call, for a store that passes them to other nodes. They are recorded from the first
-    /// call on.
+    /// The changes since the last call, for a store that passes them to other nodes. Changes are recorded from the
+    /// first call on.
     pub fn take_changes(&self) -> Changes {
         self.blocks.feed.take()
     }

@@ -114,7 +114,7 @@ impl Operators {
         self.blocks.len() < OPERATOR_BLOCKS_MAX || self.sweep(now)
     }
 
-    /// Drops expired blocks. True if there were any.
+    /// Drops expired blocks. Returns whether there were any.
     pub(super) fn sweep(&mut self, now: Timestamp) -> bool {
         let before = self.blocks.len();
         self.blocks.retain(|_, blocked| blocked.holds_at(now));
@@ -154,7 +154,7 @@ impl Blocks {
         holds.then_some(Blocked { by: BlockedBy::Slo(case.key), until: block.until })
     }
 
-    /// Blocks the key of a request that its SLO has refused, if the SLO has the option.
+    /// Blocks the key of a request that its SLO has refused, if the SLO has the option `block`.
     #[inline]
     pub(super) fn refused(&self, case: &Case<'_>, verdict: Verdict, now: Timestamp) {
         // Few verdicts are refusals, so the option of the SLO is rarely read.
@@ -178,7 +178,8 @@ impl Blocks {
         self.keys.at(key).get().filter(|block| !block.is_over(now)).copied()
     }
 
-    /// Blocks a key. A block that ends later stays, unless a dry run set it. False if there are too many.
+    /// Blocks a key. A block of the same origin (a dry run or not) that ends later stays. Returns false if there are
+    /// too many.
     pub(super) fn put(&self, key: Key, block: KeyBlock, now: Timestamp) -> bool {
         let mut place = self.keys.at(key);
         let is_dry_run = block.origin.is_dry_run();

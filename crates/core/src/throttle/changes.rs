@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::{Target, Timestamp};
 
-/// The maximum number of unread changes by operators, and of keys. Further ones replace the oldest of their kind, so
-/// that blocks caused by clients never displace a change by an operator.
+/// The maximum number of unread changes of each kind: by operators, and of keys. Further ones replace the oldest of
+/// their kind, so that blocks caused by clients never displace a change by an operator.
 pub const CHANGES_MAX: usize = 10_000;
 
 /// A block that was set, or one that was ended early.
@@ -30,7 +30,7 @@ pub enum Reach {
     Here,
 }
 
-/// Reports to the operator who set a block which nodes have it. The reader of the changes writes it.
+/// Shows the operator who set a block on which nodes it is in force. The reader of the changes fills it in.
 #[derive(Clone, Debug, Default)]
 pub struct Receipt(Arc<AtomicU8>);
 
@@ -54,15 +54,15 @@ pub struct Ordered {
 /// The changes since the last read, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Those of fields.
+    /// The changes of blocks by fields.
     pub ordered: VecDeque<Ordered>,
-    /// Those of keys.
+    /// The changes of blocks by key.
     pub keys: VecDeque<Change>,
     /// The number of displaced changes. If there are any, the reader needs the whole list of blocks.
     pub lost: u64,
 }
 
-/// Records changes once there is a reader. Without one, it records nothing.
+/// Records changes, but only after a reader has called for the first time.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     has_reader: AtomicBool,

@@ -59,7 +59,7 @@ impl Throttle {
             if pending.must_settle_before(case.plan) {
                 self.settle(&mut pending, batch, now, decisions);
             }
-            // A node that holds requests draws which ones may wait for a slot of others.
+            // A node of a cluster that holds requests draws at random which of them may wait for a slot of other nodes.
             let draws = case.plan.draws || self.cluster.is_some();
             let sample = if draws { sample() } else { Sample::MIDDLE };
             decisions.push_ruling(Ruling::unruled(case.key, case.plan.id, cost));
@@ -109,7 +109,7 @@ impl Throttle {
         decisions.only()
     }
 
-    /// A request in work reserves what its own key has learned.
+    /// If the SLO counts work, the request reserves the cost that its own key has learned.
     #[inline]
     pub(super) fn reserve(&self, case: &mut Case<'_>) {
         if case.slo.ends.is_work() {
@@ -122,7 +122,7 @@ impl Throttle {
         if let Some(work) = case.slo.work.as_ref().filter(|work| work.is_learned()) {
             case.cost = work.reservation(None, self.aux_store.estimate(case.key));
         }
-        // A part of a window is smaller than the window.
+        // The limit of a node's part of a window may be smaller than the reservation.
         if let Some(window) = self.law_alone(case.slo).window() {
             case.cost = case.cost.min(window.limit.max(1));
         }
@@ -139,7 +139,7 @@ impl Throttle {
         let Pending { keys, singles, .. } = pending;
         let first = decisions.count() - singles.len();
         let mut others: ArrayVec<(usize, Judgement, Timestamp), BATCH_MAX> = ArrayVec::new();
-        // The row's moment is the decision's: a ticket or a disconnect refers to it.
+        // The moment of the row becomes that of the decision, because a ticket or a disconnect refers to it.
         self.table.with_batch(keys, now, |place, entry, now| {
             let judgement = self.judge_single(&singles[place], entry, now);
             if singles[place].case.plan.is_plain && judgement.is_plain() {
@@ -148,7 +148,7 @@ impl Throttle {
                 others.push((place, judgement, now));
             }
         });
-        // These are made after the rows are unlocked, and in order: some of them open tickets.
+        // These decisions are made after the rows are unlocked, and in order, because some of them open tickets.
         others.sort_unstable_by_key(|&(place, ..)| place);
         for &(place, ref judgement, at) in &others {
             self.put_decision((first + place, decisions), &singles[place], judgement, batch, at);
@@ -156,7 +156,7 @@ impl Throttle {
         pending.clear();
     }
 
-    /// Whether a plain law decides without asking anybody else: no other node, no block.
+    /// Whether a plain law decides alone: there is no cluster, and no key is blocked.
     #[inline]
     fn decides_alone(&self) -> bool {
         self.cluster.is_none() && self.blocks.keys.is_empty()
@@ -201,8 +201,8 @@ impl Throttle {
         decisions.put(place, decision);
     }
 
-    /// Asks the application of the first SLO that protects one, for a request that is let through. Returns the number of
-    /// the request there, for its ticket. Others that protect count it.
+    /// If a request is let through, asks the application of the first SLO that protects one. Returns the number of the
+    /// request there, for its ticket. Any other SLOs that protect only count the request.
     fn ask_gate(
         &self,
         decision: &mut Decision,
@@ -241,7 +241,7 @@ impl Throttle {
         id.bits()
     }
 
-    /// Whether one of these SLOs carries the request past a full application above. Its assured rate is charged then.
+    /// Whether one of these SLOs carries the request past a full application above. If so, its assured rate is charged.
     fn is_assured(&self, below: &[Case<'_>], application: Key, judged: &[Judged], now: Timestamp) -> bool {
         let is_full = |view: ProtectView| view.waiting > 0 || view.inside >= view.limit;
         self.gates.view(application).is_some_and(is_full)
@@ -323,8 +323,8 @@ impl Throttle {
         decision
     }
 
-    /// Writes the part of a decision under one of several SLOs into its row, whose state is from `before` or from a
-    /// judgement.
+    /// Writes the part of a decision under one of several SLOs into its row. The row keeps the state from the
+    /// judgement, or goes back to `before`.
     fn settle_one(
         &self,
         case: &Case<'_>,
@@ -341,7 +341,8 @@ impl Throttle {
         }
         match (decision.is_let_through(), verdict.is_let_through()) {
             (true, true) if law.has_aux() || self.shared(case.slo).is_some() => {
-                // `foresee` left the auxiliary state and the view as they were. Judging again writes the row and them.
+                // `foresee` left the auxiliary state and the local view unchanged. Judging again updates them and the
+                // row.
                 *entry = before;
                 self.judge_and_note(case, entry, arrival, Way::Judge);
             }
@@ -378,8 +379,8 @@ impl Throttle {
         refusal(cases, blocked, arrival)
     }
 
-    /// Opens the ticket of a decision, if an SLO counts the request until its end. `protected`: its number in the
-    /// application that it asks.
+    /// Opens the ticket of a decision, if an SLO counts the request until its end. `protected`: the number of the
+    /// request in its protected application.
     #[inline]
     fn open_ticket(&self, decision: &mut Decision, cases: &[Case<'_>], protected: u32) {
         if !decision.has_ticket() {
@@ -420,7 +421,8 @@ impl Throttle {
         }
     }
 
-    /// The rate of admitted work is that of the true costs, which are known at the end.
+    /// Judges a request, but leaves the rate of admitted work as it is: this rate counts true costs, which are known
+    /// only at the end.
     #[inline]
     fn judge_keeping_rate(
         &self,
@@ -437,7 +439,7 @@ impl Throttle {
         judgement
     }
 
-    /// A request whose key is blocked counts as received, and its law is not consulted.
+    /// Judges a request. If its key is blocked, the request counts as received, and the law is not consulted.
     #[inline]
     fn judge_unless_blocked(
         &self,
@@ -504,7 +506,7 @@ impl Throttle {
     }
 }
 
-/// The decision under several judgements.
+/// Combines several judgements into one decision.
 pub(super) fn combine(
     cases: &[Case<'_>],
     judgements: &[Judgement],
@@ -539,7 +541,7 @@ fn blocked(cases: &[Case<'_>], judgements: &[Judgement], judged: &[Judged]) -> O
     in_force.filter_map(|((case, judgement), _)| case.blocked(judgement)).next()
 }
 
-/// Whether a judgement counts.
+/// How far a judgement counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     Judge,
@@ -569,7 +571,7 @@ struct Single<'p> {
 
 impl<'p> Pending<'p> {
     /// Whether the pending requests must be judged before this one. Auxiliary states and tickets share one bound, so
-    /// requests that need them are judged in their order.
+    /// requests that need them are judged in the order of arrival.
     fn must_settle_before(&self, plan: &SloPlan) -> bool {
         self.uses_aux && plan.uses_aux
     }

@@ -1,5 +1,5 @@
 //! Additions of Envoy's rate limit service to a decision: a limit that the request brings, hits of a refused request,
-//! and the time until a quota is whole again.
+//! and the time until a quota is full again.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::table::Entry;
 use crate::throttle::Throttle;
 
 impl Throttle {
-    /// Decides the first request of a batch by an SLO that the request brings itself. Blocks of operators hold.
+    /// Decides the first request of a batch by an SLO that the request brings itself. Blocks set by operators apply.
     pub fn decide_by(&self, slo: &Slo, key: Key, batch: &Batch<'_, '_>, now: Timestamp) -> Decision {
         let cases = batch.cases(0, &batch.look_up(now));
         let (plan, cost) = (SloPlan::alone(slo), cases.cost);
@@ -22,10 +22,10 @@ impl Throttle {
         }
     }
 
-    /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count all the same: the
+    /// Treats a decision as Envoy's service does. Hits of a request that a window has refused count anyway, because the
     /// cost of an answer is reported after it is spent. A request without hits is refused by a window that holds more
-    /// than its limit. Other laws count only what they let through, and a request that is blocked counts nowhere. A
-    /// single hit that has several limits is all or nothing, as everywhere.
+    /// than its limit. Other laws count only the requests that they let through, and a blocked request counts nowhere.
+    /// A single hit that has several limits counts under all of them or none, as everywhere in slowlane.
     pub fn count_as_envoy<'s>(
         &self,
         decision: &mut Decision,

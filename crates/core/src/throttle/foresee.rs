@@ -1,4 +1,4 @@
-//! The decision that a request would get, without deciding it.
+//! The decision that a request would get, without making it.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Throttle {
         self.foresee_for(None, cases, now, sample)
     }
 
-    /// The same, for somebody who asks a protected application.
+    /// Like [`foresee`](Throttle::foresee), but with the page and the groups by which a protected application decides.
     pub fn foresee_for(
         &self,
         asker: Option<&Asker>,
@@ -143,8 +143,8 @@ impl Throttle {
         case.assured.map_or(Entry::default(), |key| self.entry(key, now))
     }
 
-    /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind one that
-    /// is not.
+    /// The view of an SLO without a part in the decision: a first stage that is exceeded, or an SLO behind a first
+    /// stage that is not exceeded.
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match self.sketch(case.slo) {
             Some(sketch) => {

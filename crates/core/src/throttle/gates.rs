@@ -1,4 +1,4 @@
-//! Gates: the state of each application under `protect`, and the turns of those who wait.
+//! Gates: the state of each application under `protect`, and the turns of its waiting requests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::law::TICK;
 use crate::law::protect::{Arrival, Arrived, Id, Means, Protect, ProtectSettings, ProtectView};
 use crate::policy::Asker;
 
-/// More applications are not protected.
+/// The maximum number of protected applications. Any others are not protected.
 const GATES_MAX: usize = 1_024;
 
 /// An application without a request is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// The names of more groups are not kept.
+/// The maximum number of group names that a gate keeps. Before it adds one more, it drops them all.
 const NAMES_MAX: usize = 1_024;
 
-/// An operator is shown as many groups.
+/// The maximum number of groups of an application that operators are shown.
 const GROUPS_SHOWN: usize = 5;
 
 /// A protected application, for operators.
@@ -36,32 +36,32 @@ pub struct Protected {
 /// A group whose requests wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Like `network 203.0.113.0/24`.
+    /// The field and its value, such as `network 203.0.113.0/24`.
     pub name: String,
     /// Its requests, waiting or inside.
     pub requests: u32,
 }
 
-/// What a request would meet.
+/// The state that a request would find on arrival.
 #[derive(Clone, Debug)]
 pub(super) struct Outlook {
     pub(super) view: ProtectView,
     pub(super) wait: Duration,
-    /// The group with the most requests, of those that wait.
+    /// The other group with waiting requests that has the most requests.
     pub(super) behind: Option<Group>,
 }
 
-/// All gates.
+/// All gates, by the keys of their applications.
 #[derive(Debug, Default)]
 pub(super) struct Gates(RwLock<HashMap<Key, Arc<Mutex<Gate>>>>);
 
-/// The state of one application. Its moments come from several connections, so the last one may be ahead of `now`.
+/// The state of one application. Several connections pass moments to it, so the last one may be ahead of `now`.
 #[derive(Debug)]
 struct Gate {
     slo: SloId,
     protect: Protect,
-    /// The turns of those who wait, by place. One that has been released stays until its place is used again: the proxy
-    /// asks for its turn a moment after the decision.
+    /// The turns of waiting requests, by place. The turn of a released request stays until its place is reused, because
+    /// the proxy asks for it a moment after the decision.
     turns: Vec<Option<(Id, Arc<Turn>)>>,
     released: Vec<Id>,
     /// The names of groups that have had to wait, by their keys.
@@ -82,9 +82,8 @@ impl Gates {
         })
     }
 
-    /// Asks the application to admit a request that all SLOs let through. Returns its number for the ticket, or 0, and
-    /// its verdict under the SLO that protects; and whether its turn may move. None: too many applications are
-    /// protected.
+    /// Asks the application to admit a request that all SLOs let through. Returns its number for the ticket (or 0), its
+    /// verdict under the SLO that protects, and whether its turn may move. None: too many applications are protected.
     pub(super) fn arrive(
         &self,
         judged: &Judged,
@@ -104,7 +103,7 @@ impl Gates {
                 (Id::UNCOUNTED, Verdict::Deny { retry_after_s: wait.as_secs().clamp(1, 60) as u32 }, false)
             }
             Arrived::Waits(id, wait) => {
-                // It is released or refused before.
+                // The request is released or refused before this time.
                 let due = now + settings.delay_max + TICK * 2;
                 gate.put_turn(id, Arc::new(Turn::new(due)));
                 asker.path.first().inspect(|group| gate.put_name(**group, name));
@@ -122,30 +121,30 @@ impl Gates {
         (*known == id).then(|| turn.clone())
     }
 
-    /// A held request has passed, in its turn or before.
+    /// Records that a held request has passed, in its turn or before.
     pub(super) fn pass(&self, key: Key, number: u64, now: Timestamp) {
         self.with(key, number, now, |protect, id, now, _| protect.admit(id, now));
     }
 
-    /// A request is gone before its turn, or before its end.
+    /// Removes a request that is gone before its turn, or before its end.
     pub(super) fn leave(&self, key: Key, number: u64, now: Timestamp) {
         self.with(key, number, now, |protect, id, now, released| protect.abandon(id, now, released));
     }
 
-    /// The end of a request. False if it is known already, or its lease is over.
+    /// Records the end of a request. Returns false if its end is already known, or its lease is over.
     pub(super) fn end(&self, key: Key, number: u32, now: Timestamp) -> bool {
         self.with(key, number.into(), now, |protect, id, now, released| protect.end(id, now, None, released))
             == Some(true)
     }
 
-    /// Lets time pass. To be called once in a [`TICK`].
+    /// Lets time pass in all gates. Call it once per [`TICK`].
     pub(super) fn wake(&self, now: Timestamp) {
         for (_, gate) in self.all() {
             lock(&gate).call(now, |protect, now, released| protect.wake(now, released));
         }
     }
 
-    /// Forgets applications without requests.
+    /// Forgets applications that have had no requests for some time.
     pub(super) fn sweep(&self, now: Timestamp) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
         gates.retain(|_, gate| {
@@ -159,7 +158,7 @@ impl Gates {
         self.find(key).map(|gate| lock(&gate).protect.view())
     }
 
-    /// What a request would meet. It is not counted.
+    /// The state that a request would find on arrival. The request is not counted.
     pub(super) fn foresee(&self, key: Key, asker: &Asker, now: Timestamp) -> Option<Outlook> {
         let gate = self.find(key)?;
         let mut gate = lock(&gate);
@@ -170,7 +169,7 @@ impl Gates {
         Some(Outlook { view: gate.protect.view(), wait, behind: other.map(|of| gate.group(of)) })
     }
 
-    /// All of them, in the order of their SLOs.
+    /// All protected applications, in the order of their SLOs.
     pub(super) fn views(&self) -> Vec<Protected> {
         let view = |(key, gate): (Key, Arc<Mutex<Gate>>)| {
             let gate = lock(&gate);
@@ -264,7 +263,7 @@ fn lock(gate: &Mutex<Gate>) -> MutexGuard<'_, Gate> {
     gate.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A wait in whole milliseconds, as reported to proxies.
+/// The delay for a wait: at least one millisecond, since proxies are told whole milliseconds.
 fn delay(wait: Duration) -> Verdict {
     Verdict::Delay(wait.max(Duration::from_millis(1)))
 }

@@ -9,7 +9,7 @@
 //! block, unblock, `block=` ─▶ Blocks ─▶ decide: refused before the law is asked
 //! sweep: what is over goes, once a second; no decision removes it
 //! ```
-//! There is one way to decide; a single request is a batch of one.
+//! All requests are decided in the same way: a single request is a batch of one.
 
 mod assured;
 mod aux_store;

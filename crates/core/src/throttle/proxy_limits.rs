@@ -14,7 +14,7 @@ pub enum ProxyLimits {
     Unlimited,
     /// Its rules cannot implement the law, or the request has several SLOs: the proxy must query slowlane.
     Ask,
-    /// All of its requests are refused until then.
+    /// All of its requests are refused until this moment.
     Refused(Timestamp),
     /// Requests take slots of a bucket (GCRA).
     Paced(Paced),
@@ -33,7 +33,7 @@ pub struct Paced {
     pub tat: Timestamp,
 }
 
-/// A refusal at a rate of 0 has no end. The proxy gets an update long before this time.
+/// The end of a refusal at a rate of 0, which really has none. The proxy gets an update long before this time.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Throttle {
@@ -114,7 +114,7 @@ impl Throttle {
         });
     }
 
-    /// The moment at which the bucket of a key is full again: that of all nodes, if they share it.
+    /// The moment at which the bucket of a key is full again. If nodes share the bucket, it is the one of all nodes.
     fn tat(&self, case: &Case<'_>, now: Timestamp) -> Option<Timestamp> {
         if let Some((cluster, share)) = self.shared(case.slo) {
             return cluster.tat(case.key, &share, now);
@@ -123,14 +123,14 @@ impl Throttle {
         Some(self.law_of(case).gcra()?.owing().tat(&entry, now))
     }
 
-    /// The law of an SLO on this node: a part of it, if each node has one.
+    /// The law of an SLO on this node: a part of it, if each node has a part.
     fn law_of(&self, case: &Case<'_>) -> Law {
         if self.shared(case.slo).is_some() { case.slo.law } else { self.law_alone(case.slo) }
     }
 }
 
-/// The case of requests that fall under one SLO. A proxy knows only the fields of a key, so an SLO that leads to
-/// another does not count, whether the fields of that one are known or not.
+/// The case of requests that fall under only one SLO. None if the SLO leads to another one, even if the fields of that
+/// one are unknown: a proxy knows only the fields of a key.
 fn alone<'c, 'p>(cases: &'c Cases<'p>) -> Option<&'c Case<'p>> {
     match cases.list.as_slice() {
         [case] if case.plan.is_alone => Some(case),

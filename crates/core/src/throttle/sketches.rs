@@ -22,7 +22,7 @@ struct SloCounts {
     /// The [state shape](Rule::state_shape) of its law.
     shape: u64,
     sketch: Arc<Sketch>,
-    /// No SLO of the policy in force has them. A request may still be decided under the policy before.
+    /// No SLO of the policy in force uses these counts, but a request may still be decided under the previous policy.
     is_over: bool,
 }
 
@@ -33,7 +33,7 @@ impl Sketches {
         sketches
     }
 
-    /// Makes the counts of a policy that will be in force.
+    /// Prepares the counts of a policy that is about to be in force.
     pub(super) fn begin(&self, policy: &Policy) {
         let before = self.0.load();
         let counts = |slo: &Slo| {
@@ -50,7 +50,7 @@ impl Sketches {
         self.0.store(Arc::new(all));
     }
 
-    /// Forgets the counts that no SLO has.
+    /// Forgets the counts that no SLO uses.
     pub(super) fn sweep(&self) {
         let all = self.0.load();
         if all.iter().any(|counts| counts.is_over) {
@@ -76,7 +76,8 @@ pub(super) struct Staged<'p> {
 impl<'p> Staged<'p> {
     /// Consults the sketches with `judge`, which gets a flag for a first stage.
     ///
-    /// A first stage alone decides on a request within its rate, and has no part in one beyond it.
+    /// A first stage decides alone on a request within its rate, and takes no part in the decision on a request beyond
+    /// it.
     #[inline]
     pub(super) fn new(
         cases: &[Case<'p>],
@@ -102,7 +103,7 @@ impl<'p> Staged<'p> {
         staged
     }
 
-    /// All SLOs, none of them consulted.
+    /// All SLOs of a request. No sketch is consulted.
     pub(super) fn unasked(cases: &[Case<'p>]) -> Staged<'p> {
         let mut staged = Staged::default();
         cases.iter().for_each(|case| staged.push(case, None));
@@ -139,7 +140,7 @@ impl Throttle {
         find(&self.sketches.0.load(), slo).cloned()
     }
 
-    /// Consults the sketches of a request, and counts it there. The moment of the arrival becomes that of the count.
+    /// Consults the sketches of a request, and counts it in them. Sets the moment of the arrival to that of the count.
     #[inline]
     pub(super) fn ask_sketches<'p>(&self, cases: &[Case<'p>], arrival: &mut Arrival) -> Staged<'p> {
         Staged::new(cases, &self.sketches, |case, sketch, is_stage| {

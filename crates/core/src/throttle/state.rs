@@ -28,7 +28,7 @@ pub struct Throttle {
     /// None: this slowlane is not in a cluster.
     pub(super) cluster: Option<Arc<Cluster>>,
     fallbacks: AtomicU64,
-    /// The second of the last sweep.
+    /// The time of the last sweep, in seconds.
     swept_s: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Throttle {
         }
     }
 
-    /// Makes it a node of a cluster.
+    /// Makes this throttle a node of a cluster.
     pub fn in_cluster(self, cluster: Arc<Cluster>) -> Throttle {
         Throttle { cluster: Some(cluster), ..self }
     }
@@ -75,14 +75,15 @@ impl Throttle {
         self.cluster().filter(|_| slo.sharing != Sharing::Local)
     }
 
-    /// The cluster, and the shared numbers of an SLO. None: each node has a part or all of it for itself.
+    /// The cluster, and the shared numbers of an SLO. None if each node uses a part or all of the SLO alone.
     #[inline]
     pub(super) fn shared<'s>(&'s self, slo: &'s Slo) -> Option<(&'s Cluster, Share<'s>)> {
         let cluster = self.cluster()?;
         Some((cluster, Share::new(slo.sharing, &slo.law)?))
     }
 
-    /// The law of an SLO that a node judges by alone: a part of it, if nodes divide or share it.
+    /// The law by which this node judges alone: a part of the SLO's law, if nodes divide or share the SLO. While the
+    /// store is silent, a node may use the whole law of a shared SLO ([`OnSilence::Open`]).
     pub(super) fn law_alone(&self, slo: &Slo) -> Law {
         let Some(cluster) = self.cluster_of(slo) else { return slo.law };
         let is_open = slo.sharing != Sharing::Split
@@ -139,7 +140,7 @@ impl Throttle {
     }
 
     /// Removes expired state, in the first call of a second: auxiliary states and open tickets, blocks, and the keys
-    /// that nodes share. Decisions do not. Writes to the table remove rows.
+    /// that nodes share. Decisions remove none of these. Expired rows are removed by writes to the table.
     pub fn sweep(&self, now: Timestamp) {
         let second = now.since_epoch().as_secs();
         if self.swept_s.swap(second, Relaxed) == second {
@@ -154,13 +155,13 @@ impl Throttle {
         }
     }
 
-    /// Lets time pass in protected applications: those who have waited for too long are refused, and lost requests give
-    /// their places back. To be called once in a [`TICK`](crate::law::TICK).
+    /// Lets time pass in protected applications: requests that have waited for too long are refused, and lost requests
+    /// give their places back. Call it once per [`TICK`](crate::law::TICK).
     pub fn wake_gates(&self, now: Timestamp) {
         self.gates.wake(now);
     }
 
-    /// The protected applications that requests have come to lately.
+    /// The protected applications that have lately received requests.
     pub fn protected(&self) -> Vec<Protected> {
         self.gates.views()
     }

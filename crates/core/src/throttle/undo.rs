@@ -1,4 +1,4 @@
-//! The end of an admitted request: its client disconnects before its turn, or it ends.
+//! The end of an admitted request: its client disconnects before its turn, or the request ends.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::policy::{Policy, Slo, Work};
 use crate::table::Entry;
 use crate::throttle::Throttle;
 
-/// The effect of a reported end. The strongest under any of its SLOs comes last.
+/// The effect of a reported end, in rising order: of the effects under several SLOs, the strongest is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
-    /// None: at a second report, or after the lease.
+    /// No effect: the end was reported before, or the lease is over.
     Late,
-    /// None yet: the report lacks the measure of the SLO's unit. The ticket stays open.
+    /// No effect yet: the report lacks the measure of the SLO's unit. The ticket stays open.
     Unmeasured,
     /// The request no longer counts, or its work is settled.
     Counted,
@@ -58,7 +58,7 @@ impl Throttle {
         of_gate.or_else(|| self.cluster().filter(|_| number != 0)?.turn(key, number))
     }
 
-    /// A held request has passed.
+    /// Records that a held request has passed.
     pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
         self.gates.pass(key, number, now);
         if let Some(cluster) = self.cluster() {
@@ -81,8 +81,8 @@ impl Throttle {
         decision.set_turn(0);
     }
 
-    /// Ends an admitted request, under each SLO that counts it until then. Requests are no longer in flight; the
-    /// reservation of work is corrected to its cost.
+    /// Ends an admitted request, under each SLO that counts it until then. It is no longer in flight, and a reservation
+    /// of work is corrected to the true cost.
     pub fn end(&self, policy: &Policy, ticket: &Ticket, ending: &Ending, now: Timestamp) -> Ended {
         let of = |counted: &Counted| match policy.slo(counted.slo) {
             Some(slo @ Slo { work: Some(work), .. }) => {
@@ -98,7 +98,7 @@ impl Throttle {
         ticket.counted.iter().map(of).max().unwrap_or(Ended::Late)
     }
 
-    /// Only a ticket for which there was no memory counts each time.
+    /// Ends a request under one SLO. A ticket counts only once, unless there was no memory to store it.
     fn end_one(&self, slo: &Slo, counted: &Counted, ticket: &Ticket, now: Timestamp) -> Ended {
         if !self.closes(counted.key, counted.serial, ticket.begun_ms(), false) {
             return Ended::Late;
@@ -111,8 +111,8 @@ impl Throttle {
         if ended > 0 { Ended::Counted } else { Ended::Late }
     }
 
-    /// Charges the difference between a reservation and the cost, or gives it back. Without memory for its ticket, a
-    /// second report would look like the first: the reservation stays.
+    /// Charges the difference between a reservation and the cost, or gives it back. If there was no memory for the
+    /// ticket, the reservation stays, because a second report would look like the first.
     fn settle_work(
         &self,
         slo: &Slo,
@@ -128,7 +128,7 @@ impl Throttle {
         if serial == 0 || !self.aux_store.close_ticket(key, serial, ticket.begun_ms(), true, learned) {
             return Ended::Late;
         }
-        // After the lease, nothing comes back.
+        // After the lease, nothing is given back.
         let is_late = now.since(begun) >= work.lease;
         let cost = if is_late { cost.max(reserved) } else { cost };
         work.learn(cost);
@@ -153,7 +153,7 @@ impl Throttle {
         }
     }
 
-    /// Closes an open ticket. A request without a serial was not stored, and its ticket is trusted.
+    /// Closes an open ticket. The ticket of a request without a serial was not stored, and is trusted.
     fn closes(&self, key: Key, serial: u32, begun_ms: u32, is_work: bool) -> bool {
         serial == 0 || self.aux_store.close_ticket(key, serial, begun_ms, is_work, None)
     }

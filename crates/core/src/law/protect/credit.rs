@@ -6,18 +6,18 @@ use crate::base::Timestamp;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The work that a member earns at most by using less than its share.
+/// The maximum work that a member earns by using less than its share.
 const EARNED_NS: i64 = 3 * SECOND_NS;
 
 /// The work that a new member may do before it takes turns. With more, each new crawler would be served first.
 const NEW_NS: i64 = 3 * SECOND_NS / 10;
 
-/// No debt outlasts a pause by more than what a share has been given in this time.
+/// After a pause, the debt of a member is at most the work that a share has been given in this time.
 const HORIZON: Duration = Duration::from_secs(5);
 
-/// The virtual time of a group moves by this part of each work, divided by its active members, or with the turns that
-/// are served, whichever is more. By none of it, requests of members without credit wait at half of the capacity; by
-/// all of it, new members do.
+/// Each release moves the virtual time of a group by this part of its work, divided by the active members, or to the
+/// tag of the member in turn, whichever is later. With none of the work, members without credit would wait at half of
+/// the capacity; with all of it, new members would.
 const PART: (i64, i64) = (1, 2);
 
 /// The virtual time of a group: the work that each of its members has been given. It follows start-time fair queueing
@@ -25,7 +25,7 @@ const PART: (i64, i64) = (1, 2);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct VirtualTime {
     now_ns: i64,
-    /// What it was at the last two marks. A mark is set every half of the horizon.
+    /// Its values at the last two marks. A mark is set after every half of the horizon.
     marks_ns: [i64; 2],
     marked: Timestamp,
 }
@@ -35,7 +35,7 @@ impl VirtualTime {
         self.now_ns
     }
 
-    /// Moves on as a turn is served.
+    /// Advances the virtual time when a request is released.
     pub(super) fn serve(&mut self, tag_ns: i64, work_ns: i64, active: u32, now: Timestamp) {
         let part_ns = work_ns * PART.0 / PART.1 / i64::from(active.max(1));
         self.now_ns = (self.now_ns + part_ns).max(tag_ns);
@@ -46,7 +46,7 @@ impl VirtualTime {
         }
     }
 
-    /// What a share has been given within the horizon.
+    /// The work that a share has been given within the horizon.
     pub(super) fn lately_ns(&self) -> i64 {
         self.now_ns - self.marks_ns[0]
     }

@@ -6,15 +6,15 @@ use crate::base::Timestamp;
 use crate::law::protect::request::{InFlight, Requests};
 use crate::law::protect::slab::List;
 
-/// The least lease, and the lease in times of the page.
+/// The shortest lease, and the lease as a multiple of the page's base.
 const LEAST: Duration = Duration::from_secs(5);
 const BASES: f64 = 20.0;
 
-/// Leases are the least one, doubled up to seven times: 640 s.
+/// The number of lease classes: the shortest lease, doubled up to seven times, to 640 s.
 const CLASSES: usize = 8;
 
-/// The requests inside, by the length of their lease, in the order in which it ends. An end may be lost, and a stream
-/// may last for hours: neither keeps its place beyond its lease.
+/// The requests inside, in one list for each length of lease, in the order in which the leases end. The report of an
+/// end may be lost, and a stream may last for hours: no request keeps its place beyond its lease.
 #[derive(Clone, Debug)]
 pub(super) struct Leases {
     classes: [List; CLASSES],
@@ -27,14 +27,14 @@ impl Leases {
         Leases { classes: [List::EMPTY; CLASSES] }
     }
 
-    /// The class of a page that takes this long.
+    /// The lease class of a page with this base.
     pub(super) fn class(base_ns: Option<f64>) -> u8 {
         let least_ns = LEAST.as_nanos() as f64;
         let is_short = |class: &u8| base_ns.unwrap_or(0.0) * BASES <= least_ns * f64::from(1u32 << class);
         (0..CLASSES as u8 - 1).find(is_short).unwrap_or(CLASSES as u8 - 1)
     }
 
-    /// When the lease of a request ends that is inside.
+    /// When the lease of a request that is inside ends.
     pub(super) fn end_of(request: &InFlight) -> Timestamp {
         request.since + LEAST * (1 << request.class)
     }

@@ -1,50 +1,51 @@
-//! The limit: how many requests may be inside, found by the slow-down.
+//! The limit: how many requests may be inside, derived from the slow-down.
 
 use std::time::Duration;
 
 use crate::base::Timestamp;
 use crate::law::protect::probe::{Probe, Probed, Saturation};
 
-/// Where the limit begins.
+/// The initial limit.
 const START: f64 = 16.0;
 
 pub(super) const LEAST: f64 = 2.0;
 
-/// Below this limit, the target is higher and the limit grows faster. Of several limits before one application, the
+/// Below this limit, the target is higher and the limit grows faster. If several limits protect one application, the
 /// smallest would otherwise see mostly the small requests of customers, which a queue slows down most, and shrink to
-/// nothing beside the others.
+/// nothing next to the others.
 const SMALL: f64 = 8.0;
 
-/// More requests inside than this are not counted.
+/// The maximum limit. Requests inside beyond this number are not counted.
 pub(super) const MOST: usize = 1 << 16;
 
-/// The limit moves at most once in this time, and only after this many ends.
+/// The limit moves at most once per window of this length, and only after this many ends.
 pub(super) const WINDOW: Duration = Duration::from_millis(200);
 const ENDS_MIN: u32 = 8;
 
-/// Time without calls is no saturation.
+/// One window adds at most this much time of saturation: time without calls is not saturation.
 const WINDOW_LONGEST: Duration = Duration::from_secs(1);
 
-/// The limit counts as used up from this part on.
+/// The limit counts as used up when requests fill this part of it.
 const FULL: f64 = 0.8;
 
-/// So many measured ends make up the slow-down.
+/// The slow-down is a mean over about this many measured ends.
 const MEMORY: f64 = 60.0;
 
-/// The slow-down may pass its target by this much before the limit shrinks.
+/// The slow-down may exceed its target by this much before the limit shrinks.
 const SLACK: f64 = 0.1;
 
-/// Ends within a third of their page's time are errors, or come from a cache: the application has not gained capacity.
+/// Requests that end within a third of their page's time are errors or come from a cache: they do not show that the
+/// application has gained capacity.
 pub(super) const TOO_FAST: f64 = -1.1;
 
-/// Windows without a change after the limit has shrunk, and after a probe: until then, requests end that were released
-/// under the old limit.
+/// The number of windows without a change after the limit has shrunk, and after a probe: in this time, requests still
+/// end that were released under the old limit.
 const SETTLES: u8 = 2;
 const SETTLES_AFTER_PROBE: u8 = 3;
 
 /// The limit of one application. It grows while requests wait and the slow-down is below the target, and shrinks by the
-/// excess above it, as limits by the gradient of the time do (Netflix, concurrency-limits, 2018), but with a base for
-/// each page in place of one minimum for all: a change in the mix of pages is no queue.
+/// excess above it, like a gradient limit (Netflix, concurrency-limits, 2018). But each page has its own base, instead
+/// of one minimum for all, so that a change in the mix of pages does not look like a queue.
 ///
 /// ```text
 /// slow-down s = mean of (log of the time inside - base of its page), over some 60 ends
@@ -56,7 +57,7 @@ const SETTLES_AFTER_PROBE: u8 = 3;
 pub(super) struct Limit {
     limit: f64,
     target: f64,
-    /// The mean excess: a logarithm.
+    /// The mean excess, as a logarithm.
     slow_down: f64,
     settles: u8,
     window: Window,
@@ -65,7 +66,7 @@ pub(super) struct Limit {
     pub(super) probe: Probe,
 }
 
-/// What happened since the limit last moved.
+/// The counts since the limit was last adapted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     opened: Timestamp,
@@ -98,18 +99,18 @@ impl Limit {
         (self.limit * self.probe.part()).max(LEAST).ceil() as usize
     }
 
-    /// How much longer a page takes than when nothing queues.
+    /// The slow-down as a factor: how many times as long a page takes as when nothing queues.
     pub(super) fn slow_down(&self) -> f64 {
         self.slow_down.exp()
     }
 
-    /// Notes how many are inside, and whether others wait.
+    /// Records how many requests are inside, and whether others wait.
     pub(super) fn note(&mut self, inside: usize, waits: bool) {
         self.window.peak = self.window.peak.max(inside);
         self.window.waited |= waits;
     }
 
-    /// Whether nothing queues: a time of now is the time of the page.
+    /// Whether nothing queues, so that a time measured now shows the base of its page.
     pub(super) fn is_idle(&self) -> bool {
         self.was_idle && self.is_window_idle()
     }
@@ -132,8 +133,8 @@ impl Limit {
         self.window.opened + WINDOW
     }
 
-    /// Closes a window that is over. `fall` is how far the times fell in the present stage of a probe. After a whole
-    /// probe, the bases are known anew.
+    /// Closes a window that is over. `fall` returns how far the times fell in the current stage of a probe. A whole
+    /// probe measures the bases anew.
     pub(super) fn close(
         &mut self,
         now: Timestamp,
@@ -194,7 +195,7 @@ impl Limit {
     }
 }
 
-/// A target at 1 would take every page for queued.
+/// The target as a logarithm, at least that of 1.1. With a target of 1, every page would count as queued.
 fn target(slow_down: f64) -> f64 {
     slow_down.max(1.1).ln()
 }

@@ -1,4 +1,4 @@
-//! `protect`: as many requests at once as the application can serve, and turns among those who wait.
+//! `protect`: lets in as many requests at once as the application can serve; the others wait and take turns.
 //!
 //! ```text
 //! arrive ─▶ inside < limit and nobody waits: released ──────────────────────────▶ inside ─▶ end
@@ -6,12 +6,12 @@
 //!        ─▶ refused: it would wait longer than max_delay          its lease is over ┘
 //! ```
 //! It needs no rate. The limit follows the slow-down: how much longer a page takes inside than when nothing queues. A
-//! probe measures the times without a queue. Those who wait take turns by the work that they have used, on a tree of
-//! groups, and who has used little has credit. A request without an end gives its place back when its lease is over. Who
-//! would wait too long is refused on arrival.
+//! probe measures the times without a queue. Members with waiting requests take turns by the work that they have used,
+//! on a tree of groups; a member that has used little has credit. A request whose end is not reported gives its place
+//! back when its lease is over. A request that would wait too long is refused on arrival.
 //!
-//! The state is a machine without a clock: moments come in as `now`, and each call appends the ids that it releases to
-//! the caller's list. As long as no end is reported, everything passes.
+//! The state has no clock of its own: the caller passes the time as `now`, and each call appends the ids that it
+//! releases to the caller's list. As long as no end is reported, everything passes.
 
 mod credit;
 mod lease;
@@ -36,30 +36,30 @@ use crate::law::protect::probe::Probed;
 use crate::law::protect::request::{Backlog, InFlight, Position, Requests, Stage};
 use crate::law::protect::turns::Turns;
 
-/// Without an end for this long, ends are taken to be reported no more.
+/// After this long without an end, the law assumes that ends are no longer reported.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// A request is overdue after this part of the longest delay.
 const OVERDUE: (u32, u32) = (4, 5);
 
-/// Every third release of a group may go to the oldest of its overdue requests. With all of them, a neighbour of
-/// crawlers would wait as long as they do.
+/// Every third release may go to the oldest overdue request of the group whose turn it is. If every release did, a
+/// client in the same group as crawlers would wait as long as they do.
 const OVERDUE_OF_GROUP: u32 = 3;
 
-/// Every second release may go to the oldest overdue request of all, but only if a share is less than this many requests
-/// within the horizon of debts: there are more groups than taking turns can help.
+/// Every second release may go to the oldest overdue request of all, but only if a share is less than `CROWDED`
+/// requests within the horizon of debts: then there are more groups than taking turns can help.
 const OVERDUE_OF_ALL: u32 = 2;
 const CROWDED: i64 = 3;
 
-/// What an operator may set.
+/// The settings that an operator may change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProtectSettings {
-    /// The slow-down at which the limit stays: 1.7 is a page that takes 1.7 times as long as when nothing queues.
+    /// The slow-down at which the limit stays: with 1.7, a page takes 1.7 times as long as when nothing queues.
     pub slow_down: f64,
-    /// Nobody is let in to wait longer.
+    /// A request that would wait longer than this is refused.
     pub delay_max: Duration,
     pub waiting_max: usize,
-    /// Groups and their members that are known at a time.
+    /// The maximum number of groups and members that are known at a time.
     pub members_max: usize,
 }
 
@@ -78,21 +78,21 @@ impl Default for ProtectSettings {
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     pub means: Means,
-    /// Requests that take about the same time: the method and the first segment of the path.
+    /// The page, which groups requests that take about the same time: the method and the first segment of the path.
     pub page: Key,
     /// The groups that it belongs to, outermost first, and its source.
     pub path: &'a [Key],
 }
 
-/// What can be done with a request that finds no place.
+/// The ways to treat a request that finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// It can be held.
     Hold,
-    /// It cannot be held. With credit it goes inside all the same, as one too many; without, it is refused: a client must
-    /// not get around its turn by requests that are not held.
+    /// It cannot be held. With credit it goes inside anyway, beyond the limit; without credit it is refused, because a
+    /// client must not skip its turn with requests that cannot be held.
     Refuse,
-    /// It goes inside whatever happens: a dry run, or an assured rate.
+    /// It goes inside in any case, because of a dry run or an assured rate.
     Watch,
 }
 
@@ -120,7 +120,7 @@ pub struct ProtectView {
     pub is_probing: bool,
     /// Groups and members that are known.
     pub members: usize,
-    /// Without ends, everything passes.
+    /// Whether ends are reported. If not, everything passes.
     pub sees_ends: bool,
 }
 
@@ -154,19 +154,19 @@ pub struct Protect {
     turns: Turns,
     requests: Requests,
     leases: Leases,
-    /// No lease ends before.
+    /// No lease ends before this time.
     expiry: Timestamp,
     backlog: Backlog,
     /// The waiting requests by age.
     oldest: BTreeSet<(Timestamp, u32)>,
-    /// The same, by outermost group.
+    /// The waiting requests by outermost group, and then by age.
     oldest_of: BTreeSet<(u32, Timestamp, u32)>,
     releases: u32,
     inside: usize,
     waiting: usize,
     sees_ends: bool,
     last_end: Timestamp,
-    /// Leases that have ended since the last end.
+    /// The number of leases that have run out since the last reported end.
     silent: usize,
 }
 
@@ -192,7 +192,7 @@ impl Protect {
         }
     }
 
-    /// A request arrives.
+    /// Decides on a new request: it goes inside, waits or is refused.
     pub fn arrive(&mut self, now: Timestamp, arrival: Arrival<'_>, released: &mut Vec<Id>) -> Arrived {
         self.wake(now, released);
         let has_room = self.waiting == 0 && self.inside < self.places();
@@ -240,7 +240,7 @@ impl Protect {
         Arrived::Waits(id, wait)
     }
 
-    /// From now on, these settings hold.
+    /// Applies these settings from now on.
     pub fn set(&mut self, settings: ProtectSettings) {
         if self.settings != settings {
             self.settings = settings;
@@ -248,7 +248,7 @@ impl Protect {
         }
     }
 
-    /// A waiting request goes inside before its turn: its proxy does not hold it.
+    /// Lets a waiting request inside before its turn, because its proxy does not hold it.
     pub fn admit(&mut self, id: Id, now: Timestamp) {
         let Some(place) = self.requests.find(id) else { return };
         if self.requests.slab[place].stage == Stage::Waiting {
@@ -258,8 +258,8 @@ impl Protect {
         }
     }
 
-    /// A request has ended that took this long, or the time since its release. False if its end is known, or no end is
-    /// expected: the first end counts.
+    /// Records the end of a request that took this long, or if `None`, the time since its release. Returns false if its
+    /// end is already known, or none is expected: only the first end counts.
     pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
         let Some(place) = self.inside_at(id) else { return false };
         let request = self.requests.slab[place];
@@ -271,8 +271,8 @@ impl Protect {
         true
     }
 
-    /// A request that has waited for the longest delay: it is refused. To be asked after each other call, until there is
-    /// none.
+    /// Refuses a request that has waited for the longest delay, and returns its id. Call it after each other call,
+    /// until it returns `None`.
     pub fn overdue(&mut self, now: Timestamp) -> Option<Id> {
         let &(since, place) = self.oldest.first()?;
         (now >= since + self.settings.delay_max).then(|| {
@@ -282,8 +282,8 @@ impl Protect {
         })
     }
 
-    /// A request is gone, and its end says nothing about the application: its client has left while it waited, an error
-    /// answered it, or it has become a stream. False if it is not known.
+    /// Removes a request whose end says nothing about the application: its client has left while it waited, an error
+    /// answered it, or it has become a stream. Returns false if the request is not known.
     pub fn abandon(&mut self, id: Id, now: Timestamp, released: &mut Vec<Id>) -> bool {
         let Some(place) = self.requests.find(id) else { return false };
         match self.requests.slab[place].stage {
@@ -294,7 +294,7 @@ impl Protect {
         true
     }
 
-    /// Lets time pass: leases end, the limit moves, a probe is over. Call it at the [next
+    /// Lets time pass: leases may end, the limit may move, and a probe may be over. Call it at the [next
     /// moment](Protect::next_moment).
     pub fn wake(&mut self, now: Timestamp, released: &mut Vec<Id>) {
         if self.expiry <= now {
@@ -317,7 +317,7 @@ impl Protect {
         self.limit.note(self.inside, self.waiting > 0);
     }
 
-    /// When to wake it, if nothing else happens.
+    /// When to call [`wake`](Protect::wake), if nothing else happens.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let window = (self.waiting > 0).then(|| self.limit.due());
         let lease = (self.inside > 0).then_some(self.expiry);
@@ -325,7 +325,7 @@ impl Protect {
         window.into_iter().chain(lease).chain(overdue).min()
     }
 
-    /// How long a request would wait. It is not counted.
+    /// How long a request would wait. The request is not counted.
     pub fn foresee(&mut self, now: Timestamp, page: Key, path: &[Key]) -> Duration {
         let request = self.enter(now, Arrival { means: Means::Watch, page, path });
         let position = self.turns.position(request.leaf, request.work_ns);
@@ -333,7 +333,8 @@ impl Protect {
         self.backlog.expected(position, self.limit.places(), self.turns.shares().0)
     }
 
-    /// The outermost groups with waiting requests, those with the most requests first, waiting or inside.
+    /// The outermost groups with waiting requests, each with its number of requests that wait or are inside, the
+    /// largest number first.
     pub fn waiting_groups(&self) -> Vec<(Key, u32)> {
         let mut groups: Vec<(Key, u32)> = self.turns.waiting_groups().collect();
         groups.sort_unstable_by_key(|&(key, requests)| (Reverse(requests), key));
@@ -353,7 +354,7 @@ impl Protect {
         }
     }
 
-    /// The waiting request that is released next. It no longer waits.
+    /// Removes the next request to release from those that wait, and returns its place.
     fn next(&mut self, now: Timestamp) -> Option<u32> {
         self.releases = self.releases.wrapping_add(1);
         let Some(place) = self.next_overdue(now) else { return self.turns.next(&mut self.requests, now) };
@@ -361,8 +362,8 @@ impl Protect {
         Some(place)
     }
 
-    /// An overdue request that is released out of turn: some within the group whose turn it is, and among all if taking
-    /// turns helps nobody.
+    /// The overdue request to release out of turn, if any: the oldest of the group whose turn it is, or of all if there
+    /// are more groups than taking turns can help.
     fn next_overdue(&self, now: Timestamp) -> Option<u32> {
         let overdue = self.settings.delay_max * OVERDUE.0 / OVERDUE.1;
         let is_overdue = |since: Timestamp| now.since(since) > overdue;
@@ -379,7 +380,7 @@ impl Protect {
         (of == group && is_overdue(since)).then_some(place)
     }
 
-    /// Whether a share is less than a few requests.
+    /// Whether a share has lately been less than `CROWDED` requests.
     fn is_crowded(&self) -> bool {
         let request_ns = self.backlog.work_ns() / self.waiting.max(1) as i64;
         self.turns.shares().1 < CROWDED * request_ns
@@ -389,7 +390,7 @@ impl Protect {
         if self.sees_ends { self.limit.places() } else { usize::MAX }
     }
 
-    /// Counts a request in with its page and its member.
+    /// Counts a new request for its page and its member.
     fn enter(&mut self, now: Timestamp, arrival: Arrival<'_>) -> InFlight {
         let page = self.pages.enter(arrival.page);
         let known = self.pages.at(page);
@@ -426,7 +427,7 @@ impl Protect {
         self.backlog.remove(request.position, request.work_ns);
     }
 
-    /// A request that is in no list goes inside.
+    /// Lets a request inside. It must be in no list.
     fn begin(&mut self, id: Id, now: Timestamp) {
         let request = &mut self.requests.slab[id.place()];
         (request.stage, request.since) = (Stage::Inside, now);
@@ -435,7 +436,7 @@ impl Protect {
         self.inside += 1;
     }
 
-    /// A request that is inside is gone. Its member is charged for the work that it has done, if known.
+    /// Removes a request that is inside. Its member is charged for the work that the request has done, if known.
     fn finish(&mut self, place: u32, work_ns: Option<i64>) {
         let request = self.requests.slab[place];
         self.leases.end(place, &mut self.requests);

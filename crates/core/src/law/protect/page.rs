@@ -1,4 +1,4 @@
-//! Pages: requests that take about the same time, so that a longer time means a queue.
+//! Pages: groups of requests that take about the same time, so that a longer time means a queue.
 
 use hashbrown::HashTable;
 
@@ -6,35 +6,36 @@ use crate::base::Key;
 use crate::law::protect::limit::TOO_FAST;
 use crate::law::protect::probe::FALL;
 
-/// More pages share one, so that clients gain nothing from paths that they make up.
+/// The maximum number of pages with their own place. All others share one, so that clients gain nothing from made-up
+/// paths.
 const PAGES_MAX: usize = 256;
 
 /// The page of all requests whose own page has no place.
 pub(super) const REST: u16 = 0;
 
-/// A page keeps its place through this many looks at it without a request.
+/// A page loses its place after at most this many checks without a request in between.
 const USES_MAX: u8 = 16;
 
-/// The work of a page that has never ended.
+/// The estimated work of a request before any request of its page has ended.
 const WORK_NS: f64 = 30e6;
 
-/// The weight of one end in the mean work of its page, once many have ended.
+/// The weight of one end in the mean work of its page, after many ends.
 const WORK_WEIGHT: f64 = 0.02;
 
 /// The weight of one end in the base of its page while nothing queues.
 const IDLE_WEIGHT: f64 = 0.006;
 
-/// The ends of a probe weigh as much as the old base at this number.
+/// A probe with this many ends weighs as much as the old base.
 const PROBE_ENDS: f64 = 8.0;
 
-/// A base is steady once a probe has confirmed it to this logarithm.
+/// A base is steady after a probe whose mean differed from it by less than this, as a difference of logarithms.
 const STEADY: f64 = 0.5;
 
-/// A steady base falls by at most this much in one probe if its ends were faster than a third of it. Errors end at once:
-/// after a probe of them, the base must not stay far below the time of the page.
+/// A steady base falls by at most this much in one probe if the probe's ends took less than a third of it. Errors end
+/// at once: a probe that measures errors must not leave the base far below the time of the page.
 const SINK: f64 = 0.25;
 
-/// What is known of a page.
+/// The measured times of one page, and how much it is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageTimes {
     key: Key,
@@ -46,7 +47,7 @@ pub(super) struct PageTimes {
     /// The mean logarithm of its time in nanoseconds while nothing queues. None: not known yet.
     base: Option<f64>,
     is_steady: bool,
-    /// In this stage of a probe, and in the one before.
+    /// The ends in the current stage of a probe, and in the one before.
     stage: ProbedEnds,
     before: ProbedEnds,
 }
@@ -100,13 +101,13 @@ impl PageTimes {
         self.base.map(|base| log_ns - base)
     }
 
-    /// Learns from an end while nothing queued.
+    /// Learns from a request that ended while nothing queued.
     pub(super) fn learn_idle(&mut self, log_ns: f64) {
         let base = self.base.unwrap_or(log_ns);
         self.base = Some(base + (log_ns - base) * IDLE_WEIGHT);
     }
 
-    /// Collects an end of a probe.
+    /// Counts an end in the current stage of a probe.
     pub(super) fn probe(&mut self, log_ns: f64) {
         self.stage.sum += log_ns;
         self.stage.ends += 1;
@@ -133,12 +134,12 @@ impl PageTimes {
     }
 }
 
-/// The pages of an application, and one that the rest shares.
+/// The pages of an application, and one page that all others share.
 #[derive(Clone, Debug)]
 pub(super) struct Pages {
     pages: Vec<PageTimes>,
     numbers: HashTable<u16>,
-    /// Where the next unknown page looks for a place.
+    /// The place that was checked last for an unknown page.
     hand: usize,
 }
 
@@ -148,7 +149,7 @@ impl Pages {
         Pages { pages: vec![rest], numbers: HashTable::new(), hand: 0 }
     }
 
-    /// Counts a request in. Returns its page.
+    /// Counts a new request, and returns the number of its page.
     pub(super) fn enter(&mut self, key: Key) -> u16 {
         let pages = &self.pages;
         let known = self.numbers.find(key.bits(), |&number| pages[usize::from(number)].key == key);
@@ -159,7 +160,7 @@ impl Pages {
         number
     }
 
-    /// Counts a request out.
+    /// Counts a request of this page as gone.
     pub(super) fn leave(&mut self, number: u16) {
         self.at(number).pending -= 1;
     }
@@ -172,7 +173,8 @@ impl Pages {
         self.pages.iter_mut().for_each(PageTimes::next_stage);
     }
 
-    /// How far the times have fallen in this stage of a probe, as the mean difference of logarithms. None in the first.
+    /// How far the times have fallen in this stage of a probe, as the mean difference of logarithms. None in the first
+    /// stage.
     pub(super) fn fall(&self) -> Option<f64> {
         let mut fall = ProbedEnds::default();
         for PageTimes { stage, before, .. } in &self.pages {
@@ -189,8 +191,9 @@ impl Pages {
         self.pages.iter_mut().for_each(|page| page.learn_probe(has_queued));
     }
 
-    /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each look takes one use away from
-    /// the page at the hand, and a page without uses goes. A page with one request of 256 or more keeps its place.
+    /// Finds a place for an unknown page, as the clock algorithm does (Corbató, 1968): each check takes one use away
+    /// from the page at the hand, and a page without uses is replaced. A page that gets at least one request in 256
+    /// keeps its place.
     fn place(&mut self, key: Key) -> Option<u16> {
         let number = match self.pages.len() {
             number @ ..=PAGES_MAX => {

@@ -1,39 +1,41 @@
-//! The probe: moments with fewer and fewer requests inside, which measure the bases of the pages.
+//! The probe: short stages with fewer and fewer requests inside, which measure the bases of the pages.
 
 use std::time::Duration;
 
 use crate::base::Timestamp;
 use crate::law::protect::limit::LEAST;
 
-/// The part of the limit that goes inside in the first stage of a probe, and of each stage in the next.
+/// In the first stage of a probe, this part of the limit goes inside; in each further stage, this part of the one
+/// before.
 const PART: f64 = 0.6;
 
-/// A stage is over after this many ends of requests that were released in it: the first, and each other.
+/// The first stage, and each further stage, is over after this many ends of requests that were released in it.
 const ENDS: u32 = 24;
 const ENDS_OF_NEXT: u32 = 12;
 
-/// The first stage is over after this time, and each other after as long as the first took. The probe is over with it.
+/// The longest time of the first stage. A further stage takes at most as long as the first one did. A stage that takes
+/// longer ends the probe.
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// A further stage follows while the mean logarithm of the times has fallen by more than this: requests still queued in
-/// the stage before. Times that only queue fall by 0.5, as far as the part.
+/// the stage before. Times that consist only of queueing fall by 0.5, as much as the logarithm of the part.
 pub(super) const FALL: f64 = 0.2;
 
 /// The time of saturation between two probes.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// The least time between two probes.
+/// The shortest time between two probes.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// A limit below this part of its highest value since the last probe needs bases that can be trusted.
+/// If the limit is below this part of its highest value since the last probe, the bases are checked by another probe.
 const FALLEN: f64 = 0.65;
 
-/// When to measure. Bases are measured, not guessed. A measurement refuses no request, but some wait
-/// half a second longer.
+/// Decides when to measure the bases, which are never guessed. A probe refuses no request, but some wait half a second
+/// longer.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     run: Option<ProbeRun>,
-    /// The time of saturation since the last probe, and that at which the next one is due.
+    /// The time of saturation since the last probe, and how much of it makes the next one due.
     saturated: Duration,
     due: Duration,
     last: Option<Timestamp>,
@@ -47,12 +49,12 @@ struct ProbeRun {
     longest: Duration,
     /// The part of the limit that goes inside.
     part: f64,
-    /// When the requests of before had gone.
+    /// When the number inside had first fallen to the limit of this stage. None: not yet.
     quiet: Option<Timestamp>,
     ends: u32,
 }
 
-/// What a window did to a probe.
+/// The effect of the end of a window on a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probed {
     Nothing,
@@ -61,7 +63,7 @@ pub(super) enum Probed {
     All,
 }
 
-/// What a limit knows at the end of a window in which requests waited.
+/// The state of a limit at the end of a window in which requests waited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Saturation {
     pub(super) limit: f64,
@@ -90,8 +92,8 @@ impl Probe {
         self.highest = self.highest.max(limit);
     }
 
-    /// Begins a probe if one is due: at the first saturation, after 20 s of it, and when the limit has fallen far, but
-    /// pages still seem slow.
+    /// Begins a probe if one is due: at the first saturation, after 20 s of it, if the limit has fallen far but pages
+    /// still seem slow, or if most pages have no base.
     pub(super) fn begin(&mut self, now: Timestamp, saturation: Saturation) {
         self.saturated += saturation.full;
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;
@@ -101,7 +103,8 @@ impl Probe {
         }
     }
 
-    /// Whether an end belongs to the probe: its request was released after all earlier ones had left.
+    /// Whether an end belongs to the probe: its request was released after the number inside had fallen to the stage's
+    /// limit.
     pub(super) fn counts(&mut self, released: Timestamp, now: Timestamp, has_room: bool) -> bool {
         let Some(run) = &mut self.run else { return false };
         match run.quiet {
@@ -115,7 +118,8 @@ impl Probe {
         false
     }
 
-    /// Ends a stage that has seen enough. `fall` is how far the times fell in it; none in the first.
+    /// Ends a stage that has seen enough ends or takes too long. `fall` returns how far the times fell in it, or `None`
+    /// in the first stage.
     pub(super) fn end(&mut self, now: Timestamp, limit: f64, fall: impl FnOnce() -> Option<f64>) -> Probed {
         let Some(run) = &mut self.run else { return Probed::Nothing };
         let enough = if run.part < PART { ENDS_OF_NEXT } else { ENDS };

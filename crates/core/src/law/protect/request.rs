@@ -1,16 +1,16 @@
-//! The requests that wait or are inside: their ids, their turns, and the work that waits. One that would wait too long
-//! is refused on arrival, the newest of the greediest first.
+//! The requests that wait or are inside: their ids, their turns, and the work that waits. A request that would wait too
+//! long is refused on arrival, so the newest requests of the greediest members are refused first.
 
 use std::time::Duration;
 
 use crate::base::Timestamp;
 use crate::law::protect::slab::Slab;
 
-/// Names a request from its arrival to its end: the place that it has, and a serial, for the place is used again.
+/// Identifies a request from its arrival to its end: its place, and a serial, because places are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(u32);
 
-/// There are fewer places than this.
+/// The bits of an id that hold the place; the other bits hold the serial.
 const PLACE_BITS: u32 = 17;
 const PLACES: u32 = 1 << PLACE_BITS;
 const SERIALS: u32 = 1 << (u32::BITS - PLACE_BITS);
@@ -23,7 +23,7 @@ impl Id {
         Id(serial << PLACE_BITS | place)
     }
 
-    /// Where the request stands among all that wait or are inside.
+    /// The place of the request in the slab of all requests that wait or are inside.
     pub const fn place(self) -> u32 {
         self.0 & (PLACES - 1)
     }
@@ -32,7 +32,7 @@ impl Id {
         self.0 >> PLACE_BITS
     }
 
-    /// Not 0, but for [`UNCOUNTED`](Id::UNCOUNTED).
+    /// The id as a number. Only [`UNCOUNTED`](Id::UNCOUNTED) is 0.
     pub const fn bits(self) -> u32 {
         self.0
     }
@@ -55,7 +55,7 @@ pub(super) struct InFlight {
     /// The class of its lease.
     pub(super) class: u8,
     pub(super) page: u16,
-    /// The member that asks.
+    /// The member that sent the request.
     pub(super) leaf: u32,
     pub(super) serial: u32,
     /// The work that it has been charged: an estimate.
@@ -103,16 +103,16 @@ impl Requests {
     }
 }
 
-/// Where the turn of a request lies among all.
+/// Where the turn of a request lies among all turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Position {
     /// The virtual time until its turn.
     pub(super) ahead_ns: i64,
-    /// Its turn has come: it has used less than its share.
+    /// Its turn has come: its member has used less than its share.
     pub(super) has_credit: bool,
 }
 
-/// The work that waits, in nanoseconds inside.
+/// The work that waits, in nanoseconds that the requests will spend inside.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     work_ns: i64,
@@ -133,20 +133,20 @@ impl Backlog {
         self.work_ns
     }
 
-    /// How long a request waits as the last of all (Little, 1961).
+    /// How long the last of all waiting requests waits (Little, 1961).
     pub(super) fn queue(&self, limit: usize) -> Duration {
         time(self.work_ns, limit)
     }
 
-    /// About how long a request would wait. Those with credit go first. Until the turn of another, each active group is
-    /// given as much work as virtual time passes.
+    /// About how long a request would wait. Requests with credit go first. Until the turn of a request without credit,
+    /// each active group is given as much work as virtual time passes.
     pub(super) fn expected(&self, position: Position, limit: usize, active: u32) -> Duration {
         let others_ns = position.ahead_ns.max(0).saturating_mul(i64::from(active));
         time(self.with_credit_ns.saturating_add(others_ns), limit)
     }
 }
 
-/// The time that work takes with so many at a time.
+/// The time that work takes if `limit` requests are served at a time.
 fn time(work_ns: i64, limit: usize) -> Duration {
     Duration::from_nanos(work_ns.max(0) as u64 / limit.max(1) as u64)
 }

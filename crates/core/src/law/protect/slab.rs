@@ -1,16 +1,16 @@
-//! Values in numbered places, and lists through them: nothing moves, and each step takes constant time.
+//! A slab: values in numbered places, linked into lists. No value moves, and each operation takes constant time.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
 
-/// No place.
+/// The number that stands for no place.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Values in numbered places. A place stays with its value until the value is removed.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<T> {
     slots: Vec<Cell<T>>,
-    /// The places to use again, the first one freed first.
+    /// The freed places, to be reused in the order in which they were freed.
     free: VecDeque<u32>,
 }
 

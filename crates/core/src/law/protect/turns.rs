@@ -1,4 +1,4 @@
-//! Turns: whose request is released next. Groups and their members take turns by the work that they have used.
+//! Turns decide whose request is released next: groups and their members take turns by the work that they have used.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::law::protect::credit::VirtualTime;
 use crate::law::protect::request::{InFlight, Position, Requests};
 use crate::law::protect::slab::{List, NONE, Slab};
 
-/// The group of all.
+/// The root of the tree: the group of all.
 const ROOT: u32 = 0;
 
-/// The member that those share who find no place in a full group.
+/// The member that is shared by all clients that find no place in a full group.
 const REST: Key = Key::from_bits(u64::MAX);
 
-/// No group has more than this part of all members, so that one network cannot push out all others.
+/// A group has at most one in this many of all members, so that one network cannot push out all others.
 const GROUP_PART: usize = 16;
 
 /// A member that has been idle for longer is forgotten: by then a new one has the same rights.
@@ -25,20 +25,21 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 /// At each arrival, at most this many idle members are forgotten.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
-/// Small requests go before large ones that have the same turn: a turn is that of half of the work. With all of it,
-/// large requests of quiet members would wait behind the small ones of busy members.
+/// Small requests go before large ones of the same tag: a turn is the tag plus the work divided by this. With the whole
+/// work, large requests of quiet members would wait behind the small ones of busy members.
 const SIZE_PART: i64 = 2;
 
-/// A tree of members: groups, their groups, and those who ask. Among those of a group with waiting requests, the one with
-/// the lowest tag is next; its tag moves by the work of each of its requests, by an estimate at the release, and by the
-/// rest at the end (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng, 1996).
+/// A tree of members: groups, their subgroups, and clients as the leaves. In each group, of the members with waiting
+/// requests, the one with the lowest tag is next. Its tag moves by the work of each of its requests: by an estimate at
+/// the release, and by the difference at the end (start-time fair queueing by work, on a tree: Goyal, Vin and Cheng,
+/// 1996).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     members: Slab<Member>,
     numbers: HashTable<u32>,
     /// All members with waiting requests, by group and turn.
     turns: BTreeSet<Turn>,
-    /// Members without pending requests, the least recently seen first. A group stands behind its members.
+    /// Members without pending requests, the least recently seen first. A group comes after its members.
     idle: List,
     members_max: usize,
 }
@@ -46,7 +47,7 @@ pub(super) struct Turns {
 #[derive(Clone, Debug)]
 struct Member {
     key: Key,
-    /// NONE for the root, which stays.
+    /// `NONE` for the root, which is never forgotten.
     group: u32,
     is_leaf: bool,
     /// The work that it has been given, in the virtual time of its group.
@@ -66,12 +67,12 @@ struct Member {
     seen: Timestamp,
 }
 
-/// The order within a group.
+/// The place of a member in the order of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     group: u32,
     key_ns: i64,
-    /// Of two with the same turn, the first to ask is first.
+    /// Of two members with the same key, the one whose request came first is next.
     serial: u32,
     member: u32,
     work_ns: i64,
@@ -104,12 +105,13 @@ impl Turns {
         Turns { members, numbers, turns, idle, members_max: members_max.max(GROUP_PART) }
     }
 
-    /// How many members are known, without the group of all.
+    /// How many members are known, without the root.
     pub(super) fn len(&self) -> usize {
         self.members.len() - 1
     }
 
-    /// Counts a request in. Returns the member that asks: the last of its path, which begins with the outermost group.
+    /// Counts a new request. Returns the member that sent it: the last of its path, which begins with the outermost
+    /// group.
     pub(super) fn enter(&mut self, path: &[Key], now: Timestamp) -> u32 {
         for _ in 0..FORGOTTEN_AT_ONCE {
             let idle = self.idle.first;
@@ -122,7 +124,7 @@ impl Turns {
         self.enter_one(group, last, true, now)
     }
 
-    /// Counts a request of a member out.
+    /// Counts a request of a member as gone.
     pub(super) fn leave(&mut self, leaf: u32) {
         self.rise(leaf, |turns, number, group| {
             let member = &mut turns.members[number];
@@ -134,26 +136,26 @@ impl Turns {
         });
     }
 
-    /// Lets a request pass that has not waited.
+    /// Charges a request that passes without waiting.
     pub(super) fn pass(&mut self, leaf: u32, work_ns: i64, now: Timestamp) {
         self.serve(leaf, work_ns, true, now);
     }
 
-    /// Lets a request wait.
+    /// Adds a request to the queue of its member.
     pub(super) fn queue(&mut self, leaf: u32, place: u32, requests: &mut Requests) {
         requests.slab.append(&mut self.members[leaf].queue, place);
         self.count_waiting(leaf, requests.slab[place].work_ns);
         self.refresh(leaf, requests);
     }
 
-    /// Takes a waiting request out.
+    /// Removes a waiting request from the queue of its member.
     pub(super) fn unqueue(&mut self, leaf: u32, place: u32, requests: &mut Requests) {
         requests.slab.unlink(&mut self.members[leaf].queue, place);
         self.count_waiting(leaf, -requests.slab[place].work_ns);
         self.refresh(leaf, requests);
     }
 
-    /// The waiting request whose turn it is. It no longer waits.
+    /// Removes the waiting request whose turn it is from its queue, and returns its place.
     pub(super) fn next(&mut self, requests: &mut Requests, now: Timestamp) -> Option<u32> {
         let mut turn = self.first(ROOT)?;
         while let Some(inner) = self.first(turn.member) {
@@ -165,7 +167,7 @@ impl Turns {
         Some(place)
     }
 
-    /// Takes a waiting request out of its turn.
+    /// Removes a waiting request from its queue before its turn, and charges its member.
     pub(super) fn take(&mut self, place: u32, requests: &mut Requests, now: Timestamp) {
         let InFlight { leaf, work_ns, .. } = requests.slab[place];
         self.serve(leaf, work_ns, false, now);
@@ -222,7 +224,7 @@ impl Turns {
         (root.active, root.virtual_time.lately_ns())
     }
 
-    /// Charges a member and its groups for a request that is released, in its turn or out of it.
+    /// Charges a member and its groups for a request that is released, in turn or out of turn.
     fn serve(&mut self, leaf: u32, work_ns: i64, in_turn: bool, now: Timestamp) {
         self.rise(leaf, |turns, number, group| {
             let member = &mut turns.members[number];
@@ -238,7 +240,7 @@ impl Turns {
         self.rise(leaf, |turns, number, _| turns.members[number].waiting_ns += work_ns);
     }
 
-    /// Puts a member, and the groups that it is in, where their turns are now.
+    /// Updates the turns of a member and of the groups that contain it.
     fn refresh(&mut self, leaf: u32, requests: &Requests) {
         self.rise(leaf, |turns, number, group| {
             let queued = turns.members[number].queue.first;
@@ -268,7 +270,8 @@ impl Turns {
         self.turns.range(least..).next().filter(|turn| turn.group == group).copied()
     }
 
-    /// From a member to the outermost group: calls with each of them, and its group.
+    /// Calls `each` for a member and for the groups that contain it, up to the outermost, each with the group around
+    /// it.
     fn rise(&mut self, leaf: u32, mut each: impl FnMut(&mut Turns, u32, u32)) {
         let mut number = leaf;
         while number != ROOT {
@@ -338,7 +341,7 @@ impl Turns {
     }
 }
 
-/// Keys are hashes that nobody can forge, so that a number mixed in is enough.
+/// Keys are hashes that nobody can forge, so it is enough to mix in the number of the group.
 fn hash(group: u32, key: Key) -> u64 {
     (key.bits() ^ u64::from(group)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
