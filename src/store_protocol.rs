@@ -7,7 +7,7 @@
 //! node ─▶ Question::Login ─▶ StoreAnswer::Welcome
 //! node ─▶ Question::Exchange ─▶ StoreAnswer::Response      one at a time
 //! ```
-//! The version changes with each type of a message.
+//! The version changes whenever the type of a message changes.
 
 use std::io;
 
@@ -25,7 +25,7 @@ pub const HELLO: &str = "slowlane-store 03\n";
 /// The common prefix of the greetings of all versions.
 const NAME: &[u8] = b"slowlane-store ";
 
-/// A request from a node. It has no `Debug`: a token is never logged.
+/// A request from a node. It does not implement `Debug`, so that a token is never logged.
 #[derive(Serialize, Deserialize)]
 pub enum Question<D = Due> {
     /// The first request, with the token of the server if the node has one.
@@ -59,7 +59,7 @@ pub enum Refusal {
     Numbers,
 }
 
-/// The reason why the other side is not understood.
+/// The reason why the exchange with the other side fails.
 #[derive(Debug, Error)]
 pub enum ProtocolError {
     #[error(transparent)]
@@ -85,7 +85,7 @@ pub enum ProtocolError {
 /// Sends the greeting of this side.
 ///
 /// # Errors
-/// Those of the stream.
+/// The stream fails.
 pub async fn greet(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     stream.write_all(HELLO.as_bytes()).await?;
     stream.flush().await
@@ -100,7 +100,7 @@ pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), Protoc
     stream.read_exact(&mut hello).await?;
     match hello {
         _ if hello == HELLO.as_bytes() => Ok(()),
-        // A command of a node, or an error of a server.
+        // A RESP command from an older node, or a RESP error from an older server.
         [b'*' | b'-', ..] => Err(ProtocolError::Resp),
         _ if hello.starts_with(NAME) => Err(ProtocolError::Version(shown(hello.trim_ascii_end()))),
         _ => Err(ProtocolError::Foreign),
@@ -110,7 +110,7 @@ pub async fn greeted(stream: &mut (impl AsyncRead + Unpin)) -> Result<(), Protoc
 /// The frame of a message.
 ///
 /// # Panics
-/// The message has four gigabytes.
+/// The message has 4 GiB or more.
 pub fn frame(message: &impl Serialize) -> Vec<u8> {
     let bytes = postcard::to_extend(message, vec![0; size_of::<u32>()]);
     let mut bytes = bytes.expect("the types of messages can be written");
@@ -122,7 +122,7 @@ pub fn frame(message: &impl Serialize) -> Vec<u8> {
 /// Writes a message.
 ///
 /// # Errors
-/// Those of the stream.
+/// The stream fails.
 pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serialize) -> io::Result<()> {
     stream.write_all(&frame(message)).await?;
     stream.flush().await
@@ -131,7 +131,7 @@ pub async fn write(stream: &mut (impl AsyncWrite + Unpin), message: &impl Serial
 /// Reads a message of at most this many bytes.
 ///
 /// # Errors
-/// The stream ends, or the bytes are not such a message.
+/// The stream fails or ends, the message is too long, or the bytes are not a message of this type.
 pub async fn read<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,

@@ -8,7 +8,7 @@ use slowlane_core::base::{Target, Timestamp};
 use slowlane_core::cluster::{BlockChange, BlockNews, BlockUpdate, Extent};
 use slowlane_core::throttle::{Block, Change, Changes, Ordered, Reach, Throttle};
 
-/// An exchange carries at most this many changes. The rest follow in the next one.
+/// The maximum number of changes in an exchange. Further changes follow in the next one.
 const CHANGES_MAX: usize = 500;
 
 /// If more changes than this are pending, the whole list of blocks is sent instead.
@@ -22,13 +22,13 @@ const OFFER: Duration = Duration::from_secs(2);
 pub(super) struct BlockSync {
     epoch: String,
     seq: u64,
-    /// Changes of this node that the store has not applied yet, and blocks that it may have forgotten.
+    /// Changes of this node that the store has not applied yet, and blocks that the store may have forgotten.
     waiting: VecDeque<Ordered>,
     teaching: VecDeque<Ordered>,
-    /// The number of both that are in flight.
+    /// How many of each of the two are in flight.
     sent: (usize, usize),
-    /// Blocks for which the store has no room, with their ends. They are in force on this node only. At most all of
-    /// its blocks.
+    /// Blocks for which the store has no room, with their ends. They are in force on this node only, so they are at
+    /// most as many as its blocks.
     pub(super) alone: BTreeMap<Target, Timestamp>,
     offered: Timestamp,
 }
@@ -62,7 +62,7 @@ impl BlockSync {
         BlockUpdate { epoch: self.epoch.clone(), seq: self.seq, changes }
     }
 
-    /// Applies the answer of the store. Returns the number of its blocks for which this node has no room.
+    /// Applies the answer of the store. Returns the number of the store's blocks for which this node has no room.
     pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
         let (changed, taught) = mem::take(&mut self.sent);
         let mut own: Vec<Ordered> = self.waiting.drain(..changed).collect();
@@ -83,7 +83,7 @@ impl BlockSync {
             match news.extent {
                 Extent::Lost => self.restores(gone),
                 _ if gone.is_empty() => {}
-                // They were ended while this node did not listen.
+                // These blocks were ended by changes that this node has missed.
                 _ => {
                     let end = |Block { target, .. }| Change { target, until: None };
                     throttle.apply(gone.into_iter().map(end), now);
@@ -99,7 +99,7 @@ impl BlockSync {
         if changes.is_empty() { 0 } else { throttle.apply(changes, now) }
     }
 
-    /// Records which of its own changes the store has applied.
+    /// Records which of this node's own changes the store has applied.
     fn settle(&mut self, own: &[Ordered], news: &BlockNews, now: Timestamp) {
         for (target, _) in &news.list {
             self.alone.remove(target);
@@ -117,12 +117,12 @@ impl BlockSync {
         self.alone.retain(|_, until| *until > now);
     }
 
-    /// The report was lost, or may be lost. It is sent again.
+    /// Notes that the report was lost, or may be lost. It is sent again.
     pub(super) fn lost(&mut self) {
         self.sent = (0, 0);
     }
 
-    /// Restores these blocks in the store.
+    /// Makes the next reports restore these blocks in the store.
     fn restores(&mut self, blocks: impl IntoIterator<Item = Block>) {
         self.teaching = blocks.into_iter().map(|block| restored(block.target, block.until)).collect();
     }

@@ -1,4 +1,5 @@
-//! The edge of cluster and snapshot: the task that talks to the store, the token server, and the state file.
+//! The input and output of the cluster and of snapshots: the task that talks to the store, the token server, and the
+//! state file.
 //!
 //! ```text
 //! Cluster::collect ─▶ Store::exchange ─▶ Cluster::reply      one exchange at a time
@@ -7,9 +8,10 @@
 //!                       blocks.lua: blocks, by the BlockSync
 //! no answer ─▶ Cluster::lost; a new connection, after a pause
 //! ```
-//! It runs in its own thread, as does the snapshot writer. No request waits for either.
+//! The task runs in its own thread, and so does the snapshot writer. No request waits for either.
 //!
-//! The store may also be a slowlane, the token server: `cluster::StoreServer` answers the same requests.
+//! The store may also be a slowlane, which is then called a token server: `cluster::StoreServer` answers the same
+//! requests.
 //!
 //! ```text
 //! TokenLink ─frames─▶ TokenServer ─Due─▶ StoreServer ─▶ Records: keys; NodeList: nodes; BlockLog: blocks ─Response─▶

@@ -23,7 +23,7 @@ use slowlane_core::cluster::{
 /// The maximum number of keys in a message, so that the store is never busy for longer than about 2 ms.
 const KEYS_MAX: usize = 200;
 
-/// The longest record of rate.lua.
+/// The longest record of rate.lua, in bytes.
 const RECORD_BYTES_MAX: usize = 512;
 
 /// Keys are spread over this many hash tags, so that a Redis Cluster can distribute them over its servers.
@@ -49,7 +49,7 @@ const SCRIPTS: [&str; 5] = [
 ];
 
 impl Call {
-    /// Arguments of the same mode use the same call.
+    /// The call for these arguments: each mode has its own.
     const fn of(arguments: &Arguments) -> Call {
         match arguments {
             Arguments::Rate(_) => Call::Rate,
@@ -66,7 +66,7 @@ enum Link {
     Cluster(ClusterConnection),
 }
 
-/// Redis, connected.
+/// A connected store in Redis.
 pub(super) struct Redis {
     link: Link,
     prefix: String,
@@ -108,7 +108,7 @@ impl Redis {
         Redis { link, prefix: prefix.to_owned(), scripts, crowded: Mutex::default() }
     }
 
-    /// Sends everything that is due to the store at once. The answers have the order of the key updates.
+    /// Sends everything that is due, all at once. The answers have the order of the key updates.
     pub(super) async fn exchange(&self, due: &Due) -> Result<Response, StoreError> {
         let (answers, membership, blocks) = try_join3(
             self.send(&due.updates),
@@ -185,7 +185,7 @@ impl Redis {
         let keys = self.common(&["state", "blocks", "keys", "changes"]);
         let (epoch, seq, kind, list, refused): BlocksReply = self.call(Call::Blocks, keys, arguments).await?;
         let list = list.chunks_exact(2).filter_map(|pair| {
-            // A text from another program is not a block.
+            // An entry that cannot be parsed comes from another program, and is skipped.
             Some((Target::parse(&pair[0]).ok()?, rest(&pair[1])?))
         });
         let extent = match kind.as_str() {
@@ -197,7 +197,7 @@ impl Redis {
         Ok(BlockNews { epoch, seq, extent, list: list.collect(), refused })
     }
 
-    /// The beginning of the records of these keys.
+    /// Reads the beginning of the records of these keys.
     async fn records(&self, keys: &[Key]) -> RedisResult<Vec<(Key, String)>> {
         let record = async |&key: &Key| {
             let mut read = redis::cmd("GETRANGE");
@@ -209,7 +209,7 @@ impl Redis {
             match record {
                 Ok(record) => Ok(Some((key, record))),
                 Err(error) if error.is_io_error() => Err(error),
-                // A stranger's value: of another type, or no text.
+                // Another program has written the value: it has another type, or is not text.
                 Err(_) => Ok(None),
             }
         };
@@ -274,7 +274,7 @@ fn is_secure(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), ConnectionAddr::TcpTls { .. })
 }
 
-/// Connects to a server whose answers come within this time, if there is one.
+/// Connects to a server. If `answer_max` is set, a later answer is an error.
 async fn connect(
     info: ConnectionInfo,
     files: &StoreTlsFiles,
@@ -289,7 +289,8 @@ async fn connect(
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
-/// The address of the master, from the first sentinel that knows it. It speaks TLS if the sentinels do.
+/// The address of the master, from the first sentinel that knows it. The connection to the master uses TLS if that to
+/// the sentinel does.
 pub(super) async fn master(
     sentinels: &[ConnectionInfo],
     name: &str,
@@ -342,12 +343,12 @@ fn answer(arguments: &Arguments, text: &[u8]) -> Option<Answer> {
     answer.ok()
 }
 
-/// The remaining time of a block, in milliseconds; negative: it has ended.
+/// The remaining time of a block, in milliseconds, or -1 if it has ended.
 fn rest_ms(rest: Option<Duration>) -> String {
     rest.map_or(-1, |rest| i64::try_from(rest.as_millis()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The inverse of [`rest_ms`]. None if it is not a number.
+/// The inverse of [`rest_ms`]. None if the text is not a number.
 fn rest(text: &[u8]) -> Option<Option<Duration>> {
     let rest_ms: i64 = str::from_utf8(text).ok()?.parse().ok()?;
     Some(u64::try_from(rest_ms).ok().map(Duration::from_millis))

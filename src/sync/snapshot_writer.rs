@@ -1,4 +1,4 @@
-//! The state file: it is read at the start, and written every few seconds and at the end.
+//! The state file, which is read at the start, and written every few seconds and at the end.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
@@ -23,7 +23,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The maximum size of a row: three numbers of the law's state, eight columns, the key and the lifetime.
 const ROW_BYTES_MAX: u64 = 100;
 
-/// Auxiliary states take up to ten bytes for a number of eight, or five for one of four.
+/// The factor by which auxiliary states may grow in the file: a number of eight bytes takes up to ten, and one of four
+/// up to five.
 const AUX_GROWTH_MAX: u64 = 2;
 
 /// Room for the blocks, the list of SLOs, and the checksums of small parts.
@@ -46,8 +47,8 @@ pub(crate) struct EarlierSnapshot {
 }
 
 impl StateFile {
-    /// Finds the snapshot of an earlier process. One that cannot be used is renamed, and never stops the start.
-    /// `entries_max` and `annex_bytes_max` bound its size.
+    /// Finds the snapshot of an earlier process. A snapshot that cannot be used is renamed, and does not prevent the
+    /// start. `entries_max` and `annex_bytes_max` bound its size.
     pub(crate) fn find(&self, entries_max: u32, annex_bytes_max: usize) -> Option<EarlierSnapshot> {
         self.sweep();
         let bytes_max =
@@ -70,7 +71,7 @@ impl StateFile {
     }
 
     fn look(&self, bytes_max: u64) -> Result<Option<EarlierSnapshot>, SnapshotError> {
-        // Not opened before it is known to be a regular file: a pipe would block the start.
+        // The path is checked before it is opened: if it were a pipe, opening it would block the start.
         let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             metadata => metadata?,
@@ -91,13 +92,13 @@ impl StateFile {
         let head = parts.head.clone();
         let moment = resumed(Clock::wall(), head.saved_at, head.wall)
             .map_err(|ahead| SnapshotError::Future(format!("{} s", ahead.as_secs())))?;
-        // The time of the check counts, too.
+        // The clock starts before the check, so the time that the check takes counts, too.
         let clock = Clock::going_on_at(moment);
         parts.check()?;
         Ok(Some(EarlierSnapshot { path: self.path.clone(), head, clock }))
     }
 
-    /// Removes the remains of a process that died while writing.
+    /// Removes the unfinished file of a process that died while writing.
     fn sweep(&self) {
         let (Some(folder), Some(prefix)) = (self.path.parent(), self.prefix()) else { return };
         let Ok(entries) = fs::read_dir(folder) else { return };
@@ -113,10 +114,10 @@ impl StateFile {
         Some(format!(".{}.", self.path.file_name()?.to_str()?))
     }
 
-    /// Starts the thread that writes it.
+    /// Starts the thread that writes the file.
     ///
     /// # Errors
-    /// There can be no further thread.
+    /// The system starts no further thread.
     pub(crate) fn keep(self, metrics: StateMetrics, agent: Arc<Agent>) -> io::Result<SnapshotWriter> {
         let (end, ended) = mpsc::channel();
         let mut is_reported = false;
@@ -167,7 +168,7 @@ impl StateFile {
         drop(policy);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let prefix = self.prefix().ok_or(io::ErrorKind::InvalidFilename)?;
-        // Only its owner can read it, and its name is new, so no planted link is followed.
+        // Only its owner can read the new file, and its name did not exist before, so no planted link is followed.
         let mut new = Builder::new().prefix(&prefix).suffix(NEW).tempfile_in(folder)?;
         let mut to = BufWriter::with_capacity(BUFFER_BYTES, new.as_file_mut());
         let saved = save(throttle, head, None, Some(&status.notes()), &mut to)?;
@@ -217,7 +218,7 @@ impl EarlierSnapshot {
     }
 }
 
-/// SLOs that have another rate, burst or law than at the time of the snapshot, or no longer exist.
+/// The number of SLOs that have another rate, burst or law than at the time of the snapshot, or no longer exist.
 fn changed(head: &SnapshotHead, throttle: &Throttle) -> usize {
     let policy = throttle.policy();
     let is_same = |(id, describe): &&(u32, String)| {
@@ -226,7 +227,7 @@ fn changed(head: &SnapshotHead, throttle: &Throttle) -> usize {
     head.slos.len() - head.slos.iter().filter(is_same).count()
 }
 
-/// The task at the end.
+/// The last action of the snapshot writer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Last {
     Write,
@@ -242,7 +243,7 @@ pub(crate) struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Ends, and waits for a write in progress.
+    /// Ends the thread, and waits for a write in progress.
     pub(crate) fn end(self, last: Last) {
         let _ = self.end.send(last);
         let _ = self.thread.join();

@@ -19,7 +19,7 @@ use crate::sync::url::{StorePlace, StoreUrl};
 use crate::sync::{Node, TokenServer};
 use slowlane_core::cluster::{Due, Response, Settings};
 
-/// The longest time to connect.
+/// The maximum time for connecting to a store.
 pub(super) const CONNECT: Duration = Duration::from_secs(2);
 
 /// The longest answer of a token server: all blocks, each with the longest target.
@@ -42,14 +42,14 @@ pub(crate) struct SyncConfig {
 /// The TLS files, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreTlsFiles {
-    /// The CA of the store. None: those of the system.
+    /// The CA of the store. None: the CAs of the system.
     pub ca: Option<PathBuf>,
     /// The node's own certificate and key, for a store that requires one.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl StoreTlsFiles {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -59,7 +59,7 @@ impl StoreTlsFiles {
         client(&trust, identity)
     }
 
-    /// Checks whether they can be used, if there are any.
+    /// Checks whether the files, if there are any, can be used.
     ///
     /// # Errors
     /// The first file that cannot be used.
@@ -68,7 +68,7 @@ impl StoreTlsFiles {
     }
 }
 
-/// The store, connected.
+/// A connection to the store.
 pub(super) enum Store<'n> {
     Redis(Redis),
     TokenServer(TokenLink),
@@ -77,7 +77,7 @@ pub(super) enum Store<'n> {
 }
 
 impl<'n> Store<'n> {
-    /// Connects. Sentinels are queried again each time: the master may have changed.
+    /// Connects to the store. Sentinels are queried again each time: the master may have changed.
     pub(super) async fn open(node: &'n Node) -> Result<Store<'n>, StoreError> {
         let SyncConfig { store, files, prefix, .. } = &node.config;
         Ok(match &store.place {
@@ -97,7 +97,7 @@ impl<'n> Store<'n> {
         })
     }
 
-    /// Sends everything that is due to the store.
+    /// Sends everything that is due, and returns the store's answer.
     pub(super) async fn exchange(&mut self, due: &Due) -> Result<Response, StoreError> {
         let response = match self {
             Store::Redis(redis) => redis.exchange(due).await?,
@@ -126,7 +126,7 @@ impl TokenLink {
         }
     }
 
-    /// The answer to an exchange. None: it is that to a login.
+    /// Asks a question, and returns the answer to an exchange. None: it is the answer to a login.
     async fn ask(&mut self, question: &Question<&Due>) -> Result<Option<Response>, StoreError> {
         write(&mut self.0, question).await?;
         match read(&mut self.0, ANSWER_BYTES_MAX).await? {

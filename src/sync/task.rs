@@ -47,7 +47,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts the thread of the task. It ends when the returned value is dropped.
+    /// Starts the thread of the task. The thread ends when the returned value is dropped.
     ///
     /// # Errors
     /// A TLS file cannot be used, or the system starts no thread.
@@ -70,7 +70,7 @@ impl Node {
         Ok(end)
     }
 
-    /// Its role at the token server of this slowlane.
+    /// The role of this node at the token server of this slowlane.
     pub(super) fn presence(&self) -> Presence {
         match (self.cluster.is_used(), self.config.is_secret_fixed) {
             (false, _) => Presence::Onlooker,
@@ -80,19 +80,19 @@ impl Node {
     }
 }
 
-/// A node that talks to the store until this is dropped.
+/// A node that talks to the store until this value is dropped.
 pub(crate) type RunningNode = oneshot::Sender<()>;
 
-/// The task, from the start or from its last failure.
+/// The state of the task, since its start or its last panic.
 struct Task<'n> {
     node: &'n Node,
     run: String,
     rng: Rng,
     pauses: Pauses,
-    /// Since when the store has answered, or been silent.
+    /// The moment since which the store has answered or has been silent.
     since: Timestamp,
     silent: Option<String>,
-    /// When the last answered heartbeat was sent, and the last exchange of blocks.
+    /// When the last answered heartbeat and the last answered exchange of blocks were sent.
     beaten: Option<Instant>,
     asked: Option<Instant>,
     block_sync: BlockSync,
@@ -100,7 +100,7 @@ struct Task<'n> {
     was_used: bool,
     without_room_line: OncePerSecond,
     membership: Membership,
-    /// The nodes with other SLOs, as last reported.
+    /// The names of the nodes with other SLOs, as last reported.
     others: Vec<String>,
     /// The key secret in the store, while it differs from this node's.
     other_secret: Option<String>,
@@ -161,11 +161,11 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// One exchange, if there is anything to report.
+    /// Makes one exchange with the store, if anything is due.
     async fn exchange(&mut self, store: &mut Store<'_>) -> Result<(), StoreError> {
         let Node { cluster, agent, .. } = self.node;
         let now = agent.clock.now();
-        // The others learn of a token server's own requests from the first one on.
+        // The node of a token server becomes a member with its first request, so its next heartbeat is due at once.
         let is_new = self.was_used != cluster.is_used();
         let is_beat_due = is_new || self.beaten.is_none_or(|at| at.elapsed() >= BEAT);
         self.was_used = cluster.is_used();
@@ -231,7 +231,8 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Reports blocks that not all nodes have, when they appear and when they end, and those without room here.
+    /// Logs when the first block appears that not all nodes have, when the last one ends, and when this node has no
+    /// room for blocks of the others.
     fn report_blocks(&mut self, without_room: usize, now: Timestamp) {
         let alone = self.block_sync.alone.len();
         match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
@@ -263,7 +264,8 @@ impl<'n> Task<'n> {
         self.show(now);
     }
 
-    /// The number of nodes to assume. After a silence, the others come back one after the other.
+    /// The number of nodes to assume. After a silence, the others come back one after the other, so the number does not
+    /// fall at first.
     fn nodes(&self, members: usize, now: Timestamp) -> u32 {
         let members = u32::try_from(members).unwrap_or(u32::MAX);
         let known = if now.since(self.since) < PRESENT { self.node.cluster.nodes() } else { 0 };
@@ -296,12 +298,12 @@ impl<'n> Task<'n> {
                 );
                 reload.rekey(theirs);
             }
-            // The built-in policy throttles nothing.
+            // The built-in policy throttles nothing, so it needs no common key secret.
             (Some(_), None) => {}
         }
     }
 
-    /// Reports nodes whose SLOs differ from this one's, when they join and when they leave.
+    /// Logs nodes whose SLOs differ from this node's, when they join and when they leave.
     fn compare(&mut self, members: &[Member]) {
         let policy = self.node.agent.throttle.policy();
         // A token server without requests of its own is no member, and needs no SLOs.
@@ -337,11 +339,11 @@ impl<'n> Task<'n> {
         }
     }
 
-    /// Notes a failure. One line reports that the store falls silent, and one that it answers again.
+    /// Notes a failure. One log line reports that the store has fallen silent, and another that it answers again.
     fn fails(&mut self, error: &StoreError) {
         self.node.metrics.failed(error.kind());
         self.node.cluster.set_silent(true);
-        // The store's own words, which may come from another program.
+        // The text may come from another program, so unsafe characters in it are escaped.
         let reason = Shown(error.to_string().as_bytes()).to_string();
         let now = self.node.agent.clock.now();
         match &self.silent {
@@ -401,7 +403,7 @@ impl<'n> Task<'n> {
 struct Pauses(u32);
 
 impl Pauses {
-    /// The next pause, for random numbers from 0 to 1.
+    /// The next pause, for a random number from 0 to 1.
     fn next(&mut self, rng: f64) -> Duration {
         let whole = FIRST_PAUSE.saturating_mul(1 << self.0.min(16)).min(LONGEST_PAUSE);
         self.0 = self.0.saturating_add(1);

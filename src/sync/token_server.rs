@@ -17,7 +17,8 @@ use slowlane_core::cluster::{Due, Presence, Response, StoreServer};
 /// Nodes send a heartbeat each second. A connection without a message for this long is closed.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// A client that has not presented the token by then is disconnected: the number of connections is limited.
+/// A client that has not presented the token within this time is disconnected, because the number of connections is
+/// limited.
 const LOGIN_MAX: Duration = Duration::from_secs(5);
 
 /// The longest message: the maximum number of block changes, each with the longest target.
@@ -26,8 +27,8 @@ const MESSAGE_BYTES_MAX: usize = 5 << 20;
 /// The longest message of a client that has not presented the token.
 const UNAUTHENTICATED_BYTES_MAX: usize = 512;
 
-/// The maximum number of connections that have not presented the token. A node presents it at once: to displace it,
-/// hundreds of clients would have to connect while its bytes are in flight.
+/// The maximum number of connections that have not presented the token. A node presents it at once: to displace the
+/// node, hundreds of clients would have to connect while its bytes are in flight.
 const UNAUTHENTICATED_MAX: usize = 200;
 
 /// The answer to a node of an older version, in its own protocol, RESP.
@@ -52,7 +53,7 @@ impl TokenServer {
         Arc::new(TokenServer { store, token, lobby, clock, metrics, foreign_line: OncePerSecond::default() })
     }
 
-    /// Serves until the client closes or falls silent, or the shutdown begins.
+    /// Serves a connection until the client closes it or falls silent, or the shutdown begins.
     async fn serve(self: Arc<Self>, stream: Stream, mut guest: Guest, shutdown: Shutdown) {
         let peer = stream.peer();
         let mut stream = limited(stream, IDLE_MAX);
@@ -66,7 +67,7 @@ impl TokenServer {
         }
     }
 
-    /// Talks with a node. A client that has not presented the token, if there is one, may send one short message.
+    /// Talks with a node. If there is a token, a client that has not presented it may send only one short message.
     async fn talk(&self, stream: &mut WriteTimeout, guest: &mut Guest) -> Result<(), ProtocolError> {
         let login_ends = Instant::now() + LOGIN_MAX;
         let Ok(greeting) = timeout_at(login_ends, greeted(stream)).await else { return Ok(()) };
@@ -76,7 +77,7 @@ impl TokenServer {
                 stream.flush().await?;
                 drain(&mut *stream).await;
             }
-            // The node reports this one's version to its operator.
+            // The node reports this server's version to its operator.
             Ok(()) | Err(ProtocolError::Version(_)) => greet(stream).await?,
             Err(_) => {}
         }
@@ -116,7 +117,7 @@ impl TokenServer {
         }
     }
 
-    /// Answers a node. None: one of its numbers is out of bounds.
+    /// Answers a node. None: a number or text of its message is out of bounds.
     pub(super) fn exchange(&self, due: &Due, presence: Presence) -> Option<Response> {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         let response = store.exchange(due, presence, self.clock.now());

@@ -18,7 +18,7 @@ pub(crate) struct StoreUrl {
 }
 
 impl StoreUrl {
-    /// A token server is the store of its own node.
+    /// The address of the store of a token server's own node: the token server itself.
     pub(crate) fn own() -> StoreUrl {
         let text = "this token server".to_owned();
         StoreUrl { written: text.clone(), text, place: StorePlace::Own }
@@ -43,7 +43,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// Where a store is.
+/// The type of a store, and its addresses.
 #[derive(Clone, Debug)]
 pub(super) enum StorePlace {
     /// `redis://`, `rediss://` or `redis+unix://`.
@@ -58,7 +58,7 @@ pub(super) enum StorePlace {
     Own,
 }
 
-/// The reason why a text is not the address of a store. No text of it may hold a password.
+/// The reason why a text is not the address of a store. Its messages must not contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(
@@ -114,7 +114,7 @@ fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
     let form = form.ok_or(StoreUrlError::Scheme)?;
     let (is_secure, form) = form.strip_prefix('s').map_or((false, form), |form| (true, form));
     let (hosts, tail) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    // The beginning of a password would be taken for the host.
+    // Otherwise, the beginning of a password would be taken for the host.
     if tail.contains('@') {
         return Err(StoreUrlError::Password);
     }
@@ -148,7 +148,7 @@ fn redis(scheme: &str, rest: &str) -> Result<StorePlace, StoreUrlError> {
     }
 }
 
-/// Splits what follows the hosts into the path and the names of the parameters behind it.
+/// Splits the part after the hosts into the path and the names of the parameters.
 fn parameters(tail: &str) -> Result<(&str, impl Iterator<Item = &str>), StoreUrlError> {
     if tail.contains('#') {
         return Err(StoreUrlError::Fragment);

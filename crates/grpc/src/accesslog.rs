@@ -4,7 +4,7 @@ use prost::Message;
 
 use crate::{Entry, ProtoDuration, Struct, Value};
 
-/// `StreamAccessLogsMessage`: the entries since the last one.
+/// `StreamAccessLogsMessage`: the log entries since the last message.
 #[derive(Clone, PartialEq, Message)]
 pub struct LogMessage {
     #[prost(message, optional, tag = "2")]
@@ -26,7 +26,7 @@ pub struct HttpEntry {
     pub request: Option<LoggedRequest>,
 }
 
-/// `AccessLogCommon`. Each time begins with the request.
+/// `AccessLogCommon`. Each duration is counted from the beginning of the request.
 #[derive(Clone, PartialEq, Message)]
 pub struct CommonProperties {
     #[prost(message, optional, tag = "7")]
@@ -44,7 +44,8 @@ pub struct CommonProperties {
     pub kind: i32,
 }
 
-/// `envoy.config.core.v3.Metadata`: what filters have learned of the request. Some of it may be text of clients.
+/// `envoy.config.core.v3.Metadata`: the facts that filters have recorded about the request. Some of them may be text
+/// from clients.
 #[derive(Clone, PartialEq, Message)]
 pub struct Metadata {
     #[prost(message, repeated, tag = "1")]
@@ -61,7 +62,7 @@ pub struct FilterEntry {
 /// `HTTPRequestProperties`.
 #[derive(Clone, PartialEq, Message)]
 pub struct LoggedRequest {
-    /// Those in `additional_request_headers_to_log`.
+    /// The headers named in `additional_request_headers_to_log`.
     #[prost(message, repeated, tag = "13")]
     pub headers: Vec<Entry>,
 }
@@ -74,7 +75,7 @@ impl CommonProperties {
         matches!(self.kind, NOT_SET | DOWNSTREAM_END)
     }
 
-    /// A fact that a filter has learned, by one of these names.
+    /// The first fact with one of these names that a filter has recorded.
     pub fn fact(&self, names: [&[u8]; 2]) -> Option<&[u8]> {
         let filters = self.metadata.iter().flat_map(|metadata| &metadata.filters);
         let mut facts = filters.filter_map(|filter| filter.facts.as_ref()).flat_map(|facts| &facts.fields);

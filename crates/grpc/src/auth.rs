@@ -21,7 +21,7 @@ pub struct Attributes {
     pub source: Option<Peer>,
     #[prost(message, optional, tag = "4")]
     pub request: Option<Request>,
-    /// The words of the operator.
+    /// The names and values that the operator has set in Envoy's configuration.
     #[prost(map = "string, bytes", tag = "10")]
     pub context_extensions: HashMap<String, Vec<u8>>,
 }
@@ -60,7 +60,7 @@ pub struct HttpRequest {
     pub path: Bytes,
     #[prost(bytes = "bytes", tag = "5")]
     pub host: Bytes,
-    /// Instead of `headers`, with `encode_raw_headers`.
+    /// Sent instead of `headers` if Envoy's option `encode_raw_headers` is set.
     #[prost(message, optional, tag = "13")]
     pub header_map: Option<HeaderMap>,
 }
@@ -122,7 +122,7 @@ pub struct Denied {
 /// `OkHttpResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Allowed {
-    /// For the request.
+    /// The headers to set in the request before it is passed on.
     #[prost(message, repeated, tag = "2")]
     pub headers: Vec<HeaderOption>,
     #[prost(string, repeated, tag = "5")]
@@ -148,7 +148,7 @@ pub enum AppendAction {
 }
 
 impl HeaderOption {
-    /// Replaces all headers of this name.
+    /// An option that replaces all headers of this name.
     pub fn set(header: HeaderValue) -> HeaderOption {
         HeaderOption { header: Some(header), append_action: AppendAction::OverwriteIfExistsOrAdd.into() }
     }

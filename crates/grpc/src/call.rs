@@ -11,7 +11,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them. Each has a service of its own.
+    /// All methods. Each belongs to a different service.
     pub const ALL: [Method; 4] =
         [Method::ShouldRateLimit, Method::Check, Method::StreamAccessLogs, Method::Health];
 
@@ -27,7 +27,7 @@ impl Method {
         Method::ALL.into_iter().find(|method| method.path() == path)
     }
 
-    /// Its path in a request.
+    /// The path of the method in a request.
     pub const fn path(self) -> &'static str {
         match self {
             Method::ShouldRateLimit => "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
@@ -79,7 +79,7 @@ impl StatusCode {
     }
 }
 
-/// The names, from 0.
+/// The names of the status codes, in order from 0.
 const NAMES: &str = "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED \
     RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED";
 

@@ -1,15 +1,15 @@
-//! The frame of a message: whether it is compressed, and its length.
+//! The frame of a message: a prefix that gives its compression and its length.
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 
 use crate::{GrpcStatus, StatusCode};
 
-/// The longest message. Envoy sends at most 60 KiB of headers by default, and a message with all of them must fit: one
-/// that is refused would pass unchecked.
+/// The longest message. Envoy sends at most 60 KiB of headers by default, and a message with all of them must fit: if
+/// the message were refused, its request would pass unchecked.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 
-/// A byte for the compression, and four for the length.
+/// The length of the prefix: one byte for the compression, and four for the length.
 const PREFIX: usize = 5;
 
 /// The longest body of a call.
@@ -18,7 +18,7 @@ pub const BODY_BYTES_MAX: usize = PREFIX + MESSAGE_BYTES_MAX;
 /// Takes the only message out of a body.
 ///
 /// # Errors
-/// The body is no single message, or it is compressed.
+/// The body is not exactly one message, or the message is compressed or too long.
 pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
     match announced(body)? {
         None => Err(GrpcStatus::new(StatusCode::Internal, "the request has no message")),
@@ -27,7 +27,7 @@ pub fn unframed(body: &Bytes) -> Result<Bytes, GrpcStatus> {
     }
 }
 
-/// Takes the next message off the unread bytes of a stream. `None`: it has not arrived whole.
+/// Takes the next message off the unread bytes of a stream. `None`: the message has not arrived completely.
 ///
 /// # Errors
 /// The message is too long, or it is compressed. Where the next one begins is then unknown.
@@ -43,7 +43,7 @@ pub fn next_message(unread: &mut BytesMut) -> Result<Option<Bytes>, GrpcStatus> 
     Ok(Some(unread.split_to(whole).freeze().slice(PREFIX..)))
 }
 
-/// The length of the message that begins here. `None`: that has not arrived yet.
+/// The length of the message that begins here. `None`: its prefix has not arrived completely.
 fn announced(bytes: &[u8]) -> Result<Option<usize>, GrpcStatus> {
     let Some((&[compressed, length @ ..], _)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if compressed != 0 {
@@ -60,7 +60,7 @@ pub const TOO_LARGE: GrpcStatus =
 /// Reads a message.
 ///
 /// # Errors
-/// The bytes are no such message.
+/// The bytes are not a message of this type.
 pub fn decoded<M: Message + Default>(message: &Bytes) -> Result<M, GrpcStatus> {
     let unreadable = |_| GrpcStatus::new(StatusCode::Internal, "the message cannot be read");
     M::decode(message.clone()).map_err(unreadable)

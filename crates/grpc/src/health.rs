@@ -25,7 +25,7 @@ pub enum ServingStatus {
     NotServing = 2,
 }
 
-/// Answers for a server that serves, or is about to end.
+/// Answers a health check. With `is_ending`, the server is about to end, so it is not serving.
 ///
 /// # Errors
 /// The server has no such service.

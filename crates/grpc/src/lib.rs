@@ -1,13 +1,13 @@
-//! gRPC as values: Envoy's rate limit, authorization and access log services, and the health check.
+//! gRPC as plain values: Envoy's rate limit, authorization and access log services, and the health check.
 //!
 //! ```text
 //! the body of an HTTP/2 request ─▶ unframed ─▶ decoded ─▶ a message
 //! those of a stream ─▶ next_message ─▶ decoded ─▶ a message, and so on
 //! a message ─▶ framed ─▶ the body of the response, and a GrpcStatus in its trailers
 //! ```
-//! The messages have the fields that slowlane reads or writes; protobuf skips the others. Text whose bytes the client of
-//! the proxy chooses is `Bytes`, not `String`: if a request were refused for text that is not UTF-8, a proxy that fails
-//! open would let it pass.
+//! The messages have the fields that slowlane reads or writes; protobuf skips other fields. Text whose bytes the client
+//! of the proxy chooses is `Bytes`, not `String`: if a request were refused for text that is not UTF-8, a proxy that
+//! fails open would let it pass.
 //!
 //! ```
 //! use grpc::ratelimit::{Code, RateLimitResponse};

@@ -11,7 +11,7 @@ pub struct RateLimitRequest {
     pub domain: Bytes,
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<Descriptor>,
-    /// A `uint32` on the wire. A larger type shows numbers that do not fit.
+    /// A `uint32` on the wire. It is read as a larger type, so that numbers that do not fit are noticed.
     #[prost(uint64, tag = "3")]
     pub hits_addend: u64,
 }
@@ -21,10 +21,10 @@ pub struct RateLimitRequest {
 pub struct Descriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// The limit that holds for it, whatever is configured.
+    /// A limit for this descriptor, which overrides the configured one.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimit>,
-    /// Replaces that of the request.
+    /// Replaces the `hits_addend` of the request.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
     #[prost(bool, tag = "4")]
@@ -35,7 +35,7 @@ pub struct Descriptor {
 pub struct RateLimitResponse {
     #[prost(enumeration = "Code", tag = "1")]
     pub overall_code: i32,
-    /// One for each descriptor.
+    /// One status for each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
@@ -72,7 +72,7 @@ pub struct RateLimit {
     pub requests_per_unit: u32,
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
-    /// Only in an answer.
+    /// Set only in an answer.
     #[prost(string, tag = "3")]
     pub name: String,
 }

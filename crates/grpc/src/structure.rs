@@ -10,7 +10,7 @@ pub struct HeaderValue {
     pub key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
-    /// Instead of `value`, if Envoy sends headers as they are.
+    /// Set instead of `value` if Envoy sends headers as raw bytes.
     #[prost(bytes = "bytes", tag = "3")]
     pub raw_value: Bytes,
 }
@@ -40,7 +40,7 @@ pub struct ProtoDuration {
 }
 
 impl ProtoDuration {
-    /// In microseconds; 0 if it is negative.
+    /// The duration in microseconds, or 0 if it is negative.
     pub fn micros(self) -> u64 {
         let micros = self.seconds.saturating_mul(1_000_000).saturating_add((self.nanos / 1_000).into());
         u64::try_from(micros).unwrap_or(0)
@@ -54,7 +54,7 @@ pub struct Struct {
     pub fields: Vec<StructEntry>,
 }
 
-/// An entry of its `map<string, Value>`.
+/// An entry of the `map<string, Value>` of a [`Struct`].
 #[derive(Clone, PartialEq, Message)]
 pub struct StructEntry {
     #[prost(bytes = "bytes", tag = "1")]
@@ -70,7 +70,7 @@ pub struct Value {
     pub kind: Option<StructureKind>,
 }
 
-/// What a [`Value`] holds.
+/// The content of a [`Value`].
 #[derive(Clone, PartialEq, Oneof)]
 pub enum StructureKind {
     #[prost(double, tag = "2")]
@@ -100,7 +100,7 @@ impl Struct {
 }
 
 impl Value {
-    /// The text. It is empty if the value is something else.
+    /// The text of the value, or an empty text if the value is something else.
     pub fn text(&self) -> &[u8] {
         if let Some(StructureKind::Text(text)) = &self.kind { text } else { b"" }
     }

@@ -20,7 +20,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Each variant has the value of its number.
+    /// All scopes, in the order of their numbers.
     const ALL: [Scope; 5] = [Scope::Proc, Scope::Sess, Scope::Txn, Scope::Req, Scope::Res];
 
     fn decode(cursor: &mut Cursor<'_>) -> Result<Scope, Error> {
@@ -43,7 +43,7 @@ pub struct Variable {
 const OPENING_BYTES: usize = 16;
 
 impl Variable {
-    /// `name` has at most 12 bytes; a longer one panics.
+    /// Panics if `name` is longer than 12 bytes.
     pub const fn new(scope: Scope, name: &[u8]) -> Variable {
         let mut opening = [0; OPENING_BYTES];
         [opening[0], opening[1], opening[2], opening[3]] =
@@ -129,14 +129,15 @@ impl<'a> Ack<'a> {
     /// Decodes a frame of the kind `Ack`.
     ///
     /// # Errors
-    /// The frame has another kind, or is fragmented.
+    /// The frame is fragmented. Its kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<Ack<'a>, Error> {
         frame.head.expect_whole()?;
         let Head { stream_id, frame_id, .. } = frame.head;
         Ok(Ack { stream_id, frame_id, payload: frame.payload })
     }
 
-    /// The actions, up to the first invalid one. Like HAProxy, it stops there; earlier actions remain valid.
+    /// The actions, up to the first invalid one. The iterator stops there, as HAProxy does; earlier actions remain
+    /// valid.
     pub fn actions(self) -> impl Iterator<Item = Result<Action<'a>, Error>> {
         cursor::each(self.payload, Action::decode)
     }
@@ -178,7 +179,7 @@ impl AckWriter<'_> {
     }
 }
 
-/// It fits the 256 bytes that every HAProxy accepts.
+/// The maximum size of a short ACK. It is below the 256 bytes that every HAProxy accepts.
 const BYTES_MAX: usize = 192;
 
 /// An ACK that is built from constant bytes and numbers. It is faster than an [`Ack`](crate::Ack), which encodes each
@@ -220,14 +221,14 @@ impl ShortAck {
         self.number(frame_id);
     }
 
-    /// Appends encoded bytes. Panics if the ACK is no longer short.
+    /// Appends encoded bytes. Panics if the ACK becomes too long.
     #[inline(always)]
     pub fn bytes<const N: usize>(&mut self, bytes: &[u8; N]) {
         *self.bytes[self.length..].first_chunk_mut().expect("a short ACK has few variables") = *bytes;
         self.length += N;
     }
 
-    /// Appends a variable-length integer. Panics if the ACK is no longer short.
+    /// Appends a variable-length integer. Panics if the ACK becomes too long.
     #[inline(always)]
     pub fn number(&mut self, number: u64) {
         let room = self.bytes[self.length..].first_chunk_mut().expect("a short ACK has few variables");

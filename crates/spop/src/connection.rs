@@ -51,7 +51,7 @@ enum ConnectionState {
     Closing,
 }
 
-/// The next step. In any case, the caller sends the bytes in `out`.
+/// The caller's next step. In any case, the caller also sends the bytes in `out`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Continue with the next frame.
@@ -69,17 +69,18 @@ pub struct Close {
     pub status: Status,
     /// The handshake failed: send `out`, and close after about a second.
     ///
-    /// While a request waits, HAProxy up to 3.0 retries at once, thousands of times a second.
+    /// If the agent closed earlier, HAProxy up to 3.0 would retry at once while a request waits, thousands of times a
+    /// second.
     pub late: bool,
     /// The error of HAProxy's side. `None` if HAProxy closes normally, or its health check is over.
     pub error: Option<Error>,
 }
 
-/// What the other side has said of itself.
+/// The properties that the other side announces in its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
     pub healthcheck: bool,
-    /// It has offered the [name](Connection::named) of the agent: it is no HAProxy.
+    /// The other side offers the [name](Connection::named) of the agent, so it is not HAProxy.
     pub asks_for_name: bool,
 }
 
@@ -92,7 +93,7 @@ impl Connection {
         Connection { state: ConnectionState::AwaitingHello, frame_bytes_max, greeting: None, name: "" }
     }
 
-    /// A connection after its handshake, with the agreed limit of a frame.
+    /// A connection after its handshake, with the agreed frame size.
     pub fn established(frame_bytes_max: u32) -> Connection {
         let greeting = Some(Greeting { healthcheck: false, asks_for_name: false });
         Connection { state: ConnectionState::Established, frame_bytes_max, greeting, name: "" }
@@ -103,7 +104,7 @@ impl Connection {
         self.frame_bytes_max
     }
 
-    /// What the other side has said of itself, after the handshake.
+    /// The properties that the other side announced in its hello. None before the handshake.
     pub fn hello(&self) -> Option<Greeting> {
         self.greeting
     }
@@ -117,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// Adds a name to the capabilities of the answer if the other side offers the same one, as a tool does that looks for
-    /// this agent. HAProxy never offers it, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
+    /// Adds a name to the capabilities of the answer if the other side offers the same one, as a tool that looks for
+    /// this agent does. HAProxy never offers it, and ignores capabilities that it does not know (SPOE.txt 3.2.4).
     #[must_use]
     pub fn named(self, name: &'static str) -> Connection {
         Connection { name, ..self }
@@ -166,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// The answer holds the lower of both frame sizes, the agent's version and its capabilities (3.2.4).
+    /// Answers a hello with the lower of both frame sizes, the agent's version and its capabilities (3.2.4).
     #[cold]
     fn greet<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let hello = HaproxyHello::decode(frame)?;
@@ -187,7 +188,7 @@ impl Connection {
         Ok(Step::Continue)
     }
 
-    /// HAProxy waits for an AGENT-DISCONNECT, and then for the agent to close (3.2.8).
+    /// Answers a HAPROXY-DISCONNECT: HAProxy waits for an AGENT-DISCONNECT, and then for the agent to close (3.2.8).
     #[cold]
     fn goodbye<'a>(&mut self, frame: Frame<'_>, out: &mut Vec<u8>) -> Result<Step<'a>, Error> {
         let status = Disconnect::decode(frame)?.status;
@@ -195,7 +196,7 @@ impl Connection {
         Ok(Step::Close(Close { status, late: false, error: None }))
     }
 
-    /// Appends a DISCONNECT, unless one was sent before.
+    /// Appends a DISCONNECT, unless the connection is already closing.
     fn disconnect(&mut self, disconnect: Disconnect<'_>, out: &mut Vec<u8>) {
         if self.state != ConnectionState::Closing {
             disconnect.encode_as_agent(out);

@@ -114,7 +114,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// A value of any other type. The cursor goes in and out by value, so that it can stay in registers elsewhere.
+    /// Reads a value of any other type. The cursor is passed and returned by value, so that callers can keep it in
+    /// registers.
     #[inline(never)]
     fn decode_other(byte: u8, mut cursor: Cursor<'a>) -> Result<(Data<'a>, Cursor<'a>), Error> {
         let data = match byte & TYPE_MASK {
@@ -179,7 +180,7 @@ pub(super) fn decode_item<'a>(cursor: &mut Cursor<'a>) -> Result<(&'a [u8], Data
     Ok((name, value))
 }
 
-/// The items of a KV-LIST, the payload of hellos and disconnects. It ends after the first invalid one.
+/// The items of a KV-LIST, the payload of hellos and disconnects. The iterator ends after the first invalid item.
 ///
 /// ```
 /// use spop::{Data, Error, ReadError, items};

@@ -67,7 +67,7 @@ impl Error {
     }
 }
 
-/// The bytes do not hold a whole value.
+/// The bytes do not hold a whole, valid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     #[error("frame ends in the middle of a value")]
@@ -76,7 +76,7 @@ pub enum ReadError {
     VarintRange,
 }
 
-/// A status code of SPOE.txt 3.5. Others may arrive: agents may define their own codes.
+/// A status code of SPOE.txt 3.5. Other codes may arrive: agents may define their own.
 ///
 /// ```
 /// use spop::Status;

@@ -72,8 +72,8 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The name of another protocol that begins with these bytes, for a better error. As a length, they are too large
-/// anyway.
+/// The name of another protocol that begins with these bytes, for a clearer error. Read as a length, these bytes are
+/// too large anyway.
 fn foreign(first: &[u8; LENGTH_BYTES]) -> Option<&'static str> {
     match first {
         b"GET " | b"POST" | b"HEAD" | b"PUT " | b"DELE" | b"OPTI" | b"PATC" | b"CONN" | b"PRI " => {
@@ -108,7 +108,7 @@ impl Kind {
 pub struct Head {
     pub kind: Kind,
     pub flags: u32,
-    /// The stream of the connection. HAProxy counts from 0, since 3.1 from 1.
+    /// The stream within the connection. HAProxy numbers streams from 0, and from 1 since 3.1.
     pub stream_id: u64,
     pub frame_id: u64,
 }
@@ -147,8 +147,8 @@ impl Head {
         Ok(Head { kind, flags, stream_id, frame_id })
     }
 
-    /// Fails for a fragment: a frame without FIN (3.2). Agents that do not announce `fragmentation` must not get any
-    /// (3.2.1). ABORT may be ignored on a whole payload.
+    /// Fails for a fragment: a frame without FIN (3.2). Agents that do not announce `fragmentation` must not receive
+    /// fragments (3.2.1). ABORT may be ignored on a whole payload.
     #[inline]
     pub(super) fn expect_whole(self) -> Result<(), Error> {
         if self.flags & Head::FIN == 0 { Err(Error::Fragmented) } else { Ok(()) }

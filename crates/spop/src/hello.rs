@@ -49,11 +49,12 @@ impl<'a> HaproxyHello<'a> {
 
     /// Decodes a frame of the kind `HaproxyHello`.
     ///
-    /// Items may have any order. The last of several equal items counts, and unknown ones are skipped. Capabilities
-    /// are mandatory in the protocol, but nothing here depends on them, so missing ones count as empty.
+    /// Items may have any order. The last of several items with the same name counts, and unknown ones are skipped.
+    /// Capabilities are mandatory in the protocol, but nothing here depends on them, so missing ones count as empty.
     ///
     /// # Errors
-    /// The frame has another kind, an unreadable item, or no version or frame size.
+    /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or no valid version or frame size.
+    /// Its kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<HaproxyHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut versions, mut frame_size, mut capabilities) = (None, None, None);
@@ -107,7 +108,8 @@ impl<'a> AgentHello<'a> {
     /// Decodes a frame of the kind `AgentHello`, with the same checks as HAProxy.
     ///
     /// # Errors
-    /// The frame has another kind, an unreadable item, or a version or frame size that HAProxy refuses.
+    /// The frame is fragmented, or has a stream-id, a frame-id, an unreadable item, or a version or frame size that
+    /// HAProxy refuses. Its kind is not checked.
     pub fn decode(frame: Frame<'a>) -> Result<AgentHello<'a>, Error> {
         frame.head.expect_of_connection()?;
         let (mut version, mut frame_size, mut capabilities) = (None, None, None);

@@ -1,4 +1,4 @@
-//! SPOP 2.0, the protocol between HAProxy and its agents, as values: no socket, no clock.
+//! SPOP 2.0, the protocol between HAProxy and its agents, as plain values, without sockets or clocks.
 //!
 //! The protocol is defined by HAProxy's `doc/SPOE.txt`. Comments cite its sections.
 //!
@@ -17,7 +17,7 @@
 //!    │ ◀─────────────────────────────────────────▶ │    either may begin; the agent closes
 //! ```
 //!
-//! [`Frame::cut`] takes frames from the read buffer, and [`Connection::receive`] takes the frames. Frames and messages
+//! [`Frame::cut`] cuts frames from the read buffer, and [`Connection::receive`] processes them. Frames and messages
 //! borrow from the read buffer, and answers are appended to the write buffer:
 //!
 //! ```

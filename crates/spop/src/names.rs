@@ -1,14 +1,14 @@
-//! The names of the arguments of a message, remembered: HAProxy sends the same ones in the same order each time.
+//! The remembered names of a message's arguments: HAProxy sends the same names in the same order each time.
 
 use crate::{Cursor, Error};
 
-/// Later arguments are not remembered.
+/// The number of arguments of a message whose names are remembered. Later names are not.
 const NAMES_MAX: usize = 16;
 
-/// A name with its length before it is compared in one word.
+/// The size of the word in which a name, with its length before it, is compared at once.
 const WORD_BYTES: usize = 16;
 
-/// The names of the last message of a connection, each with a tag: what its reader knows of it.
+/// The names of the last message of a connection, each with a tag: the reader's own data about the name.
 ///
 /// ```
 /// use spop::{Data, Error, Frame, Names, Notify};
@@ -30,7 +30,7 @@ const WORD_BYTES: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct Names<T> {
-    /// The last one is for names that are not remembered.
+    /// The last slot is for names that are not remembered.
     slots: [Slot<T>; NAMES_MAX + 1],
 }
 
@@ -40,25 +40,25 @@ struct Slot<T> {
     word: u128,
     /// The bits of the word that count.
     mask: u128,
-    /// The bytes of both.
+    /// The number of bytes of both.
     length: usize,
     tag: Option<T>,
 }
 
 impl<T: Copy> Default for Names<T> {
     fn default() -> Names<T> {
-        // Under this mask every word is 0, so none is equal to this one.
+        // Under this mask every word is 0, so no name matches this slot.
         Names { slots: [Slot { word: 1, mask: 0, length: 0, tag: None }; NAMES_MAX + 1] }
     }
 }
 
 impl<T: Copy> Names<T> {
-    /// Forgets all tags, because what the reader knew has changed.
+    /// Forgets all tags. Call it when the reader's data about the names has changed.
     pub fn forget_tags(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.tag = None);
     }
 
-    /// Reads the name of an argument. The tag is `None` if the name has not been read at this place before.
+    /// Reads the name of an argument. The tag is `None` if the name did not occur at this position in the last message.
     #[inline(always)]
     pub(crate) fn read<'a>(
         &mut self,
@@ -80,7 +80,7 @@ impl<T: Copy> Names<T> {
 }
 
 impl<T> Slot<T> {
-    /// Whether `bytes` begin with the name. A short one needs fewer bytes behind it.
+    /// Whether `bytes` begin with the name. For a short name, fewer bytes have to follow it.
     #[inline(always)]
     fn is_at(&self, bytes: &[u8]) -> bool {
         if self.length <= size_of::<u64>() {
@@ -92,8 +92,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Reads a name, and remembers it unless it is long. The cursor goes in and out by value: its place in the memory
-    /// would cost each argument a few stores.
+    /// Reads a name, and remembers it unless it is long. The cursor is passed and returned by value: a cursor in memory
+    /// would cost a few stores for each argument.
     #[inline(never)]
     fn read<'a>(
         &mut self,
@@ -110,7 +110,7 @@ impl<T> Slot<T> {
         }
         let mask = if fits { u128::MAX >> (8 * (WORD_BYTES - length)) } else { 0 };
         let word = if fits { u128::from_le_bytes(first) } else { 1 };
-        // Near the end of a frame, a known name is read like a new one.
+        // Near the end of a frame, a known name also comes here, and keeps its tag.
         if (word, mask) != (self.word, self.mask) || !fits {
             *self = Slot { word, mask, length, tag: None };
         }

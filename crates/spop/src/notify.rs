@@ -40,7 +40,7 @@ impl<'a> Notify<'a> {
     /// Decodes a frame of the kind `Notify`. The payload is decoded later, by [`Messages`].
     ///
     /// # Errors
-    /// The frame has another kind, or is fragmented.
+    /// The frame is fragmented. Its kind is not checked.
     #[inline]
     pub fn decode(frame: Frame<'a>) -> Result<Notify<'a>, Error> {
         frame.head.expect_whole()?;
@@ -117,7 +117,7 @@ impl<'m, 'a> Message<'m, 'a> {
     /// Calls `each` with every argument; faster than [`arguments`](Message::arguments).
     ///
     /// # Errors
-    /// An argument is unreadable. Calls for the arguments before it have been made.
+    /// An argument is unreadable. `each` has already been called for the arguments before it.
     #[inline(always)]
     pub fn each_argument(self, mut each: impl FnMut(&'a [u8], Data<'a>)) -> Result<(), Error> {
         let mut rest = self.messages.rest;
@@ -129,10 +129,10 @@ impl<'m, 'a> Message<'m, 'a> {
         Ok(())
     }
 
-    /// The same with the tag of each name; fastest for messages that repeat each other's names.
+    /// Calls `each` with every argument and the tag of its name; fastest if messages repeat the names of earlier ones.
     ///
     /// # Errors
-    /// An argument is unreadable. Calls for the arguments before it have been made.
+    /// An argument is unreadable. `each` has already been called for the arguments before it.
     #[inline(always)]
     pub fn each_named<T: Copy>(
         self,
@@ -157,7 +157,7 @@ pub struct NotifyWriter<'o> {
 }
 
 impl NotifyWriter<'_> {
-    /// Adds a message with at most 255 arguments; more panic.
+    /// Adds a message with at most 255 arguments. Panics if there are more.
     pub fn message(self, name: &[u8], arguments: &[(&[u8], Data<'_>)]) -> Self {
         let count = u8::try_from(arguments.len()).expect("a message has at most 255 arguments");
         encode_string(name, self.frame.out);

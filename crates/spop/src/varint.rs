@@ -8,18 +8,18 @@
 //!   …                 …         each further byte carries 7 bits more
 //!   to   2^64 - 1    10 bytes
 //! ```
-//! The lowest bits come first. The numbers of each length follow those of the length below, so every number has
-//! exactly one encoding.
+//! The lowest bits come first. The numbers of each length begin where those of the next shorter length end, so every
+//! number has exactly one encoding.
 
 use crate::ReadError;
 
 /// The maximum number of bytes of a `u64`.
 pub const BYTES_MAX: usize = 10;
 
-/// Numbers below this are a single byte.
+/// Numbers below this take a single byte.
 const ONE_BYTE_END: u64 = 0xf0;
 
-/// A later byte below this is the last one.
+/// A byte after the first is the last one if it is below this.
 const LAST_BYTE_END: u64 = 0x80;
 
 /// Appends `value`.
@@ -75,8 +75,8 @@ fn write_long(value: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     write_longer(value, rest, bytes)
 }
 
-/// The bytes after the first count in base 128, lowest first, and all but the last of them have bit 7. All of them
-/// are made at once.
+/// Writes all bytes at once. Those after the first are digits in base 128, lowest first, and all but the last have bit
+/// 7 set.
 #[inline(never)]
 fn write_longer(value: u64, rest: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     let estimate = (u64::BITS - (rest | 1).leading_zeros()).div_ceil(7) as usize;
@@ -91,7 +91,7 @@ fn write_longer(value: u64, rest: u64, bytes: &mut [u8; BYTES_MAX]) -> usize {
     1 + later
 }
 
-/// The smallest number, beyond the first byte, of each count of later bytes: the sum of 128^k for k from 1 below it.
+/// The smallest `rest` that needs each number of bytes after the first: for n bytes, the sum of 128^k for 0 < k < n.
 const FIRST_OF_LENGTH: [u64; BYTES_MAX] = {
     let mut first = [0; BYTES_MAX];
     let mut later = 2;
@@ -102,7 +102,7 @@ const FIRST_OF_LENGTH: [u64; BYTES_MAX] = {
     first
 };
 
-/// The lowest 56 bits, seven in each byte.
+/// Spreads the lowest 56 bits over eight bytes, seven bits in each.
 #[inline(always)]
 const fn spread(bits: u64) -> u64 {
     let bits = bits & 0x0000_0000_0FFF_FFFF | (bits & 0x00FF_FFFF_F000_0000) << 4;

@@ -1,4 +1,4 @@
-//! Blocks as nodes and store exchange them, and the store's list of all blocks.
+//! The messages about blocks between nodes and the store, and the store's list of all blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Target, Timestamp};
 
-/// The maximum number of blocks that operators can set, as on each node.
+/// The maximum number of blocks that operators can set, the same as on each node.
 const OPERATOR_BLOCKS_MAX: usize = 10_000;
 
 /// The maximum number of blocked keys. It is a separate limit, because clients can cause any number of them.
 const KEY_BLOCKS_MAX: usize = 20_000;
 
-/// Nodes that have missed more changes than this read the whole list.
+/// A node that has missed more changes than this gets the whole list.
 const CHANGES_MAX: usize = 1_000;
 
-/// The longest block.
+/// The longest time for which a block lasts.
 const REST_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// A restored end counts as later only if it is later by at least this much, because the message takes some time.
+/// A node's restored end of a block replaces an earlier one only if it is later by more than this, because messages
+/// take time.
 const LATER: Duration = Duration::from_secs(1);
 
 /// The blocks that a node reports to the store, and the node's position in the store's list.
@@ -30,17 +31,17 @@ pub struct BlockUpdate {
     pub changes: Vec<BlockChange>,
 }
 
-/// A change of a block.
+/// A block that is set, changed or lifted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockChange {
     pub target: Target,
-    /// None: the key or the fields are no longer blocked.
+    /// The remaining time. None: the key or the fields are no longer blocked.
     pub rest: Option<Duration>,
     /// The node reports the block again in case the store has lost it.
     pub is_restored: bool,
 }
 
-/// The answer of the store.
+/// The store's answer to a [`BlockUpdate`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockNews {
     pub epoch: String,
@@ -58,7 +59,7 @@ pub enum Extent {
     News,
     /// All blocks in force.
     All,
-    /// All blocks in force, without those that the store has forgotten.
+    /// All blocks that the store knows. The store has lost earlier blocks, so others may be in force.
     Lost,
 }
 
@@ -71,7 +72,7 @@ pub struct BlockLog {
     seq: u64,
     of_operators: Room,
     of_keys: Room,
-    /// The last changes, each with the end of the block; none if the block has ended.
+    /// The last changes, each with the end of its block, or `None` if the block was lifted.
     changes: VecDeque<(Target, Option<Timestamp>)>,
 }
 
@@ -81,7 +82,7 @@ impl BlockLog {
         BlockLog { epoch, seq: 0, of_operators, of_keys, changes: VecDeque::new() }
     }
 
-    /// Applies the changes of a node, and answers with those of the others.
+    /// Applies the changes of a node, and answers with the changes of the other nodes.
     pub fn send(&mut self, arguments: &BlockUpdate, now: Timestamp) -> BlockNews {
         let (extent, list) = self.news(arguments, now);
         let has_no_room = |(place, word)| (!self.change(word, now)).then_some(place);
@@ -141,7 +142,7 @@ impl Room {
         Room { ends: BTreeMap::new(), most }
     }
 
-    /// Sets a block, or ends it. False without room for one more.
+    /// Sets or ends a block. False if there is no room for one more.
     fn put(&mut self, target: &Target, ends: Option<Timestamp>, now: Timestamp) -> bool {
         match ends {
             None => {

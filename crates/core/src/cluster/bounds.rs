@@ -1,14 +1,15 @@
-//! Bounds of the values that nodes and store exchange. Values outside them come from an unauthenticated client.
+//! Bounds of the values that nodes and the store exchange. A value outside them may come from an unauthenticated
+//! client, so it is refused.
 
 use crate::cluster::{Answer, Arguments, CountReply, Grant, HOLES_MAX, Hint, LeaseMessage, Message, Wants};
 
-/// The largest number of requests or seconds: sums and products stay finite and exact to a thousandth.
+/// The largest number of requests or seconds: up to it, sums and products stay finite and exact to a thousandth.
 const MOST: f64 = 1e12;
 
-/// The maximum number of slots in a message: more than a node holds requests of a key.
+/// The maximum number of slots that a message may ask for: more than the requests of one key that a node holds.
 const WANT_MAX: u32 = 10_000;
 
-/// The shortest memory, window or lifetime of a record: quotients stay finite.
+/// The shortest memory, window or lifetime of a record: larger divisors keep quotients finite.
 const LEAST: f64 = 1e-3;
 
 fn are_within(least: f64, most: f64, numbers: &[f64]) -> bool {
@@ -25,7 +26,7 @@ impl Wants {
 }
 
 impl Grant {
-    /// No more slots and refusals than were wanted.
+    /// Whether there are no more slots and refusals than the slots wanted, and a node can calculate with all numbers.
     pub(super) fn fits(&self, wants: &Wants) -> bool {
         let all = self.holes.len() as u64 + u64::from(self.count) + u64::from(self.refused);
         all <= u64::from(wants.want)
@@ -71,7 +72,7 @@ impl Arguments {
 }
 
 impl Answer {
-    /// Whether a node can calculate with all of these numbers, given these arguments.
+    /// Whether a node can calculate with all of these numbers, and they fit the arguments that they answer.
     pub fn fits(&self, arguments: &Arguments) -> bool {
         match (self, arguments) {
             (Answer::Rate(reply), Arguments::Rate(message)) => {
@@ -88,7 +89,8 @@ impl Answer {
                     && are_within(0.0, message.limit, &[reply.over])
                     && are_within(0.0, message.window_s, &[reply.age_s])
             }
-            // No more than was requested, no more than there is, and nothing after the window.
+            // The store grants no more than was requested and no more than the limit, and nothing after the end of the
+            // window.
             (Answer::Lease(reply), Arguments::Lease(message)) => {
                 are_within(-MOST, message.want.max(0.0), &[reply.granted])
                     && are_within(0.0, message.limit, &[reply.given])

@@ -8,8 +8,8 @@
 //! estimate + cost > limit: refused             else unsent += cost
 //! ```
 //! Windows begin at multiples of their length, on the store's clock. The method is Adobe's ("Distributed Rate
-//! Limiting"): messages are sent once per period, and more often near the limit. Requests admitted by all nodes over
-//! the limit are deducted from the next window.
+//! Limiting"): messages are sent once per period, and more often near the limit. Requests that all nodes together have
+//! admitted beyond the limit are deducted from the next window.
 
 use std::time::Duration;
 
@@ -19,20 +19,20 @@ use crate::base::Timestamp;
 use crate::cluster::{Exchange, Plan, QuotaPlan, UNREPORTED};
 use crate::law::Used;
 
-/// From this part of the limit on, messages are sent as soon as possible. Runs had 35 nodes, 6000/s, and a window of 1
-/// s with a limit of 2000. With 0.5, 0.8 and none, they took 390, 200 and 170 messages a second; with four fifths of
-/// the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
+/// Above this part of the limit, messages are sent as soon as possible. It was measured with 35 nodes, 6000/s, and a
+/// window of 1 s with a limit of 2000. With 0.5, 0.8 and no such threshold, the runs took 390, 200 and 170 messages a
+/// second; with four fifths of the load on one node, the worst window was +2.8, +1.8 and +7.9 %.
 const NEAR: f64 = 0.8;
 
-/// The least time between two messages. In the same runs with 5, 10, 20 and 50 ms, the worst window was +2.2, +1.8,
+/// The shortest time between two messages. In the same runs with 5, 10, 20 and 50 ms, the worst window was +2.2, +1.8,
 /// +3.3 and +3.1 %.
 const PAUSE_S: f64 = 0.01;
 
-/// A node's view of the counts of one key. Times are seconds since its first request.
+/// A node's view of the counts of one key. Times are seconds since the node's first request for the key.
 #[derive(Clone, Debug, Default)]
 pub struct CountView {
     exchange: Exchange,
-    /// The counts of the store as of the last reply, without an age.
+    /// The store's counts as of the last reply, with the charge of the message in flight. Their age is not used.
     counts: CountReply,
     /// When this window began. None before the first reply.
     began_s: Option<f64>,
@@ -44,7 +44,8 @@ pub struct CountView {
 pub struct CountMessage {
     /// Requests admitted since the last message.
     pub charge: f64,
-    /// The window, as of the last reply. None before the first reply.
+    /// The window as the node knows it, in case the store has lost it. None before the first reply, or if counts may be
+    /// returned.
     pub restore: Option<CountReply>,
     pub limit: f64,
     pub window_s: f64,
@@ -52,13 +53,13 @@ pub struct CountMessage {
     pub kept_s: f64,
 }
 
-/// The answer of the store.
+/// The store's answer: the counts of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountReply {
     /// The counts of this window and the previous one.
     pub current: f64,
     pub before: f64,
-    /// Deducted from this window, because the previous one was exceeded.
+    /// The requests deducted from this window, because the previous one exceeded its limit.
     pub over: f64,
     /// The age of this window.
     pub age_s: f64,
@@ -69,7 +70,7 @@ impl CountView {
         CountView { exchange: Exchange::new(now), ..CountView::default() }
     }
 
-    /// A node's view of a key after it has admitted this many requests without reporting them.
+    /// A node's view of a key after the node has admitted this many requests without reporting them.
     pub fn owing(unreported: f64, now: Timestamp) -> CountView {
         CountView { unsent: unreported, ..CountView::new(now) }
     }
@@ -77,11 +78,11 @@ impl CountView {
     /// Counts a request of this cost.
     ///
     /// # Errors
-    /// The window is full, or would be exceeded by this request. Without others, there is room after this time.
+    /// The window has no room for this request. If no other request comes, there is room after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(plan, now_s);
-        // Before the first reply a node takes an equal part.
+        // Before the first reply a node takes an equal part of the limit.
         let limit =
             if self.began_s.is_some() { plan.limit } else { plan.limit / f64::from(plan.nodes.max(1)) };
         if self.estimate(plan, now_s) + cost > limit {
@@ -95,7 +96,8 @@ impl CountView {
         self.unsent -= cost;
     }
 
-    /// Charges an admitted request for more, or for less if it was charged in this window.
+    /// Adds `more` to the charge of an admitted request. A negative amount counts only if the charge belongs to this
+    /// window.
     pub fn settle(&mut self, more: f64, due: Timestamp) {
         let is_earlier = self.began_s.is_some_and(|began_s| self.exchange.seconds(due) < began_s);
         self.unsent += if is_earlier { more.max(0.0) } else { more };
@@ -109,7 +111,8 @@ impl CountView {
         (plan.limit - view.estimate(plan, now_s)).max(0.0) as u32
     }
 
-    /// The requests that all nodes have admitted in the window, as of the last reply; and the end of the window.
+    /// The requests of all nodes that count against the limit, as far as this node knows, and when none of them counts
+    /// any more.
     pub fn used(&self, plan: &QuotaPlan, now: Timestamp) -> Used {
         let (mut view, now_s) = (self.clone(), self.exchange.seconds(now));
         view.turn(plan, now_s);
@@ -141,7 +144,7 @@ impl CountView {
         let &QuotaPlan { limit, window_s, .. } = plan;
         let kept_s = 2.0 * window_s + Plan::KEPT_S;
         let message = CountMessage { charge: self.unsent, restore, limit, window_s, kept_s };
-        // Until the reply comes, it counts here.
+        // Until the reply comes, the charge counts here.
         self.counts.current += self.unsent;
         self.exchange.sent(self.unsent, now_s);
         self.unsent = 0.0;
@@ -178,15 +181,15 @@ impl CountView {
         of_before + self.counts.current + self.unsent
     }
 
-    /// The time until there is room for a request that would fit into an empty window: as `sliding-window` has it on one
-    /// node, or the rest of a fixed window.
+    /// The time until there is room for a request that would fit into an empty window: calculated as `sliding-window`
+    /// does on one node, or the rest of a fixed window.
     fn wait_s(&self, plan: &QuotaPlan, cost: f64, now_s: f64) -> f64 {
         let window_s = plan.window_s;
         let Some(began_s) = self.began_s.filter(|_| plan.is_sliding) else {
             let rest_s = self.began_s.map_or(window_s, |began_s| began_s + window_s - now_s);
             return rest_s.clamp(0.0, window_s);
         };
-        // The age at which the rest of a past window leaves `room`.
+        // The age of a window at which only `room` of the `past` requests of the window before still count.
         let faded_at = |past: f64, room: f64| window_s * (1.0 - room / past.max(1.0)).clamp(0.0, 1.0);
         let (age_s, counted) = ((now_s - began_s).clamp(0.0, window_s), self.counts.current + self.unsent);
         match plan.limit - counted - cost {
@@ -221,7 +224,7 @@ impl CountReply {
     }
 }
 
-/// The amount deducted from the next window after one with this count and this deduction.
+/// The amount that a window with this count and this deduction leaves to be deducted from the next window.
 fn over(limit: f64, count: f64, over: f64) -> f64 {
     (count + over - limit).clamp(0.0, limit)
 }
@@ -234,7 +237,7 @@ pub struct CountRecord {
 }
 
 impl CountRecord {
-    /// Applies a message. Counts merge by their maximum: nodes restore counts that a store has lost.
+    /// Applies a message. The higher of two counts wins, so nodes restore counts that the store has lost.
     pub fn merge(&mut self, message: &CountMessage, now_s: f64) -> CountReply {
         let &CountMessage { charge, restore, limit, window_s, .. } = message;
         let number = (now_s / window_s).floor();

@@ -2,17 +2,18 @@
 
 use crate::base::Timestamp;
 
-/// A message without an answer for this long is lost: twice the usual time after which the store counts as silent.
+/// A message without an answer for this long counts as lost: twice the usual time after which the store counts as
+/// silent.
 const LOST_AFTER_S: f64 = 1.0;
 
-/// The time between two messages is shorter than the period by up to this part of it. With 0 and 0.3, the fairness
-/// (Jain) of 400 clients at 2000/s over 35 nodes is 0.977 and 0.999.
+/// The time between two messages is shorter than the period, by up to this part of the period. With 0 and 0.3, the
+/// fairness (Jain) of 400 clients at 2000/s over 35 nodes is 0.977 and 0.999.
 const SPREAD: f64 = 0.3;
 
-/// The messages of a node about one key. Times are seconds since its first request.
+/// The messages of a node about one key. Times are seconds since the node's first request for the key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchange {
-    /// The moment of second 0.
+    /// The moment from which seconds are counted.
     pub(super) origin: Timestamp,
     /// The moment of the last message.
     pub(super) reported_s: f64,
@@ -34,14 +35,15 @@ impl Exchange {
         self.on_its_way.is_some() && now_s <= self.reported_s + LOST_AFTER_S
     }
 
-    /// The part of a period to the next message. Nodes in step would always report in the same order, and the same
-    /// ones would always know least. The digits of the last message's moment below a microsecond are as good as random.
+    /// The part of a period until the next message. Nodes in step would always report in the same order, so the same
+    /// nodes would always know least. The digits of the last message's moment below a microsecond are as good as
+    /// random.
     pub(super) fn spread(&self) -> f64 {
         let random = (self.reported_s * 1e6).fract();
         if random.is_finite() { 1.0 - SPREAD * random } else { 1.0 }
     }
 
-    /// Notes a message.
+    /// Notes that a message was sent.
     pub(super) fn sent(&mut self, charge: f64, now_s: f64) {
         (self.reported_s, self.on_its_way) = (now_s, Some(charge));
     }

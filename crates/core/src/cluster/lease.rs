@@ -19,16 +19,16 @@ use crate::base::Timestamp;
 use crate::cluster::{Decayed, Exchange, Plan, QuotaPlan};
 use crate::law::Used;
 
-/// The memory of a key's demand: some of the usual periods, so that the demand of a node that stops asking fades
-/// soon.
+/// The memory of a key's demand: several of the usual periods, so that the demand of a node without further requests
+/// soon fades.
 const MEMORY_S: f64 = 1.0;
 
 /// The maximum of all credits together, as a part of the quota. The store reserves it, so this much may stay unused.
 const CREDIT: f64 = 0.02;
 
 /// Below this part of the quota the store grants only a part of what is left, so that no node holds the last requests
-/// while others refuse. Runs had 35 nodes, a quota of 2000 in 1 s, and three times that demand. With 0, 0.1 and 0.3,
-/// all of the quota is used up, with 280, 410 and 450 messages a second.
+/// while others refuse. It was measured with 35 nodes, a quota of 2000 in 1 s, and three times that demand. With 0, 0.1
+/// and 0.3, all of the quota is used up, with 280, 410 and 450 messages a second.
 const SCARCE: f64 = 0.1;
 
 /// The part of the remaining quota that the store grants: half of a node's share, so that each further message halves
@@ -45,16 +45,17 @@ const PAUSE_S: f64 = 0.005;
 /// it.
 const SPENT_PAUSE_S: f64 = 0.1;
 
-/// A node asks for more once it holds less than this part of the demand of a period and a round trip: the answer comes
-/// before the rest is used, unless the round trip is longer than the period. The same runs with 0.25, 0.5 and 0.75 take
-/// 350, 410 and 540 messages a second.
+/// A node asks for more once it holds less than this part of the demand of a period and a round trip. The answer then
+/// comes before the rest of the lease is used, unless the round trip is longer than the period. The same runs with
+/// 0.25, 0.5 and 0.75 take 350, 410 and 540 messages a second.
 const LOW: f64 = 0.5;
 
-/// The lease is then filled to this part of that demand: a little more than all of it, because demand varies. The same
-/// runs with 1, 1.25 and 2 take 410, 330 and 250 messages a second; the more a node holds, the more is lost with it.
+/// The lease is then filled to this multiple of that demand: a little more than all of it, because demand varies. The
+/// same runs with 1, 1.25 and 2 take 410, 330 and 250 messages a second; the more a node holds, the more is lost with
+/// it.
 const FULL: f64 = 1.25;
 
-/// A node's lease of the quota of one key. Times are seconds since its first request.
+/// A node's lease of the quota of one key. Times are seconds since the node's first request for the key.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseView {
     exchange: Exchange,
@@ -76,12 +77,12 @@ pub struct LeaseView {
 /// A node's report about a quota, with the bounds of its SLO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeaseMessage {
-    /// The amount requested; negative: returned.
+    /// The amount requested, or, if negative, the amount returned.
     pub want: f64,
     /// Requests received since the last message.
     pub asked: f64,
-    /// The quota granted to all nodes in this window, as of the last reply, and the time to its end. None before the
-    /// first reply.
+    /// The quota granted to all nodes in this window, as of the last reply, and the time to its end. None: the node
+    /// knows of no current window.
     pub restore: Option<(f64, f64)>,
     pub limit: f64,
     /// The amount that the store reserves for the credits of all nodes.
@@ -99,7 +100,7 @@ pub struct LeaseReply {
     pub granted: f64,
     /// The quota granted to all nodes in this window.
     pub given: f64,
-    /// The time to its end.
+    /// The time until this window ends.
     pub rest_s: f64,
 }
 
@@ -111,7 +112,7 @@ impl LeaseView {
     /// Deducts a request of this cost from the lease.
     ///
     /// # Errors
-    /// The lease is used up. The store may have more after this time.
+    /// The lease is used up. The store may have more quota after this time.
     pub fn judge(&mut self, plan: &QuotaPlan, cost: f64, now: Timestamp) -> Result<(), Duration> {
         let now_s = self.exchange.seconds(now);
         self.turn(now_s);
@@ -129,7 +130,7 @@ impl LeaseView {
         Err(Duration::from_secs_f64(rest_s.max(PAUSE_S)))
     }
 
-    /// Takes a request back.
+    /// Returns the cost of a request to the lease.
     pub fn take_back(&mut self, cost: f64) {
         self.hand += cost;
     }
@@ -197,8 +198,8 @@ impl LeaseView {
         message
     }
 
-    /// Notes that a message did not reach the store. The parts that it returned stay returned, because it may have
-    /// arrived.
+    /// Notes that a message did not reach the store. An amount that it returned stays returned, because the message may
+    /// have arrived.
     pub fn lost(&mut self, message: &LeaseMessage) {
         self.asked += message.asked;
         self.exchange.on_its_way = None;
@@ -208,7 +209,7 @@ impl LeaseView {
     pub fn reply(&mut self, message: &LeaseMessage, reply: &LeaseReply, now: Timestamp) {
         self.turn(self.exchange.seconds(now));
         self.exchange.on_its_way = None;
-        // The earliest end of the window: nothing of it is used later.
+        // The earliest possible end of the window: no part of its quota is used after that.
         let ends_s = self.exchange.reported_s + reply.rest_s;
         if ends_s <= self.exchange.seconds(now) {
             return;
@@ -226,7 +227,7 @@ impl LeaseView {
         self.asked == 0.0 && self.exchange.on_its_way.is_none() && (self.hand == 0.0 || has_ended)
     }
 
-    /// The lease and the credit of a window end with it.
+    /// Ends the lease and the credit of a window that is over.
     fn turn(&mut self, now_s: f64) {
         if self.ends_s.is_some_and(|ends_s| ends_s <= now_s) {
             (self.hand, self.ends_s, self.is_spent, self.given) = (0.0, None, false, 0.0);
@@ -271,7 +272,8 @@ impl LeaseRecord {
         LeaseRecord { begun_s: now_s, given: 0.0, demand: Decayed::default() }
     }
 
-    /// Applies a message. Granted amounts merge by their maximum: nodes restore what a store has lost.
+    /// Applies a message. If nothing is granted in this window, the node's own knowledge is restored, because the store
+    /// may have lost its record.
     pub fn merge(&mut self, message: &LeaseMessage, now_s: f64) -> LeaseReply {
         let &LeaseMessage { want, asked, restore, limit, kept_back, window_s, age_s, .. } = message;
         // An edit may have lowered the limit.

@@ -22,11 +22,11 @@ pub(super) struct LocalBudget {
     burst_ns: u64,
 }
 
-/// The third word of a row whose key is shared.
+/// The value of a row's third word if its key is shared.
 const SHARED: u32 = 1;
 
 impl LocalBudget {
-    /// None: every request must be reported.
+    /// The local budget of each of this many nodes. None: every request must be reported.
     pub(super) fn new(share: &Share<'_>, nodes: u32) -> Option<LocalBudget> {
         let (slot, room) = share.slot_and_room()?;
         let parts = (f64::from(nodes.max(1)) / UNREPORTED) as u64;
@@ -35,7 +35,8 @@ impl LocalBudget {
         Some(LocalBudget { slot_ns, room_ns: slot_ns.max(burst_ns), burst_ns })
     }
 
-    /// Charges this many requests unreported, or returns them if negative. False, and no change, without room.
+    /// Charges this many requests without reporting them, or returns them if negative. Without room, it changes nothing
+    /// and returns false.
     pub(super) fn charge(&self, entry: &mut Entry, requests: f64, now: Timestamp) -> bool {
         let ns = (requests.abs() * self.slot_ns as f64) as u64;
         let start = self.start(entry, now);

@@ -13,7 +13,7 @@ use crate::cluster::Hint;
 pub struct Member {
     /// Its name, chosen by its operator.
     pub name: String,
-    /// The run of the process: no two are the same.
+    /// Identifies the run of the process: no two runs have the same value.
     pub run: String,
     pub version: String,
     /// A hash of the SLOs that it shares.
@@ -26,30 +26,30 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     Node,
-    /// The node of a token server. Its key secret counts until that of another node comes: a token server that has just
-    /// started, or a standby, knows none of the keys that the nodes count.
+    /// The token server's own node. Its key secret counts only until another node reports one: a token server that has
+    /// just started, or a standby, knows none of the keys that the nodes count.
     Own,
-    /// It has no requests under shared SLOs, and leaves the rate to the nodes.
+    /// A node without requests under shared SLOs: it takes no share of the rate.
     Onlooker,
 }
 
-/// How long a node counts without a heartbeat: three heartbeats, one per second, may be lost.
+/// How long a node counts as present without a heartbeat: three heartbeats, one per second, may be lost.
 pub const PRESENT: Duration = Duration::from_millis(3_500);
 
 /// How long the key secret outlives the last node: nodes that are all stopped overnight find it again.
 pub const SECRET_KEPT: Duration = Duration::from_secs(86_400);
 
-/// The longest name of a node that is accepted.
+/// The longest text that is accepted in a node's report about itself.
 const TEXT_BYTES_MAX: usize = 128;
 
 impl Member {
-    /// Reads the arguments of a node. None if they are too long or not those of a slowlane.
+    /// Reads a node's report about itself. None if it is not one, or a text is too long or contains control characters.
     pub fn read(arguments: &[u8]) -> Option<Member> {
         let member: Member = serde_json::from_slice(arguments).ok()?;
         member.is_within_bounds().then_some(member)
     }
 
-    /// Whether its texts can be displayed.
+    /// Whether all texts are short and without control characters, so that they can be displayed.
     pub(super) fn is_within_bounds(&self) -> bool {
         let texts = [&self.name, &self.run, &self.version, &self.policy];
         texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control))
@@ -60,7 +60,7 @@ impl Member {
     }
 }
 
-/// A heartbeat: a node's message to the store apart from key updates.
+/// A heartbeat: a node's report to the store about itself, once a second.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Beat {
     pub member: Member,
@@ -85,17 +85,18 @@ pub struct Membership {
     pub secret: String,
     pub members: Vec<Member>,
     pub crowded: Vec<Key>,
-    /// The state of some of these keys, at most [`HINTS_MAX`](crate::cluster::HINTS_MAX).
+    /// The state of some of the crowded keys, at most [`HINTS_MAX`](crate::cluster::HINTS_MAX).
     pub hints: Vec<(Key, Hint)>,
 }
 
 /// The maximum number of nodes: half of the connections that a token server accepts.
 const NODES_MAX: usize = 1_000;
 
-/// The maximum number of crowded keys: ten full heartbeats.
+/// The maximum number of crowded keys: those of ten full heartbeats.
 const CROWDED_MAX: usize = 10_000;
 
-/// A key is crowded for this long after a node has said so. Nodes say so once a second, and one of them may be lost.
+/// A key counts as crowded for this long after a node has reported it. Nodes report it once a second, and one report
+/// may be lost.
 const CROWDED: Duration = Duration::from_secs(2);
 
 /// The nodes that are present, and their common state.
@@ -106,7 +107,7 @@ pub struct NodeList {
     crowded: BTreeMap<Key, Timestamp>,
 }
 
-/// The key secret of the first node.
+/// The key secret of the cluster, from the first node that reported one.
 #[derive(Debug)]
 struct Secret {
     hex: String,
@@ -116,7 +117,7 @@ struct Secret {
 }
 
 impl NodeList {
-    /// Applies a heartbeat. That of an onlooker changes nothing.
+    /// Applies a heartbeat. An onlooker becomes no member, and its key secret is not adopted.
     pub fn beat(&mut self, beat: Beat, presence: Presence, now: Timestamp) -> Membership {
         let Beat { member, secret, crowded } = beat;
         let gives_way = |known: &Secret| known.of == Presence::Own && presence == Presence::Node;

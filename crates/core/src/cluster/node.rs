@@ -17,18 +17,18 @@ use crate::cluster::{
 use crate::law::{Admission, Arrival, Judgement, Used};
 use crate::table::{BoundedMap, Entry, Expiring};
 
-/// A heartbeat names this many crowded keys at most. The rest follows with the next ones.
+/// The maximum number of crowded keys that a heartbeat names. Further ones are left out.
 const CROWDED_MAX: usize = 1_000;
 
-/// Multiples of it, modulo 1, are evenly spread, however many there are.
+/// The phase of a node is a multiple of it, modulo 1. Such multiples are evenly spread, whatever their number.
 const GOLDEN_RATIO: f64 = 0.618_034;
 
 /// A view used within this time is not evicted: its requests may not be reported yet, as a node reports each key within
 /// a second.
 const IN_USE: Duration = Duration::from_secs(1);
 
-/// A view without requests is kept for its burst, its longest delay and this time: twice the longest memory of a
-/// demand.
+/// A view without requests is kept for its burst plus its longest delay plus this time, which is twice the longest
+/// memory of a demand.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// A node of a cluster: its part of every shared SLO.
@@ -36,17 +36,17 @@ const IDLE: Duration = Duration::from_secs(10);
 pub struct Cluster {
     settings: Settings,
     nodes: AtomicU32,
-    /// The place of this node among them.
+    /// The place of this node among all nodes, from 0.
     place: AtomicU32,
-    /// The run of this process: no two are the same.
+    /// Identifies the run of this process: no two runs have the same value.
     run: AtomicU64,
     round_trip_us: AtomicU32,
     is_silent: AtomicBool,
     is_used: AtomicBool,
-    /// The keys that this node shares with others. Bounded: without room for one more key, a view that has long been idle
-    /// is dropped. A decision locks one key, as the task that talks to the store does.
+    /// The keys that this node shares with others. Bounded: without room for one more key, a view that has long been
+    /// idle is dropped. A decision locks one key, and so does the task that talks to the store.
     views: BoundedMap<Kept>,
-    /// Keys with something to report, now or later.
+    /// The keys about which there is something to report, now or later.
     to_tell: Mutex<Vec<Key>>,
     /// The state of crowded keys, as of the last heartbeat.
     hints: ArcSwap<HashMap<Key, Hint>>,
@@ -63,7 +63,7 @@ struct Kept {
 }
 
 impl Expiring for Kept {
-    /// Everything is reported, and the law has forgotten the key.
+    /// Whether everything is reported and the law has forgotten the key.
     fn is_over(&self, now: Timestamp) -> bool {
         self.local_view.is_settled(now)
             && now.since(self.used) > self.local_view.share().memory().saturating_add(IDLE)
@@ -113,19 +113,20 @@ impl Cluster {
         self.nodes.load(Relaxed)
     }
 
-    /// `place` is that of this node among them, from 0.
+    /// `place` is the place of this node among the nodes, from 0.
     pub fn set_nodes(&self, nodes: u32, place: u32) {
         self.nodes.store(nodes.max(1), Relaxed);
         self.place.store(place, Relaxed);
     }
 
-    /// Sets the run of this process, of which 48 bits count: scripts of the store keep no more.
+    /// Sets the number of this process's run. Only 48 bits of it are used, because the scripts in the store keep no
+    /// more.
     pub fn set_run(&self, run: u64) {
         self.run.store(run & 0xFFFF_FFFF_FFFF, Relaxed);
     }
 
-    /// Judges a request under shared terms, and writes the result into its entry and its key's state. None: there is
-    /// no room for the key, or the store is silent and the terms need it.
+    /// Judges a request under a shared SLO, and writes the result into its entry and its key's state. None: there is no
+    /// room for the key, or the store is silent and the mode is `count`.
     pub fn judge(
         &self,
         key: Key,
@@ -136,7 +137,7 @@ impl Cluster {
         self.judge_or_foresee(key, share, entry, arrival, true)
     }
 
-    /// The judgement that [`judge`](Cluster::judge) would give. It writes into the entry, as `judge` does, and nowhere
+    /// The judgement that [`judge`](Cluster::judge) would give. Like `judge`, it writes into the entry, but nowhere
     /// else.
     pub fn foresee(
         &self,
@@ -204,12 +205,13 @@ impl Cluster {
         Some(judgement)
     }
 
-    /// What the store knows of a crowded key, as of the last heartbeat.
+    /// The state of a crowded key in the store, as of the last heartbeat.
     fn hint(&self, key: Key) -> Option<Hint> {
         self.hints.load().get(&key).copied()
     }
 
-    /// Applies the hints of a heartbeat. They replace those before. One that a node cannot calculate with is ignored.
+    /// Applies the hints of a heartbeat. They replace the previous hints. A hint that a node cannot calculate with is
+    /// ignored.
     pub fn set_hints(&self, hints: &[(Key, Hint)], round_trip: Duration, now: Timestamp) {
         if hints.is_empty() && self.hints.load().is_empty() {
             return;
@@ -223,7 +225,7 @@ impl Cluster {
         self.hints.store(Arc::new(hints));
     }
 
-    /// The turn of a held request. None if it is not in the queue of its key.
+    /// The turn of a held request. None if the request is not in the queue of its key.
     pub fn turn(&self, key: Key, number: u64) -> Option<Arc<Turn>> {
         self.with_known(key, |local_view| match local_view {
             LocalView::Rate((_, view)) => view.turn(number),
@@ -231,12 +233,13 @@ impl Cluster {
         })?
     }
 
-    /// A held request has passed.
+    /// Notes that a held request has passed.
     pub fn pass(&self, key: Key, number: u64, now: Timestamp) {
         self.with_rate(key, now, |view, plan| view.pass(plan, number, now));
     }
 
-    /// Whether every request is refused, even under hardly used keys. A lease belongs to this node, and stays usable.
+    /// Whether every request is refused because the store is silent, even for hardly used keys. A lease already belongs
+    /// to this node, so it stays usable.
     pub fn is_closed(&self, share: &Share<'_>) -> bool {
         self.is_silent() && self.settings.on_silence == OnSilence::Closed && !matches!(share, Share::Lease(_))
     }
@@ -288,7 +291,8 @@ impl Cluster {
 
     /// Takes back a request whose client disconnected before its turn.
     ///
-    /// `turn` is its number in the queue, or 0. An unknown number has passed already, or belongs to another process.
+    /// `turn` is the request's number in the queue, or 0 if it was not held. A request with an unknown number has
+    /// passed already, or belongs to another process.
     pub fn take_back(&self, key: Key, cost: u32, turn: u64, now: Timestamp) {
         match turn {
             0 => drop(self.with_known(key, |known| known.take_back(&self.situation(now), cost.into()))),
@@ -296,7 +300,7 @@ impl Cluster {
         }
     }
 
-    /// Passes a key's state to `judge`, creating it with `begin` if needed. None without room.
+    /// Passes a key's state to `judge`, creating it with `begin` if needed. None if there is no room.
     fn with<R>(
         &self,
         key: Key,
@@ -334,7 +338,7 @@ impl Cluster {
         })?
     }
 
-    /// A copy of a key's state under these terms. None if their mode differs.
+    /// A copy of a key's state under this share. None if there is no state, or the mode of the share differs.
     fn copy(&self, key: Key, share: &Share<'_>) -> Option<LocalView> {
         let mut local_view = self.with_known(key, |local_view| local_view.clone())?;
         local_view.follow(share).then_some(local_view)
@@ -344,8 +348,8 @@ impl Cluster {
         self.to_tell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Charges a request of a shared key for more than it was judged by, or for less. A key that is hardly used becomes
-    /// a shared one if its local budget has no room. False if the node judges the key alone.
+    /// Adds `more`, which may be negative, to the charge of a judged request. A hardly used key becomes a shared one if
+    /// its local budget has no room. False if the node judges the key alone.
     pub fn settle(
         &self,
         key: Key,
@@ -381,12 +385,12 @@ impl Cluster {
         self.is_silent.store(is_silent, Relaxed);
     }
 
-    /// The time from a message to its answer, as of the last answer.
+    /// Sets the time from a message to its answer, as measured for the last answer.
     pub fn set_round_trip(&self, round_trip: Duration) {
         self.round_trip_us.store(u32::try_from(round_trip.as_micros()).unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// The key updates that are due now. A key is listed until everything of it is reported.
+    /// The key updates that are due now. A key stays listed until everything about it is reported.
     pub fn collect(&self, now: Timestamp, updates_max: usize) -> Vec<KeyUpdate> {
         let situation = self.situation(now);
         let (mut listed, mut updates) = (mem::take(&mut *self.to_tell()), Vec::new());
@@ -408,7 +412,7 @@ impl Cluster {
         updates
     }
 
-    /// Drops keys without requests for a long time.
+    /// Drops keys that have had no requests for a long time.
     pub fn sweep(&self, now: Timestamp) {
         self.views.sweep(now);
     }
@@ -438,7 +442,7 @@ impl Cluster {
         self.views.taken()
     }
 
-    /// Requests whose key found no room for a view, since the start.
+    /// The number of requests since the start whose key found no room for a view.
     pub fn refused(&self) -> u64 {
         self.views.refused()
     }

@@ -37,11 +37,11 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSilence {
-    /// Its share of the last seconds, or an equal one.
+    /// The node takes its share of the last seconds, or an equal share if it has none.
     Share,
-    /// The full rate.
+    /// The node takes the full rate.
     Open,
-    /// None: every request is refused.
+    /// The node refuses every request of a shared key.
     Closed,
 }
 
@@ -63,44 +63,46 @@ pub struct Plan {
     pub rate_per_s: f64,
     /// The burst of all nodes together, in requests.
     pub burst: f64,
-    /// The longest delay. Zero: the law never delays, it refuses.
+    /// The longest delay. Zero: the law refuses requests instead of delaying them.
     pub max_delay: Duration,
     /// How often a node talks to the store.
     pub period: Duration,
     /// Without an answer for this long, the store counts as silent.
     pub silent_after: Duration,
-    /// What a node does while the store is silent.
+    /// The behaviour of a node while the store is silent.
     pub on_silence: OnSilence,
     /// The number of nodes to assume before the first reply.
     pub nodes: u32,
-    /// The place of this node among them, from 0 to 1.
+    /// The place of this node among the nodes, from 0 to 1.
     pub phase: f64,
     /// The time from a message to its answer, as last measured for any key.
     pub round_trip: Duration,
-    /// Charges may be returned, so the highest known TAT is not the latest.
+    /// Charges may be returned, so the highest known TAT may not be the latest.
     pub is_work: bool,
 }
 
-/// The band below the longest delay in which nodes divide the rate by their demand. It is two of the usual periods, so
-/// that each node has had a reply while it is there. In the runs of `view`, with 0.05, 0.2 and 0.8 s at 50 ms, a law
-/// that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each second is +26, +22 and +26 %.
+/// The band below the longest delay in which nodes divide the rate in proportion to their demand. It is two of the
+/// usual periods, so that each node gets a reply while the TAT is in the band. In the runs of `view`, with 0.05, 0.2
+/// and 0.8 s at 50 ms, a law that refuses errs by 0.25, 0.08 and 0.11 %; the worst second of a load that moves each
+/// second is +26, +22 and +26 %.
 pub(super) const BAND_S: f64 = 0.2;
 
-/// The memory of a demand in requests, and in seconds at least: [`Plan::memory_s`].
+/// The memory of a demand in requests, and its minimum in seconds: see [`Plan::memory_s`].
 const MEMORY_REQUESTS: f64 = 200.0;
 const MEMORY_MIN_S: f64 = 0.25;
 
-/// The memory of demand for the share while the store is silent. A pause of some seconds costs a node only a part of
-/// its share.
+/// The memory of the demand that decides a node's share while the store is silent. A node that pauses for some seconds
+/// loses only a part of its share.
 pub(super) const SLOW_MEMORY_S: f64 = 5.0;
 
-/// The part of the rate that all nodes together may use unreported. The other half remains for reported requests; above
-/// it, the store reports *crowded*. Runs at 50/s with 0, 1/4 and 1/2 have the same errors; of 480 requests at 8/s, 0,
-/// 20 and 64 are never reported.
+/// The part of the rate that all nodes together may use unreported. The other half remains for reported requests; if
+/// their demand exceeds it, the key counts as *crowded*. Runs at 50/s with 0, 1/4 and 1/2 have the same errors; of 480
+/// requests at 8/s, 0, 20 and 64 are never reported.
 pub(super) const UNREPORTED: f64 = 0.5;
 
-/// The number of requests for each node and period up to which nodes ask for slots. With 5 requests in a period of three
-/// nodes, as at 50/s, the worst second of a load that any node gets is +40 % without them, and +0 % with them.
+/// The number of requests for each node and period up to which nodes ask for slots. With 5 requests in a period of
+/// three nodes, as at 50/s, the worst second of a load whose requests may reach any node is +40 % without slots, and +0
+/// % with them.
 const TICKETS_MAX: f64 = 2.0;
 
 impl Plan {
@@ -130,12 +132,12 @@ impl Plan {
         }
     }
 
-    /// The time of one request.
+    /// The time in which the rate allows one request.
     pub fn slot_s(&self) -> f64 {
         1.0 / self.rate_per_s
     }
 
-    /// The time of a full burst.
+    /// The time in which the rate allows a full burst.
     pub fn burst_s(&self) -> f64 {
         self.burst / self.rate_per_s
     }
@@ -145,15 +147,16 @@ impl Plan {
         if self.refuses() { BAND_S } else { self.max_delay.as_secs_f64() }
     }
 
-    /// Whether a node asks the store for a slot for each request that it holds. Above this rate, it sends messages
-    /// often enough without that.
+    /// Whether a node asks the store for a slot for each request that it holds. At a higher rate, its other messages
+    /// are frequent enough.
     pub(super) fn has_tickets(&self) -> bool {
         self.nodes > 1
             && !self.refuses()
             && self.rate_per_s * self.period_s() < TICKETS_MAX * f64::from(self.nodes)
     }
 
-    /// Whether a node admits at least one request in each period, at this demand: its estimates are good enough then.
+    /// Whether a node that admits this many requests per second admits one or more in each period: its estimates are
+    /// then good enough.
     pub(super) fn is_frequent(&self, admitted_per_s: f64) -> bool {
         admitted_per_s * self.period_s() >= 1.0
     }
@@ -167,11 +170,12 @@ impl Plan {
         self.max_delay.is_zero()
     }
 
-    /// The memory of a demand: 200 requests, so that it errs by 5 %, between a quarter of a second and five.
+    /// The memory of a demand: the time of 200 requests, so that the demand errs by 5 %, but at least a quarter of a
+    /// second and at most five seconds.
     ///
     /// In the runs of `view`, with 50, 200 and 400 requests, the errors at 50/s are 0.4, 0.1 and 0.2 %. With a least
-    /// memory of 0.1, 0.25 and 1 s, the worst second of steady loads is +2.9, +1.1 and +1.0 %; that of a load that
-    /// moves each second, at 50 ms, is +23, +22 and +31 %.
+    /// memory of 0.1, 0.25 and 1 s, the worst second of steady loads is +2.9, +1.1 and +1.0 %; for a load that moves
+    /// each second, at 50 ms, it is +23, +22 and +31 %.
     pub fn memory_s(&self) -> f64 {
         (MEMORY_REQUESTS / self.rate_per_s).clamp(MEMORY_MIN_S, SLOW_MEMORY_S)
     }
@@ -195,11 +199,11 @@ pub struct QuotaPlan {
     pub period_s: f64,
     pub round_trip_s: f64,
     pub nodes: u32,
-    /// The previous window counts too, by the part of it that is left.
+    /// The previous window counts too, in proportion to the part of it that is left.
     pub is_sliding: bool,
-    /// Windows are the periods of the calendar, and `window_s` is the longest of them.
+    /// If set, windows are the periods of this calendar, and `window_s` is the longest of them.
     pub calendar: Option<Calendar>,
-    /// Counts may be returned, so the highest known count is not the latest.
+    /// Counts may be returned, so the highest known count may not be the latest.
     pub is_work: bool,
 }
 

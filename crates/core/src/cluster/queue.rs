@@ -7,7 +7,7 @@
 //! asked     the message in flight asks for their slots;  want: the next one will
 //! back      slots that no request needs any more: the next message returns them
 //! ```
-//! A request without a slot passes at its estimate, and its slot is dropped when it comes.
+//! A request without a slot passes at its estimate, and its slot is dropped when the store grants it.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -20,35 +20,37 @@ use crate::cluster::{Grant, HOLES_MAX, Message, Plan, Wants};
 /// The maximum number of requests of one key that a node holds.
 const WAITING_MAX: usize = 1_024;
 
-/// A request whose turn was over this long ago, and whose proxy has not reported it, has passed: proxies that do not
-/// get their answer in time pass it.
+/// A request whose turn was this long ago, and which its proxy has not reported, counts as passed: a proxy without an
+/// answer in time lets the request pass.
 const OVERDUE_S: f64 = 1.0;
 
-/// The requests of a key that a node holds. Times are seconds since `origin`.
+/// The requests of a key that a node holds. Times are seconds since `origin`. Requests that wait when the queue ends,
+/// as after an edit of the SLO's mode, pass at their last turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     origin: Timestamp,
     waiting: VecDeque<Waiting>,
     slots: VecDeque<f64>,
-    /// The youngest slots, which the node took of its own share while the store was silent, and has not charged.
+    /// The number of the youngest slots that the node took from its own share while the store was silent, and has not
+    /// charged.
     pub(super) own: usize,
-    /// Slots that the message in flight asks for.
+    /// The number of slots that the message in flight asks for.
     asked: usize,
-    /// Requests that passed while the message in flight asked for their slots.
+    /// The number of requests that passed while the message in flight asked for their slots.
     late: usize,
     back: Vec<f64>,
     /// Requests that were refused lately: their proxy may not have asked for their turn yet.
     refused: VecDeque<Waiting>,
-    /// Slots that there was no room to return one by one.
+    /// The number of slots that are returned as a lower charge, because there was no room to return them one by one.
     refund: f64,
     last: u64,
-    /// When the next message is due. Infinite: not before the next change.
+    /// When the next message is due. Infinite: no message is due before the next change.
     pub(super) due_s: f64,
     /// The part of the TAT that the others are only expected to have used.
     pub(super) ahead_s: f64,
     /// When a request last passed.
     pub(super) passed_s: f64,
-    /// The store was silent at the last request.
+    /// Whether the store was silent at the last request.
     pub(super) is_alone: bool,
     /// A message whose answer was lost. It is sent again, because the store may have applied it.
     pub(super) repeat: Option<Message>,
@@ -58,7 +60,7 @@ pub(super) struct Queue {
 struct Waiting {
     number: u64,
     arrived_s: f64,
-    /// The estimate of its turn.
+    /// The estimated moment of the request's turn.
     due_s: f64,
     turn: Arc<Turn>,
 }
@@ -76,12 +78,13 @@ impl Queue {
         self.waiting.len() >= WAITING_MAX
     }
 
-    /// Requests for which no message has asked for a slot yet: the youngest ones.
+    /// The number of requests for which no message has asked for a slot yet: the youngest ones.
     fn want(&self) -> usize {
         self.waiting.len().saturating_sub(self.slots.len() + self.asked - self.late)
     }
 
-    /// Requests that the store does not know of. `is_in_flight`: nor of those that the message in flight asks for.
+    /// The number of requests that the store does not know of. With `is_in_flight`, they include those for which the
+    /// message in flight asks.
     pub(super) fn unknown(&self, is_in_flight: bool) -> f64 {
         (self.want() + if is_in_flight { self.asked } else { 0 }) as f64
     }
@@ -97,7 +100,7 @@ impl Queue {
         self.last = arrived.max(self.last + 1);
         let before = self.waiting.back();
         let due_s = due_s.max(before.map_or(0.0, |before| before.due_s));
-        // The others keep their turns.
+        // The other requests keep their turns.
         let slot_s = self.slots.get(self.waiting.len()).copied().unwrap_or(due_s);
         let before = before.and_then(|before| before.turn.due());
         let turn = self.at(slot_s).max(before.unwrap_or(self.origin));
@@ -112,7 +115,8 @@ impl Queue {
         self.hold(slot_s, now_s)
     }
 
-    /// The store has fallen silent: requests without a slot pass at their estimates. Returns the last slot.
+    /// Lets requests without a slot pass at their estimates, because the store has fallen silent. Returns the last
+    /// slot.
     pub(super) fn fall_silent(&mut self) -> f64 {
         let estimates: Vec<f64> =
             self.waiting.iter().skip(self.slots.len()).map(|waiting| waiting.due_s).collect();
@@ -130,7 +134,8 @@ impl Queue {
         all.into_iter().find(|waiting| waiting.number == number).map(|waiting| waiting.turn.clone())
     }
 
-    /// A request has passed. Returns the number of requests that no slot pays for, 0 or 1. None: it is unknown.
+    /// Notes that a request has passed. Returns the number of requests that no slot pays for, 0 or 1. None: the request
+    /// is unknown.
     pub(super) fn pass(&mut self, number: u64) -> Option<f64> {
         let place = self.waiting.iter().position(|waiting| waiting.number == number)?;
         self.waiting.remove(place);
@@ -144,7 +149,7 @@ impl Queue {
         Some(if has_slot || is_late { 0.0 } else { 1.0 })
     }
 
-    /// The client of a request has disconnected: the next one moves up. False: the request is unknown.
+    /// Removes a request whose client has disconnected, so that the next one moves up. False: the request is unknown.
     pub(super) fn leave(&mut self, number: u64) -> bool {
         let Some(place) = self.waiting.iter().position(|waiting| waiting.number == number) else {
             return false;
@@ -171,7 +176,7 @@ impl Queue {
         unpaid
     }
 
-    /// The content of a message, which is then in flight.
+    /// The slots for the next message to ask for and to return. The message then counts as in flight.
     pub(super) fn ask(&mut self, number: u64, half_trip_s: f64, now_s: f64) -> Wants {
         let want = self.want();
         let first = self.waiting.len() - want;
@@ -190,8 +195,8 @@ impl Queue {
         wants
     }
 
-    /// The answer to the message, sent at this moment, will not come. Returns the number of requests that passed
-    /// meanwhile without a slot.
+    /// Notes that the message sent at `sent_s` will get no answer. Returns the number of requests that passed meanwhile
+    /// without a slot.
     pub(super) fn lost(&mut self, wants: &Wants, sent_s: f64) -> f64 {
         let unpaid = mem::take(&mut self.late) as f64;
         self.asked = 0;
@@ -201,9 +206,9 @@ impl Queue {
         unpaid
     }
 
-    /// Applies the grant of the store, whose moment was `then_s`. No slot is later than the longest delay from now: a
-    /// genuine store grants none. A request still without a slot gets another estimate from `estimate`, which is passed the number of
-    /// requests behind it. Returns the number of requests that passed and that no slot pays for.
+    /// Applies the grant that the store gave at `then_s`. A slot beyond the longest delay is moved to its end, because
+    /// a genuine store grants none. A request still without a slot gets a new estimate from `estimate`, which takes the
+    /// number of requests behind it. Returns the number of requests that have passed without a slot to pay for them.
     pub(super) fn granted(
         &mut self,
         grant: &Grant,
@@ -238,8 +243,8 @@ impl Queue {
         unpaid
     }
 
-    /// The youngest of the requests that a message has asked for are refused: there is no slot for them. `want` younger
-    /// ones are not asked for yet.
+    /// Refuses the youngest of the requests for which the message has asked, because there is no slot for them. No
+    /// message has asked yet for the `want` requests behind them.
     fn refuse(&mut self, refused: u32, want: usize) -> f64 {
         let mut unpaid = 0.0;
         for _ in 0..refused {
@@ -272,7 +277,7 @@ impl Queue {
         }
     }
 
-    /// The number of slots that the next message charges less.
+    /// The number of slots by which the next message lowers its charge.
     pub(super) fn take_refund(&mut self) -> f64 {
         mem::take(&mut self.refund)
     }
@@ -295,7 +300,7 @@ impl Queue {
     }
 }
 
-/// Requests that wait when their queue ends, as after an edit of the SLO's mode, pass at their last turn.
+/// The moment this many seconds after `origin`, or `origin` itself if the number is negative or not finite.
 fn moment(origin: Timestamp, seconds: f64) -> Timestamp {
     origin + Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }

@@ -19,7 +19,7 @@ impl Decayed {
         *self = Decayed { sum: self.sum(now_s, memory_s) + amount, at_s: now_s.max(self.at_s) };
     }
 
-    /// The sum at this moment.
+    /// A sum of this value at this moment.
     pub(super) fn new(sum: f64, at_s: f64) -> Decayed {
         Decayed { sum, at_s }
     }
@@ -35,30 +35,30 @@ impl Decayed {
 pub struct Message {
     /// Requests admitted since the last message; with `returns`, the unreported ones.
     pub charge: f64,
-    /// Requests received since then.
+    /// Requests received since the last message.
     pub asked: f64,
-    /// The same, but no more than a sum over the last seconds would still contain.
+    /// Requests received lately, but no more than a decaying sum over the last seconds still contains.
     pub asked_lately: f64,
-    /// The TAT minus now, as last known to the node. None before the first reply.
+    /// The TAT minus now, as last known to the node. None before the first reply, or if charges may be returned.
     pub restore_s: Option<f64>,
     /// The age of the record, as last known to the node.
     pub known_age_s: f64,
-    /// The store was silent until now: the charge is the requests that the node has promised since then and not yet
-    /// admitted.
+    /// The store was silent until now: the charge is the number of requests that the node promised in the meantime and
+    /// has not yet admitted.
     pub returns: bool,
-    /// The time of one request.
+    /// The time in which the rate allows one request.
     pub slot_s: f64,
-    /// The time of a full burst.
+    /// The time in which the rate allows a full burst.
     pub burst_s: f64,
-    /// How far ahead of now the TAT may lie, without the charges in arrears.
+    /// How far ahead of now the TAT may lie, apart from the charges in arrears.
     pub cap_s: f64,
     /// The memory of the demand.
     pub memory_s: f64,
     /// The lifetime of the record.
     pub kept_s: f64,
-    /// For held requests. None if the node holds none.
+    /// The slots wanted for held requests. None if the node holds none.
     pub wants: Option<Wants>,
-    /// The node's own demand, for its own use when the reply comes.
+    /// The node's own demand, which it needs when the reply comes.
     #[serde(skip)]
     pub own: f64,
 }
@@ -66,7 +66,7 @@ pub struct Message {
 /// Slots that a node wants for the requests that it holds, and those that it returns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wants {
-    /// The run of the node, and the number of the message: a message that comes twice is applied once.
+    /// The run of the node, and the number of the message: a message that arrives twice is applied once.
     pub run: u64,
     pub number: u64,
     /// The number of slots.
@@ -98,45 +98,47 @@ impl Message {
     }
 }
 
-/// The answer of the store.
+/// The store's answer to a [`Message`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The TAT less the store's now, with the message's charge in it.
+    /// The TAT minus the store's current time, including the charge of the message.
     pub ahead_s: f64,
-    /// The demand of all nodes: decayed sums, with the memory of the plan and with that of some seconds.
+    /// The demand of all nodes: two decayed sums, one with the memory of the plan and one with a memory of some
+    /// seconds.
     pub demand: f64,
     pub slow_demand: f64,
     /// The age of the record.
     pub age_s: f64,
-    /// The answer to what the message wants.
+    /// The answer to the message's `wants`.
     pub grant: Option<Grant>,
 }
 
-/// The slots of a node. Times are from the store's now.
+/// The slots granted to a node. Times are relative to the store's current time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
     /// Slots that another node returned, in ascending order.
     #[serde(default)]
     pub holes: Vec<f64>,
-    /// The first of the other slots, and their number. Each is the time of one request after the one before.
+    /// The first of the other slots, and their number. Each is later than the one before by the time of one request.
     pub first_s: f64,
     pub count: u32,
-    /// Requests for which there is no slot within the longest delay.
+    /// The number of requests for which there is no slot within the longest delay.
     pub refused: u32,
 }
 
-/// What a store knows of a crowded key: the content of a reply to a node that has not sent a message about it.
+/// The state of a crowded key in the store: the content of a reply, for a node that has not sent a message about the
+/// key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hint {
-    /// The TAT less the store's now.
+    /// The TAT minus the store's current time.
     pub ahead_s: f64,
-    /// The demand of all nodes, as of this long ago.
+    /// The demand of all nodes, as two decayed sums that were current `since_s` ago.
     pub demand: f64,
     pub slow_demand: f64,
     pub since_s: f64,
     /// The age of the record.
     pub age_s: f64,
-    /// When the node received it, and half of the round trip.
+    /// When the node received the hint, and half of the round trip.
     #[serde(skip)]
     pub at: Timestamp,
     #[serde(skip)]
@@ -144,14 +146,14 @@ pub struct Hint {
 }
 
 impl Message {
-    /// The same message without its effects.
+    /// The same message without its effects, which the store has already applied.
     pub(super) fn repeated(&self) -> Message {
         Message { charge: 0.0, asked: 0.0, asked_lately: 0.0, wants: None, ..*self }
     }
 }
 
 impl Grant {
-    /// The grant as it is this much later.
+    /// The same grant, relative to a time this much later.
     pub(super) fn later(&self, later_s: f64) -> Grant {
         let holes = self.holes.iter().map(|hole_s| hole_s - later_s).collect();
         Grant { holes, first_s: self.first_s - later_s, ..*self }
@@ -193,29 +195,30 @@ pub struct Record {
     demand: Decayed,
     slow_demand: Decayed,
     born_s: f64,
-    /// The TAT from before its birth, as the nodes still know it, and the charges since then.
+    /// The TAT from before the birth of this record, as the nodes still know it, and the charges since the birth.
     before_s: f64,
     since_s: f64,
-    /// When the first node came back from a silence, and the debts of those that did.
+    /// When the first node came back from a silence, and the debts of all nodes that have come back.
     returned_s: f64,
     debts_s: f64,
     /// Returned slots, in ascending order.
     holes: Vec<f64>,
 }
 
-/// A record of this age or less may be one that the store had forgotten. In debt, each node sends at least one
-/// message per second, so by twice that time all of them have restored their state.
+/// A record of this age or less may replace one that the store has lost. In debt, each node sends at least one message
+/// per second, so by twice that time all of them have restored their state.
 pub(super) const YOUNG_S: f64 = 2.0;
 
-/// Nodes that come back within this time come back from the same silence: it takes them a pause of 250 ms to connect,
-/// and two seconds at most until a connection is given up.
+/// Nodes that come back within this time of each other come back from the same silence: they pause for at most 250 ms
+/// before they connect, and give up an attempt after two seconds.
 const RETURN_S: f64 = 2.0;
 
-/// A node that has known a record for this much longer than the store knows state that the store has forgotten. A
-/// slow answer makes a difference, too: at most the half second after which a node considers the store silent.
+/// A node that has known a key for this much longer than the store has kept its record knows state that the store has
+/// lost. A slow answer also makes a difference: at most the half second after which a node considers the store silent.
 const LONGER_S: f64 = 1.0;
 
-/// A slot counts as within the longest delay if it exceeds it by less than this part of itself.
+/// A slot counts as within the longest delay if it exceeds that delay by less than this part of the time of one
+/// request.
 const ROUNDING: f64 = 1e-6;
 
 impl Record {
@@ -224,8 +227,8 @@ impl Record {
         Record { tat_s: never, born_s: now_s, before_s: never, returned_s: never, ..Record::default() }
     }
 
-    /// Applies a message. TATs merge by their maximum: nodes restore what a store has lost. Each node knows the TAT
-    /// of a different moment, so everything charged since the birth of the record is added to the latest.
+    /// Applies a message. The latest TAT wins, so nodes restore what a store has lost. Each node knows the TAT of a
+    /// different moment, so everything charged since the birth of the record is added to the latest.
     pub fn merge(&mut self, message: &Message, now_s: f64) -> Reply {
         let &Message { cap_s, memory_s, .. } = message;
         let charge_s = message.charge_s();
@@ -247,7 +250,7 @@ impl Record {
             false => known_s + charge_s,
         };
         let grant = message.wants.as_ref().map(|wants| {
-            // More than the longest debt is forgiven: held requests could not wait for it.
+            // Debt beyond the cap is forgiven, because held requests could not wait that long.
             self.tat_s = self.tat_s.min(before_s.max(now_s + cap_s));
             self.grant(wants, message, now_s)
         });
@@ -292,7 +295,7 @@ impl Record {
         Grant { holes, first_s, count, refused: want - count }
     }
 
-    /// The state for a node that has no message about the key.
+    /// The state of the key, for a node that has sent no message about it.
     pub(super) fn hint(&self, now_s: f64) -> Hint {
         Hint {
             ahead_s: self.tat_s - now_s,
@@ -304,9 +307,10 @@ impl Record {
         }
     }
 
-    /// The debts of all nodes that have come back from a silence, with that of one more.
+    /// Adds the debt of one more node to the debts of all nodes that have come back from a silence, and returns the
+    /// sum.
     ///
-    /// They return one after the other. In the meantime, all of them pay off the debts of all, and make new ones.
+    /// Nodes come back one after the other. In the meantime, those already back pay off the common debt and add to it.
     fn debts(&mut self, debt_s: f64, now_s: f64) -> f64 {
         if now_s - self.returned_s > RETURN_S {
             (self.returned_s, self.debts_s) = (now_s, 0.0);

@@ -13,11 +13,11 @@ use crate::table::{BoundedMap, Expiring};
 #[derive(Debug)]
 pub struct Records {
     records: BoundedMap<Lasting>,
-    /// The last grant to each node, by its key and the node's run, as of a moment.
+    /// The last grant for each key to each node, which its run identifies.
     grants: HashMap<(Key, u64), Granted>,
 }
 
-/// How long a grant is remembered. A node repeats its message once it has connected again, or gives up.
+/// How long a grant is remembered. A node either repeats its message as soon as it has reconnected, or never.
 const GRANT_KEPT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -81,14 +81,14 @@ impl Records {
             known.ends = ends;
             return answer;
         }
-        // A key without a record, or an SLO whose mode an edit has changed.
+        // The key has no record, or an edit has changed the mode of its SLO.
         let mut record = KeptRecord::new(arguments, now_s);
         let answer = record.merge(arguments, now_s).expect("they are of one mode");
         place.put(Lasting { record, ends }, now);
         answer
     }
 
-    /// The state of a key that nodes share by its rate. None without a record.
+    /// The state of a key that nodes share in the mode `rate`. None if it has no such record.
     pub fn hint(&self, key: Key, now: Timestamp) -> Option<Hint> {
         match &self.records.at(key).get().filter(|known| now < known.ends)?.record {
             KeptRecord::Rate(record) => Some(record.hint(now.as_nanos() as f64 / 1e9)),
@@ -107,7 +107,7 @@ impl Records {
         self.records.taken()
     }
 
-    /// Messages about a key for whose record there was no room.
+    /// The number of messages about keys for whose record there was no room.
     pub fn refused(&self) -> u64 {
         self.records.refused()
     }
@@ -133,7 +133,7 @@ impl KeptRecord {
         }
     }
 
-    /// None: the record belongs to another mode.
+    /// Applies a node's report. None: the record belongs to another mode.
     fn merge(&mut self, arguments: &Arguments, now_s: f64) -> Option<Answer> {
         Some(match (self, arguments) {
             (KeptRecord::Rate(record), Arguments::Rate(message)) => {

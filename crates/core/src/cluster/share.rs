@@ -38,7 +38,7 @@ pub(super) type KeptRecord = ByMode<Record, CountRecord, LeaseRecord>;
 /// The store's answer about a key.
 pub type Answer = ByMode<Reply, CountReply, LeaseReply>;
 
-/// The cluster at this moment. It makes numbers of terms.
+/// The state of the cluster at this moment. With it, the law of an SLO becomes a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation<'s> {
     pub(super) settings: &'s Settings,
@@ -68,7 +68,7 @@ impl Situation<'_> {
 }
 
 impl<'l> Share<'l> {
-    /// None if each node has a part or all of the SLO for itself.
+    /// None if each node has a part of the SLO, or all of it, for itself.
     pub fn new(sharing: Sharing, law: &'l Law) -> Option<Share<'l>> {
         match sharing {
             Sharing::Rate => law.gcra().map(Share::Rate),
@@ -78,7 +78,7 @@ impl<'l> Share<'l> {
         }
     }
 
-    /// How long a view without requests matters.
+    /// How long a view without requests still affects decisions.
     pub(super) fn memory(&self) -> Duration {
         match self {
             Share::Rate(gcra) => gcra.burst().saturating_add(gcra.delay_max()),
@@ -86,7 +86,7 @@ impl<'l> Share<'l> {
         }
     }
 
-    /// The requests that may be admitted at once.
+    /// The number of requests that may be admitted at once.
     pub(super) fn limit(&self) -> u32 {
         match self {
             Share::Rate(gcra) => gcra.burst_requests(),
@@ -94,7 +94,7 @@ impl<'l> Share<'l> {
         }
     }
 
-    /// The clients that a delay stands for, in thousandths.
+    /// The estimated number of clients that this delay implies, in thousandths.
     pub(super) fn milli_clients(&self, delay: Duration, cost: u32) -> u32 {
         match self {
             Share::Rate(gcra) => gcra.milli_clients(delay.as_nanos() as u64, cost),
@@ -102,8 +102,8 @@ impl<'l> Share<'l> {
         }
     }
 
-    /// The time in which one request's budget refills, and that of the whole budget. None: every request must be
-    /// reported.
+    /// The time in which one request's budget refills, and the time in which the whole budget refills. None: every
+    /// request must be reported.
     pub(super) fn slot_and_room(&self) -> Option<(Duration, Duration)> {
         match self {
             Share::Rate(gcra) => Some((gcra.slot(), gcra.burst())),
@@ -126,7 +126,7 @@ impl LocalView {
         }
     }
 
-    /// Continues under these terms. False if an edit has changed the mode of the SLO: the state is then unusable.
+    /// Adopts the numbers of this share. False if an edit has changed the mode of the SLO: the state is then unusable.
     pub(super) fn follow(&mut self, share: &Share<'_>) -> bool {
         match (self, share) {
             (LocalView::Rate((own, _)), Share::Rate(gcra)) => *own = **gcra,
@@ -151,7 +151,7 @@ impl LocalView {
         Some((view, situation.plan(gcra)))
     }
 
-    /// Judges a request of this cost. `hold`: it costs 1, and this node can hold its answer.
+    /// Judges a request of this cost. `hold` is set if the request costs 1 and this node can hold its answer.
     pub(super) fn judge(&mut self, situation: &Situation<'_>, cost: u32, hold: Option<Sample>) -> Judgement {
         let (cost, now) = (f64::from(cost), situation.now);
         let at_once = |()| (Duration::ZERO, None);
@@ -220,7 +220,7 @@ impl LocalView {
         }
     }
 
-    /// Charges an admitted request for more, or for less.
+    /// Adds `more`, which may be negative, to the charge of an admitted request.
     pub(super) fn settle(&mut self, situation: &Situation<'_>, more: f64, gone: &Admission) {
         match self {
             LocalView::Rate((gcra, view)) => view.settle(&situation.plan(gcra), more, gone.now),
@@ -237,7 +237,7 @@ impl LocalView {
         }
     }
 
-    /// The arguments that are due now.
+    /// The report that is due now, if any.
     pub(super) fn arguments(&mut self, situation: &Situation<'_>) -> Option<Arguments> {
         let now = situation.now;
         match self {
@@ -334,7 +334,7 @@ fn of_rate(stats: &Stats, plan: &Plan, cost: u32) -> String {
     format!("{wait}; {}", known(stats, plan))
 }
 
-/// The node's view of the others.
+/// The node's view of the other nodes, in words.
 fn known(stats: &Stats, plan: &Plan) -> String {
     let &Stats { own_per_s, others_per_s, share, replied, silent, .. } = stats;
     match (share, silent) {

@@ -1,4 +1,4 @@
-//! The store of a token server: the nodes' messages, and its answers.
+//! The store of a token server, with the messages of the nodes and its answers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::cluster::{
     Presence, Records,
 };
 
-/// The maximum number of keys with a record, about 80 MB.
+/// The maximum number of keys with a record. So many records take about 80 MB.
 const RECORDS_MAX: usize = 500_000;
 
 /// How often expired records are dropped.
@@ -45,7 +45,7 @@ impl Due {
         self.updates.is_empty() && self.beat.is_none() && self.blocks.is_none()
     }
 
-    /// Whether a store can calculate with all of it: it may come from an unauthenticated client.
+    /// Whether a store can calculate with the whole message, which may come from an unauthenticated client.
     fn is_within_bounds(&self) -> bool {
         self.updates.iter().all(|update| update.arguments.are_within_bounds())
             && self.beat.as_ref().is_none_or(Beat::is_within_bounds)
@@ -84,7 +84,7 @@ impl StoreServer {
         }
     }
 
-    /// Answers a node's message. None if one of its numbers or texts is out of bounds: then the whole message is
+    /// Answers a node's message. None if one of its numbers or texts is out of bounds: the whole message is then
     /// ignored.
     pub fn exchange(&mut self, due: &Due, presence: Presence, now: Timestamp) -> Option<Response> {
         if !due.is_within_bounds() {

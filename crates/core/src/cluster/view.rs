@@ -8,15 +8,16 @@
 //!   unforeseen      F += 1/R / share                                        the others are assumed to be surprised, too
 //! a reply           F = TAT + half a round trip and half a period of the others' arrears + own unsent
 //! ```
-//! The allowance is the number of requests that the node expects to admit. Near the longest delay it shrinks, so that
-//! the nodes divide the rate by their demand. While the store is silent, each node has its share of the last seconds.
+//! The allowance is the number of requests that the node expects to admit. Near the longest delay it stops growing, so
+//! that the nodes divide the rate in proportion to their demand. While the store is silent, each node takes its share
+//! of the last seconds.
 //!
 //! The figures beside the constants are from a model of this law in virtual time, with three seeds: 35 nodes share
-//! 2000/s, with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. A *steady* load has 400 clients,
-//! evenly on all nodes or four fifths of them on one, which wait for each answer; or it is three times the rate,
-//! whatever the answers. In a *move*, half of the clients change nodes at once. A *cold* key is one that no node knows,
-//! and ten times the rate arrives for it. The error is that of the mean rate, in percent; the *worst* second is the one
-//! with the most requests. `slowlane simulate --nodes` runs such loads.
+//! 2000/s, with a burst of 200, a period of 100 ms, and round trips of 1 and 50 ms. A *steady* load has 400 clients
+//! that wait for each answer, evenly on all nodes or four fifths of them on one; or it is three times the rate,
+//! whatever the answers are. In a *move*, half of the clients change nodes at once. A *cold* key is one that no node
+//! knows, and ten times the rate arrives for it. The error is that of the mean rate, in percent; the *worst* second is
+//! the one with the most requests. `slowlane simulate --nodes` runs such loads.
 
 mod tickets;
 
@@ -33,24 +34,24 @@ use crate::cluster::{Decayed, Exchange, Message, OnSilence, Plan, Reply};
 /// (Jain) at 50 ms is 0.98, 0.97 and 0.95.
 const CHARGED_AT_ONCE: f64 = 0.5;
 
-/// Above this part of the rate there is no spare capacity. It is a little below 1, because the estimate of the demand
-/// errs by 3 % ([`ROOM_BELOW`]). Values from 0.85 to 1.05 differ by less than the seeds do.
+/// If the demand is above this part of the rate, there is no spare capacity. It is a little below 1, because the
+/// estimate of the demand errs by 3 % ([`ROOM_BELOW`]). Values from 0.85 to 1.05 differ by less than the seeds do.
 const BUSY: f64 = 0.95;
 
 /// If a reply shows less debt than expected, this part of the difference is believed at once. With 0.3, 0.5, 0.7 and 1,
-/// the worst second after a move is +20, +15, +10 and +6 %; that of steady loads at 50 ms is +1.4, +1.4, +1.9 and +4.0
-/// %.
+/// the worst second after a move is +20, +15, +10 and +6 %; the worst second of steady loads at 50 ms is +1.4, +1.4,
+/// +1.9 and +4.0 %.
 const BELIEVED: f64 = 0.7;
 
-/// Once the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
-/// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then, a node accepts
-/// no lower debt, and no larger share for the next outage. It was measured with two seeds, outages of 60 and 20 s, and
-/// a load of three times the rate. With a wait of 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34,
-/// +9 and +1 %, but the error over the following ten seconds is 5.6, 7.7 and 8.8 %.
+/// After the store answers again, the others need this time to report what they owe: 250 ms for the longest pause
+/// between attempts to connect, a period of 100 ms, and a round trip of 50 ms. Until then, a node accepts no lower
+/// debt, and no larger share for the next outage. It was measured with two seeds, outages of 60 and 20 s, and a load of
+/// three times the rate. With a wait of 0, 0.4 and 0.8 s, the worst error in the first three seconds is +34, +9 and +1
+/// %, but the error over the following ten seconds is 5.6, 7.7 and 8.8 %.
 const RETURN_S: f64 = 0.4;
 
-/// The store's sums fade during a silence. For this many of their memories after it, no lower demand of the others is
-/// believed: after one memory, a sum that started again holds 63 % of the demand.
+/// The store's sums fade during a silence. For this many memories after it, a node accepts no lower demand of the
+/// others: after one memory, a sum that restarted at 0 holds 63 % of the demand.
 const FADED: f64 = 1.0;
 
 /// On average, the others reported what they owe half a period ago: each sends once per period, at a moment of its own.
@@ -62,48 +63,49 @@ const ARREARS: f64 = 0.5;
 /// make no difference.
 const SHARE_MIN: f64 = 0.02;
 
-/// The maximum by which an unforeseen request counts for the others, in nodes. With 1, 4, 8 and no limit, the worst
-/// second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is +35, +23, +24 and +25 %.
+/// An unforeseen request is charged for the others, too: at most this many times for each node. With 1, 4, 8 and no
+/// limit, the worst second after a move is +6, +10, +13 and +14 %; when 100 clients become 400 at 50 ms, it is +35,
+/// +23, +24 and +25 %.
 const NODES_MAX: f64 = 4.0;
 
-/// News may be sent as soon as this time has passed. With 2, 5, 20 and 50 ms, the worst second of a load that moves
-/// each second is +7, +8, +11 and +16 %; that of a cold key is +16, +17, +18 and +36 %.
+/// News may be sent this soon after the last message. With 2, 5, 20 and 50 ms, the worst second of a load that moves
+/// each second is +7, +8, +11 and +16 %; the worst second of a cold key is +16, +17, +18 and +36 %.
 const NEWS_AFTER_S: f64 = 0.005;
 
-/// It is news if a node receives more requests than expected: by [`NEWS_FACTOR`] and this many requests, which a node
-/// with few requests may receive by chance. With 0, 1, 3 and 6, a steady load takes 870, 450, 360 and 360 messages a
-/// second; the worst second after a move is +5, +6, +10 and +14 %.
+/// A node has news if it receives more requests than expected: more than [`NEWS_FACTOR`] times as many plus this
+/// number, which a node with few requests may receive by chance. With 0, 1, 3 and 6, a steady load takes 870, 450, 360
+/// and 360 messages a second; the worst second after a move is +5, +6, +10 and +14 %.
 const NEWS_REQUESTS: f64 = 3.0;
 
 /// See [`NEWS_REQUESTS`]. With 1, 1.5, 2 and 3, a load that moves each second takes 230, 150, 130 and 120 messages a
 /// second; the worst second of a cold key is +12, +17, +25 and +35 %.
 const NEWS_FACTOR: f64 = 1.5;
 
-/// In debt, a node sends a message at least this often. With 0.3, 1 and 3 s, 50 clients at 50/s take 124, 64 and 50
-/// messages a second; the steady error is 0.6, 0.1 and 0.1 %; the worst second of a load that moves each second, at 50
-/// ms, is +22, +22 and +26 %.
+/// While a key is in debt, a node sends a message about it at least this often. With 0.3, 1 and 3 s, 50 clients at 50/s
+/// take 124, 64 and 50 messages a second; the steady error is 0.6, 0.1 and 0.1 %; the worst second of a load that moves
+/// each second, at 50 ms, is +22, +22 and +26 %.
 const STALE_S: f64 = 1.0;
 
-/// A sum below this part of its final value is young: this node's demand is then scaled as that of all nodes is. It
-/// takes 2.3 memories to reach it. Values of 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by 0.3 % in
-/// steady load.
+/// A sum below this part of its final value is young: this node's demand is then scaled like the demand of all nodes. A
+/// sum reaches this part after 2.3 memories. Values of 0.8, 0.9 and 1 differ by less than the seeds do; 0.5 errs by 0.3
+/// % in steady load.
 const WHOLE: f64 = 0.9;
 
 /// While the demand is below this part of the rate, a law that refuses lets a node admit some requests beyond its
-/// share, because arrivals vary by chance. Above it, the nodes divide the rate by their demand. It is one standard
-/// deviation below 1: a decaying sum of 500 requests, as of 2000/s over a quarter of a second, errs by √250. With 0.9,
-/// 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
+/// share, because arrivals vary by chance. Above it, the nodes divide the rate in proportion to their demand. It is one
+/// standard deviation below 1: a decaying sum of 500 requests, as of 2000/s over a quarter of a second, errs by √250.
+/// With 0.9, 0.97 and 1, 0.34, 0.30 and 0.26 % of a load of 0.9 of the rate are refused.
 const ROOM_BELOW: f64 = 0.97;
 
-/// That room: this many requests for a node with hardly any, and three standard deviations of the chance arrivals
-/// between two replies, which are exceeded once in 700 times. Values of 0, 2 and 4 requests, or of 1 to 6 deviations,
-/// make no difference. Without any room, 0.31 instead of 0.30 % of a load of 0.9 of the rate are refused.
+/// The size of that room: this many requests, even for a node with hardly any, plus three standard deviations of the
+/// chance arrivals between two replies, which are exceeded once in 700 times. Values of 0, 2 and 4 requests, or of 1 to
+/// 6 deviations, make no difference. Without any room, 0.31 instead of 0.30 % of a load of 0.9 of the rate are refused.
 const ROOM_REQUESTS: f64 = 2.0;
 const ROOM_DEVIATIONS: f64 = 3.0;
 
-/// The maximum gain of the allowance within the band below the cap. In the middle of the band it is 1, so there every
-/// node gets its part of the rate. With 1, 2 and 3, at three times the rate and 50 ms, a law that refuses errs by 2.8,
-/// 0.1 and 0.1 %; the worst second of a load that moves each second is +7.8, +7.5 and +8.5 %.
+/// The maximum gain of the allowance within the band below the cap. In the middle of the band the gain is 1, so there
+/// every node gets its part of the rate. With 1, 2 and 3, at three times the rate and 50 ms, a law that refuses errs by
+/// 2.8, 0.1 and 0.1 %; the worst second of a load that moves each second is +7.8, +7.5 and +8.5 %.
 const GAIN_MAX: f64 = 2.0;
 
 /// The least share while the store is silent, so that no division is by zero: that of one node among ten thousand.
@@ -112,10 +114,10 @@ const SLOW_SHARE_MIN: f64 = 1e-4;
 /// Less than any demand or share that matters: it keeps divisions finite.
 const TINY: f64 = 1e-9;
 
-/// The least age of a record used as a divisor: that of one answer.
+/// The least age of a record in a division: about the time of one answer.
 const AGE_MIN_S: f64 = 1e-3;
 
-/// A node's view of one key. Times are seconds since its first request.
+/// A node's view of one key. Times are seconds since the node's first request for the key.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     exchange: Exchange,
@@ -127,22 +129,22 @@ pub struct View {
     /// Requests admitted and requests received since the last message.
     unsent: f64,
     asked: f64,
-    /// Requests received since the last message, and the slow demand that lost messages would have reported, as of
-    /// the moment of the last one.
+    /// Requests received since the last attempt to send a message, and the slow demand that lost messages would have
+    /// reported, as of that attempt.
     asked_since_try: f64,
     lost_lately: f64,
     /// Requests that this node expects to admit.
     allowance: f64,
-    /// The part of a request that is charged at once, for the others.
+    /// The part of a request's effect on the others that is charged at once.
     at_once: f64,
     known: Option<Known>,
     /// This node's demand per second at the last message.
     reported_per_s: f64,
-    /// The first message without an answer.
+    /// When the first message without an answer was sent.
     waiting_s: Option<f64>,
     /// When the store answered again after its last silence.
     returned_s: f64,
-    /// The requests that this node holds, once it has held one.
+    /// The requests that this node holds. None while it needs no queue.
     queue: Option<Box<Queue>>,
 }
 
@@ -151,7 +153,7 @@ pub struct View {
 struct Known {
     others_per_s: f64,
     share: f64,
-    /// The share of the last seconds.
+    /// This node's share of the demand of the last seconds.
     slow_share: f64,
     tat_s: f64,
     half_trip_s: f64,
@@ -160,7 +162,7 @@ struct Known {
     born_s: f64,
 }
 
-/// A view for operators.
+/// The state of a key, for operators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
     /// The TAT minus now.
@@ -172,7 +174,7 @@ pub struct Stats {
     pub share: Option<f64>,
     /// The time since the last reply.
     pub replied: Option<Duration>,
-    /// The time that the store has been silent, if it is.
+    /// How long the store has been silent. None: it is not silent.
     pub silent: Option<Duration>,
 }
 
@@ -182,7 +184,8 @@ impl View {
         View {
             exchange: Exchange::new(now),
             tat_s: -plan.burst_s(),
-            // Without the request that brings the key: its steady error is 0.1 %, and 0.3 % with it.
+            // The request that brings the key is not counted in: the steady error is 0.1 % without it, and 0.3 % with
+            // it.
             allowance: ((plan.burst * plan.equal_share()).floor() - 1.0).max(0.0),
             returned_s: f64::NEG_INFINITY,
             ..View::default()
@@ -196,10 +199,10 @@ impl View {
         View { tat_s: view.tat_s + unreported * plan.slot_s(), unsent: unreported, allowance, ..view }
     }
 
-    /// The delay of a request of this cost.
+    /// Judges a request of this cost, and returns its delay.
     ///
     /// # Errors
-    /// The request is refused. It would pass after this time, if no other came.
+    /// The request is refused. It would pass after this time, if no other request came.
     pub fn judge(&mut self, plan: &Plan, cost: f64, now: Timestamp) -> Result<Duration, Duration> {
         let now_s = self.receive(plan, cost, now);
         self.drift(plan, now_s);
@@ -227,7 +230,7 @@ impl View {
         now_s
     }
 
-    /// The demand of this node, and of all.
+    /// The demand per second of this node, and of all nodes.
     fn demands(&self, plan: &Plan, now_s: f64) -> (f64, f64) {
         let own_per_s = self.demand.sum(now_s, plan.memory_s()) / plan.memory_s();
         (own_per_s, own_per_s + self.known.map_or(0.0, |known| known.others_per_s))
@@ -247,7 +250,7 @@ impl View {
         self.unsent += cost;
     }
 
-    /// A request while the store is silent: this node's own share decides.
+    /// Judges a request while the store is silent: only this node's own share counts.
     fn judge_alone(&mut self, plan: &Plan, slots_s: f64, now_s: f64) -> Result<Duration, Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);
@@ -275,7 +278,8 @@ impl View {
         self.tat_s = self.tat_s.min(deepest_s);
     }
 
-    /// Charges an admitted request for more, or for less. In a silence it was charged by this node's own share.
+    /// Adds `more`, which may be negative, to the charge of an admitted request. While the store is silent, requests
+    /// are charged by this node's own share.
     pub fn settle(&mut self, plan: &Plan, more: f64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         if self.is_blind(plan, now_s) {
@@ -300,7 +304,7 @@ impl View {
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }
 
-    /// The view for operators.
+    /// The state of the key, for operators.
     pub fn stats(mut self, plan: &Plan, now: Timestamp) -> Stats {
         let now_s = self.exchange.seconds(now);
         self.drift(plan, now_s);
@@ -323,7 +327,7 @@ impl View {
         (self.unsent + repeat + self.exchange.on_its_way.unwrap_or(0.0)).max(0.0)
     }
 
-    /// Whether there is anything left to report, now or later.
+    /// Whether nothing is left to report, now or later.
     pub fn is_settled(&self, now: Timestamp) -> bool {
         self.unsent == 0.0
             && self.asked == 0.0
@@ -332,7 +336,7 @@ impl View {
             && self.tat_s <= self.exchange.seconds(now)
     }
 
-    /// Whether a message about this key is due: once in a period, sooner with news, later while one is in flight.
+    /// Whether a message about this key is due: once per period, sooner with news, but not while one is in flight.
     pub fn has_to_tell(&self, plan: &Plan, now: Timestamp) -> bool {
         let now_s = self.exchange.seconds(now);
         if self.exchange.is_waiting(now_s) {
@@ -344,7 +348,7 @@ impl View {
         let since_s = now_s - self.exchange.reported_s;
         let is_changed = self.unsent != 0.0 || self.asked > 0.0;
         let is_stale = self.tat_s > now_s && since_s > STALE_S;
-        // It would report more than the usual message of a period.
+        // Whether the message would report more than the usual one of a period.
         let has_news =
             self.known.is_none() || self.asked > NEWS_REQUESTS + NEWS_FACTOR * self.reported_per_s * since_s;
         let is_urgent = has_news && self.waiting_s.is_none();
@@ -352,7 +356,7 @@ impl View {
         is_stale || is_changed && since_s >= after_s
     }
 
-    /// The message to the store. Its content is charged, unless it is [lost](View::lost).
+    /// The message to the store. Its content counts as reported, unless the message is [lost](View::lost).
     pub fn message(&mut self, plan: &Plan, now: Timestamp) -> Message {
         let now_s = self.exchange.seconds(now);
         let own = self.demand.sum(now_s, plan.memory_s());
@@ -399,7 +403,7 @@ impl View {
         }
     }
 
-    /// A message has had no effect.
+    /// Takes back a message that has had no effect.
     fn put_back(&mut self, message: &Message) {
         self.unsent += message.charge;
         self.asked += message.asked;
@@ -410,7 +414,7 @@ impl View {
         }
     }
 
-    /// Applies the answer to a message. The round trip of the plan is that of the message.
+    /// Applies the answer to a message. The round trip of the plan must be that of the message.
     pub fn reply(&mut self, plan: &Plan, message: &Message, reply: &Reply, now: Timestamp) {
         let (now_s, half_trip_s) = (self.exchange.seconds(now), plan.round_trip.as_secs_f64() / 2.0);
         let is_return = self.is_blind(plan, now_s);
@@ -446,7 +450,7 @@ impl View {
         }
     }
 
-    /// The content of a reply, to a message from when this node's own demand was `own`; and that demand per second.
+    /// The content of a reply, and this node's demand per second. `own` is its demand at the time of the message.
     fn learn(&self, plan: &Plan, own: f64, reply: &Reply, half_trip_s: f64, now_s: f64) -> (Known, f64) {
         let memory_s = plan.memory_s();
         // A young sum is not complete yet.
@@ -459,7 +463,7 @@ impl View {
         }
         let share = own_per_s.max(TINY) / (own_per_s + others_per_s).max(TINY);
         let slow = self.slow_demand.sum(now_s, SLOW_MEMORY_S);
-        // A genuine store answers with no more than this; another writer may.
+        // A genuine store answers with no more than this, but another program may have written the record.
         let ahead_s = reply.ahead_s.min(plan.cap_s() + Plan::AHEAD_MAX_S);
         let tat_s = now_s - half_trip_s + ahead_s;
         let mut slow_share = (slow / reply.slow_demand.max(slow).max(TINY)).clamp(SLOW_SHARE_MIN, 1.0);
@@ -478,7 +482,7 @@ impl View {
         (known, own_per_s)
     }
 
-    /// Moves the TAT by the requests of the others, and lets the allowance grow.
+    /// Advances the TAT by the expected requests of the others, and lets the allowance grow.
     fn drift(&mut self, plan: &Plan, now_s: f64) {
         let time_s = (now_s - self.drifted_s).max(0.0);
         let (own_per_s, all_per_s) = self.demands(plan, now_s);
@@ -521,13 +525,13 @@ impl View {
         self.allowance = grown.min(least + tokens * share);
     }
 
-    /// How fast the allowance grows: slower within the band below the cap, and not at all at the cap.
+    /// How fast the allowance grows: within the band below the cap, the gain falls from [`GAIN_MAX`] to 0 at the cap.
     fn gain(&self, plan: &Plan, now_s: f64) -> f64 {
         let room_s = now_s + plan.cap_s() - self.tat_s;
         if room_s > BAND_S { 1.0 } else { (GAIN_MAX * room_s / BAND_S).clamp(0.0, GAIN_MAX) }
     }
 
-    /// How many seconds of the rate the others use in a second.
+    /// How many seconds the others add to the TAT in a second.
     fn others_speed(&self, plan: &Plan, own_per_s: f64) -> f64 {
         let others_per_s = self.known.map_or(0.0, |known| known.others_per_s);
         let all_per_s = (own_per_s + others_per_s).max(TINY);
@@ -547,8 +551,8 @@ impl View {
         }
     }
 
-    /// While the store is silent, a node owes the requests that it has promised and not yet admitted. Those that it
-    /// admitted were paced, and the shares of all nodes add up to the rate.
+    /// While the store is silent, a node owes only the requests that it has promised and not yet admitted. The admitted
+    /// ones were paced at its share, and the shares of all nodes add up to the rate.
     fn add_debt(&mut self, plan: &Plan, now_s: f64) {
         let expected = match &self.queue {
             Some(queue) => queue.own as f64,

@@ -6,7 +6,8 @@
 //! HAProxy: table slowlane_limits    slot, tau, max, X     ◀─ numbers ◀── Throttle::proxy_limits
 //! ```
 //! The rules are GCRA on absolute times, in microseconds modulo 2^32. X is the theoretical arrival time of a key over
-//! all proxies. A proxy takes the later one of X and its own. Values come in, values go out: no socket, no clock.
+//! all proxies. A proxy uses the later of X and its own arrival time. The code takes and returns values: it has no
+//! socket and no clock.
 
 mod proxy;
 mod tables;

@@ -11,31 +11,31 @@ use crate::peers::{LIMITS, Pair};
 use crate::policy::{Case, Cases, Policy};
 use crate::throttle::{ProxyLimits, Throttle};
 
-/// The maximum number of keys of one proxy, as in HAProxy's own tables in the printed files.
+/// The maximum number of keys of one proxy, the same as the size of HAProxy's tables in the files that slowlane prints.
 pub const KEYS_MAX: usize = 100_000;
 
-/// Keys without a limit are kept only while fewer than one in this many of the places are taken: clients can invent
-/// any number of them, and nothing is pushed for them.
+/// Keys without a limit are accepted only while fewer than one in this many places is taken: clients can invent any
+/// number of such keys, and nothing is pushed for them.
 const WITHOUT_LIMIT: usize = 2;
 
 /// The maximum number of tables of one proxy: a policy has fewer lookups.
 const TABLES_MAX: usize = 64;
 
-/// The life of limits in HAProxy, unless their table says otherwise.
+/// The lifetime of limits in HAProxy, unless the definition of their table sets another one.
 const LIMITS_EXPIRE: Duration = Duration::from_secs(10);
 
-/// The life of counts in HAProxy, unless their table says otherwise.
+/// The lifetime of counts in HAProxy, unless the definition of their table sets another one.
 const PACE_EXPIRE: Duration = Duration::from_secs(60);
 
-/// A limit update is repeated after this many quarters of its lifetime. Each costs HAProxy a fraction of a request's
-/// cost.
+/// A limit update is repeated after this many quarters of its lifetime. Each update costs HAProxy a fraction of the
+/// work for a request.
 const REPEATED_AFTER: u32 = 3;
 
 /// A key with a full bucket and no requests for this long gets no more pushes until its next request.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// X is pushed only if it is at least this much, and at least one slot, later than the proxy's own clock. The proxy's
-/// updates take that long.
+/// X is pushed only if it is at least this much, and at least one slot, later than the proxy's own clock, because the
+/// proxy's updates take that long to arrive.
 const LATER: Duration = Duration::from_millis(1);
 
 /// After the first limit update of a key, requests may still pass unlimited for this long: the limit update is in
@@ -45,21 +45,23 @@ const ON_THE_WAY: Duration = Duration::from_millis(100);
 /// One HAProxy that enforces limits locally.
 #[derive(Debug)]
 pub struct Proxy {
-    /// The fields of the pair whose name has none.
+    /// The fields of the pair whose table names list none.
     first: Vec<String>,
     tables: BTreeMap<String, Counted>,
     limits_expire: Duration,
     keys_max: usize,
     keys: usize,
-    /// Keys without room.
+    /// The number of counts dropped because there was no room for their keys.
     left_out: u64,
-    /// When a key without room finds room later, its old counts cannot be distinguished from new ones.
+    /// Whether a key was left out. When such a key finds room later, its old counts cannot be distinguished from new
+    /// ones.
     has_left_out: bool,
-    /// Its entries are from before this slowlane started, or before this connection. Unknown ones are not charged.
+    /// The proxy still sends its entries from before this connection, or from before this slowlane started. Counts of
+    /// unknown keys are not charged.
     is_beginning: bool,
 }
 
-/// A table that it counts in.
+/// A table that the proxy counts in.
 #[derive(Debug)]
 struct Counted {
     pair: Pair,
@@ -76,7 +78,7 @@ pub struct ProxyCount {
     pub seen: Timestamp,
     /// The proxy's own theoretical arrival time, as far as slowlane can know.
     clock: Timestamp,
-    /// The key in slowlane. None: the SLO of this request has a key that this table does not hold.
+    /// The key in slowlane. None: the key of its SLO has other fields than this table.
     counts_as: Option<Key>,
     pub pushed: Option<Pushed>,
     /// From this moment on, the proxy's own clock advances with each request. Before, the proxy did not know the limit.
@@ -92,7 +94,7 @@ pub struct Pushed {
     pub at: Timestamp,
 }
 
-/// An entry to send.
+/// An entry to send to the proxy, for a table of limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitPush {
     pub table: String,
@@ -105,11 +107,11 @@ pub struct LimitPush {
 pub struct Count {
     pub admitted: u32,
     pub denied: u32,
-    /// None: they all passed at once.
+    /// The proxy's decision on the last of them. None: it passed at once.
     pub throttled: Option<Decision>,
 }
 
-/// The moment of a call: on the clock of the table, and on the wall clock, since 1970.
+/// The moment of a call: on the clock of the table, and on the wall clock, as the time since 1970.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub now: Timestamp,
@@ -117,7 +119,7 @@ pub struct Moment {
 }
 
 impl Proxy {
-    /// `first`: the fields of the pair whose name has none.
+    /// `first` holds the fields of the pair whose table names list none.
     pub fn new(first: Vec<String>, keys_max: usize) -> Proxy {
         Proxy {
             first,
@@ -163,8 +165,8 @@ impl Proxy {
         }
     }
 
-    /// Applies the counts of a key: charges new requests, and adds to `pushes` what the proxy must know at once.
-    /// None: the table is not one of ours, or there is no room for the key.
+    /// Applies the counts of a key: charges new requests, and adds to `pushes` the limit updates that the proxy needs
+    /// at once. None: the table is not one of ours, or there is no room for the key.
     pub fn counted(
         &mut self,
         throttle: &Throttle,
@@ -190,7 +192,7 @@ impl Proxy {
             self.keys += 1;
             let before = match () {
                 () if self.is_beginning => counts,
-                // HAProxy reports nearly every request by itself.
+                // HAProxy sends an update for nearly every request, so one request is taken as new.
                 () if self.has_left_out => counts.map(|count| count.saturating_sub(1)),
                 () => [0, 0],
             };
@@ -206,8 +208,8 @@ impl Proxy {
             counted.keys.insert(key.into(), known);
         }
         let known = counted.keys.get_mut(key).expect("it was just put there");
-        // HAProxy has forgotten the key in the meantime, and counts from 0 again. During a resync, the two cannot be
-        // distinguished.
+        // HAProxy has forgotten the key in the meantime, and counts from 0 again. During a resync, such counts cannot
+        // be distinguished from old ones.
         if !self.is_beginning && now.since(known.seen) > counted.expire + ON_THE_WAY {
             (known.admitted, known.denied) = (0, 0);
         }
@@ -253,12 +255,12 @@ impl Proxy {
         self.keys = keys;
     }
 
-    /// The request that a key of one of its tables stands for.
+    /// The request that a key of one of the proxy's tables stands for.
     pub fn request<'k>(&'k self, table: &str, key: &'k [u8]) -> Option<Request<'k>> {
         request(&self.tables.get(table)?.pair, key)
     }
 
-    /// The number of its keys.
+    /// The number of keys kept for this proxy.
     pub fn keys(&self) -> usize {
         self.keys
     }
@@ -268,13 +270,13 @@ impl Proxy {
         mem::take(&mut self.left_out)
     }
 
-    /// The names of the tables that it counts in.
+    /// The names of the tables that the proxy counts in.
     pub fn tables(&self) -> impl Iterator<Item = &str> {
         self.tables.keys().map(String::as_str)
     }
 
-    /// Its counts for a key of this slowlane, each with its table and its key there. The key of a network may be several
-    /// keys of the proxy.
+    /// The proxy's counts for a key of slowlane, each with its table and the key in that table. One key of slowlane,
+    /// such as that of a network, may stand for several keys of the proxy.
     pub fn counts(&self, of: Key) -> impl Iterator<Item = (&str, &[u8], &ProxyCount)> {
         self.tables.iter().flat_map(move |(table, counted)| {
             let known = counted.keys.iter().filter(move |(_, known)| known.counts_as == Some(of));
@@ -299,7 +301,7 @@ impl ProxyCount {
         let is_free = limits.is_none_or(|limits| limits == ProxyLimits::Unlimited && !has_several);
         let is_due = match self.pushed {
             None => !is_free,
-            // Except for X, the proxy would act the same.
+            // A change of any number except X changes the behaviour of the proxy.
             Some(pushed) if pushed.numbers[..3] != numbers[..3] => true,
             Some(_) if is_free => false,
             Some(pushed) => {
@@ -327,8 +329,8 @@ impl ProxyCount {
         is_near && paced.tat.since(self.clock) > paced.slot.max(LATER)
     }
 
-    /// Whether expiry of its limit update would let requests pass. A full bucket lets the next one pass in any case,
-    /// and that request brings a new limit update.
+    /// Whether expiry of its limit update would let requests pass. A full bucket lets the next request pass in any
+    /// case, and that request triggers a new limit update.
     fn is_in_use_since(&self, pushed: Pushed, moment: Moment) -> bool {
         self.seen > pushed.at || self.clock > moment.now || self.is_refused(moment.now)
     }
@@ -382,7 +384,7 @@ fn throttled(case: &Case<'_>, proxy_limits: ProxyLimits, news: [u32; 2], now: Ti
     (verdict != Verdict::Pass).then(|| Decision::of_one(judged, admitted.saturating_add(denied), now))
 }
 
-/// The events since a count. A smaller count has started again.
+/// The number of events since the count `before`. A count that has become smaller has restarted from 0.
 fn since(before: u32, now: u32) -> u32 {
     now.checked_sub(before).unwrap_or(now)
 }

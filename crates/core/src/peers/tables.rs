@@ -1,4 +1,4 @@
-//! The tables of a proxy: their names, the fields of their keys, and the faults by which keys are not limited.
+//! The tables of a proxy: their names, the fields of their keys, and the faults that leave keys unlimited.
 
 use crate::base::shown;
 use crate::peers::Numbers;
@@ -10,7 +10,7 @@ pub const PACE: &str = "slowlane_pace";
 /// The table of the limits that slowlane pushes.
 pub const LIMITS: &str = "slowlane_limits";
 
-/// The separator of fields in a name.
+/// The separator of fields in the name of a table.
 const IN_NAME: char = '.';
 
 /// The separator of values in a key. Only the last value may contain it.
@@ -28,8 +28,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The pair of a counting table. `first`: the fields of the pair whose name has none. None: it is not one of our
-    /// tables.
+    /// The pair of a counting table. `first` holds the fields of the pair whose table names list none. None: the table
+    /// is not one of slowlane's.
     ///
     /// ```
     /// use slowlane_core::peers::Pair;
@@ -59,12 +59,12 @@ impl Pair {
         format!("{LIMITS}{}", self.suffix)
     }
 
-    /// The names of the key's fields. Empty: all requests have one key.
+    /// The names of the key's fields. Empty: all requests share one key.
     pub fn fields(&self) -> &[String] {
         &self.fields
     }
 
-    /// The fields of a key with their values. None: it has too few values.
+    /// The fields of a key with their values. None: the key has too few values.
     pub fn values<'k>(&'k self, key: &'k [u8]) -> Option<impl Iterator<Item = (&'k [u8], &'k [u8])>> {
         let values = key.splitn(self.fields.len().max(1), |&byte| byte == IN_KEY);
         let count = key.iter().filter(|&&byte| byte == IN_KEY).count() + 1;

@@ -5,23 +5,24 @@ use std::time::Duration;
 use crate::base::Timestamp;
 use crate::throttle::{Paced, ProxyLimits};
 
-/// The columns of the table with the limits: slot, tau, the maximum, X. Microseconds, X modulo 2^32.
+/// The columns of the table with the limits: slot, tau, the maximum and X. All are in microseconds, and X is modulo
+/// 2^32.
 pub type Numbers = [u64; 4];
 
 /// The longest time that a clock may be ahead. From 2^31 us on, 2147 s, HAProxy cannot tell the future from the past.
 const AHEAD_MAX: Duration = Duration::from_secs(2_100);
 
-/// The age of X for a full bucket: in the past, even if the clocks of two machines differ by minutes, and for as long
-/// as a limit lives.
+/// The age of X for a full bucket. Such an X stays in the past for the lifetime of a limit, even if the clocks of two
+/// machines differ by minutes.
 const LONG_AGO: Duration = Duration::from_secs(600);
 
-/// In place of tau, if the slot is 0: the request passes, and no other table is consulted.
+/// The value in place of tau if the slot is 0: the request passes, and no other table is consulted.
 const UNLIMITED: u64 = 1;
 
-/// In place of tau, if the slot is 0: the proxy queries over SPOE.
+/// The value in place of tau if the slot is 0: the proxy queries over SPOE.
 const ASK: u64 = 2;
 
-/// The limits that a proxy can enforce. For a bucket that does not fit its clock, it must query slowlane.
+/// The limits that a proxy can enforce. For a bucket that does not fit its clock, the proxy must query slowlane.
 pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     match limits {
         ProxyLimits::Paced(paced) if !fits(&paced) => ProxyLimits::Ask,
@@ -29,8 +30,8 @@ pub(super) fn kept(limits: ProxyLimits) -> ProxyLimits {
     }
 }
 
-/// The columns of the table for a key with limits that a proxy can keep. None: the key has another SLO, whose key is
-/// not that of the table. `wall` is the time of the wall clock at `now`, since 1970.
+/// The columns of the table for a key with limits that a proxy can keep. None: the key of its SLO has other fields than
+/// the table. `wall` is the time of the wall clock at `now`, since 1970.
 ///
 /// Slots are rounded down, but to at least a microsecond. The proxy alone is then slightly too fast, and X, which is
 /// exact, corrects it.
@@ -70,7 +71,7 @@ fn fits(paced: &Paced) -> bool {
         && paced.burst.saturating_add(paced.max_delay).saturating_add(paced.slot) < AHEAD_MAX
 }
 
-/// A time in the units of HAProxy's rules; never 0, which is that of an empty entry.
+/// A time in the units of HAProxy's rules; never 0, the value of an empty entry.
 fn on_clock(wall: Duration) -> u64 {
     u64::from(wall.as_micros() as u32).max(1)
 }

@@ -16,7 +16,7 @@ use crate::{encode_string, varint};
 /// The longest name of a table.
 const NAME_BYTES_MAX: usize = 256;
 
-/// The longest key. HAProxy's own limit is that of its buffers.
+/// The longest key. HAProxy's own limit is the size of its buffers.
 pub(super) const KEY_BYTES_MAX: u64 = 4_096;
 
 /// The maximum number of values of a column, as in HAProxy.
@@ -25,11 +25,11 @@ const VALUES_MAX: u64 = 100;
 /// A stick table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// The sender's number of the table.
+    /// The number that the sender has given the table.
     pub id: u64,
     pub name: String,
     pub key_type: KeyType,
-    /// The longest key. For a string, HAProxy announces one more.
+    /// The longest key. For strings, HAProxy announces one byte more.
     pub key_bytes: u64,
     /// Columns, in the order of their numbers.
     pub columns: Vec<Column>,
@@ -37,7 +37,7 @@ pub struct Definition {
     pub expire: Option<Duration>,
 }
 
-/// The type of a table's keys. Each variant has the value of its number.
+/// The type of a table's keys. The value of each variant is its number in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
     Int = 2,
@@ -50,23 +50,23 @@ pub enum KeyType {
 /// A column: the data stored for each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// HAProxy's number of the data type.
+    /// The number that HAProxy gives to this type of data.
     pub number: u32,
-    /// 1, or the count of an array.
+    /// The number of values: 1, or the length of an array.
     pub values: u32,
     /// The period of a frequency, in ms.
     pub period_ms: Option<u64>,
 }
 
 impl Column {
-    /// `gpt`: numbers to set.
+    /// `gpt`: an array of general-purpose tags, which are numbers.
     pub const GPT: u32 = 22;
-    /// `gpc`: counters.
+    /// `gpc`: an array of general-purpose counters.
     pub const GPC: u32 = 23;
     /// `gpc_rate`: the rates of those counters.
     pub const GPC_RATE: u32 = 24;
     const SERVER_KEY: u32 = 19;
-    /// `glitch_rate` of HAProxy 3.0.
+    /// The last known column: `glitch_rate` of HAProxy 3.0.
     const LAST: u32 = 26;
 
     const fn is_frequency(number: u32) -> bool {
@@ -77,8 +77,8 @@ impl Column {
         matches!(number, Column::GPT | Column::GPC | Column::GPC_RATE)
     }
 
-    /// Reads one value: a number, or the events of a frequency in its current period. A dictionary entry counts as 0:
-    /// none of slowlane's tables has one.
+    /// Reads one value: a number, or, for a frequency, the number of events in its current period. A dictionary entry
+    /// counts as 0: none of slowlane's tables has one.
     pub(super) fn decode_value(&self, cursor: &mut Cursor<'_>) -> Result<u64, Error> {
         if self.number == Column::SERVER_KEY {
             cursor.string()?;
@@ -167,7 +167,7 @@ impl Definition {
         }
     }
 
-    /// The values of a column, and the number of values before it. None: the table has no such column.
+    /// The number of values before a column, and the number of values in it. None: the table has no such column.
     pub(super) fn place(&self, number: u32) -> Option<(usize, usize)> {
         let mut before = 0;
         for column in &self.columns {

@@ -39,7 +39,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Appends the message to the other side about the error.
+    /// Appends the message that reports the error to the other side.
     pub fn encode(self, out: &mut Vec<u8>) {
         let kind = match self {
             Error::TooBig { .. } | Error::TooManyTables(_) | Error::TooLongName(_) => frame::SIZE_LIMIT,

@@ -24,29 +24,29 @@ pub(super) const CONTROL: u8 = 0;
 pub(super) const ERROR: u8 = 1;
 pub(super) const STICK_TABLE: u8 = 10;
 
-/// Send all entries of all tables.
+/// Requests all entries of all tables.
 pub(super) const RESYNC_REQUEST: u8 = 0;
-/// These were all.
+/// Reports that all entries have been sent.
 pub(super) const RESYNC_FINISHED: u8 = 1;
-/// All available entries were sent, but some may be missing.
+/// Reports that all available entries have been sent, but some may be missing.
 pub(super) const RESYNC_PARTIAL: u8 = 2;
 /// Acknowledges the end of a resync.
 pub(super) const RESYNC_CONFIRMED: u8 = 3;
 pub(super) const HEARTBEAT: u8 = 4;
 
-/// Both end the connection.
+/// The two types of errors. Both end the connection.
 pub(super) const PROTOCOL: u8 = 0;
 pub(super) const SIZE_LIMIT: u8 = 1;
 
-/// An update of the current table, in four forms.
+/// The first of the four types of updates, each for the current table.
 pub(super) const UPDATE: u8 = 0x80;
 pub(super) const INCREMENTAL: u8 = 0x81;
-/// A table, to which the following updates belong.
+/// Defines a table, to which the following updates belong.
 pub(super) const DEFINE: u8 = 0x82;
-/// Later updates belong to this table of the sender.
+/// Switches to another table of the sender, to which the following updates belong.
 pub(super) const SWITCH: u8 = 0x83;
-/// The receiver has a table's updates up to this one. The table's number is the one of the side that defined it. The
-/// old document says 133, but no HAProxy does.
+/// Acknowledges the updates of a table up to this one. The table's number is that of the side that defined it. The old
+/// document gives this type as 133, but no HAProxy uses that.
 pub(super) const ACK: u8 = 0x84;
 pub(super) const UPDATE_TIMED: u8 = 0x85;
 pub(super) const INCREMENTAL_TIMED: u8 = 0x86;
@@ -73,7 +73,7 @@ impl<'a> Frame<'a> {
     /// ```
     ///
     /// # Errors
-    /// The body is longer than [`BODY_BYTES_MAX`], or its length is not a number.
+    /// The body is longer than [`BODY_BYTES_MAX`], or its length is not a valid number.
     pub fn cut(bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, Error> {
         let (class, kind) = match *bytes {
             [class, kind, ..] if kind < WITH_BODY => {

@@ -47,7 +47,7 @@ impl HelloStatus {
     /// The status at the beginning of `bytes`, and its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is not a status.
+    /// The bytes are not a status line.
     pub fn cut(bytes: &[u8]) -> Result<Option<(HelloStatus, usize)>, Error> {
         let Some(end) = bytes.iter().take(STATUS_BYTES_MAX).position(|&byte| byte == b'\n') else {
             let is_too_long = bytes.len() >= STATUS_BYTES_MAX;
@@ -75,7 +75,7 @@ impl<'a> Hello<'a> {
     /// ```
     ///
     /// # Errors
-    /// The status to answer with: it is not a hello, or its version is neither 2.0 nor 2.1.
+    /// The bytes are not a hello, or its version is neither 2.0 nor 2.1. The error is the status to answer with.
     pub fn cut(bytes: &'a [u8]) -> Result<Option<(Hello<'a>, usize)>, HelloStatus> {
         let said = &bytes[..bytes.len().min(HELLO_BYTES_MAX)];
         let mut ends = said.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);
@@ -111,7 +111,8 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// HAProxy accepts no other names. Logs show them, so nothing else may be in them.
+/// Whether HAProxy accepts the name: printable ASCII without spaces. Logs show names, so they must contain nothing
+/// else.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -4,7 +4,8 @@
 //! begin ─▶ resync request ─▶ definitions and updates of all tables ─▶ finished (or partial) ─▶ confirmed
 //!          each side does so for itself; then updates come as they happen, and each batch is acknowledged
 //! ```
-//! HAProxy sends no update before its own request is answered. An answer before the request does not count.
+//! HAProxy sends no update before its own resync request is answered. An answer sent before that request does not
+//! count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,14 +22,14 @@ use crate::varint;
 /// The maximum number of tables of the other side.
 pub const TABLES_MAX: usize = 64;
 
-/// After this long without a message, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
+/// If this side sends nothing for this long, a heartbeat is due. HAProxy expects one every 3 s, and closes after 5 s.
 const HEARTBEAT_AFTER: Duration = Duration::from_secs(2);
 
-/// Between two acknowledgements. Each costs HAProxy a wake-up and a read, and it uses only the last one, after the end of
-/// the connection.
+/// The shortest time between two acknowledgements. Each costs HAProxy a wake-up and a read, and it uses only the last
+/// one, after the end of the connection.
 const BETWEEN_ACKS: Duration = Duration::from_millis(100);
 
-/// A peer that is silent for this long is gone. HAProxy sends a heartbeat every 3 s.
+/// A peer that is silent for this long counts as gone. HAProxy sends a heartbeat every 3 s.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The state of a connection. Each `now` is the time since a fixed moment, the same for all calls.
@@ -57,7 +58,7 @@ pub struct Link {
     theirs: BTreeMap<u64, Table>,
     current: Option<u64>,
     ours: Vec<Table>,
-    /// The index of the current one in `ours`.
+    /// The index in `ours` of the table to which pushed updates belong.
     ours_current: Option<usize>,
     read_at: Duration,
     sent_at: Duration,
@@ -68,13 +69,13 @@ pub struct Link {
 #[derive(Debug)]
 struct Table {
     definition: Definition,
-    /// The last update.
+    /// The number of the last update.
     last: u32,
-    /// The last one that the receiver has acknowledged.
+    /// The number of the last update that the receiver has acknowledged.
     acknowledged: u32,
 }
 
-/// The state of the other side.
+/// An event from the other side.
 #[derive(Debug)]
 pub enum News<'a> {
     Defined(&'a Definition),
@@ -146,7 +147,7 @@ impl Link {
         Ok(consumed)
     }
 
-    /// Acknowledges the last update of each table, unless it did so a moment ago.
+    /// Acknowledges the last update of each table, unless one was acknowledged a moment ago.
     fn acknowledge(&mut self, now: Duration, out: &mut Vec<u8>) {
         if self.acknowledged_at.is_some_and(|at| now.saturating_sub(at) < BETWEEN_ACKS) {
             return;
@@ -164,7 +165,7 @@ impl Link {
     fn defined(&mut self, definition: Definition, news: &mut impl FnMut(News<'_>)) -> Result<(), Error> {
         let id = definition.id;
         self.current = Some(id);
-        // A second definition continues the numbers of the updates.
+        // After a second definition, the updates of the table continue their numbers.
         if let Some(table) = self.theirs.get_mut(&id) {
             table.definition = definition;
         } else if self.theirs.len() < TABLES_MAX {
@@ -194,8 +195,8 @@ impl Link {
         Ok(())
     }
 
-    /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: it has defined
-    /// no table of this name with such a column and texts as keys.
+    /// Appends an entry of a table that the other side has defined: numbers for its column `gpt`. False: the other side
+    /// has no table of this name with such a column and string keys.
     pub fn push(&mut self, name: &str, key: &[u8], values: &[u64], out: &mut Vec<u8>) -> bool {
         let known = self.ours.iter().position(|table| table.definition.name == name);
         let Some(place) = known.or_else(|| self.take_up(name)) else { return false };
@@ -213,7 +214,7 @@ impl Link {
     }
 
     /// Defines a table of this side like one of the other side. Only the column `gpt` is sent: HAProxy leaves the
-    /// others unchanged. Pushed keys are texts; HAProxy would read them as keys of another type.
+    /// others unchanged. Pushed keys are strings, which HAProxy would misread in a table of another key type.
     fn take_up(&mut self, name: &str) -> Option<usize> {
         let is_pushed =
             |table: &&Table| table.definition.name == name && table.definition.key_type == KeyType::String;
@@ -229,7 +230,7 @@ impl Link {
         Some(self.ours.len() - 1)
     }
 
-    /// Appends a heartbeat if one is due. Call it every second at least.
+    /// Appends a heartbeat if one is due. Call it at least every second.
     ///
     /// # Errors
     /// The other side has been silent for too long.

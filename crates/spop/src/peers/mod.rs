@@ -1,7 +1,7 @@
-//! HAProxy's peers protocol 2.1, as values: no socket, no clock.
+//! HAProxy's peers protocol 2.1, as plain values, without sockets or clocks.
 //!
-//! HAProxys use it to exchange the entries of their stick tables, and slowlane takes part as one of them. Comments
-//! cite HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
+//! HAProxy processes use it to exchange the entries of their stick tables, and slowlane takes part as one of the peers.
+//! Comments cite HAProxy's `doc/peers-v2.0.txt`; where HAProxy 2.6 to 3.2 differ from it, the code follows HAProxy.
 //!
 //! ```text
 //!  HAProxy                                        slowlane

@@ -3,8 +3,8 @@
 //! ```text
 //! [update id: 4, big-endian] │ [remaining ms: 4, big-endian] │ key │ the values, in the order of the columns
 //! ```
-//! An incremental update has no id: it is the previous one plus one. HAProxy from 3.3 on writes such an id with its
-//! bytes reversed, so slowlane always sends ids.
+//! An incremental update contains no id: its id is the previous one plus one. HAProxy from 3.3 on writes such an id
+//! with its bytes reversed, so slowlane always sends ids.
 
 use crate::cursor::Cursor;
 use crate::peers::definition::KEY_BYTES_MAX;
@@ -15,9 +15,9 @@ use crate::{encode_string, varint};
 /// One update, its key borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update<'a> {
-    /// None: the previous one plus one.
+    /// The number of the update. None: the previous number plus one.
     pub id: Option<u32>,
-    /// The bytes of the key: those of a text; four of an integer, big-endian; or those of an address.
+    /// The bytes of the key: the bytes of a text, the four of an integer in big-endian order, or those of an address.
     pub key: &'a [u8],
     /// The values in sequence: for a frequency, the events in the current period; for a dictionary entry, 0.
     pub values: Vec<u64>,

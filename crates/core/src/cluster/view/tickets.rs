@@ -1,8 +1,8 @@
 //! Tickets: a node asks the store for a slot for each request that it holds.
 //!
-//! At a low rate, a node learns of the others less often than slots pass, so it cannot know which slot is next. But a
-//! request in debt waits anyway. Meanwhile the node asks the store for a slot that no other request gets. No request
-//! that may pass at once waits for the store, and a request without an answer passes at the node's estimate.
+//! At a low rate, replies from the store come less often than slots pass, so a node cannot know which slot is next. But
+//! a request in debt waits anyway. Meanwhile, the node asks the store for a slot that no other request gets. A request
+//! that may pass at once never waits for the store, and one without an answer passes at the node's estimate.
 //!
 //! ```text
 //! ahead: the part of F that is drift   Q: held requests   want: those of them without a slot
@@ -25,14 +25,15 @@ use crate::cluster::record::YOUNG_S;
 use crate::cluster::view::{Known, NEWS_AFTER_S, RETURN_S, TINY, View, duration};
 use crate::cluster::{Hint, Message, OnSilence, Plan, Reply};
 
-/// The part of the drift that a request in doubt may ignore. With 1, half as many requests wait for a round trip though
-/// the bucket has a token, but at 50/s, where any node gets a request, the worst second is above +20 %.
+/// The part of the drift that a request may ignore, because drift is only an estimate. With 1, half as many requests
+/// wait for a round trip although the bucket has a token; but at 50/s, with requests at any node, the worst second is
+/// above +20 %.
 const DOUBTED: f64 = 0.5;
 
-/// The band below the longest delay in which fewer requests are held, the longer the queue is.
+/// The band below the longest delay: within it, the longer the queue is, the fewer requests are held.
 const QUEUE_BAND_S: f64 = 1.0;
 
-/// A slot may come this much later than two round trips: timers and processes take their time.
+/// A slot may arrive this much later than two round trips, because timers and processes add delays.
 const ANSWER_MARGIN_S: f64 = 0.02;
 
 /// A node that has only refused requests reports its demand after this time.
@@ -41,7 +42,8 @@ const DENIED_S: f64 = 2.0;
 /// A node without any known demand may use this part of an equal share while the store is silent.
 const UNKNOWN_SHARE: f64 = 0.1;
 
-/// A node whose demand is between 90 and 110 % of the rate begins a silence at its own part of a slot.
+/// As the demand of all nodes rises from 90 to 110 % of the rate, a node begins a silence later, by up to its own part
+/// of a slot.
 const CROWDED_FROM: f64 = 0.9;
 const CROWDED_BAND: f64 = 0.2;
 
@@ -49,10 +51,10 @@ const CROWDED_BAND: f64 = 0.2;
 type Delayed = (Duration, Option<u64>);
 
 impl View {
-    /// The delay of a request whose answer this node can hold.
+    /// Judges a request whose answer this node can hold, and returns its delay.
     ///
     /// # Errors
-    /// The request is refused. It would pass after this time, if no other came.
+    /// The request is refused. It would pass after this time, if no other request came.
     pub fn judge_held(&mut self, plan: &Plan, sample: Sample, now: Timestamp) -> Result<Delayed, Duration> {
         if !plan.has_tickets() {
             return self.judge(plan, 1.0, now).map(|delay| (delay, None));
@@ -83,13 +85,13 @@ impl View {
         if !may_be_free || !sample.is_below(chance(plan, wait_s, all_per_s)) {
             return Err(duration((wait_s - max_delay_s).max(0.0)));
         }
-        // With more time than the usual way of a message takes, it may wait for others.
+        // If the request waits longer than a message usually takes, the message may wait for other requests.
         let way_s = plan.period_s() + self.round_trip_s(plan) + 0.01;
         let within_s = if wait_s >= way_s { plan.period_s().min(wait_s / 4.0) } else { usual_s };
         self.hold(plan, wait_s, within_s, now_s).ok_or(duration((wait_s - max_delay_s).max(0.0)))
     }
 
-    /// Holds a request. None without room.
+    /// Holds a request. None if the queue is full.
     fn hold(&mut self, plan: &Plan, wait_s: f64, within_s: f64, now_s: f64) -> Option<Delayed> {
         let wait_s = wait_s.min(plan.max_delay.as_secs_f64());
         let due_s = (now_s + wait_s).max(self.earliest_s(plan, now_s));
@@ -100,8 +102,8 @@ impl View {
         Some((duration(due_s - now_s), Some(number)))
     }
 
-    /// A request while the store is silent: this node's own share decides. A request that still waits when the store
-    /// answers again keeps its turn.
+    /// Judges a request while the store is silent: only this node's own share counts. A request that still waits when
+    /// the store answers again keeps its turn.
     fn hold_alone(&mut self, plan: &Plan, now_s: f64) -> Result<Delayed, Duration> {
         if plan.on_silence == OnSilence::Closed {
             return Err(plan.silent_after);
@@ -120,8 +122,9 @@ impl View {
         Ok((duration(wait_s), number))
     }
 
-    /// The store has just fallen silent. From its last slot on, this node goes on at its share. Without a recent one it
-    /// begins at once, and under a crowded key at this node's part of such a slot: all nodes together begin at the rate.
+    /// Continues at this node's share from the last slot on, because the store has just fallen silent. Without a recent
+    /// slot, the node begins at once, or for a crowded key at its own part of a slot, so that all nodes together begin
+    /// at the rate.
     pub(super) fn fall_silent(&mut self, plan: &Plan, now_s: f64) {
         let Some(last_s) = self.queue.as_mut().map(|queue| queue.fall_silent()) else { return };
         let (_, all_per_s) = self.demands(plan, now_s);
@@ -130,7 +133,7 @@ impl View {
         self.tat_s = last_s.max(now_s - (1.0 - crowd * plan.phase) * self.own_slot_s(plan));
     }
 
-    /// The others are expected to have used this part of the TAT.
+    /// Advances the TAT by the time that the others are expected to have used.
     pub(super) fn expect(&mut self, used_s: f64) {
         (self.tat_s, self.at_once) = (self.tat_s + used_s, 0.0);
         if let Some(queue) = &mut self.queue {
@@ -153,7 +156,7 @@ impl View {
         self.queue.as_ref()?.turn(number)
     }
 
-    /// A held request has passed. Without a slot, it is charged like one that passes at once.
+    /// Notes that a held request has passed. Without a slot, it is charged like one that passes at once.
     pub fn pass(&mut self, plan: &Plan, number: u64, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let Some(queue) = &mut self.queue else { return };
@@ -175,7 +178,8 @@ impl View {
         }
     }
 
-    /// While the store is silent, requests are paced by this node's share, and not charged.
+    /// Charges requests that passed without a slot. While the store is silent, they are paced by this node's share, and
+    /// not charged.
     fn charge_passed(&mut self, plan: &Plan, unpaid: f64, now_s: f64) {
         if unpaid > 0.0 && !self.is_blind(plan, now_s) {
             self.unsent += unpaid;
@@ -206,7 +210,8 @@ impl View {
             || self.asked > 0.0 && since_s >= DENIED_S
     }
 
-    /// The message whose answer was lost, as it is now. None: there is none, or the store has been silent since.
+    /// The message whose answer was lost, with its times brought up to date. None: there is none, or the store has been
+    /// silent since.
     pub(super) fn repeated(&mut self, plan: &Plan, own: f64, now_s: f64) -> Option<Message> {
         let mut message = self.queue.as_mut()?.repeat.take()?;
         if self.is_blind(plan, now_s) {
@@ -226,7 +231,7 @@ impl View {
         Some(message)
     }
 
-    /// Applies what the store has reported of the key without a message about it.
+    /// Applies the state of the key from a heartbeat: the store reports it without a message about the key.
     pub fn hint(&mut self, plan: &Plan, hint: &Hint, now: Timestamp) {
         let now_s = self.exchange.seconds(now);
         let is_news = self.known.is_none() || self.queue.is_some() && hint.age_s >= YOUNG_S;
@@ -244,7 +249,7 @@ impl View {
         }
     }
 
-    /// Applies the store's view of the key, and its grant if it has one. False: no request was ever held.
+    /// Applies the store's view of the key, and its grant, if any. False: this view has no queue.
     pub(super) fn take_grant(&mut self, plan: &Plan, reply: &Reply, known: &Known, now_s: f64) -> bool {
         let Some(mut queue) = self.queue.take() else { return false };
         let slot_s = plan.slot_s();
@@ -266,8 +271,8 @@ impl View {
         true
     }
 
-    /// The moment at which the slot of a request is known at the latest: an exchange about other keys may be in
-    /// flight, and the next one brings it.
+    /// The latest moment by which the slot of a request is known: an exchange about other keys may be in flight, so the
+    /// next one brings the slot.
     fn earliest_s(&self, plan: &Plan, now_s: f64) -> f64 {
         now_s + NEWS_AFTER_S + 2.0 * self.round_trip_s(plan) + ANSWER_MARGIN_S
     }
@@ -286,7 +291,8 @@ impl View {
     }
 }
 
-/// The probability that a request is held: of the whole demand, the rate is. It rises while the queue is short.
+/// The probability that a request is held: the rate divided by the demand of all nodes. It is higher while the queue is
+/// short.
 fn chance(plan: &Plan, wait_s: f64, all_per_s: f64) -> f64 {
     if all_per_s <= plan.rate_per_s {
         return 1.0;
