@@ -46,7 +46,7 @@ const COLOURS: usize = 6;
 
 const STYLE: &str = include_str!("chart.css");
 
-/// Panels above one another, over the same time.
+/// Panels above one another, with the same time axis.
 #[derive(Debug, Default)]
 pub(crate) struct Chart<'c> {
     pub title: String,
@@ -58,7 +58,7 @@ pub(crate) struct Chart<'c> {
     pub phases: &'c [u32],
     pub panels: Vec<Panel>,
     pub seconds: f64,
-    /// The unit of the time axis, and its seconds.
+    /// The unit of the time axis.
     pub unit: ChartUnit,
 }
 
@@ -70,10 +70,10 @@ pub(crate) struct Panel {
     pub dashed_at: Option<f64>,
 }
 
-/// Points of a line: seconds, and the value where there is one.
+/// The points of a line: the time in seconds, and the value if there is one.
 pub(crate) type ChartLine = Vec<(f64, Option<f64>)>;
 
-/// A unit of time, and its seconds.
+/// A unit of time, and its length in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChartUnit(&'static str, f64);
 
@@ -84,7 +84,7 @@ impl Default for ChartUnit {
 }
 
 impl ChartUnit {
-    /// The unit that people would use.
+    /// The unit that suits a length of time: the largest that fits into it at least five times.
     pub(crate) fn of(seconds: f64) -> ChartUnit {
         let units = [ChartUnit("days", 86_400.0), ChartUnit("hours", 3_600.0), ChartUnit("minutes", 60.0)];
         units.into_iter().find(|ChartUnit(_, each)| seconds >= 5.0 * each).unwrap_or_default()

@@ -1,8 +1,8 @@
-//! The rows of a report as columns of text: each cell has its heading beside it.
+//! The rows of a report as columns of text: each cell comes with its heading.
 
 use slowlane_core::base::aligned;
 
-/// A cell below its heading.
+/// A heading, and the cell below it.
 pub(crate) type ReportCell = (&'static str, String);
 
 /// A cell without a value.

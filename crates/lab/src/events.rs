@@ -1,4 +1,4 @@
-//! The queue of events; virtual time is the moment of its head.
+//! The queue of events, whose first event determines the virtual time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(crate) struct EventQueue<E> {
     /// Events that were entered in order, as most are: they need no search.
     in_order: VecDeque<(u64, E)>,
-    /// All others, by time and number. None is later than the last one in order, and of two at the same time, the one
-    /// in order came first.
+    /// All other events, by time and number. None is later than the last event of `in_order`, and of two at the same
+    /// time, the one of `in_order` was entered first.
     late: BTreeMap<(u64, u64), E>,
     /// The number of the next late event.
     next: u64,
@@ -33,7 +33,7 @@ impl<E> EventQueue<E> {
         self.in_order.len() + self.late.len()
     }
 
-    /// The next event before a moment, and its time.
+    /// Takes the next event before a moment, and its time.
     pub(crate) fn next_before(&mut self, end_ns: u64) -> Option<(u64, E)> {
         let &(first_ns, _) = self.in_order.front()?;
         match self.late.first_entry().filter(|late| late.key().0 < first_ns) {

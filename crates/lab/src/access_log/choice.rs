@@ -1,4 +1,4 @@
-//! The choice of a log's format.
+//! Chooses the format of a log: a given one, or a known one that fits its first lines.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,8 @@ use crate::access_log::{Dialect, Format, Item, LogPlan, LogRecord, Mapping, Pars
 /// The number of lines that are read to recognise the format.
 const LOOKED_AT: usize = 200;
 
-/// Lines have two or three wraps at most: those of kubectl, CRI and syslog.
+/// The maximum number of combinations of wraps that are extended by another wrap. Real lines have at most two or three
+/// wraps: those of kubectl, CRI and syslog.
 const WRAPS_MAX: usize = 24;
 
 /// The formats that a log may have.
@@ -22,7 +23,7 @@ pub enum Choice {
     This(Format),
 }
 
-/// A format, and what is around its lines.
+/// A format, and the wraps around its lines.
 pub(super) type LogKind = (Format, Wraps);
 
 impl Choice {
@@ -43,9 +44,9 @@ impl Choice {
         (kind, told)
     }
 
-    /// The format that fits most of the lines completely. In a tie, or if none fits, the one that fits most of them up to
-    /// its wanted items. The first of equals wins, below the most wraps: a host may begin with anything. If JSON is not
-    /// known, the options for it.
+    /// The format that fits the most lines completely. In a tie, or if none fits, the one that fits the most lines up
+    /// to its wanted items. Among equals, the most wraps win, because a host at the start of a line would match a wrap
+    /// too; then the first format. For JSON with unknown keys, also returns the options to read it.
     fn recognised(&self, lines: &[&[u8]], mappings: &[Mapping]) -> (Option<LogKind>, Option<String>) {
         let mappings: Vec<Mapping> =
             mappings.iter().filter(|mapping| mapping.is_structural()).cloned().collect();
@@ -86,13 +87,13 @@ impl Choice {
     }
 }
 
-/// The lines inside of these wraps.
+/// The lines without these wraps. Lines that lack one of them are left out.
 fn inside<'l>(wraps: &Wraps, lines: &[&'l [u8]]) -> Vec<Cow<'l, [u8]>> {
     let mut wraps = wraps.clone();
     lines.iter().filter_map(|line| wraps.strip(line).ok()).collect()
 }
 
-/// The wraps that these lines may have, the fewest first.
+/// The combinations of wraps that these lines may have, those with the fewest wraps first.
 fn all_wraps(lines: &[&[u8]]) -> Vec<Wraps> {
     let (mut all, mut at) = (vec![Wraps::default()], 0);
     while at < all.len().min(WRAPS_MAX) {

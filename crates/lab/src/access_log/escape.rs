@@ -45,7 +45,7 @@ impl Escape {
     }
 }
 
-/// The byte after a backslash, and how many bytes stand for it.
+/// The byte that an escape stands for, and the length of the escape after its backslash.
 fn behind_backslash(text: &[u8]) -> Option<(u8, usize)> {
     Some(match *text.first()? {
         b'n' => (b'\n', 1),
@@ -59,7 +59,7 @@ fn behind_backslash(text: &[u8]) -> Option<(u8, usize)> {
     })
 }
 
-/// The letter of `u263A` (RFC 8259, section 7). Proxies write longer ones as they are.
+/// The character of `u263A` (RFC 8259, section 7). Proxies do not escape characters that need more than four digits.
 fn letter(text: &[u8]) -> Option<char> {
     let digits = text.strip_prefix(b"u")?;
     let letter = u16::from_be_bytes([hex(digits)?, hex(&digits[2..])?]);

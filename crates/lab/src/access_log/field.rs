@@ -8,8 +8,8 @@ use memchr::memchr;
 use crate::access_log::line::{Values, Wanted, find};
 use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_BYTES_MAX};
 
-/// A `--field` option, like `owner=%[var(txn.tenant)]`: a field and the item with its value, the key of JSON like
-/// `.tenant.id`, or a value for every request.
+/// A `--field` option, like `owner=%[var(txn.tenant)]`: a field, and the source of its value: an item of the format, a
+/// JSON key like `.tenant.id`, or a constant for every request.
 ///
 /// ```
 /// use slowlane_lab::access_log::Mapping;
@@ -20,15 +20,15 @@ use crate::access_log::{Escape, Format, FormatError, Item, REQUEST_LINES, VALUE_
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     pub field: String,
-    /// The noun of an item, or the value.
+    /// The noun of an item, or the constant value.
     pub(super) from: String,
     is_item: bool,
-    /// Of a source: which address of a list counts, from the right.
+    /// For the source: the number of the address that counts in a list, from the right.
     pub forwarded: Option<NonZeroUsize>,
 }
 
 impl Mapping {
-    /// Whether lines cannot be read without it.
+    /// Whether its field is needed to read lines, even if the policy does not use it.
     pub fn is_structural(&self) -> bool {
         ["time", "source", "method"].contains(&&*self.field)
     }
@@ -48,24 +48,24 @@ impl FromStr for Mapping {
     }
 }
 
-/// The place of a field in a line.
+/// The origin of a field's value: a constant, or an item of the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Constant(String),
     Item { number: usize, part: LogPart, escape: Escape },
 }
 
-/// The part of a value that a field is.
+/// The part of an item's value that is used for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogPart {
     Whole,
-    /// One of `{a|b}`.
+    /// One of the captures in `{a|b}`, numbered from 0.
     Capture(usize),
-    /// A part of the request line, like the following ones.
+    /// The method of the request line. The variants below are parts of it too, except `UriPath`.
     Method,
     Uri,
     Path,
-    /// The path of a URI without a request line.
+    /// The path of an item that is a URI alone, without a request line.
     UriPath,
     /// The host of an absolute URI, which HTTP/2 and forward proxies send.
     Host,
@@ -79,7 +79,7 @@ impl Origin {
         Some(Origin::Item { number, part, escape: item.escape })
     }
 
-    /// A part of the request line. None: the format does not have it.
+    /// The origin of a part of the request line. None: the format does not have it.
     pub(super) fn of_request_line(part: LogPart, wanted: &mut Wanted<'_>) -> Option<Origin> {
         let of_line = REQUEST_LINES.iter().find_map(|noun| Origin::new(noun, part, wanted));
         match part {
@@ -117,12 +117,12 @@ impl Origin {
         }
     }
 
-    /// The same. None: there is none, which proxies write as nothing or a hyphen.
+    /// The value as written in the line. None: it is missing, which proxies write as nothing or a hyphen.
     pub(super) fn text<'l>(&'l self, values: &Values<'l>) -> Option<&'l [u8]> {
         self.written(values).filter(|&value| !value.is_empty() && value != b"-")
     }
 
-    /// Appends the value, if there is one.
+    /// Appends the decoded value. False: it is missing.
     pub(super) fn append(&self, values: &Values<'_>, out: &mut Vec<u8>) -> bool {
         let Some(value) = self.text(values) else { return false };
         let value = &value[..value.len().min(4 * VALUE_BYTES_MAX)];
@@ -166,7 +166,7 @@ impl LogPart {
     }
 }
 
-/// The text before the first such byte, and the text after it.
+/// The text before the first occurrence of a byte, and the text after it.
 fn split(text: &[u8], byte: u8) -> Option<(&[u8], &[u8])> {
     let at = memchr(byte, text)?;
     Some((&text[..at], &text[at + 1..]))
@@ -183,7 +183,7 @@ pub(super) fn field(item: &Item) -> Option<&str> {
         "%HM" | "%[method]" | "$request_method" => Some("method"),
         "$host" | "$http_host" => Some("website"),
         _ if ["%[req.hdr(host)", "%[req.fhdr(host)", "%[hdr(host)"].into_iter().any(is) => Some("website"),
-        // `txn.owner`; slowlane's own variables have one more dot.
+        // `txn.owner` stands for `owner`. The names of slowlane's own variables contain one more dot.
         _ => match noun.strip_prefix("%[var(") {
             Some(variable) => Some(variable.split([')', ',']).next()?.split_once('.')?.1),
             None => ["$slowlane_", "$", "."].iter().find_map(|start| noun.strip_prefix(start)),

@@ -11,7 +11,7 @@ pub enum Dialect {
     Haproxy,
     /// `$remote_addr`
     Nginx,
-    /// Values by their keys, in any order.
+    /// JSON: values by their keys, in any order.
     Json,
 }
 
@@ -31,7 +31,8 @@ pub struct Format {
     /// The literal before the first item.
     pub(super) before: String,
     pub items: Vec<Item>,
-    /// The quotes of its literals, if no quote of a client is escaped: a line with more of them has several meanings.
+    /// The number of quotes in its literals, if the proxy does not escape quotes that a client sends: a line with more
+    /// quotes is ambiguous.
     pub(super) quotes: Option<usize>,
 }
 
@@ -42,11 +43,11 @@ pub struct Item {
     pub noun: String,
     /// The name that HAProxy 3.0 and later can give it: `%(owner)[...]`.
     pub(super) label: Option<String>,
-    /// Where JSON has it: `.request.host`. Otherwise empty.
+    /// Its path in JSON, like `.request.host`. Otherwise empty.
     pub(super) path: String,
     pub(super) shape: LogShape,
     pub(super) escape: Escape,
-    /// The literal between it and the next item, or the end of the line.
+    /// The literal between this item and the next one, or the end of the line.
     pub(super) after: String,
 }
 
@@ -54,15 +55,15 @@ pub struct Item {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogShape {
     Text,
-    /// In quotes, except for numbers.
+    /// Text in quotes, or a number, which has none.
     Quoted,
-    /// IPv6 addresses contain colons, and a colon may follow them.
+    /// An IP address. An IPv6 address contains colons, and another colon may follow it.
     Address,
-    /// nginx's values of each server, separated by `, ` or ` : `.
+    /// nginx's list of values, one for each upstream server, separated by `, ` or ` : `.
     List,
-    /// `{a|b}`; if there are none, the space is missing too.
+    /// HAProxy's captures, `{a|b}`. If there are none, the space after them is missing too.
     Captures,
-    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, like a user that the client invents.
+    /// Text before `[06/Feb/2009:12:14:14 +0000] "`, like a user name that the client invents.
     BeforeTime,
     /// Digits or a hyphen.
     Number,
@@ -104,10 +105,11 @@ pub enum FormatError {
     NoMeasure,
 }
 
-/// Names and formats: the defaults of proxies, in the language of HAProxy or nginx, and those of the shipped files.
+/// The known formats and their names: the defaults of proxies and those of the shipped files, in the language of
+/// HAProxy or nginx.
 const KNOWN: &str = include_str!("known.txt");
 
-/// The number of characters of an open bracket that an error repeats.
+/// The number of characters that an error repeats, from an unclosed bracket on.
 const OPEN_CHARS_MAX: usize = 21;
 
 impl FormatError {
@@ -161,7 +163,7 @@ impl Format {
                 }
             };
             match item {
-                // `%o` stands only for its flags.
+                // `%o` writes nothing: it sets flags for the items after it.
                 Some(item) if item.noun == "%o" => is_quoted_by_default = item.shape == LogShape::Quoted,
                 item => items.extend(item),
             }
@@ -214,7 +216,7 @@ impl Item {
 }
 
 impl Dialect {
-    /// The proxy with more items in the text: each may use the other's sign in a literal.
+    /// The dialect with more items in the text, since each may use the other's sign in a literal.
     fn of(text: &str) -> Dialect {
         let count = |sign: char, opens: &[char]| {
             let starts = text.match_indices(sign).filter_map(|(at, _)| text[at + 1..].chars().next());
@@ -228,8 +230,8 @@ impl Dialect {
     }
 }
 
-/// Takes a format out of `log-format "..."` or `log_format name escape=json '...' '...';`.
-/// Leaves a format alone unchanged.
+/// Takes a format out of `log-format "..."` or `log_format name escape=json '...' '...';`. Returns a text without such
+/// a directive unchanged.
 fn directive(text: &str) -> (Escape, String) {
     let text = text.trim();
     let text = match text.strip_prefix("log_format ").map(str::trim_start) {
@@ -246,7 +248,7 @@ fn directive(text: &str) -> (Escape, String) {
     (escape, strings.unwrap_or_else(|| text.to_owned()))
 }
 
-/// The text of one or more strings in quotes. None: there is something else.
+/// The joined text of one or more strings in quotes. None: there is text outside quotes, or a quote is not closed.
 ///
 /// Only the quote itself is unescaped: the format has other uses for a backslash.
 fn unquoted(text: &str) -> Option<String> {
@@ -270,7 +272,7 @@ fn unquoted(text: &str) -> Option<String> {
     Some(joined)
 }
 
-/// nginx's `name` or `{name}`, after its `$`, and the rest. None: the brace is not closed.
+/// nginx's `name` or `{name}`, after its `$`, and the text after it. None: the brace is not closed.
 fn nginx_name(text: &str) -> Option<(&str, &str)> {
     match text.starts_with('{') {
         true => enclosed(text, '{', '}'),
@@ -278,12 +280,12 @@ fn nginx_name(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// The text in brackets, if it begins with one, and the rest. None: the bracket is not closed.
+/// The text in brackets, if the text begins with one, and the text after them. None: the bracket is not closed.
 fn enclosed(text: &str, open: char, close: char) -> Option<(&str, &str)> {
     text.strip_prefix(open).map_or(Some(("", text)), |inside| inside.split_once(close))
 }
 
-/// The longest prefix of such characters, and the rest.
+/// The longest prefix of such characters, and the text after it.
 fn split_behind(text: &str, is_inside: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|letter| !is_inside(letter)).unwrap_or(text.len()))
 }
@@ -298,7 +300,7 @@ struct Word<'t> {
     noun: &'t str,
 }
 
-/// All items of HAProxy 1.8 to 3.2 that are names.
+/// All items of HAProxy 1.8 to 3.2 that are names, not expressions.
 const NAMES: &str = "o OG Bi Bp B CC CS H ID ST T Ta Tc Th Ti Tl Tq Tr TR Td Ts Tt Tu Tw U ac b bc bi bp bq ci cp f fc fi \
                      fp ft hr hrl hs hsl HM HP HPO HQ HU HV lc ms pid r rc rt s sc si sp sq sslc sslv t tr trg trl ts tsc";
 
@@ -306,7 +308,8 @@ const NAMES: &str = "o OG Bi Bp B CC CS H ID ST T Ta Tc Th Ti Tl Tq Tr TR Td Ts 
 const ENCODED: &[&str] = &["r", "HP", "HPO", "HQ", "HU", "hr", "hs", "hrl", "hsl"];
 
 impl Word<'_> {
-    /// Reads configuration.txt, section 8.2.6. None: a bracket is not closed.
+    /// Reads an item (HAProxy's configuration.txt, section 8.2.6), and returns the text after it too. None: a bracket
+    /// is not closed.
     fn read(text: &str) -> Option<(Word<'_>, &str)> {
         let (label, text) = enclosed(text, '(', ')')?;
         let (flags, text) = enclosed(text, '{', '}')?;
@@ -324,7 +327,7 @@ impl Word<'_> {
         Some((Word { label, flags, noun }, rest))
     }
 
-    /// Which of two opposite flags comes last: `on` is true. None: neither is given.
+    /// Whether `on` is the last of two opposite flags. None: neither is given.
     fn flag(&self, on: &str, off: &str) -> Option<bool> {
         let last = self.flags.split(',').rfind(|&flag| flag == on || flag == off)?;
         Some(last == on)

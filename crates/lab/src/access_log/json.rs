@@ -10,15 +10,15 @@ use crate::access_log::Escape;
 use crate::access_log::format::{Dialect, Format, ITEMS_MAX, Item};
 use crate::access_log::times::TimeForm;
 
-/// Deeper values are refused. The deepest that a proxy writes are those of a header: 3.
+/// The maximum depth of values: deeper ones are refused. Proxies write at most 3 levels, for the values of a header.
 const DEPTH_MAX: usize = 16;
 
-/// Names of formats, each with keys and the item that each of them is. Of several keys for an item, the most frequent
-/// counts.
+/// The known formats: their names, their keys, and the item that each key stands for. If several keys stand for one
+/// item, the most frequent key counts.
 const KNOWN: &str = include_str!("known_json.txt");
 
-/// Calls `each` with the path and the text of every value: `.request.host`, and of a list its first. None: the text is not
-/// one whole JSON object.
+/// Calls `each` with the path, like `.request.host`, and the text of every value. Of a list, only the first value
+/// counts. None: the text is not one whole JSON object.
 pub(super) fn walk<'l>(text: &'l [u8], each: &mut dyn FnMut(&[u8], &'l [u8])) -> Option<()> {
     let mut walk = Walk { rest: text, path: Vec::with_capacity(64), each };
     walk.take(b'{')?;
@@ -33,7 +33,7 @@ struct Walk<'l, 'e> {
 }
 
 impl<'l> Walk<'l, '_> {
-    /// Takes this byte, behind blanks. None: it is another one.
+    /// Takes this byte, after any blanks. None: another byte is next.
     fn take(&mut self, byte: u8) -> Option<()> {
         self.rest = self.rest.trim_ascii_start().strip_prefix(&[byte])?;
         Some(())
@@ -73,7 +73,7 @@ impl<'l> Walk<'l, '_> {
         Some(())
     }
 
-    /// The rest of a string, with its escapes.
+    /// The text of a string after its opening quote, with its escapes.
     fn string(&mut self) -> Option<&'l [u8]> {
         let mut at = 0;
         loop {
@@ -100,7 +100,7 @@ impl<'l> Walk<'l, '_> {
 /// Whether a value looks like that of a field.
 type IsFit = fn(&[u8]) -> bool;
 
-/// Fields that are proposed.
+/// The fields for which options are proposed, with the test for their values.
 const FIELDS: [(&str, IsFit); 4] = [
     ("time", |text| text.len() >= 10 && TimeForm::Any.read(text).is_some()),
     ("source", |text| peer(text).is_some()),
@@ -145,7 +145,7 @@ impl<'l> Leaves<'l> {
         })
     }
 
-    /// Every key is an item, by the proxy's name for it or else by its own.
+    /// A format in which every key is an item, under the proxy's name for it or else under its own.
     fn format(&self, name: &str, keys: &str) -> Format {
         let item = |(path, _): &(String, _)| Item {
             path: path.clone(),
@@ -156,7 +156,7 @@ impl<'l> Leaves<'l> {
             let count = |at: &usize| self.0[*at].1.len();
             let known = items.iter().position(|item| item.noun == noun);
             let place = self.0.iter().position(|(known, _)| known == path);
-            // A client may forge keys where a proxy does not escape its values: the most frequent one is not forged.
+            // If a proxy does not escape its values, a client may forge keys, so the most frequent key counts.
             if place.as_ref().map(count) > known.as_ref().map(count) {
                 known.into_iter().for_each(|at| items[at].noun = items[at].path.clone());
                 place.into_iter().for_each(|at| noun.clone_into(&mut items[at].noun));
@@ -165,7 +165,7 @@ impl<'l> Leaves<'l> {
         Format { name: name.to_owned(), dialect: Dialect::Json, before: String::new(), items, quotes: None }
     }
 
-    /// The options that would make a format of these keys. None: no value looks like a time.
+    /// The `--field` options with which these keys could be read. None: no value looks like a time.
     pub(super) fn proposal(&self) -> Option<String> {
         let option = |(field, is_fit): &(&str, IsFit)| {
             let fit = self.0.iter().find(|(_, values)| values.iter().all(|value| is_fit(value)))?;

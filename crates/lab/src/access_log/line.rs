@@ -63,25 +63,25 @@ pub(super) enum ParseError {
     Address(usize),
     /// The line continues after the last item.
     Continues,
-    /// It has quotes of a client, so each value may be anywhere.
+    /// A client has put quotes into the line, so no value is certain.
     Quotes,
     NoJson,
     /// JSON has this item twice.
     Twice(usize),
     NoTime,
     NoAddress,
-    /// Its client is a list of addresses, and nobody has said which one counts.
+    /// The client is a list of addresses, and no `--forwarded` option says which one counts.
     List,
-    /// The list of addresses is shorter than the one that counts.
+    /// The list of addresses is shorter than the number of the one that counts.
     ShortList,
     NoClient,
     /// The client sent no valid request, so a proxy would not query slowlane about it.
     NoRequest,
     TooLong,
     Binary,
-    /// It has not what is around the others.
+    /// The line lacks a wrap that the others have.
     NoWrap(&'static str),
-    /// It is about another line: a field of the journal.
+    /// It is another field of the journal, not a proxy's line.
     NoProxyLine,
 }
 
@@ -112,7 +112,7 @@ impl Format {
     }
 
     fn take_json_apart<'l>(&self, line: &'l [u8], mut values: Values<'l>) -> Result<Values<'l>, ParseError> {
-        // The keys of most lines are in the same order.
+        // The keys of most lines are in the same order, so each search begins after the last match.
         let (mut next, mut twice) = (0, None);
         let mut take = |path: &[u8], value: &'l [u8]| {
             let mut places = (next..self.items.len()).chain(0..next);
@@ -193,7 +193,7 @@ impl Item {
     }
 }
 
-/// The text up to the quote before `after`, and the text after that.
+/// The text up to the quote that precedes `after`, and the text after this quote.
 fn quoted<'l>(text: &'l [u8], after: &[u8]) -> Option<(&'l [u8], &'l [u8])> {
     // HAProxy does not encode the quotes that a client sends in some values.
     let is_end = |behind: &[u8]| behind.is_empty() || behind.starts_with(after);
@@ -211,13 +211,13 @@ fn before_time_bytes(text: &[u8]) -> Option<usize> {
     text[..at].strip_suffix(b" ").map(<[u8]>::len)
 }
 
-/// Where a literal begins whose first quote is not escaped.
+/// The position of a literal whose first quote is not escaped.
 fn unescaped(literal: &[u8], text: &[u8]) -> Option<usize> {
     let is_escaped = |at: usize| text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1;
     memchr_iter(b'"', text).find(|&at| text[at..].starts_with(literal) && !is_escaped(at))
 }
 
-/// Where the literal behind a list begins.
+/// The length of a list, up to the literal after it.
 fn list_bytes(literal: &[u8], text: &[u8]) -> Option<usize> {
     let is_inside = |begin: &[u8], rest: &[u8]| {
         begin.ends_with(b",") || begin.ends_with(b" :") || rest.starts_with(b" : ")
@@ -237,9 +237,9 @@ fn captures(text: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     Some((Some(value), behind.strip_prefix(close)?))
 }
 
-/// Where a literal begins in a text.
+/// The position of a literal in a text.
 ///
-/// This runs for each item of each line, mostly over a few bytes: any searcher takes longer to start.
+/// This runs for each item of each line, mostly over a few bytes: any prepared searcher would take longer to start.
 pub(super) fn find(literal: &[u8], text: &[u8]) -> Option<usize> {
     match literal {
         [only] => text.iter().position(|byte| byte == only),

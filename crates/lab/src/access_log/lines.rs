@@ -1,4 +1,4 @@
-//! The lines of a log, plain, gzip or zstd, in bounded memory.
+//! The lines of a log, plain or compressed with gzip or zstd, in bounded memory.
 
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 
@@ -6,17 +6,17 @@ use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// The longest line. HAProxy's are 64 KiB at most (`log ... len`).
+/// The maximum length of a line. HAProxy writes at most 64 KiB (`log ... len`).
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The first bytes of compressed files, and the programs: RFC 1952, section 2.3.1; RFC 8878, section 3.1.1; and two that
-/// are not read.
+/// The first bytes of compressed files, and their programs: RFC 1952, section 2.3.1; RFC 8878, section 3.1.1; and two
+/// formats that are only recognised, not read.
 const MAGICS: [(&[u8], &str); 4] =
     [(b"\x1F\x8B", "gzip"), (b"\x28\xB5\x2F\xFD", "zstd"), (b"\xFD7zXZ\0", "xz"), (b"BZh91A", "bzip2")];
 
-/// The length of the longest of them.
+/// The length of the longest of these first bytes.
 const MAGIC_BYTES: u64 = 6;
 
 /// The lines of a log, numbered from 1.
@@ -34,7 +34,7 @@ pub struct Lines<'r> {
     compression: Option<&'static str>,
     /// The start of the log.
     head: Vec<u8>,
-    /// The last line.
+    /// The last line that was read.
     line: Vec<u8>,
     number: u64,
     broken: Option<String>,

@@ -11,7 +11,8 @@ use crate::access_log::{Choice, Lines, LogPlan, LogRecord, Mapping, Measure, Par
 /// The number of line numbers that are kept for each fault.
 pub const NUMBERS_MAX: usize = 5;
 
-/// Kinds of fault that are counted separately: as many as items can be missing from a line. The rest count as the last.
+/// The maximum number of kinds of fault that are counted separately. Faults of further kinds are counted with the last
+/// of them.
 const KINDS_MAX: usize = 64;
 
 /// A log that is being read.
@@ -25,7 +26,7 @@ pub(crate) struct Log {
     errors: Vec<(ParseError, Faulty)>,
     is_empty: bool,
     last_ns: u64,
-    /// The latest time in the log so far. It never goes back.
+    /// The time that the log has reached: a single line far ahead of the others does not move it. It never goes back.
     pub(crate) come_to_ns: u64,
     clock: LogClock,
     told: Option<String>,
@@ -34,24 +35,27 @@ pub(crate) struct Log {
 /// A clock of local time, which shows one hour twice when summer time ends.
 #[derive(Debug, Default)]
 struct LogClock {
-    /// The amount added to its times since it went back.
+    /// The time added to all times since the clock went back.
     added_ns: u64,
-    /// Lines in a row that are behind those before them by up to an hour, and the end of the last of them.
+    /// The number of consecutive lines that are behind those before them by up to an hour, and the end of the last of
+    /// these requests.
     behind: (u8, u64),
-    /// Where it went back: the time, and the number of the line.
+    /// Where it went back: the time that the log had reached, and the number of the line.
     back: Option<(u64, u64)>,
 }
 
 const HOUR_NS: u64 = 3_600 * 1_000_000_000;
 
-/// A clock that goes back does so by more than this. Lines may be in the order of their answers, and so a little behind.
+/// A line that is behind by less than this does not mean that the clock went back: proxies log requests when they are
+/// answered, so lines may be a little behind.
 const BACK_NS: u64 = HOUR_NS / 4;
 
-/// One line that is behind is that of a long request. So many in a row, each no earlier than the one before, are not.
+/// This many consecutive lines that are behind, each no earlier than the one before, mean that the clock went back. A
+/// single one may come from a long request.
 const BEHIND: u8 = 3;
 
 impl LogClock {
-    /// Moves a request whose line follows those up to `come_to_ns`.
+    /// Corrects the time of a request after the clock went back. `come_to_ns` is the time that the log has reached.
     fn set(&mut self, record: &mut LogRecord, come_to_ns: u64, line: u64) {
         record.at_ns = record.at_ns.saturating_add(self.added_ns);
         let end_ns = record.at_ns.saturating_add(record.took_ns.unwrap_or(0));
@@ -69,7 +73,7 @@ impl LogClock {
     }
 }
 
-/// The number of lines with the fault, and the numbers of the first few.
+/// The number of lines with a fault, and the numbers of the first few.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faulty {
     /// The text of the fault. Empty until the whole log is read.
@@ -78,7 +82,7 @@ pub struct Faulty {
     pub count: u64,
     #[serde(rename = "first")]
     pub numbers: Vec<u64>,
-    /// The line could be read, but is no request.
+    /// The line could be read, but is not a request.
     #[serde(skip)]
     pub is_read: bool,
 }
@@ -89,7 +93,7 @@ pub struct LogOutcome {
     pub name: String,
     /// None: no known format fits.
     pub format: Option<String>,
-    /// What has been recognised.
+    /// A message about the recognised format, for the operator.
     #[serde(skip)]
     pub told: Option<String>,
     #[serde(skip)]
@@ -99,12 +103,12 @@ pub struct LogOutcome {
     /// Why lines are not requests, the most frequent reason first.
     #[serde(rename = "not_replayed")]
     pub errors: Vec<Faulty>,
-    /// The reason why it could not be read to its end.
+    /// The reason why the log could not be read to its end.
     pub broken: Option<String>,
 }
 
 impl LogOutcome {
-    /// The lines that could not be read, or have no usable client.
+    /// The number of lines that could not be read, or have no usable client.
     pub fn unusable(&self) -> u64 {
         if self.format.is_none() {
             return self.lines;
@@ -114,8 +118,8 @@ impl LogOutcome {
 }
 
 impl Log {
-    /// Recognises the format. `wanted` returns whether a policy uses a field, `measures` says whether one counts work, and
-    /// `number` is stored in each record.
+    /// Opens a log and recognises its format. `wanted` returns whether a policy uses a field, `measures` is given if a
+    /// policy counts work, and `number` is stored in each record.
     pub(crate) fn open(
         name: String,
         input: Box<dyn Read>,
@@ -156,7 +160,7 @@ impl Log {
         self.clock.back
     }
 
-    /// Follows another log of the same clock, which went back before this log began.
+    /// Adopts the change of another log's clock, if it went back before this log began.
     pub(crate) fn follow(&mut self, other: (u64, u64)) {
         let is_local = self.plan.as_ref().is_some_and(|plan| !plan.times.has_zone());
         if is_local && self.requests <= 2 && self.last_ns >= other.0 && self.clock.added_ns == 0 {
@@ -167,7 +171,7 @@ impl Log {
     /// Reads up to the next request. False: there is none.
     pub(crate) fn next(&mut self, record: &mut LogRecord) -> bool {
         let Some(plan) = &mut self.plan else {
-            // Its lines are counted among those that could not be read.
+            // The lines must be read to be counted as unusable.
             while self.lines.next().is_some() {}
             return false;
         };

@@ -25,9 +25,9 @@ impl FromStr for Measure {
     }
 }
 
-/// The items of each measure, the best first. Of seconds, the application's time alone comes before those with more in
-/// it. Each has the items with the times before the application, which are subtracted if the line has them. Of bytes, only
-/// the last item is without headers.
+/// The items of each measure, the best first. For seconds, the application's time alone comes before items that include
+/// more. The third element names the times before the application, which are subtracted if the line has them. For
+/// bytes, only the last item excludes headers.
 const KNOWN: [(&str, &str, &[&str]); 13] = [
     ("seconds", "$upstream_response_time", &[]),
     ("seconds", "$upstream_ms", &[]),
@@ -51,11 +51,12 @@ pub(super) struct Measures([Option<MeasurePlace>; 3]);
 #[derive(Clone, Debug)]
 struct MeasurePlace {
     origin: Origin,
-    /// A hyphen is 0: no server was asked, or no bytes were sent. In an item that the operator names, it is no measure.
+    /// Whether a hyphen counts as 0, as in known items: no server was contacted, or no bytes were sent. In an item that
+    /// the operator names, a hyphen is no measure.
     is_known: bool,
-    /// The items that are subtracted.
+    /// The items whose times are subtracted.
     before: Vec<usize>,
-    /// The unit of a time, as a part of a second.
+    /// The number of time units in a second, like 1000 for milliseconds. 1 for bytes and costs.
     parts: u64,
 }
 
@@ -98,7 +99,7 @@ impl MeasurePlace {
     fn read(&self, values: &Values<'_>) -> Option<Amount> {
         let mut before = 0;
         for text in self.before.iter().filter_map(|&item| values.of(item)) {
-            // HAProxy has not come as far as the application.
+            // The request did not reach the application.
             if text == b"-1" {
                 return Some(Amount::ZERO);
             }

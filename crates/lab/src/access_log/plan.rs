@@ -1,4 +1,4 @@
-//! The plan for a log: the values of its lines that are fields of a request.
+//! The plan for a log: which values of its lines become the fields of a request.
 
 use std::net::IpAddr;
 use std::num::{NonZeroU16, NonZeroUsize};
@@ -45,7 +45,8 @@ pub(crate) struct LogPlan {
     pub(super) format: Format,
     pub(crate) times: Times,
     source: Option<usize>,
-    /// The item that the operator has named for the source, and which address of a list counts, from the right.
+    /// The item that the operator has named for the source, and the number of the address that counts in a list, from
+    /// the right.
     mapped_source: Option<(Origin, Option<NonZeroUsize>)>,
     /// Whether the policy uses the source.
     needs_source: bool,
@@ -54,7 +55,7 @@ pub(crate) struct LogPlan {
     pub(crate) names: Vec<String>,
     origins: Vec<Vec<Origin>>,
     measures: Measures,
-    /// The number of items that a request needs. Those behind it are of measures.
+    /// The number of items that a line must have to be a request. Any items of measures after these are optional.
     needed: usize,
     /// The wraps of its lines.
     pub(super) wraps: Wraps,
@@ -97,7 +98,7 @@ impl LogPlan {
                 field => add(field, origin),
             }
         }
-        // Envoy writes the address of its peer only to the end of the list.
+        // Envoy writes the address of its peer only at the end of the list.
         if source.is_none() && !is_mapped("source") {
             let peer = Origin::new("$forwarded_for_peer", LogPart::Whole, &mut items);
             mapped_source = peer.map(|origin| (origin, NonZeroUsize::new(1)));
@@ -194,7 +195,7 @@ impl LogPlan {
         Ok(())
     }
 
-    /// `buffer` is empty.
+    /// The source of a request. `buffer` must be empty: it takes the decoded value.
     fn source(&self, values: &Values<'_>, buffer: &mut Vec<u8>) -> Result<Option<IpAddr>, ParseError> {
         let source = match (self.source, &self.mapped_source) {
             (Some(item), _) => values.of(item).map_or(Ok(None), address)?,
@@ -260,7 +261,8 @@ fn address(text: &[u8]) -> Result<Option<IpAddr>, ParseError> {
     peer(text).map(Some).ok_or(ParseError::NoAddress)
 }
 
-/// The client in an item that the operator has named: an address, or the one of a list that counts, from the right.
+/// The client in an item that the operator has named: an address, or the address of a list that counts, numbered from
+/// the right.
 fn client(text: &[u8], forwarded: Option<NonZeroUsize>) -> Result<IpAddr, ParseError> {
     let Some(number) = forwarded else {
         let fault = if text.contains(&b',') { ParseError::List } else { ParseError::NoAddress };

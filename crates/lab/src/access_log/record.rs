@@ -24,7 +24,7 @@ pub(crate) struct LogRecord {
     pub(crate) took_ns: Option<u64>,
     /// Its work, as far as the log has it.
     pub(crate) ending: Ending,
-    /// The number of the log that it comes from, which names its fields.
+    /// The number of the log that it comes from, whose plan names its fields.
     pub(crate) log: u32,
     pub(crate) source: Option<IpAddr>,
     /// The values of the other fields, concatenated.

@@ -14,7 +14,7 @@ pub(super) enum TimeForm {
     Iso8601,
     /// A decimal number of units, of this many nanoseconds each: `1233922454.655`.
     Decimal(u64),
-    /// One of these: a number has units by its size.
+    /// Any of these. The unit of a number follows from its size.
     Any,
 }
 
@@ -52,7 +52,7 @@ const TIMES: &[(&str, TimeForm)] = &[
 /// Items with the duration; those without the connection's idle time come first.
 const DURATIONS: [&str; 6] = ["%Ta", "%Tu", "%Tt", "$request_time", "$request_ms", "$request_ns"];
 
-/// The unit of a duration, as a part of a second.
+/// The number of units of a duration in a second, like 1000 for milliseconds.
 pub(super) fn parts(noun: &str) -> u64 {
     match noun {
         _ if noun.starts_with("%T") || noun.ends_with("_ms") => 1_000,
@@ -68,11 +68,11 @@ pub(crate) struct Times {
     pub(super) noun: String,
     item: usize,
     form: TimeForm,
-    /// Whether a time had a fraction of a second.
+    /// Whether any time so far had a fraction of a second.
     is_fine: bool,
     /// Whether the time is that of the answer.
     is_of_end: bool,
-    /// HAProxy's `%ms`, beside a time in whole seconds.
+    /// HAProxy's `%ms`, which completes a time in whole seconds.
     ms: Option<usize>,
     duration: Option<(usize, u64)>,
 }
@@ -94,12 +94,12 @@ impl Times {
         Some(Times { noun: noun.to_owned(), item, form, is_fine: false, is_of_end, ms, duration })
     }
 
-    /// HAProxy's usual times have no zone.
+    /// Whether times have a zone. HAProxy's usual ones have none.
     pub(crate) fn has_zone(&self) -> bool {
         !matches!(&*self.noun, "%tr" | "%t")
     }
 
-    /// The format has no fractions of a second, or no time so far had one.
+    /// Whether the format has no fractions of a second, or no time so far had one.
     pub(crate) fn is_in_seconds(&self) -> bool {
         let is_fine =
             self.is_fine && self.form == TimeForm::Any || matches!(self.form, MILLISECONDS | MICROSECONDS);
@@ -156,7 +156,7 @@ impl TimeForm {
     }
 }
 
-/// The start of `06/Feb/2009:12:14` or `2009-02-06T12:14` since 1970.
+/// The start of a minute like `06/Feb/2009:12:14` or `2009-02-06T12:14`, in seconds since 1970.
 fn minute_start_s(text: &[u8]) -> Option<i64> {
     let (date, &[h, h2, b':', n, n2]) = text.split_last_chunk()? else { return None };
     let (century, year, month, day) = match *date {

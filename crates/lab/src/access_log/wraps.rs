@@ -1,5 +1,4 @@
-//! Wraps, the text before a proxy's line or around it: prefixes of syslog, Kubernetes, Docker and the journal, and a
-//! ticket.
+//! Wraps: the text before or around a proxy's line, written by syslog, Kubernetes, Docker or the journal, or a ticket.
 
 use std::borrow::Cow;
 
@@ -9,19 +8,19 @@ use serde::Deserialize;
 use crate::access_log::ParseError;
 use crate::access_log::line::find;
 
-/// The longest prefix of a syslog daemon.
+/// The maximum length of a prefix, like that of a syslog daemon.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// RFC 5424, section 6.4: it marks a message as UTF-8.
+/// The mark of a message in UTF-8 (RFC 5424, section 6.4).
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Returns the inside of a line. None: the line does not have this around it.
+/// Returns the text inside a wrap. None: the line does not have this wrap.
 type Strip = for<'l> fn(&'l [u8], &mut Piece) -> Option<Cow<'l, [u8]>>;
 
-/// The part of a line that a container's runtime has written as a line of its own.
+/// The part of a line that a container runtime has written as a line of its own.
 #[derive(Clone, Copy, Debug, Default)]
 struct Piece {
-    /// The line goes on in the next piece of the same stream.
+    /// The line continues in the next piece of the same stream.
     is_open: bool,
     is_error: bool,
 }
@@ -41,13 +40,13 @@ const WRAPS: [(&str, Strip); 10] = [
     ("syslog", |line, _| behind(b"", b": ", line).map(Cow::from)),
     // `[pod/web-0/nginx] `
     ("kubectl", |line, _| behind(b"[pod/", b"] ", line).map(Cow::from)),
-    // `stdout F `, behind a date; `P` if the line goes on
+    // `stdout F `, after a date; `P` if the line continues
     ("CRI", |line, piece| {
         let &[b's', b't', b'd', third, _, _, b' ', tag, b' ', ref text @ ..] = line else { return None };
         *piece = Piece { is_open: tag == b'P', is_error: third == b'e' };
         Some(text.into())
     }),
-    // `{"log":"...\n","stream":"stdout"}`, without `\n` if the line goes on
+    // `{"log":"...\n","stream":"stdout"}`, without `\n` if the line continues
     ("docker", |line, piece| {
         let Envelope { log, stream, .. } = serde_json::from_slice(line).ok()?;
         let mut text = log?.into_bytes();
@@ -70,14 +69,14 @@ const WRAPS: [(&str, Strip); 10] = [
         }
         Some(rest.into())
     }),
-    // `MESSAGE=`, beside lines with other fields; binary data has lines of its own
+    // `MESSAGE=`, among lines with other fields; a binary message is on lines of its own
     ("the journal", |line, _| match line {
         b"MESSAGE" => None,
         _ => Some(line.strip_prefix(b"MESSAGE=").unwrap_or_default().into()),
     }),
 ];
 
-/// The text behind a prefix.
+/// The text after a prefix with this start and this end.
 fn behind<'l>(begin: &[u8], end: &[u8], line: &'l [u8]) -> Option<&'l [u8]> {
     let head = &line[..line.len().min(PREFIX_BYTES_MAX)];
     Some(&line[find(end, head.strip_prefix(begin)?)? + begin.len() + end.len()..])
@@ -87,7 +86,7 @@ fn behind_rfc5424(line: &[u8]) -> Option<&[u8]> {
     let header = behind(b"<", b">", line)?.strip_prefix(b"1 ")?;
     let data = &header[memchr_iter(b' ', header).nth(4)? + 1..];
     let text = data[structured_data_bytes(data)?..].strip_prefix(b" ")?;
-    // Where the proxy does not escape its values, a client may end the data.
+    // If the proxy does not escape its values, a client may end the structured data early.
     let is_sure = data.starts_with(b"-") || find(b"\"] ", text).is_none();
     is_sure.then(|| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text))
 }
@@ -106,7 +105,7 @@ fn structured_data_bytes(text: &[u8]) -> Option<usize> {
     Some(text.windows(2).position(is_end).filter(|_| text.starts_with(b"["))? + 1)
 }
 
-/// A line in JSON.
+/// A JSON line of Docker or the journal.
 #[derive(Deserialize)]
 struct Envelope {
     log: Option<String>,
@@ -118,21 +117,21 @@ struct Envelope {
 /// The wraps of a log, from the outside.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wraps {
-    /// Their places in the table.
+    /// Their indexes in the table `WRAPS`.
     list: Vec<usize>,
-    /// Of standard output and of standard error: whether the last line goes on in the next one.
+    /// For standard output and standard error: whether the last piece continues in the next one.
     is_open: [bool; 2],
 }
 
 impl Wraps {
-    /// These, with another one inside them.
+    /// All combinations of these wraps with one more inside them.
     pub(super) fn more(&self) -> impl Iterator<Item = Wraps> {
         let others = (0..WRAPS.len()).filter(|wrap| !self.list.contains(wrap));
         others.map(|wrap| Wraps { list: [&self.list[..], &[wrap]].concat(), is_open: [false; 2] })
     }
 
     /// The proxy's line. A runtime cuts long lines, and a client could choose the beginning of the second piece, so no
-    /// piece is a line.
+    /// piece is read as a line.
     pub(super) fn strip<'l>(&mut self, line: &'l [u8]) -> Result<Cow<'l, [u8]>, ParseError> {
         let (mut text, mut piece) = (Cow::Borrowed(line), Piece::default());
         for (name, strip) in self.list.iter().map(|&wrap| WRAPS[wrap]) {

@@ -1,4 +1,4 @@
-//! The type of an SLO by the fields of its keys, with its map and its policies.
+//! An SLO type, defined by the fields of its keys, with its map and its policies.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::advise::AdviseError;
 use slowlane_core::base::shown;
 use slowlane_core::policy::{Layout, Lookup, Method, Policy, expression_of};
 
-/// The types that an operator may declare.
+/// The numbers of the types that an operator may declare.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 
 /// The fields that make up a key: `source`, `website`, `source+website`, or a field of your own in place of `website`.
@@ -60,8 +60,8 @@ impl By {
         self.0.split('+')
     }
 
-    /// The field whose map names the SLO. Clients must not choose their buckets, so only a source may be taken as it
-    /// comes.
+    /// The field whose map names the SLO. Clients must not choose their buckets, so the map lists every value, except
+    /// addresses.
     pub(super) fn looked_up(&self) -> &str {
         match self.name() {
             "network" => "source",
@@ -74,7 +74,7 @@ impl By {
         self.looked_up() == "source"
     }
 
-    /// The keys of the lines for these values, and how they match.
+    /// The keys of the map lines for these values, and the method that matches them.
     fn keys(&self, values: &[String]) -> (Method, Vec<String>) {
         match self.is_by_address() || values.iter().all(|value| is_plain(value)) {
             true => (Method::Str, values.to_vec()),
@@ -82,8 +82,8 @@ impl By {
         }
     }
 
-    /// The numbers of some types: of the built-in ones, and of those that the operator has to declare. A map
-    /// has one SLO for a value, so each type needs its own map.
+    /// The numbers of these types: fixed for the built-in ones, assigned for those that the operator has to declare. A
+    /// map has one SLO for a value, so each type needs its own map.
     pub(super) fn digits(types: &[By]) -> Result<Vec<u16>, AdviseError> {
         let (mut own, mut maps) = (OWN_TYPES, HashMap::new());
         let mut digit = |by: &By| {
@@ -102,13 +102,13 @@ impl By {
         types.iter().map(&mut digit).collect()
     }
 
-    /// The name of the map. A map of expressions is another one than the built-in map of the field.
+    /// The name of the map. A map of expressions has another name than the built-in map of the field.
     fn map(&self, method: Method) -> String {
         let field = self.looked_up();
         if method == Method::Reg { format!("{field}-reg.map") } else { format!("{field}.map") }
     }
 
-    /// The lines of the map: these keys, or else every address.
+    /// The lines of the map: one for each of these keys, or lines for every address if there are none.
     fn map_lines(id: u32, keys: &[String]) -> String {
         match keys {
             [] => format!("0.0.0.0/0 {id}\n::/0 {id}\n"),
@@ -135,7 +135,7 @@ impl By {
         lines
     }
 
-    /// The lines for these values, or else for every address, and their policy, in which the SLO is in force.
+    /// The lines for these values, or for every address if there are none, and a policy in which the SLO is in force.
     pub(super) fn proposed(
         &self,
         digit: u16,
@@ -150,7 +150,7 @@ impl By {
         Ok((ProposedLines { slo_line, map: self.map(method), map_lines, config }, policy))
     }
 
-    /// A policy with an SLO of the type for every request with its fields.
+    /// A policy in which every request with the fields of the type falls under its SLO.
     pub(super) fn policy_of_all(&self, digit: u16) -> Result<Policy, AdviseError> {
         let id = By::id(digit);
         // Any value that is not empty.
@@ -176,7 +176,7 @@ impl By {
     }
 }
 
-/// Whether a line can have the value as it is: without blanks, and without what a check would warn of.
+/// Whether a map line can contain the value unchanged: it has no blanks, and nothing that a check would warn about.
 fn is_plain(value: &str) -> bool {
     !value.contains([' ', '#', '*', '\\', '"', '\'']) && shown(value) == value
 }
@@ -184,7 +184,7 @@ fn is_plain(value: &str) -> bool {
 /// Longer values are matched by their beginning: the automaton of an expression is bounded.
 const EXPRESSION_LETTERS_MAX: usize = 200;
 
-/// The expression of one value, without blanks.
+/// The regular expression for one value, written without blanks.
 fn expression(value: &str) -> String {
     match value.char_indices().nth(EXPRESSION_LETTERS_MAX) {
         Some((end, _)) => format!("^{}", expression_of(&value[..end])),

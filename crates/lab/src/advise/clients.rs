@@ -8,10 +8,10 @@ use crate::replay::{KEYS_MAX, forget_half, name, text};
 use slowlane_core::base::{Key, Rate, Request, SloId, Timestamp};
 use slowlane_core::policy::Policy;
 
-/// A limit for each address does nothing to addresses with so few requests.
+/// A limit for each address does not affect addresses with at most this many requests.
 pub(super) const FEW: u32 = 10;
 
-/// Fewer addresses are no crowd.
+/// Fewer addresses are not a crowd.
 const SCATTERED_MIN: u64 = 100;
 
 /// The clients of a type by key. The keys are those that a policy would count.
@@ -19,7 +19,7 @@ pub(super) struct Clients {
     pub(super) by: By,
     pub(super) id: SloId,
     policy: Policy,
-    /// Its hasher has a secret: the clients in the log chose the values of the keys.
+    /// The hasher has a secret, because the clients in the log chose the values of the keys.
     pub(super) rows: HashMap<Key, Client>,
     forgotten: u64,
 }
@@ -47,7 +47,7 @@ impl Clients {
         cost
     }
 
-    /// A sentence about many addresses with few requests, if they send most of them.
+    /// A sentence about many addresses with few requests, if these addresses send most of the requests.
     pub(super) fn scattered(&self, requests: u64) -> Option<String> {
         let is_few = |client: &&Client| client.requests <= FEW.into();
         let busy: u64 =
@@ -72,7 +72,7 @@ impl Clients {
     }
 }
 
-/// The rates that are tried.
+/// The rates from which proposals are chosen.
 pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
     let texts = [
         "1/m", "2/m", "5/m", "10/m", "20/m", "30/m", "1/s", "2/s", "5/s", "10/s", "20/s", "50/s", "100/s",
@@ -81,11 +81,11 @@ pub(super) static RATES: LazyLock<[Rate; 22]> = LazyLock::new(|| {
     texts.map(|text| text.parse().expect("a rate"))
 });
 
-/// A bot sends this many requests in each of this many consecutive minutes. People pause.
+/// A client that sends this many requests in each of this many consecutive minutes is a bot: people pause.
 const STEADY_PER_MINUTE: u64 = 10;
 const STEADY_MINUTES: u64 = 30;
 
-/// The sign of a bot that does not name itself.
+/// The label of a bot that does not name itself, in place of a name.
 pub(super) const STEADY: &str = "(steady)";
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -102,14 +102,15 @@ pub(super) struct Client {
     cost: u64,
     second: Peak,
     minute: Peak,
-    /// The last minute with many requests, and the number of such minutes in a row: now, and at most.
+    /// The last minute with many requests, and the number of consecutive such minutes: currently, and at most.
     busy: u64,
     row: u64,
     row_max: u64,
-    /// The name of the bot, and how many requests named one.
+    /// The name of the bot, and the number of requests whose user agent named one.
     agent: Option<Box<str>>,
     named: u64,
-    /// Of a group: a bit for a 64th of all addresses, so no more bits are set than it has addresses.
+    /// For a group of addresses: each bit stands for a 64th of all addresses, so no more bits are set than the group
+    /// has addresses.
     pub(super) seen: u64,
     debts: [Debt; 22],
 }
@@ -170,7 +171,7 @@ impl Client {
         [self.requests, self.minute.most, self.second.most]
     }
 
-    /// The name of the bot in most of its requests, or the sign of its steady rate.
+    /// The name of the bot in most of its requests, or the label for a steady rate.
     pub(super) fn bot(&self) -> Option<&str> {
         match &self.agent {
             Some(agent) if self.named * 2 > self.requests => Some(agent),
@@ -178,7 +179,8 @@ impl Client {
         }
     }
 
-    /// The smallest burst with which it never waits at the rate with this number. Its times may be off by `off_ns`.
+    /// The smallest burst with which the client never waits at the rate with this index. The times may be off by
+    /// `off_ns`.
     pub(super) fn burst(&self, rate: usize, off_ns: u64) -> u64 {
         let debt_ns = self.debts[rate].most_ns.saturating_add(off_ns);
         // No debt is larger than all requests together.
@@ -196,7 +198,7 @@ const MARKS: [&[u8]; 4] = [b"bot", b"crawl", b"spider", b"slurp"];
 /// A brand of phones, not a bot.
 const NO_BOT: &[u8] = b"cubot";
 
-/// Longer words are cut: clients choose them.
+/// Longer names are cut, because clients choose them.
 const NAME_BYTES_MAX: usize = 40;
 
 /// The word of a user agent that names a bot: `Googlebot/2.1`. An agent with a `+http` address names itself with its

@@ -5,7 +5,8 @@
 //!                                                                      ▼
 //!  the same logs ──────────────────────────────────▶ replay ─▶ Crowd: its addresses, its pages, and who else waited
 //! ```
-//! Memory is bounded: groups with few requests are forgotten, and of very many addresses, a random part is looked at.
+//! Memory is bounded: groups with few requests are forgotten, and if there are very many addresses, only a random part
+//! of them is counted.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -32,15 +33,15 @@ pub struct Crowd {
     pub addresses: u64,
     pub requests: u64,
     pub percent_of_requests: f64,
-    /// The median over its addresses.
+    /// The median number of requests over its addresses.
     pub requests_each: u32,
-    /// The percentage of its requests for pages that nobody else asks for. None: the logs have no paths.
+    /// The percentage of its requests for pages that nobody else requests. None: the logs have no paths.
     pub own_pages_percent: Option<f64>,
     #[serde(flatten)]
     pub lines: ProposedLines,
     /// Its requests that were delayed or denied in the replay.
     pub waiting_requests: u64,
-    /// All other clients, and how many of them waited with how many requests.
+    /// The number of all other clients, the number of them that waited, and how many of their requests waited.
     pub others: u64,
     pub others_waiting: u64,
     pub others_waiting_requests: u64,
@@ -52,14 +53,15 @@ pub(super) const FIELDS: [&str; 4] = ["network", "asn", "user_agent", "path"];
 /// The maximum number of groups of a field at a time. Beyond it, those with the fewest requests are dropped.
 const GROUPS_MAX: usize = 1 << 14;
 
-/// A group of fewer addresses needs no other limit than one for each address. More groups are not named.
+/// A group of fewer addresses needs no other limit than one for each address. A crowd of more than `NAMED_MAX` groups
+/// is not recognised.
 const ADDRESSES_MIN: u32 = 16;
 const NAMED_MAX: usize = 64;
 
-/// The groups of a crowd have so many times the requests of the next one.
+/// Each group of a crowd has at least this many times the requests of the next group outside it.
 const GAP: u64 = 3;
 
-/// The part of the requests that a crowd sends. Without a next group, it sends at least half.
+/// The fraction of all requests that a crowd may send. If there is no group outside it, it must send at least half.
 const PARTS: std::ops::RangeInclusive<f64> = 0.1..=0.95;
 const PART_ALONE_MIN: f64 = 0.5;
 
@@ -72,7 +74,7 @@ const OTHERS_MAX: f64 = 0.01;
 /// The requests by the value of one field.
 pub(super) struct Groups {
     pub(super) by: By,
-    /// By a hash with a secret: clients choose the values.
+    /// By a hash of the value, with a secret because clients choose the values.
     rows: HashMap<u64, Client>,
     secret: RandomState,
 }
@@ -85,7 +87,7 @@ impl Groups {
 
     pub(super) fn count(&mut self, request: &Request<'_>, now_ns: u64, cost: u32, bot: Option<&str>) {
         let Some(Value::Address(source)) = request.get(b"source") else { return };
-        // As the built-in field.
+        // The same prefixes as those of the built-in field.
         let prefix = if source.is_ipv4() { 24 } else { 48 };
         let value = match self.by.name() {
             "network" => Some(Value::Network(Network::of(source, prefix))),
@@ -123,7 +125,8 @@ impl Groups {
         many
     }
 
-    /// Replays the logs with a limit for the groups that stand out. None: they are no crowd, or others would wait.
+    /// Replays the logs with a limit for the groups that stand out. None: they are not a crowd, or too many others
+    /// would wait.
     pub(super) fn crowd(
         &self,
         (digit, requests): (u16, u64),
@@ -176,24 +179,26 @@ impl Groups {
     }
 }
 
-/// Places for pages. Two pages may have one place: then the crowd seems to ask for pages of others.
+/// The number of places for the counts of pages. If two pages share a place, the crowd may seem to request pages of
+/// others.
 const PAGES: usize = 1 << 20;
 
-/// The maximum number of addresses that are looked at.
+/// The maximum number of addresses that are counted.
 const MET_MAX: usize = 1 << 18;
 
-/// The requests of a crowd beside those of others.
+/// The requests of a crowd, compared with those of others.
 #[derive(Default)]
 struct Comparison {
     secret: RandomState,
-    /// Addresses are looked at if so many leading bits of their hashes are zero.
+    /// An address is counted only if this many leading bits of its hash are zero.
     bits: u32,
     met: HashMap<u64, Met>,
     requests: u64,
     waiting: u64,
 }
 
-/// The requests of an address: in the groups of the crowd; of these, for pages that others had asked for; outside.
+/// The requests of an address: in the groups of the crowd; of these, for pages that others had requested before;
+/// outside the groups; and those that waited.
 #[derive(Clone, Copy, Default)]
 struct Met {
     inside: u32,
@@ -203,7 +208,7 @@ struct Met {
 }
 
 impl Comparison {
-    /// Counts a request, also among those for its page: of the crowd, and of others.
+    /// Counts a request for its address, and for its page: there, the crowd's requests are counted apart from others.
     fn count(&mut self, request: &Request<'_>, is_inside: bool, waits: bool, pages: &mut [[u32; 2]]) {
         let mut is_known = false;
         if let Some(Value::Text(path)) = request.get(b"path") {
@@ -230,8 +235,8 @@ impl Comparison {
         }
     }
 
-    /// The figures. A client with requests outside the groups is not of the crowd; neither is one that asks for pages of
-    /// others, if the crowd does not.
+    /// The figures of the crowd. A client with requests outside the groups does not belong to it; nor does one that
+    /// mostly requests pages of others, if the crowd does not.
     fn crowd(&self, requests: u64, pages: &[[u32; 2]]) -> Crowd {
         let all: u64 = pages.iter().map(|page| u64::from(page[0])).sum();
         let own: u64 = pages.iter().filter(|page| page[1] == 0).map(|page| u64::from(page[0])).sum();

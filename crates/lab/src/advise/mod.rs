@@ -1,4 +1,5 @@
-//! Advice on limits: the rates of the clients in access logs, and the burst and rate that would have spared most.
+//! Advice on limits: the rates of the clients in access logs, and the burst and rate that would have spared most of
+//! them.
 //!
 //! ```text
 //!  Requests ─Request─▶ Clients: rates, bots, and the burst that each rate needs ─▶ Pair: burst and rate
@@ -35,16 +36,16 @@ pub use crowd::Crowd;
 pub use proposal::{Busy, Pair, Proposal, Waiting};
 pub use report::report;
 
-/// What to propose, and how to read the logs.
+/// Settings for the proposals, and for reading the logs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The types to propose an SLO for. Empty: each of source, website and owner that the logs carry.
     pub by: Vec<By>,
     /// The percentage of the clients that never wait.
     pub spare: f64,
-    /// Bots are not among these clients.
+    /// Whether bots are excluded from these clients.
     pub except_bots: bool,
-    /// The table that the replay has.
+    /// The size of the table in the replay.
     pub sizing: Sizing,
     pub reading: replay::ReplaySettings,
 }
@@ -56,15 +57,16 @@ pub struct Advice {
     pub from: String,
     pub to: String,
     pub requests: u64,
-    /// A log has no fractions of a second, so a burst has room for another second.
+    /// Whether a log has no fractions of a second. Each burst then has room for another second.
     pub whole_seconds: bool,
     pub logs: Vec<LogOutcome>,
     /// Crowds of addresses with few requests each.
     pub crowds: Vec<Crowd>,
-    /// A sentence, if most requests come from such addresses, and no field distinguishes a crowd.
+    /// A sentence about addresses with few requests, if most requests come from them and no field distinguishes a
+    /// crowd.
     pub scattered: Option<String>,
     pub types: Vec<Proposal>,
-    /// The reasons for caution with the figures.
+    /// Reasons to be cautious with the figures.
     pub notes: Vec<String>,
 }
 
@@ -92,8 +94,9 @@ pub enum AdviseError {
 /// Fields with the user agent: the one that `--field` names, and nginx's variable.
 const AGENTS: [&str; 2] = ["user_agent", "http_user_agent"];
 
-/// Measures the clients of the logs, proposes limits, and replays the logs under each. `open` opens the logs: once, and
-/// once more for each proposal. `progress` gets the number of lines read since then.
+/// Measures the clients of the logs, proposes limits, and replays the logs under each. `open` opens the logs: first to
+/// measure the clients, then again for each replay. `progress` gets the number of lines read since the logs were last
+/// opened.
 ///
 /// # Errors
 /// A log that cannot be read, a format without a time, or a field that no request has.
@@ -130,7 +133,7 @@ pub fn advise<E: From<AdviseError>>(
         groups.iter_mut().for_each(|groups| groups.count(request, now_ns, cost, bot));
     });
     if is_usual {
-        // The host of the few absolute URIs in a log is not a website.
+        // A host that appears only in a few absolute URIs is not worth a limit by website.
         let is_by_chance = requests.plans().all(|plan| plan.has_website_by_chance());
         all.retain(|clients| !(clients.rows.is_empty() || is_by_chance && clients.by.name() == "website"));
     }

@@ -20,30 +20,30 @@ pub struct Proposal {
     /// The fields of the type, like `source+website`.
     pub by: String,
     pub clients: usize,
-    /// Percentiles of the clients, `p50` and so on, with the highest counts within each.
+    /// Percentiles of the clients, like `p50`, each with the highest counts of the clients within it.
     pub quantiles: Vec<Busy>,
     /// The clients with the most requests.
     pub busiest: Vec<Busy>,
     pub bots: usize,
-    /// The bots that do not name themselves.
+    /// The number of bots that do not name themselves, found by their steady rate.
     pub steady_bots: usize,
     pub bot_requests: u64,
-    /// Bursts and rates that spare the clients.
+    /// The pairs of burst and rate that spare enough clients.
     pub pairs: Vec<Pair>,
     pub proposed: Pair,
     #[serde(flatten)]
     pub lines: ProposedLines,
-    /// The values that have no line in the map.
+    /// The number of values that have no line in the map.
     pub values_left_out: usize,
-    /// The clients that are to be spared, and how many of them never waited in the replay.
+    /// The number of clients to be spared, and of those among them that never waited in the replay.
     pub to_spare: usize,
     pub spared: usize,
-    /// The clients that waited in the replay, bots included, and what happened to their requests.
+    /// The number of clients that waited in the replay, bots included, and the verdicts on their requests.
     pub waiting_clients: usize,
     pub waiting_requests: u64,
     pub delayed: u64,
     pub denied: u64,
-    /// The first of them.
+    /// The first of the clients that waited.
     pub waiting: Vec<Waiting>,
 }
 
@@ -62,7 +62,8 @@ pub struct Busy {
 pub struct Pair {
     pub burst: u32,
     pub rate: String,
-    /// The maximum number of requests of one client that pass in ten seconds: `burst + rate x T`, as `pace` bounds it.
+    /// The maximum number of requests from one client that can pass in ten seconds: `burst + rate x T`, as `pace`
+    /// bounds it.
     pub admits_in_10_s: u64,
 }
 
@@ -82,14 +83,15 @@ pub struct Waiting {
     pub bot: Option<String>,
 }
 
-/// A load of this length is noticeable to the application. A page with its images has loaded by then.
+/// The time T over which pairs are compared: an application notices a load of this length, and a page with its images
+/// has loaded by then.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Names and thousandths.
+/// The quantiles: their names, and their places in thousandths.
 const QUANTILES: [(&str, usize); 5] =
     [("p50", 500), ("p90", 900), ("p99", 990), ("p99.9", 999), ("most", 1_000)];
 
-/// How far a time in whole seconds may be off.
+/// The maximum error of a time in whole seconds.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
 
 /// Memory for the auxiliary state of laws. `pace` has none.
@@ -165,7 +167,7 @@ fn keys_waiting(
     progress: &mut impl FnMut(u64),
 ) -> Result<Vec<KeyRow>, AdviseError> {
     let mut reading = replay::ReplaySettings { top: usize::MAX, ..settings.reading.clone() };
-    // Other fields are for other types, or the user agent.
+    // The other mappings are for other types, or for the user agent.
     let is_used = |name: &str| name == "cost" || policy.used_fields().any(|field| field == name);
     reading.mappings.retain(|mapping| is_used(&mapping.field));
     let throttle = Throttle::new(policy, settings.sizing, AUX_BYTES_MAX);
@@ -178,12 +180,12 @@ fn keys_waiting(
 }
 
 impl Proposal {
-    /// The noun for the clients: without the source, many share a key.
+    /// The noun for the rows: in a type without the source, many clients share a key.
     pub(super) fn noun(&self) -> &'static str {
         if self.by.starts_with("source") { "client" } else { "key" }
     }
 
-    /// With few clients, the percentage may be all of them.
+    /// A note if the percentage means all clients, because there are few.
     pub(super) fn note(&self, spare: f64) -> Option<String> {
         let Proposal { by, to_spare, .. } = self;
         (spare < 100.0 && others(spare, *to_spare) == 0).then(|| {
@@ -204,8 +206,8 @@ pub(super) fn others(spare: f64, clients: usize) -> usize {
     clients * (100_000 - (spare * 1_000.0).round() as usize) / 100_000
 }
 
-/// For every rate, the smallest burst with which this many of the clients never wait. A rate is left out if a lower one
-/// needs no larger burst: it would only admit more.
+/// For every rate, the smallest burst with which at least `spare` percent of the clients never wait. A rate is left out
+/// if a lower one needs no larger burst: it would only admit more.
 pub(super) fn pairs(clients: &[&Client], spare: f64, off_ns: u64) -> Vec<Pair> {
     let others = others(spare, clients.len());
     let mut pairs: Vec<Pair> = Vec::new();
@@ -226,7 +228,7 @@ pub(super) fn proposed(pairs: &[Pair]) -> Pair {
     pairs.iter().min_by_key(|pair| pair.admits_in_10_s).expect("there are rates").clone()
 }
 
-/// The values that a line of a map can have, those with the most requests first, and how many there are in all.
+/// The values that a line of a map can have, those with the most requests first, and the number of all values.
 fn listed(rows: &HashMap<Key, Client>) -> (Vec<String>, usize) {
     let mut requests: HashMap<&[u8], u64> = HashMap::new();
     for client in rows.values() {
@@ -234,7 +236,7 @@ fn listed(rows: &HashMap<Key, Client>) -> (Vec<String>, usize) {
     }
     requests.remove(&b""[..]);
     let count = requests.len();
-    // Those of the maximum length may be cut.
+    // Values of the maximum length may have been cut.
     let text = |(value, requests): (&[u8], u64)| {
         let text = std::str::from_utf8(value).ok().filter(|text| text.len() < VALUE_BYTES_MAX)?;
         Some((text.to_owned(), requests))

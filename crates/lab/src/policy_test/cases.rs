@@ -1,4 +1,4 @@
-//! The cases of a file: a request, its SLOs, and requests that follow each other in virtual time; and its errors.
+//! The cases of a file, each with a request, its SLOs and steps in virtual time; and the errors of a file.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,12 +14,12 @@ pub struct Suite {
     pub cases: Vec<TestCase>,
 }
 
-/// A request, the SLOs that it falls under, and the steps that follow. It begins with empty counts.
+/// A request, the SLOs that it falls under, and the steps that follow. Each case begins with empty counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestCase {
     /// Counted from 1.
     pub line: usize,
-    /// Its request and its SLOs, as they are typed.
+    /// The request and its SLOs, as they are typed in the file.
     pub text: [String; 2],
     pub fields: TestFields,
     pub slos: Slos,
@@ -29,11 +29,11 @@ pub struct TestCase {
 /// The SLOs that a request falls under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slos {
-    /// These SLOs: that of the lookup first, then those that `also=` names.
+    /// These SLOs: first the one that the lookup finds, then those that `also=` names.
     Ids(Vec<SloId>),
-    /// Any, and each has `rate=unlimited`.
+    /// Any SLOs, each with `rate=unlimited`.
     Unlimited,
-    /// None: it cannot be looked up, and is denied.
+    /// No SLO: the request cannot be looked up, and is denied.
     Refused,
 }
 
@@ -55,7 +55,7 @@ pub struct TestStep {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// This many requests at equal distances over this time, the first now.
+    /// This many requests at equal intervals over this time, the first now.
     Ask { count: u32, time: Duration, fields: TestFields, expected: Expected },
     /// Time passes.
     After(Duration),
@@ -64,13 +64,13 @@ pub enum Action {
 }
 
 impl TestCase {
-    /// Its fields and SLOs.
+    /// The request and its SLOs, as one line.
     pub(super) fn title(&self) -> String {
         self.text.join(" -> ")
     }
 }
 
-/// The verdicts of the requests of one step, in any order. No verdict fits two of them.
+/// The expected verdicts on the requests of one step, in any order. No actual verdict fits two of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected(pub(super) Vec<Verdicts>);
 
@@ -94,7 +94,7 @@ impl Verdicts {
     }
 }
 
-/// The number of a verdict as proxies get it: milliseconds of a delay, seconds of a refusal; 0 for a pass.
+/// The number that proxies get with a verdict: milliseconds of a delay, seconds of a refusal; 0 for a pass.
 pub(super) fn amount(verdict: Verdict) -> u64 {
     match verdict {
         Verdict::Pass => 0,
@@ -103,7 +103,7 @@ pub(super) fn amount(verdict: Verdict) -> u64 {
     }
 }
 
-/// Verdicts in the notation of the file, like `1 pass, 3 delay 20ms..60ms`. A single one needs no number.
+/// Verdicts in the notation of the file, like `1 pass, 3 delay 20ms..60ms`. A single verdict needs no number.
 pub(super) fn written(verdicts: &[Verdicts]) -> String {
     let is_one = verdicts.iter().map(|verdicts| verdicts.count).sum::<u32>() == 1;
     let one = |Verdicts { count, kind, range }: &Verdicts| {
@@ -203,10 +203,10 @@ pub struct CaseError {
     pub text: String,
 }
 
-/// The errors of a file. As an error, there is at least one.
+/// The errors of a file. As the error of a result, it contains at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseErrors {
-    /// The first of them.
+    /// The first errors; any others are only counted.
     pub listed: Vec<CaseError>,
     pub count: usize,
 }

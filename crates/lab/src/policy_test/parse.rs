@@ -1,4 +1,4 @@
-//! The cases of a text: its lines, its limits, and the order of its statements.
+//! Reads the cases of a text: its lines, its limits, and the order of its statements.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::policy_test::cases::{Action, CaseErrors, Suite, TOO_MANY_FIELDS, Test
 use crate::policy_test::statement::{ARROW, CaseError, REQUESTS_MAX, Token, Words, tokens, written};
 use slowlane_core::base::DURATION_MAX;
 
-/// The longest file in bytes.
+/// The maximum length of a file, in bytes.
 pub const FILE_BYTES_MAX: usize = 4 << 20;
 
-/// The longest line in bytes, without its end.
+/// The maximum length of a line, in bytes, without its line ending.
 const LINE_BYTES_MAX: usize = 16_384;
 
 /// The maximum number of cases in a file. Each has its own table.
@@ -56,7 +56,7 @@ impl Suite {
 struct Reader {
     suite: Suite,
     errors: CaseErrors,
-    /// The number of the line, from 1.
+    /// The number of the current line, from 1.
     number: usize,
     /// The requests of the file so far.
     requests: u32,
@@ -117,7 +117,7 @@ impl Reader {
         self.step(column, TestStep { line: self.number, text: request, action }, number)
     }
 
-    /// Adds a step. `number` is the number that it gives to its request.
+    /// Adds a step. `number` is the ordinal of its request, if it gives one, like 11 in `11th`.
     fn step(&mut self, column: usize, step: TestStep, number: Option<u32>) -> Result<(), CaseError> {
         let (asked, takes) = match step.action {
             Action::Ask { count, time, .. } => (count, time),
@@ -151,13 +151,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Notes an error. The rest of the case is read, but its requests are no longer counted.
+    /// Notes an error. The remaining steps of the case are still read, but no longer added to it.
     fn spoil(&mut self, column: usize, error: String) {
         self.errors.add(self.number, column, error);
         self.open = None;
     }
 
-    /// The last error that is read.
+    /// Returns the last error: the file is not read any further.
     fn stop(&mut self, column: usize, error: String) -> Result<(), CaseError> {
         self.is_full = true;
         Err((column, error))

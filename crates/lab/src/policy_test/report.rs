@@ -83,7 +83,7 @@ fn cases(files: &[FileOutcome]) -> impl Iterator<Item = (&str, &CaseOutcome)> {
     files.iter().flat_map(|file| file.cases().iter().map(|case| (file.file.as_str(), case)))
 }
 
-/// The number of cases, and of failed cases.
+/// The number of cases, and the number of failed cases.
 fn counts(files: &[FileOutcome]) -> (usize, usize) {
     (cases(files).count(), cases(files).filter(|(_, case)| !case.holds()).count())
 }
@@ -111,7 +111,7 @@ struct InFile<'f, T> {
     of: &'f T,
 }
 
-/// The same for programs, with every case.
+/// The report for programs, as JSON, with every case.
 pub fn json(files: &[FileOutcome]) -> String {
     let (cases_total, failed_total) = counts(files);
     let (mut errors, mut errors_total, mut warnings) = (Vec::new(), 0, Vec::new());

@@ -1,4 +1,4 @@
-//! The run of a file of cases: each in virtual time, through its own throttle.
+//! Runs the cases of a file, each in virtual time and through its own throttle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use slowlane_core::policy::{Explained, Policy};
 use slowlane_core::table::{EACH_MAX, Sizing};
 use slowlane_core::throttle::Throttle;
 
-/// The moment at which each case begins: 2026-01-01 00:00:00 UTC. There, a second, a day and a month begin.
+/// The moment at which each case begins: 2026-01-01 00:00:00 UTC. A second, a day and a month begin at this moment.
 pub const BEGINS: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 
-/// The part of a config that verdicts depend on, besides the policy.
+/// The part of a config, besides the policy, on which verdicts depend.
 #[derive(Clone, Copy, Debug)]
 pub struct TestSettings {
     /// Lifetime of an entry after its last write.
@@ -31,7 +31,7 @@ pub struct TestSettings {
 /// The outcome of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// In the order of the file.
+    /// The outcomes of the cases, in the order of the file.
     pub cases: Vec<CaseOutcome>,
     /// The fields that the policy does not use, each with its first line. They may be misspelt.
     pub warnings: Vec<CaseError>,
@@ -41,9 +41,9 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseOutcome {
     pub line: usize,
-    /// Its fields and SLOs.
+    /// The request and its SLOs, as one line.
     pub title: String,
-    /// None: it holds.
+    /// Empty: the case holds.
     pub failures: Vec<Failure>,
 }
 
@@ -118,7 +118,7 @@ fn unused(suite: &Suite, policy: &Policy) -> Vec<CaseError> {
     unused
 }
 
-/// The failure of a case whose request has other SLOs.
+/// The failure of a case whose request falls under other SLOs than expected.
 fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     let explanation = policy.explain(&case.fields.request());
     let of = &explanation.of;
@@ -139,7 +139,7 @@ fn wrong_slos(case: &TestCase, policy: &Policy) -> Option<Failure> {
     Some(Failure { line: case.line, step, expected, got })
 }
 
-/// An SLO with the line that names it.
+/// An SLO with the place of the line that names it.
 fn named(explained: &Explained<'_>) -> String {
     let (id, rate): (SloId, _) = (explained.case.slo.id, explained.case.slo.objective.rate);
     let unlimited = if rate.is_unlimited() { format!(" {UNLIMITED}") } else { String::new() };
@@ -149,12 +149,12 @@ fn named(explained: &Explained<'_>) -> String {
     }
 }
 
-/// A case under way.
+/// A case that is being run.
 struct Run<'c> {
     fields: &'c TestFields,
     throttle: Throttle,
     now: Timestamp,
-    /// The requests in flight, by the moment at which they leave.
+    /// The admitted requests, by the time at which their delay ends. From then on, they are in flight.
     in_flight: EventQueue<Option<Box<Ticket>>>,
 }
 
@@ -228,7 +228,7 @@ impl<'c> Run<'c> {
     }
 }
 
-/// The actual verdicts: the number of each kind and amount, and which of them was the first.
+/// The actual verdicts by kind and amount: how many there were, and the order in which each first occurred.
 #[derive(Default)]
 struct Tally(BTreeMap<(usize, u64), (u32, usize)>);
 
@@ -253,7 +253,7 @@ impl Tally {
         Kind::ALL.into_iter().flat_map(|kind| self.of_kind(kind)).collect()
     }
 
-    /// In the order of their first occurrence. Many different amounts are shown as one range.
+    /// The verdicts of one kind, in the order of their first occurrence. Many different amounts are shown as one range.
     fn of_kind(&self, kind: Kind) -> Vec<Verdicts> {
         let seen = self.0.range((kind.index(), 0)..=(kind.index(), u64::MAX));
         let mut seen: Vec<_> = seen.map(|((_, amount), (count, first))| (*first, *amount, *count)).collect();

@@ -27,7 +27,7 @@ pub(super) const ARROW: &str = "->";
 /// The unread tokens of a statement.
 pub(super) struct Words<'t> {
     tokens: &'t [Token<'t>],
-    /// The column behind the last token.
+    /// The column after the last token.
     end: usize,
 }
 
@@ -57,7 +57,7 @@ impl<'t> Words<'t> {
         self.ends().map(|()| (fields, slos))
     }
 
-    /// A step, and the number that it gives to its request.
+    /// A step, and the ordinal of its request if it gives one, like 11 in `11th`.
     pub(super) fn step(&mut self) -> Result<(Action, Option<u32>), CaseError> {
         let ordinal = self.word().and_then(ordinal);
         let action = if self.accepts("after") {
@@ -104,7 +104,8 @@ impl<'t> Words<'t> {
         Ok(fields)
     }
 
-    /// The verdicts of this many requests. One of them may omit its count, and stands for the rest.
+    /// The verdicts of this many requests. One of the verdicts may omit its count: it stands for the remaining
+    /// requests.
     fn verdicts(&mut self, asked: u32) -> Result<Expected, CaseError> {
         let (begins, mut all, mut rest) = (self.column(), Vec::<Verdicts>::new(), None);
         loop {
@@ -231,7 +232,7 @@ impl<'t> Words<'t> {
 
 const _: () = assert!(REQUESTS_MAX == 1_000_000, "as the messages say");
 
-/// A number of requests that a file may ask for.
+/// A number of requests, from 1 to the maximum of a file.
 fn number(word: &str) -> Option<u32> {
     digits(word).filter(|number| (1..=REQUESTS_MAX).contains(number))
 }
@@ -277,7 +278,7 @@ pub(super) struct Token<'l> {
 }
 
 impl Token<'_> {
-    /// The column behind it.
+    /// The column after the token.
     pub(super) fn end(&self) -> usize {
         self.column + self.typed.chars().count()
     }
@@ -310,7 +311,7 @@ pub(super) fn tokens(line: &str) -> Result<Vec<Token<'_>>, (usize, String)> {
     }
 }
 
-/// The bytes and the text of the first word. None: a quote has no end.
+/// The length in bytes and the text of the first word. None: a quote is not closed.
 fn word(line: &str) -> Option<(usize, String)> {
     let (mut text, mut is_quoted) = (String::new(), false);
     let mut letters = line.char_indices().peekable();

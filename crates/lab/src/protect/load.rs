@@ -1,22 +1,23 @@
-//! The loads: customers, an office and a neighbour of crawlers for a minute, crawlers, and troubles of the application.
+//! The loads, of one minute each: customers, an office and a neighbour of crawlers; in most of them, crawlers; in some,
+//! a fault of the application.
 
 use crate::protect::Runs;
 use crate::protect::world::{AppKind, Asks, Caller, Group, Source, World, mix};
 use slowlane_core::law::protect::ProtectSettings;
 
-/// Seconds in which clients ask.
+/// The time in which clients send requests, in seconds.
 pub(crate) const SECONDS: f64 = 60.0;
 
-/// Those who asked last may wait for 20 s.
+/// The time for which a run continues after that, in seconds: the last clients may wait for 20 s.
 const PATIENCE: f64 = 20.5;
 
 /// The workers of the application.
 pub(crate) const WORKERS: usize = 8;
 
-/// The seconds of a trouble.
+/// The start and the end of a trouble, in seconds.
 const TROUBLE: (f64, f64) = (30.0, 45.0);
 
-/// The seconds that are measured if there is no trouble: the steady part of a run.
+/// The start and the end of the measured part if there is no trouble, in seconds: the steady part of a run.
 const STEADY: (f64, f64) = (15.0, SECONDS);
 
 /// The load on an application.
@@ -24,25 +25,25 @@ const STEADY: (f64, f64) = (15.0, SECONDS);
 pub struct ProtectLoad {
     pub name: &'static str,
     pub(crate) crawl: Option<Crawl>,
-    /// Of the customers, each second, with 8 workers. A view is 87 ms of work.
+    /// The number of page views per second by customers, for 8 workers. A view is 87 ms of work.
     views: f64,
     app: AppKind,
     trouble: Option<Trouble>,
 }
 
-/// The trouble of an application, for a quarter of a minute.
+/// A temporary fault of the application, which lasts for a quarter of a minute.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
-    /// Of the workers, so many are left.
+    /// The fraction of the workers that are left.
     part: f64,
-    /// Everything takes so much longer.
+    /// The factor by which all work takes longer.
     factor: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crawl {
     count: u64,
-    /// Of each crawler.
+    /// The number of connections of each crawler.
     connections: u32,
     asks: Asks,
     from: f64,
@@ -85,7 +86,7 @@ const BOTNET: Crawl = Crawl {
     neighbour: Source::Within(3 << 8, 200),
 };
 
-/// A fifth of the capacity is what the customers need.
+/// The customers need a fifth of the capacity.
 const CALM: ProtectLoad =
     ProtectLoad { name: "alone", crawl: None, views: 18.4, app: AppKind::Workers, trouble: None };
 
@@ -101,7 +102,7 @@ const LOADS: [ProtectLoad; 10] = [
     ProtectLoad { name: "database", app: AppKind::Database, ..CRAWLED },
     ProtectLoad { name: "scattered", crawl: Some(SCATTERED), ..CALM },
     ProtectLoad { name: "botnet", crawl: Some(BOTNET), ..CALM },
-    // With the office and the neighbour, 1.9 times the capacity.
+    // Together with the office and the neighbour, the customers need 1.9 times the capacity.
     ProtectLoad { name: "crowd", views: 1.9 * WORKERS as f64 / 0.087 - 2.5, ..CALM },
 ];
 
@@ -114,12 +115,12 @@ impl ProtectLoad {
         LOADS.into_iter().find(|load| load.name == name)
     }
 
-    /// Runs it to its end for each seed.
+    /// Runs the load to its end, once for each seed.
     pub(crate) fn runs(&self, before: Option<ProtectSettings>, seeds: impl Iterator<Item = u64>) -> Runs {
         Runs(seeds.map(|seed| self.prepared(before, seed).run(SECONDS + PATIENCE)).collect())
     }
 
-    /// The load, before it begins.
+    /// A world with this load, before its first request.
     pub(crate) fn prepared(&self, before: Option<ProtectSettings>, seed: u64) -> World {
         let mut world = World::new(self.app, before, seed);
         let mut add = |group, asks, source, from| world.client(Caller { group, asks, source, from });
@@ -139,12 +140,12 @@ impl ProtectLoad {
         world
     }
 
-    /// The seconds that count.
+    /// The start and the end of the measured part, in seconds.
     pub(crate) fn measured_s(&self) -> (f64, f64) {
         if self.trouble.is_some() { TROUBLE } else { STEADY }
     }
 
-    /// The workers that are left in these seconds.
+    /// The number of workers that are left in the measured part.
     pub(crate) fn workers(&self) -> usize {
         self.trouble.map_or(WORKERS, |trouble| (WORKERS as f64 * trouble.part) as usize)
     }

@@ -1,10 +1,11 @@
-//! A modelled application that is overrun, in virtual time: with nothing before it, and with `law=protect`.
+//! A model of an overloaded application in virtual time, without protection and with `law=protect`.
 //!
 //! ```text
 //! ProtectLoad ─▶ World: clients ─▶ Protect::arrive ─▶ workers ─▶ Protect::end ─▶ Runs ─▶ report
 //! ```
-//! It is [`Protect`](slowlane_core::law::protect::Protect) itself that decides, as it is served. All chance comes from
-//! the seed. Times of clients are exponential, and their last bit depends on the machine's math library.
+//! The decisions come from the production code, [`Protect`](slowlane_core::law::protect::Protect). All randomness comes
+//! from the seed. The pauses of clients are exponentially distributed, and their last bit depends on the machine's math
+//! library.
 
 mod load;
 mod report;

@@ -1,4 +1,5 @@
-//! The runs as a table, and as a chart: the time of the customers' pages, before and after, and the limit of the law.
+//! The runs as a table, as JSON, and as a chart: the time of the customers' pages, without and with the law, and the
+//! law's limit.
 
 use serde::Serialize;
 use serde_json::json;
@@ -10,19 +11,19 @@ use crate::protect::runs::{Runs, summary};
 use crate::protect::world::{Group, World};
 use slowlane_core::law::protect::ProtectSettings;
 
-/// A load that has been played.
+/// A load, and the results of its runs.
 #[derive(Debug)]
 pub struct Played {
     pub(crate) load: ProtectLoad,
-    /// With nothing before the application, and with the law.
+    /// The runs without protection, and those with the law.
     pub(crate) runs: [Runs; 2],
 }
 
-/// The names of the two.
+/// The names of these two kinds of runs.
 const BEFORE: [&str; 2] = ["nothing", "protect"];
 
 impl Played {
-    /// Plays a load for each seed.
+    /// Runs a load for each seed, without and with the law.
     pub fn of(load: ProtectLoad, seeds: &[u64]) -> Played {
         let runs =
             [None, Some(ProtectSettings::default())].map(|before| load.runs(before, seeds.iter().copied()));
@@ -55,10 +56,10 @@ struct ProtectFigures {
     measured_s: (f64, f64),
     p50_ms: f64,
     p99_ms: f64,
-    /// Of the customers' requests, refused or given up.
+    /// The percentage of the customers' requests that were refused or given up.
     failed_percent: f64,
     crawlers_per_s: f64,
-    /// Of the capacity.
+    /// The percentage of the capacity that was used.
     used_percent: f64,
 }
 
@@ -80,7 +81,7 @@ impl ProtectFigures {
     }
 }
 
-/// Two lines for each load.
+/// A table with two lines for each load: without and with the law.
 pub fn report_protected(played: &[Played]) -> String {
     let rows = played
         .iter()
@@ -89,13 +90,13 @@ pub fn report_protected(played: &[Played]) -> String {
     columns(&rows.collect::<Vec<_>>(), &["load", "before it"])
 }
 
-/// The same for programs.
+/// The same figures for programs, as JSON.
 pub fn json_protected(played: &[Played]) -> String {
     let figures: Vec<ProtectFigures> = played.iter().flat_map(Played::figures).collect();
     json!(figures).to_string() + "\n"
 }
 
-/// Draws the first run of a load.
+/// Draws a load under its first seed, without and with the law.
 pub fn plot_protected(played: &Played) -> String {
     let worlds = played.runs.each_ref().map(|runs| &runs.0[0]);
     let limits = worlds.map(|world| {
@@ -119,7 +120,7 @@ pub fn plot_protected(played: &Played) -> String {
     chart.svg()
 }
 
-/// The median for each second in which a page was asked for.
+/// The median time of the customers' pages, for each second in which they requested any.
 fn page_times(world: &World) -> ChartLine {
     let point = |second: f64| {
         let median_ms = summary(world, Group::Customer, (second, second + 1.0)).page_ms(0.5);

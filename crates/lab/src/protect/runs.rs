@@ -2,7 +2,7 @@
 
 use crate::protect::world::{Done, Fate, Group, World};
 
-/// Runs of one load, with a seed each.
+/// The runs of one load, each with its own seed.
 #[derive(Debug)]
 pub(crate) struct Runs(pub(crate) Vec<World>);
 
@@ -10,7 +10,7 @@ pub(crate) struct Runs(pub(crate) Vec<World>);
 #[derive(Debug)]
 pub(crate) struct Summary {
     pages_ms: Vec<f64>,
-    /// Of requests that were refused or given up.
+    /// The percentage of requests that were refused or given up.
     pub(crate) failed_percent: f64,
     pub(crate) served_per_s: f64,
 }
@@ -20,7 +20,7 @@ impl Runs {
         self.median(|world| measure(&summary(world, group, window)))
     }
 
-    /// The part of the capacity of so many workers that was used.
+    /// The median over the runs of the fraction of this many workers' capacity that was used.
     pub(crate) fn used(&self, workers: usize, window: (f64, f64)) -> f64 {
         self.median(|world| used(world, workers, window))
     }
@@ -31,13 +31,13 @@ impl Runs {
 }
 
 impl Summary {
-    /// So large a part of the pages took at most this long.
+    /// The time that this fraction of the pages did not exceed.
     pub(crate) fn page_ms(&self, part: f64) -> f64 {
         quantile(&self.pages_ms, part)
     }
 }
 
-/// Of requests that began in these seconds; crawlers' by their end.
+/// The results of requests that began in this window. The requests of crawlers count by their end.
 pub(crate) fn summary(world: &World, group: Group, (from, to): (f64, f64)) -> Summary {
     let when = |done: &Done| {
         if group == Group::Crawler { done.begin + done.took_ms / 1e3 } else { done.begin }
@@ -53,7 +53,7 @@ pub(crate) fn summary(world: &World, group: Group, (from, to): (f64, f64)) -> Su
     }
 }
 
-/// The part of the capacity of so many workers that was used.
+/// The fraction of the capacity of this many workers that was used.
 pub(crate) fn used(world: &World, workers: usize, (from, to): (f64, f64)) -> f64 {
     world.work_ms[from as usize..to as usize].iter().sum::<f64>() / 1e3 / (to - from) / workers as f64
 }

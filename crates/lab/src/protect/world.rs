@@ -1,4 +1,4 @@
-//! An application, its customers and crawlers in virtual time, with the law before it or without.
+//! An application, its customers and its crawlers in virtual time, with or without the law in front of the application.
 
 use std::collections::{HashMap, VecDeque};
 use std::iter;
@@ -19,29 +19,30 @@ const SECOND: u64 = 1_000 * MS;
 pub(crate) enum AppKind {
     #[default]
     Workers,
-    /// With more at a time than its workers, each is slower, and the whole loses 0.5 % of its throughput for each request too many.
+    /// With more requests at a time than workers, each request is slower, and the throughput falls by about 0.5 % for
+    /// each request too many.
     Database,
 }
 
 /// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Asks {
-    /// Open loop: the number of views a second. Each view is a page, then three small requests. A client gives up
-    /// after 20 s.
+    /// Open loop: the number of page views per second. Each view requests a page, then makes three small requests. A
+    /// client gives up after 20 s.
     Views(f64),
     /// Closed loop: the next request follows the answer.
     Crawls,
-    /// Closed loop: one request each 45 s on average.
+    /// Closed loop: the next request follows 45 s after the answer, on average.
     Rarely,
 }
 
-/// Network and address.
+/// The network and the address from which a client sends requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Fixed(u64, u64),
-    /// Some 90 at a time, each of which stays for 18 s, in networks of their own.
+    /// About 90 customers at a time, each for 18 s, in networks that have no crawlers.
     Shoppers,
-    /// As many, in the networks of crawlers, from the first on.
+    /// Customers in the networks of crawlers: the first of these networks, and their number.
     Within(u64, u64),
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Caller {
     pub(crate) group: Group,
     pub(crate) asks: Asks,
     pub(crate) source: Source,
-    /// Seconds.
+    /// The second at which the client starts to send requests.
     pub(crate) from: f64,
 }
 
@@ -78,24 +79,24 @@ pub(crate) struct Done {
     pub(crate) outcome: Fate,
 }
 
-/// The work of a small request, a page and a search, ±50 % evenly.
+/// The mean work of a small request, a page and a search. Each request varies uniformly by ±50 %.
 const WORK_MS: [f64; 3] = [2.0, 60.0, 200.0];
 
-/// How often a customer's first request, and a crawler's, is for each.
+/// How often the first request of a customer, or any request of a crawler, is for each of these three.
 const OF_CUSTOMERS: [f64; 3] = [0.0, 0.85, 0.15];
 const OF_CRAWLERS: [f64; 3] = [0.0, 0.7, 0.3];
 
-/// From an answer to a crawler's next request.
+/// The pause of a crawler between an answer and its next request.
 const PAUSE_MS: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A client of this number asks for the first time, or anew.
+    /// The client with this number starts a new job with its first request.
     Ask(usize),
-    /// A job goes on with its next request.
+    /// A job sends its next request.
     Next(usize),
     GiveUp(usize),
-    /// A slice of a job's work in the application is over.
+    /// A slice of a job's work in the application is done.
     Worked(usize),
     Wake(usize),
     Change {
@@ -110,7 +111,7 @@ struct Job {
     source: [u64; 2],
     page: usize,
     begin: u64,
-    /// In the application since.
+    /// The time at which it entered the application.
     entered: u64,
     left_ns: f64,
     work_ms: f64,
@@ -119,7 +120,7 @@ struct Job {
     is_over: bool,
 }
 
-/// A slowlane before the application.
+/// An instance of slowlane in front of the application.
 #[derive(Clone, Debug)]
 pub(crate) struct Slowlane {
     protect: Protect,
@@ -146,20 +147,20 @@ pub(crate) struct World {
     factor: f64,
     busy: usize,
     backlog: VecDeque<usize>,
-    /// Each client's requests come to one of them.
+    /// The instances of slowlane in front of the application. Each serves every nth job.
     pub(crate) slowlanes: Vec<Slowlane>,
     pub(crate) done: Vec<Done>,
-    /// Work that ended, by second, in worker-milliseconds.
+    /// The work that ended in each second, in worker-milliseconds.
     pub(crate) work_ms: Vec<f64>,
     pub(crate) views: Vec<(f64, ProtectView)>,
-    /// The part of the ends that get lost, from this second on.
+    /// The fraction of the ends that never reach the law, and the second at which this loss begins.
     pub(crate) lost: (f64, f64),
-    /// Until this second, there is nothing before the application.
+    /// The second until which requests bypass the law.
     pub(crate) installed: f64,
 }
 
 impl World {
-    /// None: nothing stands before the application.
+    /// `before`: the settings of the law. None: there is no law in front of the application.
     pub(crate) fn new(kind: AppKind, before: Option<ProtectSettings>, seed: u64) -> World {
         World {
             rng: Rng::with_seed(seed),
@@ -184,7 +185,7 @@ impl World {
         self.at(client.from + wait, Event::Ask(number));
     }
 
-    /// From this second on, the application has this many workers, and takes `factor` times as long.
+    /// From this second on, the application has this many workers, and its work takes `factor` times as long.
     pub(crate) fn change(&mut self, second: f64, workers: usize, factor: f64) {
         self.at(second, Event::Change { workers, factor });
     }
@@ -201,7 +202,7 @@ impl World {
             self.happen(event);
             self.plan_wake();
         }
-        // A request that never came back counts as well.
+        // A request without an answer counts too, as given up.
         for number in 0..self.jobs.len() {
             let job = self.jobs[number];
             if !job.is_over && self.clients[job.client].group != Group::Crawler {
@@ -227,7 +228,7 @@ impl World {
         }
     }
 
-    /// A client's first request, and when its next comes.
+    /// Starts a job with its first request. In an open loop, also schedules the client's next job.
     fn ask(&mut self, number: usize) {
         let client = self.clients[number];
         if self.second() > SECONDS {
@@ -289,7 +290,7 @@ impl World {
         }
     }
 
-    /// Calls the law, and lets those enter that it releases.
+    /// Calls the law of an instance. Admits the jobs that it releases, and ends those that it refuses.
     fn with_protect(&mut self, slowlane: usize, call: impl FnOnce(&mut Protect, Timestamp, &mut Vec<Id>)) {
         let Some(Slowlane { protect, held, .. }) = self.slowlanes.get_mut(slowlane) else { return };
         let (now, mut released) = (Timestamp::from_nanos(self.now), Vec::new());
@@ -335,7 +336,7 @@ impl World {
         }
     }
 
-    /// All of a job's work, or a slice of it while it shares the database with others.
+    /// Does all of a job's work, or a slice of it if requests share a database.
     fn work(&mut self, number: usize) {
         let (slice, slower) = match self.kind {
             AppKind::Workers => (f64::INFINITY, 1.0),
@@ -395,7 +396,7 @@ impl World {
         self.done.push(Done { group, page: job.page, begin, took_ms, outcome });
     }
 
-    /// An answer: what its client does next.
+    /// Ends a request, and schedules what its client does next.
     fn over(&mut self, number: usize, outcome: Fate) {
         self.report(number, outcome);
         self.jobs[number].is_over = true;

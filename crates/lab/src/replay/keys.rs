@@ -21,7 +21,7 @@ pub struct KeyRow {
     /// Verdicts of the other policy on the same requests.
     pub other_delayed: u64,
     pub other_denied: u64,
-    /// Requests on which the two policies differ: pass, delay or deny.
+    /// Requests on which the two policies gave different verdicts: pass, delay or deny.
     pub changed: u64,
 }
 
@@ -30,7 +30,7 @@ impl KeyRow {
         self.counts.delayed + self.counts.denied > 0
     }
 
-    /// The importance of the key, if only some can be shown.
+    /// The importance of the key, which decides whether it is shown if only some keys can be.
     fn weight(&self) -> (u64, u64, u64) {
         (self.changed, self.counts.delayed + self.counts.denied, self.counts.requests)
     }
@@ -39,7 +39,7 @@ impl KeyRow {
 /// The rows, by key.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// Its hasher has a secret: the clients in the log chose the values of the keys.
+    /// The hasher has a secret, because the clients in the log chose the values of the keys.
     rows: HashMap<(SloId, Key), KeyRow>,
     /// The number of dropped rows, and the largest number of requests of one of them.
     pub(super) forgotten: u64,
@@ -47,7 +47,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// Counts a verdict for a key, together with the other policy's verdict. `name` is called once per key.
+    /// Counts a verdict for a key, together with the other policy's verdict. `name` is called only for a new row.
     pub(super) fn count(
         &mut self,
         slo: SloId,
@@ -89,8 +89,8 @@ impl Keys {
         self.rows.values().any(|row| row.changed > 0)
     }
 
-    /// The first `count` rows: sorted by requests with a different verdict, then delayed or denied, then all, then by
-    /// key.
+    /// The first `count` rows, sorted by the requests with different verdicts, then those delayed or denied, then all
+    /// requests, then by key.
     pub(super) fn top(&self, count: usize, is_shown: impl Fn(&KeyRow) -> bool) -> Vec<KeyRow> {
         let mut rows: Vec<&KeyRow> = self.rows.values().filter(|row| is_shown(row)).collect();
         rows.sort_unstable_by_key(|row| (Reverse(row.weight()), row.slo, row.key));
@@ -148,7 +148,7 @@ pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
     name.into()
 }
 
-/// The text of a field that the policy uses, as a map is asked for it. Empty if the request has none.
+/// The text of a field that the policy uses, as it is looked up in a map. Empty if the request does not have the field.
 pub(crate) fn text(policy: &Policy, slo: SloId, request: &Request<'_>, field: &str) -> Box<[u8]> {
     let mut found = Box::default();
     let mut batch = Batch::of(policy);
@@ -161,7 +161,7 @@ pub(crate) fn text(policy: &Policy, slo: SloId, request: &Request<'_>, field: &s
     found
 }
 
-/// Longer values are cut.
+/// The maximum length of a displayed value, in bytes. Longer values are cut.
 const SHOWN_BYTES_MAX: usize = 100;
 
 /// A value as it is displayed. Spaces are escaped, so that one value never looks like two.

@@ -8,7 +8,7 @@ use slowlane_core::policy::Slo;
 /// The headings of columns that are words.
 const WORDS: [&str; 8] = ["policy", "slo", "law", "rate", "allows", "unit", "key", "who"];
 
-/// The verdicts in total, by SLO and of the first keys; with two policies, their differences.
+/// The verdicts in total, by SLO and for the first keys; with two policies, also their differences.
 pub fn report(outcome: &Outcome) -> String {
     let ([begun, ended], requests) = (outcome.span(), outcome.requests());
     let seconds = ((outcome.ended_ns - outcome.begun_ns) as f64 / 1e9).max(1.0);
@@ -81,7 +81,7 @@ fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCe
     ])
 }
 
-/// A number of units: small ones with fractions.
+/// A number of units, with decimal places if it is small.
 fn units(units: f64) -> String {
     if units < 1_000.0 { format!("{units:.2}") } else { format!("{units:.0}") }
 }

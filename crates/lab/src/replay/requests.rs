@@ -1,4 +1,5 @@
-//! The requests of all logs as one stream, in the order of their arrival: proxies log them when they are answered.
+//! The requests of all logs as one stream, in the order of their arrival, although proxies log them only when they are
+//! answered.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +12,7 @@ use crate::events::EventQueue;
 use crate::replay::ReplaySettings;
 use slowlane_core::base::{Request, plural, shown, units};
 
-/// Lines read between two reports of progress.
+/// The number of lines read between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 15;
 
 /// A log: its name and its bytes.
@@ -36,7 +37,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Recognises the formats. `wanted` returns whether a field is used. `measures`: a policy counts work.
+    /// Opens the logs and recognises their formats. `wanted` returns whether a field is used. `measures` is given if a
+    /// policy counts work.
     pub(crate) fn open(
         inputs: Vec<Input>,
         settings: &ReplaySettings,
@@ -54,15 +56,15 @@ impl Requests {
 
     /// Calls `each` with every request, the virtual time and its record.
     ///
-    /// It always continues in the log that is furthest behind, so the logs of several proxies or days become one.
+    /// Reading always continues in the log that is furthest behind, so the logs of several proxies or days become one.
     pub(crate) fn each(
         &mut self,
         progress: &mut impl FnMut(u64),
         mut each: impl FnMut(&Request<'_>, u64, &LogRecord),
     ) {
         let mut record = LogRecord::default();
-        // The start of a log is known only once its first requests are read. No request is decided before that is
-        // so for every log.
+        // The start time of a log is unknown until its first requests are read, so no request is decided before that is
+        // done for every log.
         let mut next: BinaryHeap<_> = (0..self.logs.len()).map(|number| Reverse((0, number))).collect();
         let (mut lines, mut reported) = (0, 0);
         while let Some(Reverse((_, number))) = next.pop() {
@@ -92,7 +94,7 @@ impl Requests {
         self.finish(&mut record, &mut each);
     }
 
-    /// Takes a record of one log, and decides all requests that no log can still precede.
+    /// Keeps a record of one log, then decides every kept request before which no log is expected to have another.
     fn take(&mut self, record: &mut LogRecord, log: usize, others_ns: u64, each: &mut Each<'_>) {
         self.order.keep(record);
         let come_to_ns = self.logs[log].come_to_ns.min(others_ns);
@@ -187,7 +189,7 @@ struct Order {
 }
 
 impl Order {
-    /// `patience_ns`: a line may follow lines of requests that arrived this much later.
+    /// `patience_ns`: a line may follow lines of requests that arrived up to this much later.
     fn new(patience_ns: u64) -> Order {
         Order { patience_ns, waiting: EventQueue::default(), free: Vec::new(), bytes: 0, was_full: false }
     }
@@ -200,7 +202,8 @@ impl Order {
         self.waiting.enter(kept.at_ns, kept);
     }
 
-    /// The next in order, if no earlier one is expected from a log that has reached this time.
+    /// Takes the next record in order, if no earlier one is expected from logs that have reached this time, or if there
+    /// is no more room. False: there is none.
     fn due(&mut self, come_to_ns: u64, record: &mut LogRecord) -> bool {
         let is_full = self.waiting.len() >= RECORDS_MAX || self.bytes >= BYTES_MAX;
         if self.next_before(come_to_ns.saturating_add(1).saturating_sub(self.patience_ns), record) {
@@ -210,7 +213,7 @@ impl Order {
         is_full && self.next(record)
     }
 
-    /// The next in order. False: there is none.
+    /// Takes the next record in order. False: there is none.
     fn next(&mut self, record: &mut LogRecord) -> bool {
         self.next_before(u64::MAX, record)
     }

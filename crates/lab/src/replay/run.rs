@@ -16,16 +16,16 @@ use slowlane_core::base::{
 use slowlane_core::policy::{Policy, Slo};
 use slowlane_core::throttle::Throttle;
 
-/// The maximum number of requests in flight. The ends of more are unknown.
+/// The maximum number of requests in flight. Beyond it, the ends of further requests count as unknown.
 const ENDS_MAX: usize = 1 << 20;
 
-/// How to read and run the logs.
+/// How to read and replay the logs.
 #[derive(Clone, Debug)]
 pub struct ReplaySettings {
     pub format: Choice,
     pub mappings: Vec<Mapping>,
     pub measures: Vec<Measure>,
-    /// A line may follow lines of requests that arrived this much later.
+    /// A line may follow lines of requests that arrived up to this much later.
     pub reorder: Duration,
     /// The seed of the random numbers: the n-th request in time order gets the n-th draw.
     pub seed: u64,
@@ -45,7 +45,7 @@ pub struct Outcome {
     pub logs: Vec<LogOutcome>,
     pub begun_ns: u64,
     pub ended_ns: u64,
-    /// The policy, and the one that it is compared with.
+    /// The outcome under the policy and, if given, under the one that it is compared with.
     pub sides: Vec<Side>,
     /// By verdict of the first policy (pass, delay, deny): how often the second gave each verdict.
     pub changes: Option<[[u64; 3]; 3]>,
@@ -61,8 +61,8 @@ pub struct Side {
     pub total: ReplayTally,
     /// The verdicts of each SLO that was used, including those with `dry_run=yes`.
     pub slos: Vec<(Slo, ReplayTally)>,
-    /// The number of keys with requests delayed or denied, and the first of them. With two policies: the keys on
-    /// which they differ.
+    /// The number of keys with requests delayed or denied, and the first of these keys. If two policies differ, the
+    /// first keys on which they differ.
     pub throttled_keys: usize,
     pub keys: Vec<KeyRow>,
     pub series: Series,
@@ -73,7 +73,7 @@ impl Outcome {
         self.sides.first().map_or(0, |side| side.total.counts.requests)
     }
 
-    /// The first and the last moment, to the second.
+    /// The times of the first and the last request, to the second.
     pub(super) fn span(&self) -> [String; 2] {
         [self.begun_ns, self.ended_ns].map(|at_ns| date::written(Timestamp::from_nanos(at_ns)))
     }
@@ -136,7 +136,7 @@ struct Running<'t> {
     slos: BTreeMap<SloId, ReplayTally>,
     keys: Keys,
     series: Series,
-    /// The requests in flight that a law counts until they end, or whose work is settled then.
+    /// The requests in flight that a law counts until they end, or whose work is settled when they end.
     ends: EventQueue<(Ticket, Ending)>,
     unknown_ends: u64,
 }

@@ -5,12 +5,12 @@ const BINS_MAX: usize = 2_048;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The events of one interval.
+/// The counts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
     /// Requests that arrived.
     pub offered: u64,
-    /// Requests that were admitted, at the time when their delay ended.
+    /// Requests that were admitted, counted when their delay ended.
     pub let_through: u64,
     pub denied: u64,
     /// The sum of the delays of requests that arrived in this interval.

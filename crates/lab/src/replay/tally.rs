@@ -6,7 +6,7 @@ use crate::columns::{ReportCell, or_none};
 use slowlane_core::base::histogram::{bin, bounds};
 use slowlane_core::base::{Amount, Kind, Verdict};
 
-/// Bins per power of two. A percentile is off by at most a 64th, and exact up to 128 ms.
+/// The number of bins per power of two. A percentile is off by at most a 64th of its value, and exact up to 128 ms.
 const BINS_PER_DOUBLING: u64 = 64;
 
 /// Counts of verdicts.
@@ -55,7 +55,7 @@ impl ReplayCounts {
     }
 }
 
-/// The work of requests under an SLO with a unit. Without a measure it is the reservation.
+/// The work of requests under an SLO with a unit. If a request has no measure, its reservation counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkDone {
     /// Millionths of the unit, by verdict.
@@ -75,7 +75,7 @@ impl WorkDone {
         micros as f64 / Amount::UNIT as f64
     }
 
-    /// Asked, used, delayed and denied.
+    /// The work requested, used, delayed and denied.
     pub(super) fn figures(&self) -> [f64; 4] {
         [&Kind::ALL[..], &[Kind::Pass, Kind::Delay], &[Kind::Delay], &[Kind::Deny]]
             .map(|kinds| self.of(kinds))
@@ -86,7 +86,7 @@ impl WorkDone {
 #[derive(Clone, Debug, Default)]
 pub struct ReplayTally {
     pub counts: ReplayCounts,
-    /// Under an SLO with a unit.
+    /// The work, under an SLO with a unit.
     pub work: WorkDone,
     pub(super) bins: Vec<u32>,
 }
@@ -103,7 +103,7 @@ impl ReplayTally {
         }
     }
 
-    /// The percentile over delayed requests.
+    /// This percentile of the delay, over delayed requests.
     pub(super) fn percentile_ms(&self, percent: u64) -> Option<u64> {
         let rank = (self.counts.delayed * percent).div_ceil(100);
         let mut below = 0;

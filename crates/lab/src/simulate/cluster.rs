@@ -7,16 +7,16 @@ use fastrand::Rng;
 
 use crate::simulate::{Span, Who};
 
-/// The most nodes.
+/// The maximum number of nodes.
 pub const NODES_MAX: u32 = 1_000;
 
 /// Without an answer for this long, the store counts as silent.
 pub const SILENT_AFTER: Duration = Duration::from_millis(500);
 
-/// The uneven parts of a load.
+/// The uneven parts of a load that the nodes get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
-    /// The part of the first node; the others share the rest equally.
+    /// The part of the first node; the other nodes share the remainder equally.
     First(Share),
     /// Node number n gets a part in proportion to 1/n (Zipf's law).
     Zipf,
@@ -53,7 +53,7 @@ impl Share {
         (u64::from(count) * u64::from(self.hundredths) / u64::from(Share::ALL)) as u32
     }
 
-    /// Whether it covers a random number below [`Share::ALL`].
+    /// Whether a random number below [`Share::ALL`] falls within this share.
     pub(super) fn covers(self, drawn: u32) -> bool {
         drawn < self.hundredths
     }
@@ -80,19 +80,19 @@ const GOLDEN_RATIO: f64 = 0.618_033_988_75;
 /// One node, or several and the store that is a round trip away from each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// 1 to [`NODES_MAX`]. The other fields are those of several.
+    /// 1 to [`NODES_MAX`]. The other fields matter only with several nodes.
     pub nodes: u32,
     /// The time of a message to the store and its answer.
     pub round_trip: Duration,
-    /// How often a node talks to the store.
+    /// The time between two reports of a node to the store.
     pub period: Duration,
-    /// Each request goes to any node. Otherwise a connection stays on its node, and only an attacker's requests go to
-    /// any.
+    /// Each request goes to a random node. Otherwise a connection stays on its node, and only an attacker's requests go
+    /// to random nodes.
     pub is_spread: bool,
-    /// None: all nodes get the same.
+    /// None: all nodes get the same load.
     pub skew: Option<Skew>,
-    /// The node holds the answer, so that the turn of a request may still move. Otherwise the proxy waits by itself, and
-    /// a delay is final.
+    /// The node holds the answer until the request's turn, which may still move. Otherwise the proxy waits by itself,
+    /// and a delay is final.
     pub holds: bool,
     /// Messages that would reach the store in this time are lost.
     pub dead: Option<Span>,
@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    /// Of any number of connections, the first node gets its share.
+    /// The node on which a connection stays. Of any number of connections, the first node gets its share.
     fn home(&self, connection: u32) -> u32 {
         let skew = match self.skew {
             None => return connection % self.nodes,
@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// The node at this part of the sum of all weights.
+    /// The node at this fraction of the sum of all weights.
     fn by_weight(&self, part: f64) -> u32 {
         let weight = |node: u32| 1.0 / f64::from(node + 1);
         let mut left = part * (0..self.nodes).map(weight).sum::<f64>();

@@ -9,47 +9,49 @@ use fastrand::Rng;
 use slowlane_core::base::units::{duration, written};
 use slowlane_core::base::{Amount, Rate};
 
-/// The maximum number of clients and greedy connections together.
+/// The maximum number of connections: those of clients, greedy ones and those of the crowd together.
 pub(super) const CLIENTS_MAX: u32 = 10_000;
 
 /// The maximum number of phases of a run.
 pub(super) const PHASES_MAX: usize = 24;
 
-/// Without a pause, a refused client would retry at the same moment, forever.
+/// The minimum pause. Without one, a refused client would retry at the same moment, forever.
 pub(super) const THINK_MIN: Duration = Duration::from_micros(100);
 
 /// The load. Clients, greedy connections and a crowd wait for each answer; an attacker does not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// Connections with a source of their own.
+    /// Connections, each with its own source.
     pub clients: Phases,
     /// Connections that share one source.
     pub greedy: u32,
     /// The rate of one more source that ignores all answers.
     pub attack: Option<Rate>,
-    /// None: the attacker sends in the whole run.
+    /// None: the attacker sends during the whole run.
     pub attack_during: Option<Span>,
-    /// Many sources of a few networks that ask again at once.
+    /// Many sources in a few networks, which send their next request almost at once.
     pub crowd: Option<CrowdLoad>,
-    /// The requests that the application serves at a time, the others in order. None: all.
+    /// The number of requests that the application serves at a time, while others wait in order. None: it serves all at
+    /// once.
     pub workers: Option<u32>,
-    /// The mean pause of clients and greedy connections, from an answer to the next request, uniform from 0.5 to 1.5 times this.
+    /// The mean pause of clients and greedy connections, from an answer to the next request. Pauses are uniform from
+    /// 0.5 to 1.5 times this.
     pub think: Duration,
-    /// The time from the end of the delay to the answer. None: the cost of a request in seconds, zero in any other
-    /// unit, or `SERVICE_IN_FLIGHT` under a law that counts requests in flight.
+    /// The time from the end of the delay to the answer. None: the cost of a request in seconds; in any other unit
+    /// zero, or `SERVICE_IN_FLIGHT` with workers or under a law that counts requests in flight.
     pub service: Option<Duration>,
-    /// The costs of requests in the unit of the SLO. None: it counts requests.
+    /// The costs of requests in the unit of the SLO. None: the SLO counts requests.
     pub cost: Option<Costs>,
-    /// A client with a longer delay disconnects, and its slot is lost.
+    /// A client whose delay would be longer disconnects after this time, and its slot is lost.
     pub patience: Option<Duration>,
     /// After a 429, clients retry after the usual pause instead of the time in Retry-After.
     pub ignores_retry_after: bool,
 }
 
-/// Without a service time no request would ever be in flight.
+/// The default service time. With none, no request would ever be in flight.
 const SERVICE_IN_FLIGHT: Duration = Duration::from_millis(20);
 
-/// A group of the load.
+/// A group of senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Client,
@@ -119,7 +121,7 @@ impl Load {
         self.service.unwrap_or(if is_instant { Duration::ZERO } else { SERVICE_IN_FLIGHT })
     }
 
-    /// The number of a source; those of clients come first.
+    /// The number of the source of a connection. The sources of clients come first.
     pub(super) fn source(&self, who: Who, connection: u32) -> u32 {
         let of_group = self.sources(who);
         match who {
@@ -154,7 +156,7 @@ impl Load {
     }
 }
 
-/// The addresses of a network of IPv4, and where those of the crowd begin.
+/// The number of addresses in an IPv4 network, and the place of the crowd's first network.
 const NETWORK_PLACES: u32 = 256;
 const CROWD_PLACE: u32 = 1 << 23;
 
@@ -203,7 +205,7 @@ pub struct Costs {
     sigma: f64,
 }
 
-/// Costs with a larger one have no useful mean.
+/// The maximum standard deviation: costs with a larger one have no useful mean.
 const SIGMA_MAX: f64 = 3.0;
 
 impl Costs {
@@ -276,7 +278,7 @@ impl fmt::Display for Phases {
     }
 }
 
-/// A part of a run, written `FROM..TO`. Both are times since its start; the end is not part of it.
+/// A part of a run, written `FROM..TO`. Both are times since its start; the end is excluded.
 ///
 /// ```
 /// use std::time::Duration;
@@ -288,7 +290,7 @@ impl fmt::Display for Phases {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub from: Duration,
-    /// Always later than its start.
+    /// Always later than `from`.
     pub to: Duration,
 }
 

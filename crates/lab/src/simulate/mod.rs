@@ -7,9 +7,10 @@
 //! ```
 //! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
 //! several nodes has its own, and they share the store of a token server. Other implementations of [`Sharing`] can take
-//! their place, for a comparison. There is no clock and no sleep: the moment is that of the next event, and all chance
-//! comes from the seed. A scenario of one node has the same outcome, to the bit, on any machine. Views and costs use
-//! exponentials, and their last bit depends on the machine's math library.
+//! their place, for a comparison. There is no clock and no sleep: the time is that of the next event, and all
+//! randomness comes from the seed. A scenario of one node has the same outcome, to the bit, on any machine, unless it
+//! has costs or uses `law=protect`. These, and the nodes' views of the store, use exponentials or logarithms, whose
+//! last bit depends on the machine's math library.
 
 mod cluster;
 mod load;

@@ -1,4 +1,4 @@
-//! The nodes of a run and the store that they share: as slowlane's do, or in another way that a benchmark compares.
+//! The nodes of a run and the store that they share: slowlane's own, or others that a benchmark compares with them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use slowlane_core::throttle::Throttle;
 pub trait Sharing {
     fn cluster(&self) -> &Cluster;
 
-    /// How often each node reports to the store.
+    /// The time between two reports of a node to the store.
     fn period(&self) -> Duration {
         self.cluster().period
     }
 
-    /// Lets a node decide a request. Chance comes from `bits`.
+    /// Lets a node decide a request. All randomness comes from `bits`.
     fn decide(&mut self, node: u32, sender: Sender, bits: u64, now_ns: u64) -> Decided;
 
-    /// An admitted request ends. Only a node alone has laws that count ends.
+    /// An admitted request ends. Only a single node has laws that count ends.
     fn end(&mut self, _ticket: &Ticket, _ending: &Ending, _now_ns: u64) {}
 
     /// Requests that a simpler law decided, because the law was out of memory.
@@ -30,7 +30,7 @@ pub trait Sharing {
         0
     }
 
-    /// Sends what is due at a node. `is_round`: its period has begun.
+    /// Sends the message that is due at a node, if any. `is_round`: a period of the node has begun.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent;
 
     /// The store applies the message of a node. Returns the number of its updates, and the arrival of its answer.
@@ -39,10 +39,10 @@ pub trait Sharing {
     /// A node applies the answer to its message, or gives up waiting for it.
     fn take_reply(&mut self, node: u32, now_ns: u64);
 
-    /// The store loses everything.
+    /// The store loses all its data.
     fn flush(&mut self);
 
-    /// The held requests of a node whose turn has moved.
+    /// The next steps of the requests that a node holds, for each whose turn has moved.
     fn moved(&mut self, _node: u32, _now_ns: u64) -> Vec<Step> {
         Vec::new()
     }
@@ -63,7 +63,7 @@ pub trait Sharing {
 pub struct Decided {
     pub verdict: Verdict,
     pub ticket: Option<Ticket>,
-    /// A number other than 0 if the node holds the request.
+    /// The number of the request if the node holds it, otherwise 0.
     pub turn: u64,
 }
 
@@ -78,7 +78,7 @@ pub struct Sender {
 /// The next step of a held request.
 #[derive(Debug)]
 pub enum Step {
-    /// Its turn is at this moment.
+    /// Its turn comes at this time.
     At { number: u64, due_ns: u64 },
     /// The store has no slot for it.
     Refused(Box<Held>),
@@ -88,9 +88,9 @@ pub enum Step {
 #[derive(Debug)]
 pub enum Sent {
     Nothing,
-    /// It reaches the store then.
+    /// It reaches the store at this time.
     Arrives(u64),
-    /// It does not. The node gives up waiting then.
+    /// It gets lost. The node gives up waiting at this time.
     Lost(u64),
 }
 
@@ -122,14 +122,14 @@ pub struct Held {
     pub(super) who: Who,
     pub(super) connection: u32,
     pub(super) asked_ns: u64,
-    /// The moment of its event.
+    /// The time of its turn, for which an event is queued.
     pub(super) due_ns: u64,
 }
 
 const KEYS_MAX: usize = 4_000;
 const BEAT_NS: u64 = 1_000_000_000;
 
-/// A node whose store is silent connects again after this time.
+/// A node whose store is silent tries to connect again after this time.
 const PAUSE_NS: u64 = 250_000_000;
 
 impl Nodes {
@@ -248,7 +248,7 @@ impl Sharing for Nodes {
         Some(held)
     }
 
-    /// Blocks are due each period, whatever else is.
+    /// Blocks are due each period, so a message is then sent even without updates.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) -> Sent {
         let there_ns = now_ns + self.half_trip_ns();
         let is_dead = self.cluster.dead.is_some_and(|dead| dead.contains(Duration::from_nanos(there_ns)));

@@ -15,13 +15,14 @@ pub struct SimulationOutcome {
     pub(super) record: Record,
 }
 
-/// A part of the run with one number of clients. Its last three quarters are measured.
+/// A part of the run with one number of clients. Its last three quarters are measured, or the part that the scenario
+/// names.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Phase {
     pub clients: u32,
-    /// Its start and its end.
+    /// The start and the end of the measured part.
     pub measured_s: [f64; 2],
-    /// Those of all requests first, then of each group, if there is more than one.
+    /// The figures of all requests first, then those of each group, if there are several.
     pub figures: Vec<Figures>,
     /// The relative error of the rate. None: the objective is 0.
     pub error: Option<f64>,
@@ -33,7 +34,7 @@ pub struct Phase {
     /// The relative difference between the objective and the fullest second. None: no whole second was measured, or
     /// the objective is 0.
     pub worst: Option<f64>,
-    /// Messages that reached the store of the nodes.
+    /// Key updates that reached the store of the nodes.
     pub messages_per_s: f64,
 }
 
@@ -42,7 +43,7 @@ pub struct Phase {
 pub struct Figures {
     /// [`Figures::ALL`], or the name of the group.
     pub who: &'static str,
-    /// In the unit of the objective.
+    /// The admitted rate, in the unit of the objective.
     pub rate_per_s: f64,
     pub let_through: u64,
     pub denied: u64,
@@ -55,7 +56,7 @@ pub struct Figures {
 /// The allowed error of a 1-s count.
 const TOLERANCE: f64 = 0.1;
 
-/// The interval between the starts of the windows that must settle.
+/// The interval between the starts of the windows that must settle, in bins.
 const STEP_BINS: usize = 2;
 
 /// The admitted part of a node with fewer requests than this is noise.
@@ -128,7 +129,7 @@ impl Figures {
     }
 }
 
-/// The start of the first 1-s window from which on all windows of the phase are within the tolerance.
+/// The seconds from the start of a phase until all further 1-s windows are within the tolerance.
 fn settled_s(record: &Record, phase_ns: Range<u64>) -> Option<f64> {
     let first = phase_ns.start.div_ceil(STEP_BINS as u64 * BIN_NS) as usize * STEP_BINS;
     // A phase can be shorter than a bin.
@@ -154,13 +155,13 @@ fn jain(shares: &[f64]) -> Option<f64> {
     (shares.len() > 1 && sum > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// The parts that the nodes admit.
+/// The fraction of its requests that each busy node admits.
 fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
     let busy = nodes.iter().filter(|node| node.all > ASKED_MIN);
     busy.map(|node| node.let_through as f64 / node.all as f64).collect()
 }
 
-/// The fullest second among those that begin at a tenth of a second.
+/// The relative difference between the objective and the fullest of the seconds that begin at a tenth of a second.
 fn worst(record: &Record, measured_ns: Range<u64>) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;

@@ -56,7 +56,7 @@ pub fn plot(outcomes: &[SimulationOutcome]) -> String {
     chart.svg()
 }
 
-/// The value of some bins that take so many seconds.
+/// The value of some bins that together take this many seconds.
 type BinValue<'v> = &'v dyn Fn(&[Bin], f64) -> Option<f64>;
 
 /// A series as a line of at most [`POINTS_MAX`] points.

@@ -12,7 +12,7 @@ pub(super) const BIN_NS: u64 = 1_000_000_000 / BINS_PER_S as u64;
 
 pub(super) const BINS_PER_S: usize = 10;
 
-/// The quarters of each phase that are not measured, while the law settles.
+/// The number of quarters of each phase that are not measured, because the law settles in them.
 const SETTLING_QUARTERS: u64 = 1;
 
 /// Longer delays are stored in whole seconds.
@@ -22,11 +22,11 @@ const EXACT_MS_MAX: u64 = 60_000;
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     phase_ns: u64,
-    /// The series has only the clients' requests, because there are other groups.
+    /// The shown series has only the clients' requests, because there are other groups too.
     pub(super) is_of_clients: bool,
-    /// The objective is a rate.
+    /// Whether the objective is a rate.
     pub(super) aims_at_rate: bool,
-    /// The objective, as its line has it, and per second. Its unit, unless it counts requests.
+    /// The objective as written on its line, and per second; and its unit, unless it counts requests.
     pub(super) rate: String,
     pub(super) per_s: f64,
     pub(super) unit: Option<Unit>,
@@ -42,11 +42,11 @@ pub(super) struct PhaseSeen {
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
     pub(super) tallies: [Tally; Who::ALL.len()],
-    /// What is admitted, by source.
+    /// The admitted requests or their work, by source.
     pub(super) sources: Vec<f64>,
     /// Requests by node.
     pub(super) nodes: Vec<Asked>,
-    /// Messages that reached the store of the nodes.
+    /// Key updates that reached the store of the nodes.
     pub(super) messages: u64,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Asked {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) let_through: u64,
-    /// The same in the unit of the objective.
+    /// The admitted work, in the unit of the objective.
     pub(super) units: f64,
     pub(super) denied: u64,
     pub(super) left: u64,
@@ -148,7 +148,7 @@ impl Record {
         });
     }
 
-    /// Counts in the measured part that contains a moment, if one does.
+    /// Calls `count` for the measured part that contains a moment, if there is one.
     pub(super) fn seen(&mut self, at_ns: u64, count: impl FnOnce(&mut PhaseSeen)) {
         let part = self.phases.partition_point(|seen| seen.until_ns <= at_ns);
         if let Some(seen) = self.phases.get_mut(part).filter(|seen| seen.from_ns <= at_ns) {

@@ -1,4 +1,4 @@
-//! The outcomes as a text table.
+//! The outcomes as a text table, and as JSON.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const MESSAGES: &str = "messages /s";
 ///
 /// `measured s` is the part of the run that the other columns cover. `share` is relative to all admitted requests,
 /// `429` and `left` to all requests. `p50` and `p99` are delays. With several nodes, `worst s` is the error of the
-/// fullest second, and `messages` is the traffic of the store.
+/// fullest second, and `messages` counts the key updates that reach the store.
 pub fn report(outcomes: &[SimulationOutcome]) -> String {
     let mut rows = Vec::new();
     for outcome in outcomes {
@@ -40,7 +40,7 @@ pub fn report(outcomes: &[SimulationOutcome]) -> String {
     text
 }
 
-/// The same for programs: a run for each law and load, with its phases and their groups.
+/// The outcomes for programs, as JSON: a run for each law and load, with its phases and their groups.
 pub fn json(outcomes: &[SimulationOutcome]) -> String {
     let run = |SimulationOutcome { scenario, phases, record }: &SimulationOutcome| {
         let Scenario { law, burst, cluster, seed, .. } = scenario;
@@ -86,13 +86,13 @@ fn row(outcome: &SimulationOutcome, phase: &Phase, figures: &Figures) -> Vec<Rep
     ]
 }
 
-/// Zero never has a minus sign.
+/// A fraction as a percentage with its sign. Zero never has a minus sign.
 fn signed_percent(part: f64) -> String {
     let hundredths = (part * 10_000.0).round();
     format!("{:+.2}", if hundredths == 0.0 { 0.0 } else { hundredths / 100.0 })
 }
 
-/// Up to two decimal places, without trailing zeros.
+/// Seconds with up to two decimal places, without trailing zeros.
 fn seconds(seconds: f64) -> String {
     let text = format!("{seconds:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

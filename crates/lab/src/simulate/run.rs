@@ -22,7 +22,7 @@ const UNDER_WAY_MAX: usize = 4_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Scenario {
-    /// Runs the scenario to its end. `progress` gets the virtual time about once in a virtual second.
+    /// Runs the scenario to its end. `progress` gets the virtual time about once per virtual second.
     ///
     /// # Errors
     /// The law refuses its options, or a limit is exceeded.
@@ -33,7 +33,7 @@ impl Scenario {
     /// Runs the scenario on other nodes than slowlane's.
     ///
     /// # Errors
-    /// As [`run`](Scenario::run).
+    /// The same as those of [`run`](Scenario::run).
     pub fn run_on(&self, nodes: Box<dyn Sharing>) -> Result<SimulationOutcome, ScenarioError> {
         Ok(SimulationOutcome::new(self, self.record(Some(nodes), REQUESTS_MAX, |_| ())?))
     }
@@ -73,9 +73,9 @@ impl Scenario {
 enum Event {
     /// The number of clients changes.
     Phase(usize),
-    /// The client or greedy connection with this number sends a request.
+    /// The connection with this number sends a request.
     Ask(u32),
-    /// The attacker asks.
+    /// The attacker sends a request.
     Attack,
     /// An admitted request reaches the application.
     Enter(Box<Entering>),
@@ -83,9 +83,9 @@ enum Event {
     End(Box<(Ticket, Ending)>),
     /// A period of a node begins.
     Period(u32),
-    /// A node that has changed looks whether a message is due.
+    /// A node that has changed checks whether a message is due.
     Look(u32),
-    /// A held request's turn, by its node and number.
+    /// The turn of a held request comes. It is named by its node and number.
     Turn(u32, u64),
     /// The client of a held request disconnects, unless its turn has come.
     Leave(u32, u64),
@@ -111,7 +111,7 @@ struct Simulation<'s> {
     nodes: Box<dyn Sharing>,
     queue: EventQueue<Event>,
     rng: Rng,
-    /// The moments at which the workers are free.
+    /// The times at which the workers become free.
     free_ns: BinaryHeap<Reverse<u64>>,
     record: Record,
     /// The current number of clients, and which of all clients of the run have no event in the queue.
@@ -122,7 +122,7 @@ struct Simulation<'s> {
     patience_ms: u64,
     /// The mean pause between two requests of the attacker.
     gap_ns: u64,
-    /// Until when each node looks for messages that are due.
+    /// The time until which each node checks for messages that are due.
     looks_until_ns: Vec<u64>,
     requests: u64,
     end_ns: u64,
@@ -163,12 +163,12 @@ impl<'s> Simulation<'s> {
         run
     }
 
-    /// One node has no store to talk to.
+    /// Whether there is a single node, which has no store to talk to.
     fn is_alone(&self) -> bool {
         self.nodes.cluster().nodes == 1
     }
 
-    /// The periods of several nodes begin at random.
+    /// Starts the periods of several nodes at random times, and schedules the store's loss of its data.
     fn begin_periods(&mut self) {
         let cluster = *self.nodes.cluster();
         if self.is_alone() {
@@ -199,7 +199,7 @@ impl<'s> Simulation<'s> {
             Event::End(ended) => self.nodes.end(&ended.0, &ended.1, now_ns),
             _ => self.talk(now_ns, event),
         }
-        // Under `protect`, any event may make room for others.
+        // Under `protect`, any event may make room for held requests.
         if self.is_alone() {
             self.changed(0, now_ns);
         }
@@ -212,13 +212,13 @@ impl<'s> Simulation<'s> {
         now_ns + u64::from(waits_s) * SECOND_NS
     }
 
-    /// Counts a client that disconnects then.
+    /// Counts a client that disconnects at this time, and returns the time.
     fn leave(&mut self, left_ns: u64, who: Who) -> u64 {
         self.record.seen(left_ns, |seen| seen.tallies[who as usize].left += 1);
         left_ns
     }
 
-    /// A request reaches the application, and begins once a worker is free. Returns the time of its end.
+    /// A request reaches the application, and begins as soon as a worker is free. Returns the time of its end.
     fn enter(&mut self, now_ns: u64, entering: &Entering) -> u64 {
         let &Entering { who, connection, asked_ns, ref ticket } = entering;
         let cost = self.load.cost.map(|costs| costs.sample(&mut self.rng));
@@ -236,17 +236,17 @@ impl<'s> Simulation<'s> {
         ended_ns
     }
 
-    /// An admitted request ends with its answer.
+    /// Lets an admitted request enter the application, and answers its sender at its end.
     fn enter_and_answer(&mut self, now_ns: u64, entering: &Entering) {
         let ended_ns = self.enter(now_ns, entering);
         self.answered(entering.who, entering.connection, ended_ns);
     }
 
-    /// Several nodes and their store talk, and held requests pass.
+    /// Handles the messages between nodes and their store, and the turns of held requests.
     fn talk(&mut self, now_ns: u64, event: Event) {
         match event {
             Event::Period(node) => {
-                // Never in step with the other nodes.
+                // A random deviation keeps nodes out of step with each other.
                 let period_ns = nanos(self.nodes.period());
                 let next_ns = now_ns + period_ns - period_ns / 20 + self.rng.u64(0..=period_ns / 10);
                 self.queue.enter(next_ns, event);
@@ -286,7 +286,7 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Sends the message of a node, if there is one.
+    /// Sends the message of a node, if one is due.
     fn send(&mut self, node: u32, is_round: bool, now_ns: u64) {
         match self.nodes.send(node, is_round, now_ns) {
             Sent::Arrives(there_ns) => self.queue.enter(there_ns, Event::AtStore(node)),
@@ -359,7 +359,8 @@ impl<'s> Simulation<'s> {
         }
     }
 
-    /// Sends one request, and returns the time at which its sender is done with it. None: it is held.
+    /// Sends one request, and returns the time at which its sender is done with it. None: its end is not known yet,
+    /// because it is held or waits for a worker.
     fn ask(&mut self, now_ns: u64, who: Who, connection: u32) -> Option<u64> {
         self.requests += 1;
         let node = self.nodes.cluster().node(who, connection, &mut self.rng);
@@ -392,20 +393,21 @@ impl<'s> Simulation<'s> {
         })
     }
 
-    /// The time that the application takes for a request. Its cost in seconds is that time.
+    /// The time that the application takes for a request. A cost in seconds is that time, unless the load gives a
+    /// service time.
     fn takes_ns(&self, cost: Option<Amount>) -> u64 {
         let is_time = self.load.service.is_none() && self.record.unit == Some(Unit::Seconds);
         cost.filter(|_| is_time).map_or(self.service_ns, |cost| cost.micros().saturating_mul(1_000))
     }
 }
 
-/// A crowd asks again at once.
+/// The mean pause of a crowd, which sends its next request almost at once.
 const CROWD_THINK_NS: u64 = 1_000_000;
 
-/// How often a node looks for messages that are due.
+/// The time between two checks of a node for messages that are due.
 const LOOK_NS: u64 = 5_000_000;
 
-/// Each change of a node leads to a message within this time, or with the next period.
+/// The time for which a node checks after a change. Later, the next period sends the message.
 const LOOKS_NS: u64 = 100_000_000;
 
 fn nanos(duration: Duration) -> u64 {

@@ -42,14 +42,14 @@ pub struct Scenario {
     pub load: Load,
     /// The nodes that share the SLO.
     pub cluster: Cluster,
-    /// 1 to [`SECONDS_MAX`].
+    /// The length of the run, 1 to [`SECONDS_MAX`].
     pub seconds: u32,
     /// The measured parts, in order. Empty: the last three quarters of the run or of each of its phases.
     pub measured: Vec<Span>,
     pub seed: u64,
 }
 
-/// One day.
+/// The maximum length of a run: one day.
 pub const SECONDS_MAX: u32 = 86_400;
 
 /// The laws with a rate that several nodes can share.
@@ -94,7 +94,7 @@ pub enum ScenarioError {
         written(*.0)
     )]
     Period(Duration),
-    /// Something would happen after the end.
+    /// Something is planned for a time after the end of the run.
     #[error("{0}, but the run ends before that: use more seconds")]
     Late(String),
     #[error("{0} is measured, but begins before the previous part ends: name the parts in order")]
@@ -116,7 +116,7 @@ pub(super) const WEBSITE: &str = "shop.example";
 /// One bucket needs one entry.
 pub(super) const SIZING: Sizing = Sizing { entries_max: 16, expire: Duration::from_secs(30) };
 
-/// More than the largest auxiliary state of one key.
+/// More memory than the largest auxiliary state of one key takes.
 pub(super) const ANNEX_BYTES_MAX: usize = 64 << 20;
 
 /// The start of a run: midnight, for laws whose windows are aligned to the clock.
@@ -124,7 +124,7 @@ const START: Timestamp = Timestamp::from_millis(20_000 * 86_400 * 1_000);
 
 const FIRST_SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// The moment of the table this long after the start.
+/// The timestamp of a time after the start of the run.
 pub(super) fn at(now_ns: u64) -> Timestamp {
     START + Duration::from_nanos(now_ns)
 }
