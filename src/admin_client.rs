@@ -1,4 +1,4 @@
-//! A client for a running daemon: HTTP at its admin address.
+//! The client with which commands query a running daemon, over HTTP at its admin address.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::server::Stream;
 use slowlane_core::base::units::written;
 use slowlane_core::base::{Address, Token, shown};
 
-/// The usual [`patience`](AdminQuestion::patience).
+/// The default [`patience`](AdminQuestion::patience).
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The longest answer that is kept: several times the longest snapshot.
+/// The longest answer that is kept in memory: several times as long as the longest snapshot.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// The longest part of a refusal that is shown.
+/// A refusal is read and shown up to about this length.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// The path of the history.
+/// The admin path for the history of the last `span`.
 pub(crate) fn history(span: Duration) -> String {
     format!("/api/history?since={}", written(span))
 }
@@ -44,7 +44,7 @@ pub(crate) struct AdminClient {
     pub token: Option<Token>,
 }
 
-/// A question.
+/// A request to the daemon, and the longest wait for its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminQuestion {
     pub method: &'static str,
@@ -55,12 +55,12 @@ pub(crate) struct AdminQuestion {
     pub patience: Duration,
 }
 
-/// The daemon refuses questions without its token.
+/// The daemon requires its token, and the request did not contain it.
 #[derive(Debug, Error)]
 #[error("slowlane at {0} requires a token: give --token-file or --config")]
 pub(crate) struct Closed(Address);
 
-/// The remedy if the listener has TLS, which Unix sockets never have.
+/// A hint for error messages: the address to use if the listener has TLS. Unix sockets never have it.
 fn over_tls(address: &Address) -> String {
     match address {
         Address::Tcp(address) => format!(" With [admin.tls] it is https://{address}"),
@@ -69,7 +69,7 @@ fn over_tls(address: &Address) -> String {
 }
 
 impl AdminQuestion {
-    /// Requests a path, as text.
+    /// A GET request for a path, to be answered as text.
     pub(crate) fn get(path: impl Into<String>) -> AdminQuestion {
         AdminQuestion {
             method: "GET",
@@ -80,33 +80,33 @@ impl AdminQuestion {
         }
     }
 
-    /// Asks for a change.
+    /// A POST request, which asks for a change.
     pub(crate) fn post(path: impl Into<String>) -> AdminQuestion {
         AdminQuestion { method: "POST", ..AdminQuestion::get(path) }
     }
 
-    /// Requests JSON, if wanted.
+    /// Requests the answer as JSON if `is_wanted`.
     pub(crate) fn with_json(self, is_wanted: bool) -> AdminQuestion {
         AdminQuestion { accept: if is_wanted { "application/json" } else { self.accept }, ..self }
     }
 }
 
 impl AdminClient {
-    /// The daemon's status.
+    /// Requests the daemon's status.
     pub(crate) fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let body = self.get("/api/status")?;
         serde_json::from_slice(&body)
             .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
     }
 
-    /// An answer of bounded length.
+    /// Sends a GET request, and returns the answer. One over [`ANSWER_BYTES_MAX`] is an error.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
         let mut answer = Bounded(Vec::new());
         self.ask(AdminQuestion::get(path), &mut answer)?;
         Ok(answer.0)
     }
 
-    /// Sends a request, and writes the answer out as it arrives. Returns the number of bytes.
+    /// Sends a request, and writes the answer to `out` as it arrives. Returns the number of bytes.
     pub(crate) fn ask(&self, question: AdminQuestion, out: &mut impl Write) -> anyhow::Result<u64> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| self.unanswered(error.into()))?;
@@ -131,7 +131,8 @@ impl AdminClient {
         Ok(bytes)
     }
 
-    /// Makes the handshake. The host of the address is the name to verify.
+    /// Performs the TLS handshake. The host of the address is the server name to verify, unless a certificate is
+    /// pinned.
     async fn secured(&self, address: &str, tls: Arc<ClientConfig>, stream: Stream) -> anyhow::Result<Stream> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -143,7 +144,7 @@ impl AdminClient {
         bail!("no TLS with slowlane at {}: {}; --ca names its CA", self.address, shown(reason))
     }
 
-    /// The head of the answer. Its body follows piece by piece.
+    /// Sends the request, and returns the head of the answer. Its body follows piece by piece.
     async fn answer(&self, stream: Stream, question: AdminQuestion) -> anyhow::Result<Response<Incoming>> {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
@@ -158,7 +159,7 @@ impl AdminClient {
         Ok(sender.send_request(request.body(Full::<Bytes>::from(question.body))?).await?)
     }
 
-    /// The daemon's refusal.
+    /// The error for a status other than 200, with the daemon's explanation if it sends one.
     async fn refused(&self, answer: Response<Incoming>) -> anyhow::Error {
         let (status, address) = (answer.status(), &self.address);
         match status {
@@ -204,7 +205,7 @@ impl AdminClient {
     }
 }
 
-/// An answer of limited length.
+/// A buffer that refuses an answer over [`ANSWER_BYTES_MAX`].
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {

@@ -40,12 +40,12 @@ pub(crate) struct Source {
     pub layout: Layout,
     /// Longer delays are cut to this, so they cause a warning.
     pub hold_max: Duration,
-    /// Every policy has the same keys.
+    /// The secret of the keys in every policy that is read, so that a reload keeps all keys.
     pub key_secret: KeySecret,
-    /// How often a node of a cluster talks to its store: SLOs that cannot be shared well cause warnings. None: this
-    /// slowlane is not in a cluster.
+    /// The interval at which a node of a cluster talks to its store, for warnings about SLOs that cannot be shared
+    /// well. None: this slowlane is not in a cluster.
     pub period: Option<Duration>,
-    /// HAProxy enforces limits by itself, as a peer.
+    /// Whether HAProxy enforces limits by itself, as a peer.
     pub has_peers: bool,
 }
 
@@ -62,21 +62,21 @@ impl Source {
         Ok(policy)
     }
 
-    /// The policy as it would be with other texts of some files.
+    /// The policy that results if `text` replaces the content of some files.
     pub(crate) fn read_with(&self, text: impl Fn(&Path) -> Option<String>) -> Result<Policy, PolicyErrors> {
         let read = |path: &Path| text(path).map_or_else(|| fs::read(path), |text| Ok(text.into()));
         Policy::examine(&self.dir, &self.layout, read)
     }
 
-    /// Reads the policy at the start, and returns the metadata that the files had before. If the files change all the
-    /// time, the last reading counts: there is no previous policy.
+    /// Reads the policy at the start, and returns the metadata that the files had before. If the files change during
+    /// every attempt, the last reading counts, because there is no previous policy.
     pub(crate) fn read_first(&self) -> (Fingerprint, Result<Policy, PolicyErrors>) {
         let whole = self.read_whole(self.fingerprint(), READINGS_MAX);
         whole.unwrap_or_else(|| (self.fingerprint(), self.read()))
     }
 
-    /// Reads the policy, several times if its files change in the meantime: old and new ones may be mixed. `None`:
-    /// they changed each time.
+    /// Reads the policy, and reads it again if its files have changed in the meantime, because old and new files may be
+    /// mixed. `None`: the files changed during every attempt.
     fn read_whole(
         &self,
         mut found: Fingerprint,
@@ -123,7 +123,7 @@ enum Wake {
     Rekey(KeySecret),
 }
 
-/// Asks for a reload.
+/// A handle for requesting a reload.
 #[derive(Clone, Debug)]
 pub(crate) struct Reload(Sender<Wake>);
 
@@ -182,7 +182,7 @@ struct Reloader {
 
 impl Reloader {
     fn run(&mut self, wakes: &Receiver<Wake>, watch: &mut Watch) {
-        // The first check also finds an edit between the first reading and this watch.
+        // The first check also finds an edit between the first reading and the start of this watch.
         loop {
             watch.look_at(self.source.watched());
             let found = self.source.fingerprint();
@@ -223,7 +223,7 @@ impl Reloader {
         }
     }
 
-    /// Reads the policy, and puts it in force or rejects it. Files that change in the meantime are not used.
+    /// Reads the policy, and puts it in force or rejects it. If files change in the meantime, the result is not used.
     fn read(&mut self, found: Fingerprint, force: bool) {
         let is_asked = self.debounce.is_asked;
         if is_asked {
@@ -245,7 +245,7 @@ impl Reloader {
         }
     }
 
-    /// Puts a policy in force, unless a map has lost more than half of its lines and this is the first reading.
+    /// Puts a policy in force, unless a map has lost more than half of its lines and `force` is not set.
     fn accept(&mut self, found: Fingerprint, policy: Policy, force: bool) {
         let shrunk = policy.shrunk_since(&self.throttle.policy());
         if !shrunk.is_empty() && !force {

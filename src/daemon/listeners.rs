@@ -26,13 +26,13 @@ use crate::sync::TokenServer;
 use crate::watch::FileState;
 use slowlane_core::base::Address;
 
-/// The listeners of a daemon, bound, each with the service behind it.
+/// The bound listeners of a daemon, each with the service behind it.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     acceptors: Vec<Arc<Acceptor>>,
     ends: Vec<Arc<Ends>>,
     followed: Vec<Arc<FollowedLog>>,
-    /// The threads of the listeners that are not for proxies, until this is dropped.
+    /// Each sender keeps the thread of some listeners running until it is dropped.
     threads: Vec<oneshot::Sender<()>>,
     /// `None`: this slowlane is not a store for others.
     pub(super) token_server: Option<Arc<TokenServer>>,
@@ -147,7 +147,7 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// Calls `bind` for the runtime of a new thread: listeners that are not for proxies must not slow decisions down.
+    /// Calls `bind` in the runtime of a new thread, so that these listeners do not slow decisions down.
     fn on_own_thread(
         &mut self,
         name: &str,
@@ -216,7 +216,7 @@ impl Binder<'_> {
             tracing::info!("{} on {listener}", listen.name);
             let (access_list, agent) = (self.access_list(listen)?, self.agent.clone());
             let runtime = Handle::current();
-            // An inherited socket may have lost lines that the process before has counted.
+            // The kernel may have dropped lines of an inherited socket that the previous process has already counted.
             let lost = listener.lost().unwrap_or(0).into();
             let ends = Ends { listener: listener.into(), access_list, agent, lost, runtime };
             self.bound.ends.push(Arc::new(ends));
@@ -224,7 +224,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// The start fails if a file of its TLS cannot be used.
+    /// The access list of a listener, with its TLS. If a TLS file cannot be used, the start fails.
     fn access_list(&mut self, listen: &Listen) -> anyhow::Result<AccessList> {
         let mut tls = None;
         if let (Some(files), Some(metrics)) = (&listen.tls, &self.agent.metrics.tls) {
@@ -236,8 +236,8 @@ impl Binder<'_> {
         Ok(AccessList { allow: listen.allow.clone(), tls, ..AccessList::default() })
     }
 
-    /// Refuses the last acceptor if other machines can reach it without a token. Names are resolved now, and systemd may
-    /// have opened its listeners.
+    /// Fails if other machines can reach the last acceptor without a token. The bound sockets are checked, because the
+    /// config does not show the addresses of names and of sockets from systemd.
     fn unless_open(&self, has_token: bool) -> Result<(), OpenListener> {
         let open = |acceptor: &Arc<Acceptor>| {
             let address = acceptor.listeners.iter().find(|listener| !listener.is_local())?.to_string();

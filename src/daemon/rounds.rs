@@ -1,4 +1,4 @@
-//! Periodic work: the history of the status, and messages for the operator.
+//! Periodic work: samples for the status, expiry, checks of files and clocks, and warnings for the operator.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ use slowlane_core::throttle::{KEY_BLOCKS_MAX, Protected};
 /// The time between two checks of the certificates.
 const CERTIFICATES: Duration = Duration::from_millis(200);
 
-/// The time between two looks whether proxies report the ends of requests.
+/// The time between two checks whether proxies report the ends of requests.
 const ENDS: Duration = Duration::from_secs(20);
 
-/// Starts all rounds. They end with the shutdown. The caller chooses the thread: some wait for readers of the status.
+/// Starts the periodic tasks, except the watchdog and the check of certificates, in the runtime of the caller. It must
+/// not be one that decides requests: some tasks wait for readers of the status.
 pub(super) fn begin(agent: &Arc<Agent>, config: Option<&ConfigFile>, shutdown: &Shutdown) {
     keep_status(agent.clone(), shutdown);
     watch_fields(agent.clone(), shutdown);
@@ -38,7 +39,7 @@ pub(super) fn watchdog(shutdown: &Shutdown) {
     systemd::watchdog().into_iter().for_each(|often| every(often, "the watchdog", shutdown, systemd::alive));
 }
 
-/// Reads certificates again when their files change. `files` is their state before they were read.
+/// Reads certificates again when their files change. `files` is the state of the files before they were last read.
 pub(super) fn watch_certificates(
     certificates: Vec<Arc<Tls>>,
     mut files: FileState,
@@ -104,7 +105,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Moves the queues of protected applications when no request does, and warns of proxies that report no ends.
+/// Advances the queues of protected applications when no request does, and warns if proxies report no ends of requests.
 fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     let waking = agent.clone();
     every(TICK, "the queues of protect", shutdown, move || waking.throttle.wake_gates(waking.clock.now()));
@@ -151,7 +152,7 @@ impl Look {
         Look { file: file.clone(), state, news: None }
     }
 
-    /// The change since the last check. The inner None: an edit was undone.
+    /// The change since the last check, if any. The inner `None` means that an edit was undone.
     fn again(&mut self, now: Timestamp) -> Option<Option<String>> {
         if !self.state.has_settled(now) {
             return None;
@@ -161,7 +162,7 @@ impl Look {
     }
 }
 
-/// Warns about fields that the policy needs, and that requests lack or garble.
+/// Warns about fields that the policy needs but requests lack, or carry in an unreadable form.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
     each_second("the look for missing fields", shutdown, move || {
         let total = agent.metrics.verdicts.total();
@@ -185,7 +186,7 @@ fn keep_status(agent: Arc<Agent>, shutdown: &Shutdown) {
     });
 }
 
-/// Applications whose proxies report no ends, and which of them have been logged.
+/// Applications whose proxies report no ends of requests: at the last check, and those already logged.
 #[derive(Debug, Default)]
 struct Blind {
     before: HashSet<Key>,
@@ -193,8 +194,8 @@ struct Blind {
 }
 
 impl Blind {
-    /// Warns once about each application that has received requests since the last call, but no report of an end. Call
-    /// it about twice a minute.
+    /// Warns once about each application that has requests inside but no report of an end, both now and at the last
+    /// call. Call it every [`ENDS`].
     fn look(&mut self, agent: &Agent) {
         let is_blind = |of: &Protected| !of.view.sees_ends && of.view.inside > 0;
         let blind: Vec<Protected> = agent.throttle.protected().into_iter().filter(is_blind).collect();

@@ -65,7 +65,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
     Ok(())
 }
 
-/// After an upgrade: sends the answers that are still held, each at its time, or all of them when a signal arrives.
+/// After an upgrade: sends the answers that are still held, each at its time, or all of them at SIGTERM or SIGINT.
 async fn answer_the_rest(serving: Serving, mut signals: Signals) {
     let ended = async { while signals.wait().await != Order::End {} };
     let is_ended = tokio::select! {
@@ -93,7 +93,7 @@ struct Signals {
     user2: Signal,
 }
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     End,
@@ -113,7 +113,7 @@ impl Signals {
         })
     }
 
-    /// Waits for SIGTERM, SIGINT, SIGHUP or SIGUSR2. It can be dropped and called again.
+    /// Waits for SIGTERM, SIGINT, SIGHUP or SIGUSR2. No signal is lost if the future is dropped.
     async fn wait(&mut self) -> Order {
         tokio::select! {
             _ = self.terminate.recv() => Order::End,
@@ -124,7 +124,7 @@ impl Signals {
     }
 }
 
-/// Waits, in a command, for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
+/// A future for commands: it waits for Ctrl-C, Ctrl-\, SIGTERM, or the end of the terminal.
 pub(crate) fn asked_to_end() -> anyhow::Result<impl Future<Output = ()>> {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
     let signals: Result<Vec<Signal>, _> = kinds.into_iter().map(signal).collect();

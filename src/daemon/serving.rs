@@ -1,4 +1,4 @@
-//! A daemon that serves: its start, and its handover to a new process.
+//! A serving daemon: its start, its shutdown, and its handover to a new process.
 
 use std::mem;
 use std::sync::Arc;
@@ -32,13 +32,14 @@ use slowlane_core::cluster::Cluster;
 use slowlane_core::policy::Policy;
 use slowlane_core::throttle::Throttle;
 
-/// The longest shutdown. Pending answers are sent at once, and proxies are asked to close their connections.
+/// The longest wait for connections to close at a shutdown. Pending answers are sent at once, and proxies are asked to
+/// close their connections.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Requests for an upgrade that wait. One is enough: a second upgrade follows the first.
+/// The maximum number of upgrade requests that wait for the current upgrade. They are served only if it fails.
 const UPGRADE_REQUESTS_MAX: usize = 1;
 
-/// A daemon. Once it is opened, it serves until its shutdown begins or it is dropped.
+/// A daemon. After `open`, it serves until its shutdown begins or it is dropped.
 #[derive(Debug)]
 #[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "the demonstration reads its addresses"))]
 pub(crate) struct Serving {
@@ -58,7 +59,8 @@ pub(crate) struct Serving {
     hold_max: Duration,
 }
 
-/// Builds all parts and starts to serve in the runtime of the caller, with the state in the file if there is one.
+/// Builds all parts and starts to serve in the runtime of the caller, with the state from the state file if there is
+/// one.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Serving> {
     let found = config
         .state
@@ -142,7 +144,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Opens the listeners, with the connections that were stopped before.
+    /// Opens the listeners, and continues the connections that stopped for a handover.
     fn listen(&self, earlier: Vec<Transfer>) {
         let shutdown = self.end.shutdown();
         self.listeners.open(&self.agent, &shutdown, earlier);
@@ -282,13 +284,13 @@ fn throttle(
     Ok((throttle, Some(reload)))
 }
 
-/// The proxies that enforce limits locally.
+/// The registry of the proxies that enforce limits locally, if the config has a listener for them.
 fn peers(config: &Config, metrics: &Metrics) -> Option<Arc<Peers>> {
     let (config, metrics) = (config.peers.as_ref()?, metrics.peers.clone()?);
     Some(Arc::new(Peers::new(config.settings.clone(), metrics)))
 }
 
-/// Starts the snapshot writer.
+/// Starts the snapshot writer if the config names a state file.
 fn snapshot_writer(config: &Config, agent: &Arc<Agent>) -> anyhow::Result<Option<SnapshotWriter>> {
     let (Some(file), Some(metrics)) = (&config.state, &agent.metrics.state) else { return Ok(None) };
     let snapshot_writer = file.clone().keep(metrics.clone(), agent.clone());

@@ -39,7 +39,7 @@ pub struct HttpAnswer<'o> {
 }
 
 impl<'o> HttpAnswer<'o> {
-    /// Begins an answer to a request of a version. `keeps_alive`: whether the connection stays open afterwards.
+    /// Begins an answer to a request of this HTTP version. `keeps_alive`: whether the connection stays open afterwards.
     ///
     /// ```
     /// use slowlane_core::base::Timestamp;

@@ -14,7 +14,7 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The maximum number of headers of a request.
 pub const HEADERS_MAX: usize = 100;
 
-/// The reason why bytes are not a request. Nothing after them can be read.
+/// The reason why bytes are not accepted as a request. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("no HTTP request")]
@@ -27,7 +27,7 @@ pub enum Refusal {
     TooLarge,
 }
 
-/// A position in the bytes of a head, which are at most [`HEAD_BYTES_MAX`]. Small, because a head has many.
+/// A range of bytes in a head. It fits into two `u16`, because a head has at most [`HEAD_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     begin: u16,
@@ -71,7 +71,7 @@ impl<'a> HttpHead<'a> {
     /// ```
     ///
     /// # Errors
-    /// It is not a request, the end of its body is ambiguous, or it is too large.
+    /// The bytes are not a request, the end of the body is ambiguous, or the head is too large.
     pub fn cut(
         bytes: &'a mut [u8],
         room: &'a mut HeaderSlots,
@@ -111,20 +111,21 @@ impl<'a> HttpHead<'a> {
         self.headers.iter().map(move |(name, value)| (&bytes[name.range()], &bytes[value.range()]))
     }
 
-    /// The first value with a name, which is in lower case.
+    /// The first value of the header `name`, which must be in lower case.
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         self.all(name).next()
     }
 
-    /// The values with a name, which is in lower case.
+    /// All values of the header `name`, which must be in lower case.
     pub fn all(&self, name: &str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         let bytes = self.bytes;
         let has_name = move |header: &&'a (Span, Span)| &bytes[header.0.range()] == name.as_bytes();
         self.headers.iter().filter(has_name).map(move |(_, value)| &bytes[value.range()])
     }
 
-    /// Two lengths, a length and chunks, or a coding other than chunks: other programs may see the end of the body
-    /// elsewhere, so a client could hide a request in it (RFC 9112, sections 6.3 and 11.2).
+    /// Reads how the body ends. It refuses two lengths, a length and chunks, or a coding other than chunks: other
+    /// programs may see the end of the body elsewhere, so a client could hide a request in it (RFC 9112, sections 6.3
+    /// and 11.2).
     fn read_framing(&mut self) -> Result<(), Refusal> {
         let (mut has_close, mut has_keep_alive) = (false, false);
         let mut framing = Framing::None;
@@ -153,7 +154,7 @@ impl<'a> HttpHead<'a> {
                 _ => {}
             }
         }
-        // RFC 9112, section 9.3.
+        // In HTTP/1.1, connections persist by default (RFC 9112, section 9.3).
         self.keeps_alive = !has_close && (self.version == Version::HTTP_11 || has_keep_alive);
         self.framing = framing;
         Ok(())
@@ -177,7 +178,7 @@ impl Span {
     }
 }
 
-/// The path and the query of a target. A proxy may name the whole address (RFC 9112, section 3.2.2).
+/// The path and the query of a target. A proxy may send the target as a whole URI (RFC 9112, section 3.2.2).
 fn path_and_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     let begin = if target.first() == Some(&b'/') { 0 } else { after_authority(target) };
     let target = &target[begin..];
@@ -188,7 +189,7 @@ fn path_and_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// The length of a scheme and an authority; 0 without them.
+/// The length of the scheme and the authority at the beginning of a target; 0 without them.
 fn after_authority(target: &[u8]) -> usize {
     let Some(scheme) = memchr::memmem::find(target, b"://") else { return 0 };
     if target[..scheme].iter().any(|byte| b"/?#".contains(byte)) {
@@ -199,7 +200,8 @@ fn after_authority(target: &[u8]) -> usize {
     length.map_or(target.len(), |length| begin + length)
 }
 
-/// The first bytes of other protocols: HAProxy sends a frame of less than 16 MiB, TLS a handshake.
+/// Recognises other protocols by their first bytes: an SPOP frame shorter than 16 MiB begins with a zero byte, a TLS
+/// connection with a handshake record.
 fn refusal(bytes: &[u8]) -> Refusal {
     match bytes {
         [0, ..] => Refusal::Foreign("SPOP"),
@@ -208,13 +210,13 @@ fn refusal(bytes: &[u8]) -> Refusal {
     }
 }
 
-/// A length in digits only: `+5` and `5, 5` are refused.
+/// Reads a length. It must consist of digits only, so `+5` and `5, 5` are refused.
 fn length(value: &[u8]) -> Option<u64> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
 }
 
-/// How the length of a body is given.
+/// The framing of a body: no body, a body of known length, or chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     None,
@@ -243,7 +245,7 @@ impl Framing {
     }
 }
 
-/// The length of all chunks, of the last one, and of the trailers, which are skipped.
+/// The length of a chunked body: its chunks, the empty last one, and the trailers, whose contents are ignored.
 fn chunks(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -260,7 +262,7 @@ fn chunks(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of a line with a chunk's size, and that size.
+/// The length of the line that states a chunk's size, and that size.
 fn size_line(bytes: &[u8]) -> Option<(usize, u64)> {
     let httparse::Status::Complete((length, size)) = httparse::parse_chunk_size(bytes).ok()? else {
         return None;

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as values: requests are cut from bytes, and answers are bytes. No socket, no clock.
+//! HTTP/1.1 as values: requests are cut from bytes, and answers are bytes. This module has no socket and no clock.
 //!
 //! It serves proxies that send a query for each request: heads are small, bodies are not needed and are skipped, and
 //! answers have no body except a reason. Where RFC 9112 does not define the end of a message, the connection is

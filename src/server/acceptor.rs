@@ -30,7 +30,7 @@ pub(crate) trait Service: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
-    /// Its state in an earlier process.
+    /// Its state, if it comes from an earlier process.
     pub(crate) earlier: Option<TransferState>,
     /// Its place in the lobby. None: the service has no lobby.
     pub(crate) guest: Option<Guest>,
@@ -58,8 +58,8 @@ pub(crate) struct Acceptor {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Serves every connection on every listener, and those of an earlier process, until the shutdown begins. After a
-    /// failed handover, it is opened again.
+    /// Serves the connections of every listener, and those of an earlier process, until the shutdown begins. After a
+    /// failed handover, `open` is called again.
     pub(crate) fn open(self: &Arc<Self>, shutdown: &Shutdown, earlier: impl Iterator<Item = Transfer>) {
         for Transfer { stream, state } in earlier {
             let (open, place) = (OpenConnection::new(&self.metrics), self.places.clone().try_acquire_owned());
@@ -84,12 +84,13 @@ impl Acceptor {
 
     /// Serves the connections of a listener until the shutdown begins.
     ///
-    /// At the limit, one more connection is accepted and waits. Later ones wait in the backlog of the system. Their
-    /// requests pass after the proxy's own timeout. Nothing waits in a lobby.
+    /// At the limit, one more connection is accepted and waits for a place. Later ones wait in the backlog of the
+    /// system, and their requests pass after the proxy's own timeout. If the service has a lobby, connections enter it
+    /// without waiting.
     async fn accept(&self, listener: &Listener, shutdown: &Shutdown) {
         while let Some(stream) = self.next(listener, shutdown).await {
             let Some(lobby) = self.service.lobby() else {
-                // The next process accepts no connection that this one has accepted.
+                // Even if the shutdown begins, the connection is served: the next process cannot accept it again.
                 let place = shutdown.signal.unless_begun(self.place(listener)).await;
                 let (open, served) = (OpenConnection::new(&self.metrics), self.serve(stream, None, shutdown));
                 tokio::spawn(async move {
@@ -112,7 +113,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves a connection from its handshake on. It does not keep the listeners open.
+    /// Performs the handshake of a connection, then serves it. The future does not keep the listeners open.
     fn serve(
         &self,
         stream: Stream,
@@ -163,7 +164,7 @@ impl Acceptor {
         if let Some(suppressed) = self.error_line.allow(self.agent.clock.now()) {
             tracing::error!(%listener, suppressed, "cannot accept a connection: {error}");
         }
-        // These mean that a client closed before `accept`, so the next connection needs no pause.
+        // These errors mean that a client closed before `accept`, so the next connection needs no pause.
         if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
@@ -186,7 +187,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// TCP connections are checked before a byte of them is read. Unix sockets have their permissions instead.
+/// Restricts connections by network and by TLS. TCP connections are checked before any of their bytes are read; Unix
+/// sockets are protected by file permissions instead.
 #[derive(Debug, Default)]
 pub(crate) struct AccessList {
     /// The networks that may connect. Empty: all.
@@ -201,7 +203,7 @@ impl AccessList {
         self.tls.is_none() && self.allow.is_empty()
     }
 
-    /// Whether the peer may connect. If not, this is logged.
+    /// Whether the peer may connect. A refusal is logged.
     pub(super) fn admits(&self, stream: &Stream, now: Timestamp) -> bool {
         if self.allow.is_empty() || matches!(stream, Stream::Unix(_)) {
             return true;
@@ -226,7 +228,7 @@ impl AccessList {
         let Some(tls) = &self.tls else { return Some(stream) };
         stream.watch().ok()?;
         let Stream::Tcp(stream) = stream else { return Some(stream) };
-        // In a box, so that a connection without TLS needs no room for it.
+        // Boxed, so that a connection without TLS needs no room for it.
         let handshake = Box::pin(tls.handshake(stream));
         shutdown.signal.unless_begun(handshake).await.flatten().map(Stream::Tls)
     }

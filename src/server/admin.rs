@@ -35,7 +35,7 @@ use crate::server::{
 use slowlane_core::base::{Field, Key, Query, Request as Asked, Timestamp, Token, Value, units};
 use slowlane_core::throttle::Throttle;
 
-/// The longest wait for a whole request.
+/// The longest wait for the head of a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// The approximate limit for the head of a request: every connection may keep one in memory.
@@ -44,7 +44,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The longest wait for the body of a request: a command has few bytes.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The origin of a browser's request: `none` means its user.
+/// The header in which a browser reports the origin of a request; `none`: the user has made it, not a page.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -60,12 +60,12 @@ type AdminAnswer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 pub(crate) struct Admin {
     /// With a token, requests without it get only the page, health and readiness.
     pub(crate) token: Option<Token>,
-    /// Without a token, requests over TCP must name one of these.
+    /// Without a token, requests over TCP must address one of these hosts.
     pub(crate) hosts: Hosts,
     pub(crate) upgrades: UpgradeRequests,
 }
 
-/// A request for an upgrade: it gets a message, or the reason for a failure.
+/// A request for an upgrade. The sender takes the answer: a message, or the reason for a failure.
 pub(crate) type UpgradeRequest = oneshot::Sender<Result<String, String>>;
 
 pub(crate) type UpgradeRequests = mpsc::Sender<UpgradeRequest>;
@@ -74,7 +74,7 @@ impl Admin {
     /// Serves until the client closes, does not complete a request or read an answer in time, or the shutdown begins.
     /// An error ends only this connection.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
-        // No browser opens a Unix socket.
+        // Browsers cannot open Unix sockets, so their requests need no check of the host.
         let wants_host = self.token.is_none() && !matches!(stream, Stream::Unix(_));
         let (agent, signal, admin) = (&agent, &shutdown.signal.clone(), &self);
         let answer = |request| async move {
@@ -111,7 +111,7 @@ impl Admin {
         if !matches!(path, "/" | "/healthz" | "/readyz") && !self.is_open_to(&request) {
             return unauthorized();
         }
-        // The status page blocks clients. No other web page needs to change anything.
+        // Of all web pages, only the status page may change anything: it blocks and unblocks clients.
         let is_for_page = matches!(path, "/api/block" | "/api/unblock") && is_from_own_page(&request);
         if *method == Method::POST && is_from_page(&request) && !is_for_page {
             return plain(StatusCode::FORBIDDEN, FROM_A_PAGE);
@@ -151,10 +151,10 @@ impl Admin {
         }
     }
 
-    /// Answers `/api/upgrade`, once a new process has taken over or failed to do so.
+    /// Answers `/api/upgrade` when a new process has taken over or failed to do so.
     async fn upgrade(&self) -> AdminAnswer {
         let (ask, reported) = oneshot::channel();
-        // A request that is not processed is dropped, and so is its answer.
+        // If the request cannot be queued, `ask` is dropped, and `reported` ends with an error.
         let _ = self.upgrades.try_send(ask);
         let reason = match reported.await {
             Ok(Ok(news)) => return plain(StatusCode::OK, format!("{news}\n")),
@@ -183,7 +183,7 @@ const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the bod
 
 const NOT_FOUND: &str = "not found; the paths are /, /healthz, /readyz, /metrics, /api/status, /api/history?since=<time>, /api/why?<field>=<value>, /api/quota?<field>=<value>, /api/cluster, /api/peers, /api/groups?over=<time>&by=<measure>&field=<name>, /api/table/<key>, /api/runtime, /api/clear?<field>=<value>, /api/blocks, /api/protect, /api/block?<field>=<value>, /api/unblock?<field>=<value>, /api/upgrade\n";
 
-/// The whole page. It loads nothing but data from `/api/`.
+/// The whole status page. It loads only data, from `/api/`.
 const PAGE: &str = include_str!("page.html");
 
 /// The placeholder in the page for the nonce of each answer.
@@ -230,7 +230,7 @@ fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     })
 }
 
-/// Answers `/api/history`: the keys throttled since a while ago.
+/// Answers `/api/history`: the keys throttled within the time span of the query.
 fn history(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let span = match request.uri().query().unwrap_or_default().strip_prefix("since=").map(units::duration) {
         Some(Ok(span)) if (Duration::from_secs(1)..=DAY).contains(&span) => span,
@@ -278,7 +278,7 @@ fn groups(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
 const GROUPS_OF: &str =
     "expected over=1m, 10m or 1h, by=requests, work or delay, and field=<name>, all of them optional\n";
 
-/// Answers `/api/cluster`: the nodes of the cluster, as this one sees it; as JSON, or as text.
+/// Answers `/api/cluster`: the nodes of the cluster, as this node sees them; as JSON, or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let Some(line) = agent.status.cluster.lock().clone() else {
         return plain(StatusCode::CONFLICT, "this slowlane is alone: it has no [cluster] store\n");
@@ -296,7 +296,7 @@ fn peers(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json(request), &status, json, ToString::to_string)
 }
 
-/// As JSON, or as text.
+/// Answers with `what`, as JSON or as text.
 fn shown<T>(wants_json: bool, what: &T, json: fn(&T) -> String, text: fn(&T) -> String) -> AdminAnswer {
     match wants_json {
         true => with_type(JSON, json(what)),
@@ -313,7 +313,7 @@ fn wants_json(request: &Request<Incoming>) -> bool {
     accept.windows(JSON.len()).any(|part| part == JSON.as_bytes())
 }
 
-/// Answers `/api/block`. The time is in the body.
+/// Answers `/api/block`. The duration of the block is in the body.
 async fn block(request: Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let (wants_json, query) = (wants_json(&request), request.uri().query().unwrap_or_default().to_owned());
     let body = body(request).await.unwrap_or_default();
@@ -355,7 +355,7 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
     for case in &policy.explain(request).cases.list {
         let had_row = throttle.table().get(case.key, now).is_some();
         throttle.forget(case.key, |_| true);
-        // Its assured rate goes with it.
+        // The entry of the key's assured rate is forgotten, too.
         case.assured.into_iter().for_each(|key| throttle.forget(key, |_| true));
         let result = if had_row { "cleared" } else { "had no row" };
         reported += &format!("key {} of SLO {}: {result}\n", case.key, case.slo.id);
@@ -363,16 +363,16 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
     Ok(reported)
 }
 
-/// Browsers add Origin to requests that a web page sends.
+/// The refusal of a request that a web page has sent.
 const FROM_A_PAGE: &str = "requests from web pages are refused\n";
 
-/// Whether a web page sends the request. Browsers add these headers.
+/// Whether a web page has sent the request: browsers mark such requests with these headers.
 fn is_from_page(request: &Request<Incoming>) -> bool {
     let fetch_site = request.headers().get(SEC_FETCH_SITE);
     request.headers().contains_key(ORIGIN) || fetch_site.is_some_and(|site| site != "none")
 }
 
-/// Whether the web page is that of this listener: browsers do not let a page choose its Origin.
+/// Whether the web page is this listener's own. The Origin proves it, because browsers do not let a page choose it.
 fn is_from_own_page(request: &Request<Incoming>) -> bool {
     let text = |name: &HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
     let (Some(origin), Some(host)) = (text(&ORIGIN), text(&HOST)) else { return false };
@@ -380,13 +380,13 @@ fn is_from_own_page(request: &Request<Incoming>) -> bool {
     page == Some(host) && text(&SEC_FETCH_SITE).is_none_or(|site| site == "same-origin")
 }
 
-/// The body of a request. None if it is too long or does not come.
+/// The body of a request; `None` if it is too long or does not arrive in time.
 async fn body(request: Request<Incoming>) -> Option<Bytes> {
     let body = Limited::new(request.into_body(), admin_socket::LINE_BYTES_MAX).collect();
     Some(timeout(BODY_TIMEOUT, body).await.ok()?.ok()?.to_bytes())
 }
 
-/// Answers `/api/runtime`: runs one line of the Runtime API. The answer lacks the final empty line of the socket.
+/// Answers `/api/runtime`: runs one line of the Runtime API. Unlike on the admin socket, no empty line ends the answer.
 async fn command(request: Request<Incoming>, agent: &Arc<Agent>) -> AdminAnswer {
     let Some(line) = body(request).await else {
         return refused("expected one line of the Runtime API, like show table\n");

@@ -1,4 +1,4 @@
-//! One connection of the admin socket, the Runtime API for clients like socat.
+//! The admin socket, which offers the Runtime API to clients like socat.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Service for AdminSocket {
     }
 }
 
-/// Answers one line and closes, unless the client closes or the shutdown begins before.
+/// Answers one line and closes, unless the client closes first or the shutdown begins.
 async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
     let mut stream = BufReader::new(limited(stream, IDLE_TIMEOUT));
     if let Some(Err(error)) = shutdown.signal.unless_begun(converse(&mut stream, &agent)).await {
@@ -36,7 +36,7 @@ async fn serve(stream: Stream, agent: Arc<Agent>, shutdown: Shutdown) {
 }
 
 async fn converse(stream: &mut BufReader<WriteTimeout>, agent: &Agent) -> io::Result<()> {
-    // The limit is for the whole line: single bytes do not extend it.
+    // The timeout is for the whole line, so a client cannot extend it by sending single bytes.
     let Some(line) = timeout(IDLE_TIMEOUT, line(stream)).await.unwrap_or(Ok(None))? else { return Ok(()) };
     for words in commands(&line) {
         let answer = answer(&words, &agent.throttle, agent.clock.now());
@@ -53,7 +53,7 @@ async fn line(stream: &mut BufReader<WriteTimeout>) -> io::Result<Option<Vec<u8>
     let mut line = Vec::new();
     stream.take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line).await?;
     let has_break = line.pop_if(|last| *last == b'\n').is_some();
-    // The last line needs no line break.
+    // At the end of the input, a line needs no line break.
     let is_line = has_break || (1..=LINE_BYTES_MAX).contains(&line.len());
     Ok(is_line.then_some(line))
 }

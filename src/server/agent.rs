@@ -29,13 +29,13 @@ pub struct Agent {
     pub(super) secret: KeySecret,
     pub(crate) observer: Observer,
     pub(super) holds: Arc<Holds>,
-    /// In a box, so that its locks share no cache line with data that every request reads.
+    /// Boxed, so that its locks share no cache line with data that every request reads.
     pub(crate) dedup: Box<DedupCache>,
-    /// The receiver of requests to take back, if another process has the table.
+    /// The receiver of requests that must be taken back while another process has the table.
     elsewhere: Mutex<Option<Sender<Decision>>>,
     holds_line: OncePerSecond,
     abandoned_line: OncePerSecond,
-    /// A ticket that a client may have written has been logged.
+    /// Ensures that a ticket that a client may have written is logged only once.
     pub(super) unsafe_ticket: Once,
     pub(super) spop_error_line: OncePerSecond,
     /// None: no proxy enforces limits locally.
@@ -73,7 +73,7 @@ impl Agent {
         }
     }
 
-    /// From now on, passes requests to take back to another process.
+    /// From now on, sends requests that must be taken back to another process.
     pub(crate) fn take_back_elsewhere(&self, to: Sender<Decision>) {
         *self.elsewhere.lock() = Some(to);
     }
@@ -83,8 +83,8 @@ impl Agent {
         *self.elsewhere.lock() = None;
     }
 
-    /// Decides one request, and reports it. `may_hold`: its delay may still change while it is held. `refusal` may
-    /// replace a verdict.
+    /// Decides one request, and reports the decision. `may_hold`: its delay may still change while it is held.
+    /// `refusal` may replace the verdict.
     pub(super) fn decide<'f, F>(
         &self,
         policy: &Policy,
@@ -115,8 +115,8 @@ impl Agent {
         decision
     }
 
-    /// Reports the decision on the only request of a batch, with its fields. Whatever it carries under the name of a derived
-    /// field is left out.
+    /// Reports the decision on the only request of a batch, with its fields. A field that the request carries under the
+    /// name of a derived field is ignored.
     fn observe<'f, F>(
         &self,
         batch: &Batch<'_, '_>,
@@ -134,7 +134,8 @@ impl Agent {
         self.observer.decided(batch, decisions, &self.throttle, rng, named);
     }
 
-    /// Decides one descriptor of Envoy's rate limit service, by the SLO that it brings or by the policy, and reports it.
+    /// Decides one descriptor of Envoy's rate limit service, by its own SLO if it brings one or else by the policy, and
+    /// reports the decision.
     pub(super) fn decide_descriptor<'f, F>(
         &self,
         policy: &Policy,
@@ -164,8 +165,8 @@ impl Agent {
         decision
     }
 
-    /// Takes back the delay and the ticket of a descriptor whose request another one refuses. Windows count it, as in Envoy's
-    /// service.
+    /// Takes back the delay and the ticket of a descriptor if another descriptor refuses the request. Windows still
+    /// count it, as in Envoy's service.
     pub(super) fn leave(&self, policy: &Policy, decision: &Decision, now: Timestamp) {
         if decision.has_ticket() || matches!(decision.verdict, Verdict::Delay(_)) {
             self.throttle.take_back(policy, decision, now);
@@ -190,7 +191,7 @@ impl Agent {
 
     /// Takes back a delayed request whose client disconnected, or whose delay cannot be held.
     pub(crate) fn take_back(&self, decision: &Decision) {
-        // Its queue is in this process.
+        // A queued request is always taken back here, because its queue is in this process.
         let is_queued = self.turn(decision).is_some();
         if let Some(elsewhere) = self.elsewhere.lock().as_ref().filter(|_| !is_queued) {
             // Without a receiver, both processes are ending.
@@ -200,8 +201,8 @@ impl Agent {
         self.throttle.take_back(&self.throttle.policy(), decision, self.clock.now());
     }
 
-    /// Ends a request that an SLO counts until its end. False, and nothing changes, if the text is not one of our
-    /// tickets or a measure is no amount.
+    /// Ends a request that an SLO counts until its end. Returns false, and changes nothing, if the text is not one of
+    /// slowlane's tickets or a measure is not an amount.
     pub(super) fn end(&self, ticket: &str, ending: Result<Ending, AmountError>, now: Timestamp) -> bool {
         let ends = &self.metrics.ends;
         let (ticket, ending) = match (Ticket::open(ticket, self.secret), ending) {
@@ -240,7 +241,7 @@ impl Agent {
         self.abandoned_line.warn(now, text);
     }
 
-    /// A place for one held answer. Without a free one, the error is the verdict of `[hold] when_full`.
+    /// A place for one held answer. If none is free, the error is the verdict that `[hold] when_full` sets.
     pub(super) fn place(&self, now: Timestamp) -> Result<HoldPlace, Verdict> {
         self.holds.place().ok_or_else(|| {
             let verdict = self.holds.limits.when_full.verdict();

@@ -31,7 +31,7 @@ const NO_ROOM: &str =
 #[derive(Debug, Serialize)]
 pub(super) struct Change {
     blocks: Vec<String>,
-    /// How long they last, like `10m`; none if they have ended.
+    /// How long they last, like `10m`; `None` if they have ended.
     #[serde(rename = "for")]
     time: Option<String>,
     notes: Vec<String>,
@@ -49,7 +49,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The longest wait for the store. Nodes report a block at once.
+/// The longest wait for the store's answer. Nodes report a block to it at once.
 const STORE_WAIT: Duration = Duration::from_secs(1);
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -78,7 +78,7 @@ pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Cha
     }
 }
 
-/// Sets the block on this node. The receipt will name the others.
+/// Sets the block on this node. In a cluster, the receipt will show whether the block has reached the other nodes.
 fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option<Receipt>), String> {
     let (policy, now) = (agent.throttle.policy(), agent.clock.now());
     let typed = typed(query)?;
@@ -114,7 +114,7 @@ pub(super) fn unblock(agent: &Agent, query: &str) -> Result<Change, String> {
 
 /// The blocks that the fields may mean. There is at least one.
 fn targets(policy: &Policy, typed: Pairs) -> Result<Vec<Target>, String> {
-    // A single address may have been blocked without the rest of its customer's network.
+    // A single address may have been blocked alone, without the rest of its customer's network.
     let as_written = Target::of(typed.clone()).map_err(line)?;
     if let Target::Key(_) = as_written {
         return Ok(vec![as_written]);
@@ -142,14 +142,14 @@ fn keys(policy: &Policy, fields: &target::Fields, typed: &Pairs) -> Vec<Target> 
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The fields of a query. A field without a value would block more than intended.
+/// The fields of a query. A field without a value is refused: it would block more than intended.
 fn typed(query: &str) -> Result<Pairs, String> {
     let count = query.split('&').filter(|pair| !pair.is_empty()).count();
     let pairs = Query::read(query).0;
     if pairs.len() == count { Ok(pairs) } else { Err(NO_VALUE.into()) }
 }
 
-/// The time of a block: `for=10m`.
+/// Reads the duration of a block from a body like `for=10m`.
 fn time(body: &[u8]) -> Result<Duration, String> {
     let text = std::str::from_utf8(body).map_err(|_| NO_TIME)?;
     let text = text.trim().strip_prefix("for=").ok_or(NO_TIME)?;

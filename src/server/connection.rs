@@ -28,19 +28,19 @@ pub(super) trait Protocol {
     /// The moment at which the next held answer is due.
     fn due(&self) -> Option<Timestamp>;
 
-    /// Rings when the moment of a held answer has moved. None: no such answer is held.
+    /// The bell that rings when the due time of a held answer has moved. `None`: no held answer can move.
     fn bell(&self) -> Option<Arc<Bell>>;
 
-    /// The bell has rung.
+    /// Called when the bell has rung.
     fn moved(&mut self);
 
-    /// Writes the held answers that are due. A single held answer may be released early.
+    /// Writes the held answers that are due. A protocol with a single held answer writes it even if it is not due yet.
     fn release(&mut self, now: Timestamp);
 
     /// The moment since which the connection waits for the rest of a query. `None`: it may wait forever.
     fn waits_since(&self) -> Option<Timestamp>;
 
-    /// The connection has waited too long.
+    /// Called when the connection has waited too long.
     fn time_out(&mut self, now: Timestamp) -> Next;
 
     /// The state for the next process, with the bytes that were read but not used. `None`: this process must answer
@@ -60,11 +60,11 @@ pub(super) trait Protocol {
 pub(super) enum Next {
     /// Write the answers, and wait for more bytes or for the end of a hold.
     Wait,
-    /// Write the answers. Some queries are left.
+    /// Write the answers, then read on: some queries are not answered yet.
     Write,
     /// Write the answers and close, after this pause.
     Close(Option<Duration>),
-    /// Write the answers and close: the peer has sent all that it has to say, so nothing is left to drain.
+    /// Write the answers and close. All bytes of the peer have been read, so nothing is left to drain.
     Done,
     /// Close at once.
     Drop,
@@ -105,8 +105,8 @@ impl<P: Protocol> Connection<P> {
         self.inbox.read_fresh(&self.stream)?;
         let since = self.protocol.waits_since().unwrap_or_else(|| self.agent.clock.now());
         let patience = self.agent.clock.instant(since + self.patience);
-        // Single futures for all waits: polling them again is cheaper than creating them. The end is boxed, so that
-        // no connection reserves room for it.
+        // The same two futures serve all waits: polling them again is cheaper than creating new ones. The futures that
+        // end the connection are boxed, so that no connection reserves room for them.
         let signal = self.shutdown.signal.clone();
         let (mut ending, mut idle) = (pin!(signal.begun()), pin!(sleep_until(patience.into())));
         loop {
@@ -148,7 +148,7 @@ impl<P: Protocol> Connection<P> {
         next
     }
 
-    /// Waits for bytes, for the end of a hold or of the timeout, or for the shutdown.
+    /// Waits for bytes, for a held answer to become due or to move, for the timeout, or for the shutdown.
     async fn wait(
         &mut self,
         mut idle: Pin<&mut Sleep>,
@@ -169,7 +169,7 @@ impl<P: Protocol> Connection<P> {
                     if impatient <= clock.now() {
                         return Wake::TimedOut;
                     }
-                    // Reset only when it fires: most queries arrive long before.
+                    // The timer is reset only when it fires, because most queries arrive long before that.
                     idle.as_mut().reset(clock.instant(impatient).into());
                 },
                 (_, None) => std::future::pending().await,
@@ -180,7 +180,7 @@ impl<P: Protocol> Connection<P> {
         let has_room = !inbox.space().is_empty();
         tokio::select! {
             biased;
-            // First, because an endless stream of queries would delay the shutdown.
+            // Polled first, because an endless stream of queries would delay the shutdown.
             () = ending => Ok(Wake::End),
             bytes = inbox.read(stream), if has_room => Ok(if bytes? == 0 { Wake::Closed } else { Wake::Bytes }),
             wake = alarm => Ok(wake),
@@ -216,7 +216,7 @@ impl<P: Protocol> Connection<P> {
         self.close(None, !P::HAS_GOODBYE, signal).await
     }
 
-    /// Holds the last answer until it is due, or all connections must close. False: the peer disconnected before.
+    /// Holds the last answer until it is due, or all connections must close. False: the peer disconnected first.
     async fn hold_on(&mut self, signal: &Signal) -> io::Result<bool> {
         let (mut idle, mut ended) = (pin!(sleep(self.patience)), pin!(signal.ended()));
         loop {
@@ -248,7 +248,7 @@ impl<P: Protocol> Connection<P> {
         Ok(())
     }
 
-    /// Writes all answers, usually in one write. False: `ending` came first.
+    /// Writes all answers, usually in one write. False: `ending` completed first.
     async fn flush_unless(&mut self, ending: Pin<&mut impl Future<Output = ()>>) -> io::Result<bool> {
         // Usually the socket accepts everything at once, and no timer is needed.
         if self.flush_at_once()? {
@@ -274,7 +274,7 @@ impl<P: Protocol> Connection<P> {
         Ok(out.is_empty())
     }
 
-    /// Writes all answers within the timeout. If it is dropped, the remaining bytes are kept.
+    /// Writes all answers within the timeout. If the future is dropped, unwritten bytes stay in the buffer.
     async fn flush(&mut self) -> io::Result<()> {
         let (stream, out) = (&mut self.stream, self.protocol.out());
         let flushed = async {
@@ -284,17 +284,17 @@ impl<P: Protocol> Connection<P> {
                     written => drop(out.drain(..written)),
                 }
             }
-            // Bytes that TLS has accepted may not be sent yet.
+            // Bytes that TLS has accepted may not have been sent yet.
             stream.flush().await
         };
         timeout(self.patience, flushed).await?
     }
 }
 
-/// The initial size: room for a few queries. Most connections never need more.
+/// The initial size of the read buffer: room for a few queries. Most connections never need more.
 const READ_BYTES_MIN: usize = 1000;
 
-/// The size that a busy connection grows to. Only a longer frame needs more.
+/// The size to which the buffer of a busy connection grows. Only a longer frame needs more.
 const READ_BYTES_MAX: usize = 16 * 1024;
 
 /// A first-in, first-out buffer, limited to the size of one frame.

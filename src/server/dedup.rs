@@ -1,4 +1,4 @@
-//! Repeated requests: after an internal redirect, nginx queries again with the same request id.
+//! Recognises repeated requests: after an internal redirect, nginx queries again with the same request id.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ const MEMORY: Duration = Duration::from_secs(1);
 /// misconfigured, clients may choose the id, and this limits their gain.
 const DEDUP_MAX: u8 = 10;
 
-/// The maximum number of answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are not
-/// remembered, so their redirected requests count twice.
+/// The maximum number of remembered answers. They take 15 MiB, and 8 MiB more if each has a ticket. Further answers are
+/// not remembered, so their redirected requests count twice.
 const ANSWERS_MAX: usize = 100_000;
 
-/// A complete query: a hash of its lines.
+/// A hash of all lines of a query.
 ///
-/// Its secret is that of the keys, so no client can find two queries with the same fingerprint. After an upgrade, the
-/// fingerprint is the same.
+/// The hash uses the secret of the keys, so no client can find two queries with the same fingerprint. The secret, and
+/// so the fingerprint, stays the same after an upgrade.
 pub(crate) type Fingerprint = Key;
 
 /// A reply, and the end of its delay.
@@ -53,7 +53,8 @@ impl DedupCache {
         DedupCache { hasher: secret.hasher(), answers: BoundedMap::new(ANSWERS_MAX) }
     }
 
-    /// The fingerprint of a query: of all its lines in order, without their line breaks. `room` is for the lines.
+    /// The fingerprint of a query: of all its lines in order, without their line breaks. `room` is a buffer for the
+    /// lines.
     pub(super) fn fingerprint<'a>(
         &self,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -64,11 +65,11 @@ impl DedupCache {
             room.extend_from_slice(line);
             room.push(b'\n');
         }
-        // In one call: a hasher that gets small parts takes several times as long.
+        // Hashed in one call: a hasher that gets small parts takes several times as long.
         Key::from_bits(self.hasher.hash(room))
     }
 
-    /// The answer to a repeated query: the rest of its delay, or the same denial.
+    /// The answer to a repeated query: what is left of its delay, or the same denial.
     pub(super) fn recall(&self, fingerprint: Fingerprint, now: Timestamp) -> Option<Reply> {
         let mut place = self.answers.at(fingerprint);
         let answer = place.get().filter(|answer| !answer.is_over(now) && answer.dedup < DEDUP_MAX)?;
@@ -91,12 +92,12 @@ impl DedupCache {
         self.answers.at(fingerprint).put(DueReply { reply: reply.clone(), due, dedup: 0 }, now)
     }
 
-    /// Drops the answers that no longer count.
+    /// Drops the answers whose time is over.
     pub(crate) fn sweep(&self, now: Timestamp) {
         self.answers.sweep(now);
     }
 
-    /// All answers that still count, a shard at a time.
+    /// All answers whose time is not over, one shard at a time.
     pub(crate) fn remembered(&self, now: Timestamp) -> impl Iterator<Item = Vec<(Fingerprint, DueReply)>> {
         self.answers
             .pick(move |fingerprint, answer| (!answer.is_over(now)).then(|| (fingerprint, answer.clone())))

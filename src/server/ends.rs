@@ -33,14 +33,15 @@ pub(crate) struct Ends {
     pub(crate) listener: Arc<Listener>,
     pub(crate) access_list: AccessList,
     pub(crate) agent: Arc<Agent>,
-    /// The lines that the kernel had dropped when they were last counted.
+    /// The number of lines that the kernel had dropped when they were last counted.
     pub(crate) lost: AtomicU64,
     /// The runtime of its socket.
     pub(crate) runtime: Handle,
 }
 
 impl Ends {
-    /// Reads lines until the shutdown begins. After an upgrade, the next process reads those that wait in the socket.
+    /// Reads lines until the shutdown begins. After an upgrade, the next process reads the lines that wait in the
+    /// socket.
     pub(crate) fn open(self: &Arc<Ends>, shutdown: &Shutdown) {
         let (ends, shutdown) = (self.clone(), shutdown.clone());
         self.runtime.spawn(async move {
@@ -100,7 +101,7 @@ fn dropped(agent: &Agent, reason: &'static str, lines: u64) {
     agent.metrics.plain.end_lines_dropped.get_or_create(&[("reason", reason)]).inc_by(lines);
 }
 
-/// How often a file is read. A request keeps its place until its end is read.
+/// The interval at which a file is read. It is short, because a request keeps its place until its end is read.
 const EVERY: Duration = Duration::from_millis(50);
 
 /// The longest line of a file: Caddy logs all headers of a request, if nothing is filtered.
@@ -110,19 +111,19 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 64 * 1024;
 const CHUNKS_MAX: usize = 16;
 
-/// A file that is followed by its path.
+/// A log file that is followed by its path, so a new file at that path replaces it.
 #[derive(Debug)]
 pub(crate) struct FollowedLog {
     path: PathBuf,
     agent: Arc<Agent>,
     runtime: Handle,
-    /// None: there is no file.
+    /// None: no file could be opened.
     open: Mutex<Option<OpenLog>>,
 }
 
 impl FollowedLog {
-    /// Follows a file from its end on, for the runtime of the caller. A file that does not exist yet is read once it
-    /// does.
+    /// Follows a file from its end on, for the runtime of the caller. A file that does not exist yet is read from its
+    /// beginning when it appears.
     pub(crate) fn at_end(path: PathBuf, agent: Arc<Agent>) -> FollowedLog {
         let open = file(&path).and_then(|_| OpenLog::of(&path, SeekFrom::End(0)));
         match &open {
@@ -134,7 +135,8 @@ impl FollowedLog {
         FollowedLog { path, agent, runtime: Handle::current(), open: Mutex::new(open.ok()) }
     }
 
-    /// Reads lines until the shutdown begins. After an upgrade, the next process has the file open before that.
+    /// Reads lines until the shutdown begins. During an upgrade, the next process opens the file before this one stops
+    /// reading.
     pub(crate) fn open(self: &Arc<FollowedLog>, shutdown: &Shutdown) {
         let (log, shutdown) = (self.clone(), shutdown.clone());
         self.runtime.spawn(async move {
@@ -150,7 +152,7 @@ impl FollowedLog {
         self.look();
     }
 
-    /// Reads new lines. A file that has been replaced by another is read to its end first.
+    /// Reads new lines. If another file has replaced the open one, the open one is read to its end first.
     fn look(&self) {
         let (mut open, current) = (self.open.lock(), file(&self.path).ok());
         let mut take = |line: &[u8]| end_line(&self.agent, line, LINE_BYTES_MAX);
@@ -162,7 +164,7 @@ impl FollowedLog {
     }
 }
 
-/// Nothing else is opened: a pipe would block.
+/// The metadata of a regular file. Anything else is refused: opening a pipe would block.
 fn file(path: &PathBuf) -> io::Result<Metadata> {
     let found = fs::metadata(path)?;
     if found.is_file() { Ok(found) } else { Err(io::Error::other("expected a file")) }
@@ -189,9 +191,9 @@ impl OpenLog {
         Ok(OpenLog { file, inode, read, line: Vec::new() })
     }
 
-    /// Takes the lines that are new, and returns whether those are all.
+    /// Passes new lines to `take`, and returns whether the end of the file was reached.
     fn read_on(&mut self, take: &mut impl FnMut(&[u8])) -> io::Result<bool> {
-        // It was copied and emptied.
+        // The file was emptied, as log rotation does after copying it.
         if self.file.metadata()?.len() < self.read {
             self.read = self.file.seek(SeekFrom::Start(0))?;
             self.line.clear();
@@ -208,8 +210,8 @@ impl OpenLog {
         Ok(false)
     }
 
-    /// Adds a piece of a line, and takes the line if it is whole. Of a line that is too long, one byte beyond the limit
-    /// is kept, to show that.
+    /// Adds a piece of a line, and passes the line to `take` if it is complete. If a line is too long, one byte beyond
+    /// the limit is kept, so that its length shows this.
     fn add(&mut self, piece: &[u8], take: &mut impl FnMut(&[u8])) {
         let room = LINE_BYTES_MAX + 1 - self.line.len();
         self.line.extend_from_slice(&piece[..piece.len().min(room)]);

@@ -32,27 +32,29 @@ use crate::server::{Accepted, Agent, Service, Shutdown, Signal, Stream, limited}
 use slowlane_core::base::{self, Field, SloId, Timestamp};
 use slowlane_core::policy::{Policy, Slo};
 
-/// The maximum number of calls at a time on one connection. Further ones are refused, and Envoy would let their requests
-/// pass: it sends a burst before it knows this number.
+/// The maximum number of concurrent calls on one connection. Envoy sends a burst before it knows this number, and lets
+/// the requests of refused calls pass, so the number is high.
 const STREAMS_MAX: u32 = 1_024;
 
-/// The maximum number of messages that are read at a time on one connection. Others wait, within the flow control window.
+/// The maximum number of messages that are read concurrently on one connection. Others wait, within the flow control
+/// window.
 const READS_MAX: usize = 64;
 
 /// The maximum number of access logs on one connection. Each thread of Envoy sends one, on a connection of its own.
 const LOGS_MAX: usize = 16;
 
-/// The longest list of headers of a call. Envoy sends the `tracestate` of its client, which may have 60 KiB.
+/// The longest list of headers of a call. Envoy forwards the `tracestate` of its client, which may have 60 KiB.
 const HEADERS_BYTES_MAX: u32 = 96 * 1024;
 
-/// Streams that are reset before they are served, of those that arrive together; more end the connection (CVE-2023-44487).
-/// A client of the proxy can cause some: its own resets cancel calls.
+/// The maximum number of streams that arrive together and are reset before they are served; more end the connection
+/// (CVE-2023-44487). A client of the proxy can cause some, because its own resets cancel calls.
 const RESETS_PENDING_MAX: usize = 4_096;
 
-/// Streams that were reset because of an error, or refused, over the life of a connection; more end it (CVE-2025-8671).
+/// The maximum number of streams that are refused, or reset because of an error, over the life of a connection; more
+/// end it (CVE-2025-8671).
 const ERRORS_MAX: usize = 100_000;
 
-/// The flow control windows of a stream and of a connection: how much may arrive unread.
+/// The flow control windows of a stream and of a connection: the number of bytes that may arrive before they are read.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
@@ -62,11 +64,11 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest wait for a call. Envoy opens a connection again when it needs one.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The longest wait for calls in flight at the end of a connection. An upgrade waits for a second at most until nothing is
-/// decided any more, and a client may leave the GOAWAY unread.
+/// The longest wait for calls in flight at the end of a connection. It is short, because an upgrade waits at most a
+/// second for all decisions to stop, and a client may leave the GOAWAY unread.
 const LAST_CALLS_MAX: Duration = Duration::from_millis(400);
 
-/// The longest wait of a client that does not read its responses.
+/// The longest wait for a client that does not read its responses.
 const STALLED_MAX: Duration = Duration::from_secs(60);
 
 const GRPC: &[u8] = b"application/grpc";
@@ -80,8 +82,8 @@ pub(crate) struct Grpc {
 }
 
 impl Grpc {
-    /// Serves until the client closes, is idle for too long or does not read its responses, or the shutdown begins. Then
-    /// it gets a GOAWAY, and calls in flight are answered.
+    /// Serves until the client closes, is idle for too long or does not read its responses, or the shutdown begins. An
+    /// idle client, or the shutdown, causes a GOAWAY, and calls in flight are answered.
     async fn serve(self: Arc<Self>, stream: Stream, agent: Arc<Agent>, mut shutdown: Shutdown) {
         let signal = shutdown.signal.clone();
         let called = AtomicU64::new(agent.clock.now().as_nanos());
@@ -118,7 +120,7 @@ impl Grpc {
                 }
             }
         };
-        // The ends in logs that have arrived belong to the state that an upgrade hands over.
+        // Ends of requests that have arrived in access logs belong to the state that an upgrade hands over.
         let _ = timeout(LAST_CALLS_MAX, calls.logs.acquire_many(LOGS_MAX as u32)).await;
         shutdown.decides_no_more();
         if let Ok(Err(error)) = served {
@@ -139,7 +141,7 @@ struct Calls {
     grpc: Arc<Grpc>,
     agent: Arc<Agent>,
     signal: Signal,
-    /// The moment of the latest call, in nanoseconds; that of the connection before the first.
+    /// The moment of the latest call, in nanoseconds. Before the first call, it is the start of the connection.
     called: AtomicU64,
     /// Places for messages that are being read.
     reads: Semaphore,
@@ -148,7 +150,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Waits until there was no call for too long.
+    /// Returns when no call has arrived for [`IDLE_TIMEOUT`].
     async fn idle(&self) {
         loop {
             let due = Timestamp::from_nanos(self.called.load(Relaxed)) + IDLE_TIMEOUT;
@@ -159,7 +161,7 @@ impl Calls {
         }
     }
 
-    /// Begins the wait for the next call anew.
+    /// Restarts the wait for the next call.
     fn is_called(&self) {
         self.called.store(self.agent.clock.now().as_nanos(), Relaxed);
     }
@@ -183,7 +185,7 @@ impl Calls {
         }
     }
 
-    /// The message of the response.
+    /// Carries out a call, and returns the message of the response.
     async fn call(self: &Arc<Self>, request: Request<Incoming>) -> Result<Vec<u8>, GrpcStatus> {
         let method = Method::at(request.uri().path())
             .ok_or(GrpcStatus::new(Code::Unimplemented, "there is no such method"))?;
@@ -192,7 +194,7 @@ impl Calls {
             Method::ShouldRateLimit => framed(&self.rate_limit(&decoded(&self.message(body).await?)?)?),
             Method::Check => framed(&self.check(&decoded(&self.message(body).await?)?)),
             Method::StreamAccessLogs => {
-                // From the answer on, Envoy opens another log. What it has sent before is still read.
+                // After this answer, Envoy opens another log. What it has sent on this one is still read.
                 let reading = tokio::spawn(self.clone().read_log(body));
                 if let Some(Ok(Err(status))) = self.signal.unless_begun(reading).await {
                     return Err(status);
@@ -205,7 +207,7 @@ impl Calls {
         })
     }
 
-    /// The only message of a call.
+    /// Reads the only message of a call.
     async fn message(&self, of: Incoming) -> Result<Bytes, GrpcStatus> {
         let _place = self.reads.acquire().await;
         unframed(&body(of).await?)
@@ -230,7 +232,8 @@ impl Calls {
         }
     }
 
-    /// Ends the requests in a message. One that cannot be read is left out: others may have ended in the next.
+    /// Ends the requests that a log message reports. An unreadable message is skipped, because the next may be
+    /// readable.
     fn end_all(&self, message: &Bytes) {
         match decoded::<LogMessage>(message) {
             Ok(message) => envoy::ends(&message).for_each(|(ticket, ending)| {
@@ -293,7 +296,7 @@ impl Calls {
 const TOO_MANY_LOGS: GrpcStatus =
     GrpcStatus::new(Code::ResourceExhausted, "there are 16 access logs on this connection");
 
-/// The descriptors whose SLO that of another one replaces.
+/// For each descriptor, whether the SLO of another descriptor replaces its own.
 fn replaced<'f, F: Iterator<Item = Field<'f>>>(
     policy: &Policy,
     request: &RateLimitRequest,
@@ -313,13 +316,13 @@ fn replaced<'f, F: Iterator<Item = Field<'f>>>(
     slos.iter().map(|slo| slo.is_some_and(|slo| slo.name.as_ref().is_some_and(replaces))).collect()
 }
 
-/// Whether the request is one of gRPC: `application/grpc`, perhaps with an encoding.
+/// Whether the request is a gRPC call: its type is `application/grpc`, perhaps with an encoding.
 fn is_grpc(headers: &HeaderMap) -> bool {
     let rest = headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().strip_prefix(GRPC));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// Reads the body of a request.
+/// Reads the body of a request, which is limited in length and time.
 async fn body(body: Incoming) -> Result<Bytes, GrpcStatus> {
     let whole = Limited::new(body, BODY_BYTES_MAX).collect();
     match timeout(MESSAGE_TIMEOUT, whole).await {

@@ -1,4 +1,4 @@
-//! Held answers: their places up to the configured limit, and what ends their waits.
+//! Held answers: their places up to the configured limit, and the alarm and the bells that end their waits.
 
 #![expect(
     clippy::disallowed_methods,
@@ -26,7 +26,7 @@ pub(crate) struct Holds {
     pub(crate) limits: HoldLimits,
     held: Gauge,
     refused: Counter,
-    /// Its thread starts with the first hold.
+    /// The alarm starts its thread at the first hold.
     alarm: OnceLock<Arc<Alarm>>,
 }
 
@@ -68,13 +68,13 @@ impl Drop for HoldPlace {
     }
 }
 
-/// The runtime's timers may fire late by this much. The alarm's own thread waits for the rest of the time.
+/// The runtime's timers may fire late by this much, so the alarm's own thread takes over this long before the end.
 const COARSE: Duration = Duration::from_millis(3);
 
-/// It fires at multiples of this time, so that a great many waits do not wake it too often.
+/// The alarm fires at multiples of this time, so that a great many waits do not wake it too often.
 const GRAIN: Duration = Duration::from_micros(500);
 
-/// More than the grains in the last milliseconds of a wait.
+/// The number of bells. It is more than the grains in the last milliseconds of a wait.
 const BELLS: usize = 16;
 
 /// A thread that wakes tasks at moments finer than those of the runtime's timers, which fire at whole milliseconds. It
@@ -82,7 +82,7 @@ const BELLS: usize = 16;
 #[derive(Debug)]
 struct Alarm {
     started: Instant,
-    /// Each grain has a bell that rings when the grain begins.
+    /// Grains use the bells in turn. A bell rings when its grain begins.
     bells: [Notify; BELLS],
     waiting: AtomicUsize,
     thread: OnceLock<Thread>,
@@ -112,14 +112,15 @@ impl Alarm {
         self.last_of(grain, due).await;
     }
 
-    /// The last milliseconds of a wait.
+    /// Waits for the bell of the grain, in the last milliseconds before `due`.
     async fn last_of(&self, grain: u64, due: Instant) {
         if self.waiting.fetch_add(1, SeqCst) == 0 {
             self.thread.get().into_iter().for_each(Thread::unpark);
         }
         let _waiting = Waiter(self);
         loop {
-            // A ring from this grain on ends the wait. It may be late for another grain, and too early for this one.
+            // The bell may ring for an earlier grain, so the time is checked after each ring. A ring after this line is
+            // not missed.
             let ring = self.bells[grain as usize % BELLS].notified();
             if due <= Instant::now() {
                 return;
@@ -128,7 +129,7 @@ impl Alarm {
         }
     }
 
-    /// The thread: rings for each grain as it begins.
+    /// Runs in the alarm's thread: rings the bell of each grain when the grain begins.
     fn ring(&self) {
         self.thread.get_or_init(thread::current);
         let mut rung = 0;
@@ -164,7 +165,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// Rings when a turn moves. All turns of a connection ring the same one.
+/// Wakes a connection when one of its turns moves. All turns of a connection ring the same bell.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     is_rung: AtomicBool,
@@ -177,7 +178,7 @@ impl Bell {
         turn.wake(Waker::from(self.clone()));
     }
 
-    /// Ready once for any number of rings.
+    /// Ready if the bell has rung since the last call, however often.
     pub(super) fn poll_rung(&self, context: &Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
         if self.is_rung.swap(false, SeqCst) { Poll::Ready(()) } else { Poll::Pending }

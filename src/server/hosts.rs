@@ -7,7 +7,7 @@ use hyper::{Request, Version};
 
 use slowlane_core::base::{Host, is_loopback};
 
-/// Names and addresses besides `localhost` and the loopback addresses: those of reverse proxies.
+/// The allowed names and addresses besides `localhost` and the loopback addresses: those of reverse proxies.
 ///
 /// A web page of any site can make its name resolve to 127.0.0.1 (DNS rebinding). The browser then takes slowlane for
 /// that site, and lets the page read all answers. But the `Host` header still contains the name of the site.
@@ -28,8 +28,8 @@ impl Hosts {
         Ok(Hosts(hosts.iter().map(known).collect::<Result<_, _>>()?))
     }
 
-    /// Whether a request names such a host, wherever it can name one. With HTTP/1.0 it may name none, as health
-    /// checks do; browsers never do.
+    /// Whether all hosts that a request names, in its target and in `Host`, are allowed. An HTTP/1.0 request may name
+    /// none, as those of health checks do; browsers always name one.
     pub(crate) fn allow<B>(&self, request: &Request<B>) -> bool {
         let written = request.headers().get_all(HOST).iter().map(|host| host.as_bytes());
         let mut named =

@@ -25,7 +25,7 @@ const QUERY_BYTES: usize = 256;
 #[derive(Debug)]
 pub struct Check {
     idle_timeout: Duration,
-    /// The networks of proxies before the querying one.
+    /// The networks of trusted proxies in front of the proxy that queries.
     trusted: Vec<Network>,
     query_line: OncePerSecond,
     foreign_line: OncePerSecond,
@@ -34,9 +34,9 @@ pub struct Check {
 impl Check {
     /// `idle_timeout` limits the wait for a whole request, and for a proxy that does not read its answers.
     ///
-    /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a
-    /// query over a connection that is just being closed. Behind proxies in the `trusted` networks, the client's
-    /// address comes out of `X-Forwarded-For`.
+    /// It must be longer than the proxy keeps idle connections open (nginx: 60 s). Otherwise the proxy may send a query
+    /// over a connection that is just being closed. Behind proxies in the `trusted` networks, the client's address is
+    /// taken from `X-Forwarded-For`.
     pub fn new(idle_timeout: Duration, trusted: Vec<Network>) -> Check {
         let [query_line, foreign_line] = Default::default();
         Check { idle_timeout, trusted, query_line, foreign_line }
@@ -78,16 +78,16 @@ struct Conversation {
     check: Arc<Check>,
     agent: Arc<Agent>,
     query: FirstQuery,
-    /// Room for the lines of a query that nginx may repeat.
+    /// A buffer for the lines of a query that nginx may repeat.
     question: Vec<u8>,
     out: Vec<u8>,
-    /// In a box: most connections never hold one, and each is moved when it begins.
+    /// Boxed, because most connections never hold an answer, and each connection is moved when it begins.
     held: Option<Box<HeldDecision>>,
     /// The moment of the last request, or of the answer to a held one.
     quiet_since: Timestamp,
     date: Date,
     rng: Rng,
-    /// The bytes of an unfinished head that were there before.
+    /// The number of bytes of an unfinished head that were already searched for its end.
     seen: usize,
     /// No further request is answered.
     is_over: bool,
@@ -104,15 +104,15 @@ struct HeldDecision {
     asked: AnswerForm,
     quota: Option<Quota>,
     fingerprint: Option<Fingerprint>,
-    /// With a turn, it is due then, but not later than this.
+    /// The end of the delay. With a turn, the answer is due at the turn, but not later than this.
     due: Timestamp,
-    /// Its turn, if that may still move, and the bell that rings then.
+    /// The turn of the request, if it may still move, and the bell that rings when it does.
     turn: Option<(Arc<Turn>, Arc<Bell>)>,
     _place: HoldPlace,
 }
 
 impl HeldDecision {
-    /// None: it is refused.
+    /// The moment at which the answer is due; `None` if the request is refused.
     fn due(&self) -> Option<Timestamp> {
         self.turn.as_ref().map_or(Some(self.due), |(turn, _)| Some(turn.due()?.min(self.due)))
     }
@@ -187,7 +187,7 @@ impl Protocol for Conversation {
         self.held.as_ref()?.turn.as_ref().map(|(_, bell)| bell.clone())
     }
 
-    /// `due` asks the turn.
+    /// Does nothing, because `due` asks the turn each time.
     fn moved(&mut self) {}
 
     fn release(&mut self, now: Timestamp) {
@@ -217,8 +217,8 @@ impl Protocol for Conversation {
         self.is_quiet().then(|| TransferState::Http(unread.to_vec()))
     }
 
-    /// The next answer is the last one, even if it is held. The process that takes over must know it, too: after an
-    /// internal redirect, nginx queries that process.
+    /// The next answer is the last one, even if it is held. The process that takes over must know this answer, too:
+    /// after an internal redirect, nginx queries that process.
     fn begin_end(&mut self, now: Timestamp) -> usize {
         self.is_ending = true;
         if let Some(held) = &mut self.held {
@@ -296,12 +296,13 @@ impl Conversation {
 
     /// Answers `/check`, after the delay if the proxy wants it held.
     ///
-    /// An answer is remembered when it is final: a hold may be refused, or its client may disconnect.
+    /// An answer is remembered only when it is final, because a hold may be refused, or its client may disconnect.
     fn check(&mut self, head: &HttpHead<'_>, asked: AnswerForm, now: Timestamp) {
         let fingerprint = nginx::repeatable(head, asked.options)
             .map(|lines| self.agent.dedup.fingerprint(lines, &mut self.question));
         let known = fingerprint.and_then(|fingerprint| self.agent.dedup.recall(fingerprint, now));
-        // Held by the previous process, and not answered yet: nginx does not query again before that.
+        // The previous process still holds this answer. nginx does not repeat a query before its answer, so this is no
+        // repeat.
         let is_due = |reply: &Reply| !(asked.options.hold && matches!(reply.verdict, Verdict::Delay(_)));
         if let Some(reply) = known.filter(is_due) {
             let policy = self.agent.throttle.policy();
@@ -414,7 +415,7 @@ fn empty_lines(bytes: &[u8]) -> usize {
     }
 }
 
-/// If a client disconnects, its held request ends.
+/// If the client disconnects, its held request is taken back.
 impl Drop for Conversation {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
@@ -428,7 +429,7 @@ fn quota(policy: &Policy, slo: SloId, remaining: u32, options: CheckOptions) -> 
     if options.ratelimit { policy.quota(slo, remaining) } else { None }
 }
 
-/// The longest query string that a connection remembers. All keys together fit.
+/// The longest query string that a connection remembers. It has room for all keys together.
 const QUERY_BYTES_MAX: usize = 128;
 
 /// The first query string of a connection, and its meaning. A proxy sends the same one each time, so it is parsed once.

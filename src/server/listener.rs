@@ -1,4 +1,4 @@
-//! Listeners, TCP or Unix: bound by this process, or opened by another one.
+//! Listeners for TCP, UDP or Unix sockets: bound by this process, or opened by another one.
 
 use std::net::{self, IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,8 +27,8 @@ pub(crate) const UNIX_MODE: u32 = 0o660;
 /// usual 128, clients retry further connections only after a second.
 const BACKLOG: u32 = 4096;
 
-/// The requested receive buffer of a UDP socket: room for 5,000 lines, which HAProxy may write in 100 ms. The kernel grants
-/// at most `net.core.rmem_max`.
+/// The requested receive buffer of a UDP socket: room for 5,000 lines, which HAProxy may write in 100 ms. The kernel
+/// grants at most `net.core.rmem_max`.
 const RECEIVE_BYTES: usize = 4 << 20;
 
 /// A bound socket.
@@ -43,15 +43,16 @@ pub(crate) struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    /// A listening socket. `TcpListener` of tokio would watch every connection, even one that never waits.
+    /// A listening socket, despite its type: tokio's `TcpListener` would watch every connection, even one that never
+    /// waits.
     Tcp(TcpStream),
     Unix(UnixListener),
-    /// Messages arrive on it, and no connections.
+    /// It receives messages, not connections.
     Udp(UdpSocket),
 }
 
 impl Listener {
-    /// Binds an address, for the runtime of the caller. It waits for the address of a name. A Unix socket gets the
+    /// Binds an address, for the runtime of the caller. It blocks while a host name is resolved. A Unix socket gets the
     /// permissions `unix_mode`.
     pub(crate) fn bind(address: &Address, unix_mode: u32) -> Result<Listener, BindError> {
         let socket = match address {
@@ -75,7 +76,7 @@ impl Listener {
     /// Takes a bound socket, for the runtime of the caller. Without an address, it belongs to systemd.
     ///
     /// # Errors
-    /// The runtime does not accept it.
+    /// The runtime does not accept the socket.
     pub(crate) fn taken(socket: OwnedFd, address: Option<Address>) -> io::Result<Listener> {
         let socket = if SockRef::from(&socket).domain()? == Domain::UNIX {
             let listener = os::unix::net::UnixListener::from(socket);
@@ -233,7 +234,7 @@ fn watched_udp(socket: net::UdpSocket) -> io::Result<Socket> {
     UdpSocket::from_std(socket).map(Socket::Udp)
 }
 
-/// The place of the inode in a line of `/proc/net/udp`. The last word is the number of drops.
+/// The index of the inode among the words of a line of `/proc/net/udp`. The last word is the number of drops.
 const INODE: usize = 9;
 
 /// Binds a Unix socket. It replaces a socket file without a listener, but no other file.
@@ -287,7 +288,8 @@ impl Inherited {
         self.0.push(InheritedSocket { acceptor, address, socket });
     }
 
-    /// Takes the next socket of an address, for the runtime of the caller. Without an address, a socket from systemd.
+    /// Takes the next socket of the acceptor with this address, or without one the next from systemd, for the runtime
+    /// of the caller.
     pub(crate) fn take(&mut self, acceptor: &str, address: Option<&Address>) -> Option<Listener> {
         let is_it =
             |socket: &InheritedSocket| socket.acceptor == acceptor && socket.address.as_ref() == address;

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) struct Lobby {
     most: usize,
     waiting: Mutex<Guests>,
-    /// Guests that were closed to make room.
+    /// Counts the guests that were closed to make room.
     gone: Counter,
 }
 
@@ -66,7 +66,7 @@ impl Drop for LobbyPlace {
     }
 }
 
-/// A connection in the lobby, or past it.
+/// A connection that is in the lobby, or has left it after authentication.
 #[derive(Debug)]
 pub(crate) struct Guest {
     place: LobbyPlace,

@@ -87,7 +87,7 @@ fn of_throttle(agent: &Agent) -> Registry {
     registry
 }
 
-/// The library does not escape label values.
+/// Escapes the value of a label, because the library does not.
 fn escaped(label: &str) -> String {
     label.replace('\\', r"\\").replace('"', r#"\""#)
 }
@@ -122,7 +122,7 @@ struct ProcessUse {
     resident_bytes: Option<u64>,
     /// Open files and sockets.
     open_fds: Option<u64>,
-    /// The maximum number of them. None: no limit.
+    /// The maximum number of open files and sockets. None: no limit.
     max_fds: Option<u64>,
 }
 
@@ -146,11 +146,11 @@ fn resident_bytes(status: &str) -> Option<u64> {
     Some(kib * 1_024)
 }
 
-/// From Linux 6.2 on the size of the folder is the number of its files. Before, they are counted.
+/// The number of open files and sockets. From Linux 6.2 on, it is the size of the folder; before, they are counted.
 fn open_fds() -> Option<u64> {
     let folder = "/proc/self/fd";
     match fs::metadata(folder).ok()?.len() {
-        // One of them is the folder itself.
+        // One entry is the folder itself, which is open while it is read.
         0 => Some(fs::read_dir(folder).ok()?.count().saturating_sub(1) as u64),
         count => Some(count),
     }

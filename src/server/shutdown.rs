@@ -22,11 +22,11 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::server::Stream;
 use crate::server::spoe::SpopState;
 
-/// The task for everything that serves.
+/// The current order to all tasks that serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serve,
-    /// Pass each connection on to the next process, as soon as it has no pending answer.
+    /// Pass each connection on to the next process, or answer its pending requests and close it if that is impossible.
     HandOver,
     /// Answer pending requests, and close.
     End,
@@ -44,10 +44,10 @@ pub struct Trigger {
 /// Connections that may continue in another process.
 type Transfers = Arc<Mutex<Vec<Transfer>>>;
 
-/// Every task that serves holds one and drops it at its end.
+/// Every serving task holds one of these, and drops it when it ends.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    /// Signals that the task must stop, whatever becomes of its connection.
+    /// Signals that the task must stop, whether its connection is closed or passed on.
     pub(crate) signal: Signal,
     _serving: TaskTrackerToken,
     /// None: the task no longer decides anything.
@@ -55,7 +55,7 @@ pub struct Shutdown {
     transfers: Transfers,
 }
 
-/// Notifies of the shutdown, without delaying it.
+/// Notifies a task of the shutdown. Unlike [`Shutdown`], it does not delay the end.
 #[derive(Clone, Debug)]
 pub struct Signal(watch::Receiver<Phase>);
 
@@ -63,7 +63,7 @@ pub struct Signal(watch::Receiver<Phase>);
 pub fn channel() -> (Trigger, Shutdown) {
     let (phase, _) = watch::channel(Phase::Serve);
     let (serving, deciding) = (TaskTracker::new(), TaskTracker::new());
-    // A tracker that is not closed is waited for, even without tasks.
+    // The wait for a tracker ends only if the tracker is closed, even without tasks.
     for tasks in [&serving, &deciding] {
         tasks.close();
     }
@@ -73,7 +73,7 @@ pub fn channel() -> (Trigger, Shutdown) {
 }
 
 impl Trigger {
-    /// Another one, for one more task.
+    /// A [`Shutdown`] for one more task.
     pub(crate) fn shutdown(&self) -> Shutdown {
         Shutdown {
             signal: Signal(self.phase.subscribe()),
@@ -100,18 +100,18 @@ impl Trigger {
         timeout(within, self.deciding.wait()).await.is_ok()
     }
 
-    /// Connections that may continue in another process.
+    /// Takes the connections that may continue in another process.
     pub(crate) fn passed_on(&self) -> Vec<Transfer> {
         take(&mut *self.transfers.lock())
     }
 
-    /// Takes back connections that the other process has not taken.
+    /// Takes back the connections that the other process has not taken.
     pub(crate) fn give_back(&self, transfers: Vec<Transfer>) {
         self.transfers.lock().extend(transfers);
     }
 
-    /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no task has
-    /// stopped.
+    /// Ends the handover: new tasks serve again. Returns all connections that were passed on. None: no handover had
+    /// begun.
     pub(crate) fn go_on(&self) -> Option<Vec<Transfer>> {
         let has_begun = self.phase.send_if_modified(|phase| replace(phase, Phase::Serve) != Phase::Serve);
         // From here on, no task passes anything on.
@@ -147,10 +147,10 @@ impl Handover<'_> {
 }
 
 impl Signal {
-    /// Returns once tasks must stop, whatever becomes of their connections.
+    /// Returns when tasks must stop, whether their connections are closed or passed on.
     pub async fn begun(&self) {
         let mut phases = self.0.clone();
-        // Unconstrained, because a wait that the runtime postpones is not registered.
+        // Unconstrained: if the runtime postponed this wait to let other tasks run, its waker would not be registered.
         let mut wait = pin!(unconstrained(phases.wait_for(|phase| *phase != Phase::Serve)));
         let mut noted: Option<Waker> = None;
         poll_fn(|context| {
@@ -160,7 +160,7 @@ impl Signal {
                 return Poll::Pending;
             }
             noted = Some(context.waker().clone());
-            // An error means that the trigger was dropped, which is a shutdown, too.
+            // An error means that the trigger was dropped, which counts as a shutdown.
             wait.as_mut().poll(context).map(drop)
         })
         .await;
@@ -169,14 +169,14 @@ impl Signal {
     /// The result of the work. None: tasks must stop, and the work is dropped.
     pub(crate) async fn unless_begun<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            // Work that is done at once needs no wait for the shutdown.
+            // The work is polled first: if it is ready at once, the shutdown need not be polled.
             biased;
             result = work => Some(result),
             () = self.begun() => None,
         }
     }
 
-    /// Returns once all connections must close.
+    /// Returns when all connections must close.
     pub async fn ended(&self) {
         let _ = self.0.clone().wait_for(|phase| *phase == Phase::End).await;
     }

@@ -18,13 +18,13 @@ use slowlane_core::base::{BATCH_MAX, Decisions, Key, Sample, Timestamp, Turn, Ve
 use slowlane_core::policy::{Batch, Policy};
 use spop::{Close, Connection, Error, Frame, Kind, Notify, Status, Step};
 
-/// The name that slowlane gives to a tool that looks for it.
+/// The name that slowlane reports in the handshake to its own tools, which ask for it.
 pub const NAME: &str = "slowlane";
 
 /// No held answer is added while more unwritten output than this is pending.
 const OUT_BYTES_MAX: usize = 256 * 1024;
 
-/// The maximum number of further reads before a DISCONNECT.
+/// The maximum number of further reads at a shutdown, before the DISCONNECT.
 const LAST_READS_MAX: usize = 16;
 
 /// The pause before a refused handshake is answered. HAProxy up to 3.0 repeats it at once, thousands of times a second.
@@ -48,7 +48,7 @@ impl Spoe {
         agent: Arc<Agent>,
         shutdown: Shutdown,
     ) {
-        // An earlier process may have agreed to more than this one's limit.
+        // An earlier process may have agreed to longer frames than this one's limit.
         let agreed = spop_state.agreed.as_ref().map_or(0, |agreed| agreed.frame_bytes_max);
         let inbox = Inbox::with(self.frame_bytes_max.max(agreed), &spop_state.unread);
         let protocol =
@@ -111,10 +111,10 @@ pub struct Conversation {
     notified: u64,
     /// The number of holds begun so far.
     holds_begun: u64,
-    /// The arguments of the last request, with their places under this policy, in requests of this width.
+    /// The arguments of the last request, with their places in a batch of this policy and of this width.
     arguments: haproxy::Arguments,
     placed_in: (Weak<Policy>, usize),
-    /// A seeded one makes a run repeatable.
+    /// A seeded generator makes a run repeatable.
     pub rng: Rng,
 }
 
@@ -135,12 +135,12 @@ struct Placed {
     key: Key,
     number: u64,
     turn: Arc<Turn>,
-    /// The end of the longest hold.
+    /// The end of the longest hold: the answer is due then at the latest.
     latest: Timestamp,
 }
 
 impl Placed {
-    /// None: the request is refused.
+    /// The moment at which the answer is due. None: the request is refused.
     fn due(&self) -> Option<Timestamp> {
         Some(self.turn.due()?.min(self.latest))
     }
@@ -149,7 +149,7 @@ impl Placed {
 /// The result of [`Conversation::answer`].
 #[derive(Debug)]
 pub struct Used {
-    /// The number of bytes used. The rest is the beginning of a frame.
+    /// The number of bytes used. The remaining ones are the beginning of a frame.
     pub bytes: usize,
     /// The number of NOTIFYs read.
     pub notified: u64,
@@ -213,7 +213,7 @@ impl Protocol for Conversation {
         (!self.held.is_empty()).then(|| self.bell.clone())
     }
 
-    /// Moves the held answers whose turn has moved, and answers those that are refused.
+    /// Re-sorts the held answers whose turns have moved, and answers those whose requests are refused.
     fn moved(&mut self) {
         let has_moved = |due: Timestamp, answer: &HeldAnswer| {
             answer.turn.as_ref().is_some_and(|turn| turn.due() != Some(due))
@@ -257,7 +257,8 @@ impl Protocol for Conversation {
     fn state(&mut self, unread: &[u8]) -> Option<TransferState> {
         let frame_bytes_max = self.protocol.frame_bytes_max();
         let agreed = self.protocol.hello().map(|_| Agreed { frame_bytes_max, engine_id: None });
-        // In the next process, no turn moves any more. One that has just been refused is over.
+        // In the next process, turns no longer move. If a turn has just been refused, its answer keeps its last due
+        // time.
         let known = |((due, _), answer): ((Timestamp, u64), HeldAnswer)| {
             (answer.turn.map_or(Some(due), |turn| turn.due()).unwrap_or(due), answer.id)
         };
@@ -314,7 +315,7 @@ impl Conversation {
     pub fn answer(&mut self, bytes: &[u8], now: Timestamp) -> Used {
         let agent = self.agent.clone();
         let policy = agent.throttle.policy();
-        // Each has its own statement, because a tuple of them would be copied.
+        // These are separate statements, because a tuple of both values would be copied.
         let mut questions = Questions::under(&policy);
         let mut decisions = Decisions::new();
         let mut frames = bytes;
@@ -435,7 +436,7 @@ impl Conversation {
     /// Counts a frame other than a NOTIFY.
     fn count(&mut self, kind: Kind) {
         match kind {
-            // A tool of slowlane's own is no proxy.
+            // slowlane's own tools do not count as proxies.
             Kind::HAPROXY_HELLO if self.protocol.hello().is_some_and(|hello| hello.asks_for_name) => return,
             Kind::HAPROXY_HELLO => self.agent.metrics.frames.hello.inc(),
             Kind::HAPROXY_DISCONNECT => self.agent.metrics.frames.disconnect.inc(),
@@ -445,14 +446,15 @@ impl Conversation {
 
     fn hold(&mut self, id: haproxy::Id, delay: Duration, turn: Option<(Key, u64)>, now: Timestamp) {
         let due = match turn {
-            // The number is the moment of the decision: without a place in the queue, the delay counts from then.
+            // The number of a turn is the moment of the decision. If the request has no place in the queue, its delay
+            // counts from then.
             Some((_, number)) => (Timestamp::from_nanos(number) + delay).min(now + delay),
             None => now + delay,
         };
         let latest = now + self.agent.holds.limits.hold_max;
         let placed = turn.and_then(|(key, number)| {
             let turn = self.agent.throttle.turn(key, number)?;
-            // Before its moment is read: it may move at any time.
+            // The bell listens before the due time is read, because the turn may move at any time.
             self.bell.listen_to(&turn);
             Some(Placed { key, number, turn, latest })
         });
@@ -499,7 +501,7 @@ impl Conversation {
         }
     }
 
-    /// Ends the conversation after an error of the other side.
+    /// Ends the conversation after an error of HAProxy.
     fn refuse(&mut self, error: Error) -> Close {
         let at = self.out.len();
         let close = self.protocol.refuse(error, &mut self.out);
@@ -521,7 +523,7 @@ impl Conversation {
         self.out.extend(goodbye);
     }
 
-    /// Logs why the connection closes.
+    /// Counts and logs the reason for which the connection closes, and returns the step that closes it.
     fn close(&self, close: &Close, now: Timestamp) -> Next {
         let by = if close.error.is_some() { "slowlane" } else { "haproxy" };
         if close.status != Status::NORMAL {

@@ -19,7 +19,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use slowlane_core::base::Address;
 
-/// Detects within minutes that the machine of a proxy has disappeared without closing.
+/// Probes that detect within minutes that the machine of a proxy has disappeared without closing.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(KEEPALIVE_S));
 
 pub(super) const KEEPALIVE_S: u64 = 60;
@@ -27,7 +27,7 @@ pub(super) const KEEPALIVE_S: u64 = 60;
 /// The longest wait for the peer to close.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// The maximum number of bytes that are read in the meantime.
+/// The maximum number of bytes that are read while waiting for the peer to close.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// A connection of any kind.
@@ -36,7 +36,7 @@ pub enum Stream {
     Tcp(TcpStream),
     /// A TCP socket that has never waited: the runtime does not watch it yet. None: the runtime has refused it.
     Fresh(Option<net::TcpStream>),
-    /// After its handshake. Bytes that it has accepted may need a flush.
+    /// A TLS connection after its handshake. Bytes that it has accepted may need a flush.
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
 }
@@ -54,7 +54,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Performs the client's handshake over TCP, and verifies that the server has the name of the host.
+    /// Performs the client's handshake over TCP. `host` is the name to verify.
     pub(crate) async fn secured(self, host: &str, tls: Arc<ClientConfig>) -> io::Result<Stream> {
         let Stream::Tcp(stream) = self else { return Ok(self) };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
@@ -69,12 +69,12 @@ impl Stream {
         }
     }
 
-    /// None: it is a Unix socket, or the peer has already disconnected.
+    /// The IP address of the peer. None: it is a Unix socket, or the peer has already disconnected.
     pub(super) fn peer_ip(&self) -> Option<IpAddr> {
         Some(SockRef::from(self).peer_addr().ok()?.as_socket()?.ip().to_canonical())
     }
 
-    /// The runtime watches a fresh socket from now on.
+    /// Registers a fresh socket with the runtime, which watches it from now on.
     pub(super) fn watch(&mut self) -> io::Result<()> {
         if let Stream::Fresh(socket) = self {
             let socket = socket.take().ok_or(io::ErrorKind::NotConnected)?;
@@ -96,7 +96,7 @@ impl Stream {
     }
 }
 
-/// Sets the options of a TCP socket. Connections inherit those of their listener.
+/// Sets the options of a TCP socket. Connections inherit the options of their listener.
 pub(crate) fn set_options<'s>(socket: impl Into<SockRef<'s>>) {
     let socket = socket.into();
     // Each answer is a single write, so Nagle's algorithm would only add latency. A failure means that the other side
@@ -164,7 +164,7 @@ impl AsyncWrite for Stream {
 /// answer, and the request passes.
 pub(crate) async fn drain(stream: impl AsyncRead + Unpin) {
     let (mut rest, mut nowhere) = (stream.take(BYTES_MAX), sink());
-    // A peer that has disconnected, or that keeps sending, has had its answer.
+    // A peer that has disconnected, or that keeps sending, has had time to read its answer.
     let _ = timeout(DRAIN, copy(&mut rest, &mut nowhere)).await;
 }
 

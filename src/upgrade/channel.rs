@@ -1,4 +1,4 @@
-//! The socket between two processes, and its messages, each with or without a descriptor.
+//! The socket between the two processes of an upgrade, and its messages, each with or without a descriptor.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -85,25 +85,26 @@ impl Channel {
     }
 }
 
-/// The version of these messages. A process hands over only to one of the same version, so each change of [`UpgradeMessage`]
-/// or of a type in it needs a new number: [`TransferState`], [`DueReply`] and [`Decision`] too. Snapshots have a version of
-/// their own.
+/// The version of these messages. A process hands over only to one of the same version. So a change of
+/// [`UpgradeMessage`], or of a type in it such as [`TransferState`], [`DueReply`] and [`Decision`], needs a new number.
+/// Snapshots have a version of their own.
 pub(super) const VERSION: u32 = 5;
 
+/// A message between the two processes. The first word of each description names its sender, the old or the new one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum UpgradeMessage {
     /// New: this process is a slowlane that takes over.
     Hello(u32),
     /// Old, with the socket: a socket of this listener, with its address in the config.
     Listener(String, Option<Address>),
-    /// Old: all listeners are sent. A moment of its clock, the same moment of the system's monotonic clock, and its
-    /// secret.
+    /// Old: all listeners are sent. It contains a moment of the old process's clock, the same moment of the system's
+    /// monotonic clock, and the key secret.
     Offer { moment: Timestamp, monotonic: Duration, key_secret: String },
     /// New: config and policy are read, and all addresses are bound.
     Built,
     /// Old, with a stream: a snapshot of all keys; then, in rounds, of those that have changed since.
     State,
-    /// New: it has read the snapshot.
+    /// New: the snapshot is read.
     Restored,
     /// Old, with a stream: the keys that have changed since, the blocks, and the history.
     Changes,
@@ -117,7 +118,7 @@ pub(super) enum UpgradeMessage {
     Taken,
     /// Old: systemd knows the new main process.
     Main,
-    /// Old: a client disconnected, or its delay cannot be held.
+    /// Old: a request to take back, because its client disconnected or its delay cannot be held.
     TakenBack(Box<Decision>),
 }
 

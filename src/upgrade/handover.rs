@@ -20,20 +20,20 @@ use crate::upgrade::channel::{BUFFER_BYTES, Channel, UpgradeMessage, VERSION};
 use slowlane_core::base::Decision;
 use slowlane_core::snapshot::{SnapshotHead, save};
 
-/// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM waits for
-/// it, too, so it is shorter than systemd's stop timeout.
+/// The longest wait for the new process to read its config and its policy, or a part of the keys. A SIGTERM is handled
+/// only after this wait, so it is shorter than systemd's stop timeout.
 const START_MAX: Duration = Duration::from_secs(10);
 
 /// The longest wait for this process's own tasks to stop deciding.
 const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest wait for the new process once this one has stopped deciding: requests wait during that time.
+/// The longest wait for the new process after this one has stopped deciding: requests wait during that time.
 const TAKE_MAX: Duration = Duration::from_secs(2);
 
 /// The maximum number of rounds of sending changed keys before this process stops deciding.
 const ROUNDS_MAX: usize = 5;
 
-/// This few changed keys take no more than some milliseconds.
+/// The rounds end when at most this many keys have changed: sending them takes no more than some milliseconds.
 const CHANGED_FEW: usize = 1_000;
 
 /// The parts of a daemon that it hands over.
@@ -108,7 +108,7 @@ impl Handover {
         Ok((begun.elapsed(), taken_back))
     }
 
-    /// Stops all tasks from deciding, and sends the rest.
+    /// Stops all tasks from deciding, and sends the remaining state.
     fn stop(&self, channel: &Channel) -> Result<(), Failure> {
         if !self.runtime.block_on(self.end.hand_over(STOP_MAX)) {
             return Err(Failure::Busy);
@@ -180,7 +180,7 @@ impl Handover {
     }
 }
 
-/// A stream to the new process, for a part of the state. It ends with an error if the new process does not read for
+/// A stream to the new process, for a part of the state. A write fails if the new process does not read for
 /// [`TAKE_MAX`].
 fn state(channel: &Channel, part: &UpgradeMessage) -> io::Result<BufWriter<UnixStream>> {
     let (reader, writer) = UnixStream::pair()?;
@@ -197,8 +197,8 @@ fn expect(channel: &Channel, is_expected: impl Fn(&UpgradeMessage) -> bool) -> i
 }
 
 impl Successor {
-    /// Reports to the new process that systemd knows it, and from then on each request that is taken back. It ends
-    /// with the process.
+    /// Reports to the new process that systemd knows it, and from then on each request that must be taken back. It
+    /// returns when either process ends.
     pub(crate) fn report(self) {
         let Successor { channel, taken_back, .. } = self;
         if channel.send(&UpgradeMessage::Main, None).is_err() {
@@ -212,7 +212,7 @@ impl Successor {
     }
 }
 
-/// Marks a process whose standard input is the socket of a process that hands over to it.
+/// The environment variable that marks a process whose standard input is the socket of an old process.
 pub(super) const HANDOVER: &str = "SLOWLANE_HANDOVER";
 
 /// The path and the arguments with which this process was started. A new program at the same path is the new version.
@@ -223,11 +223,13 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Call it at the start: later, the path may hold another program, and the working directory may differ.
+    /// Finds the program. Call it at the start: later, the path may hold another program, and the working directory may
+    /// differ.
     pub(crate) fn of_this_process() -> io::Result<Program> {
         let mut arguments = env::args_os();
         let typed = arguments.next().map(PathBuf::from).unwrap_or_default();
-        // A path with a link in it may lead to another version by then. A bare name was looked up in PATH.
+        // The path is kept as it was typed, because its symbolic links may lead to another version by then. A bare name
+        // was looked up in PATH.
         let path = match typed.parent() {
             Some(folder) if folder != Path::new("") => path::absolute(&typed)?,
             _ => env::current_exe()?,
@@ -239,7 +241,7 @@ impl Program {
     pub(super) fn start(&self, socket: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments).stdin(Stdio::from(socket)).env(HANDOVER, "1");
-        // These variables name this process.
+        // These variables are for this process, not for the new one.
         for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(name);
         }

@@ -31,7 +31,7 @@ pub(crate) struct OldProcess {
 }
 
 impl OldProcess {
-    /// The process that started this one to take over. None: this one was started by an operator.
+    /// The process that started this one to take over. None: this one was not started by an upgrade.
     ///
     /// # Errors
     /// The old process sends something unexpected.
@@ -41,7 +41,7 @@ impl OldProcess {
         }
         let meet = || -> anyhow::Result<OldProcess> {
             let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-            // Otherwise the socket would stay open for as long as this process.
+            // If it stayed standard input, the socket would be open for as long as this process.
             dup2_stdin(File::open("/dev/null")?)?;
             let channel = Channel(socket);
             channel.wait_at_most(Some(PATIENCE))?;
@@ -65,7 +65,7 @@ impl OldProcess {
         meet().map(Some).with_context(cannot)
     }
 
-    /// Takes the state and the connections. The old process has stopped deciding once this returns. It blocks, so it
+    /// Takes the state and the connections. When this returns, the old process has stopped deciding. It blocks, so it
     /// needs its own thread.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl OldProcess {
         Ok(matches!(message, UpgradeMessage::State))
     }
 
-    /// Reports to the old process that this one serves. A thread receives its remaining messages.
+    /// Reports to the old process that this one serves. A thread receives the remaining messages of the old process.
     ///
     /// # Errors
     /// The old process continues to serve: this one must end.

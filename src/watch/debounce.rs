@@ -1,4 +1,5 @@
-//! When to read an edited policy, or a few edited files: a state machine with the time as an argument.
+//! Decides when to read an edited policy or a few other edited files: a state machine that takes the time as an
+//! argument.
 //!
 //! ```text
 //! an edit ─▶ wait until nothing changes ─▶ read ─▶ in force, or refused
@@ -17,19 +18,20 @@ use slowlane_core::base::Timestamp;
 /// The time without changes before an edit is read: `cp`, for example, writes several files.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The same for a file that is written in place, perhaps by a loop that opens it for each line.
+/// The time without changes before a file written in place is read: a loop may open it for each line.
 const SETTLE_IN_PLACE: Duration = Duration::from_secs(1);
 
-/// The same while a writer has a file open. The end of a writer closes its files.
+/// The time without changes before an edit is read while a writer has a file open. Even a writer that crashes closes
+/// its files.
 const SETTLE_OPEN: Duration = Duration::from_secs(30);
 
-/// The longest of all waits for files that are replaced again and again.
+/// The longest total wait for files that are replaced again and again.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// The longest of all waits for a writer, or for a smaller map.
+/// The longest total wait for a writer to finish, or before a smaller map comes into force.
 const WAIT_FOR_WRITER_MAX: Duration = Duration::from_secs(60);
 
-/// The wait before a map with less than half of its lines comes into force.
+/// The wait before a map that has lost more than half of its lines comes into force.
 pub(super) const SECOND_LOOK: Duration = Duration::from_secs(3);
 
 /// The next step of the thread that reads policies.
@@ -47,7 +49,7 @@ pub(super) enum WatchStep {
 pub(super) struct Debounce {
     /// The files of the last policy that was put in force or rejected.
     taken: Fingerprint,
-    /// The last look.
+    /// The files at the last check.
     last: Fingerprint,
     /// The edit that has not been read yet.
     edit: Option<Edit>,
@@ -57,9 +59,9 @@ pub(super) struct Debounce {
 
 #[derive(Clone, Copy, Debug)]
 struct Edit {
-    /// The first change.
+    /// The moment of the first change.
     since: Timestamp,
-    /// The last change.
+    /// The moment of the last change.
     changed: Timestamp,
     is_in_place: bool,
     /// The time of the second check, after a map turned out to be smaller.
@@ -140,8 +142,8 @@ impl Edit {
 
 /// A few files, to notice when they have been edited and are complete.
 ///
-/// Files that belong together, like a certificate and its key, are written one after the other: they are read once none
-/// changes any more.
+/// Files that belong together, like a certificate and its key, are written one after the other. So they are read only
+/// when none of them has changed for a while.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileState {
     files: Vec<PathBuf>,
@@ -154,7 +156,7 @@ impl FileState {
         FileState { files, debounce: Debounce::default() }
     }
 
-    /// Files that will be read now.
+    /// Files that the caller reads right after this call.
     pub(crate) fn taken(files: Vec<PathBuf>) -> FileState {
         let debounce = Debounce::new(Fingerprint::of(&files));
         FileState { files, debounce }

@@ -17,7 +17,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(5);
 /// The longest chain of symbolic links that is followed.
 const LINKS_MAX: usize = 8;
 
-/// Adds the directory of `path` and, if it is a symbolic link, of each target in turn.
+/// Adds to `dirs` the directory of `path` and, if `path` is a symbolic link, the directory of each target in turn.
 pub(super) fn follow(mut path: PathBuf, dirs: &mut BTreeSet<PathBuf>) {
     for _ in 0..LINKS_MAX {
         let dir = match path.parent() {
@@ -41,7 +41,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The system limits the number of watchers. Without one, edits are found at the next check ([`LOOK`]).
+    /// Starts a watcher, if the system's limit allows one more. Without it, edits are found at the next check
+    /// ([`LOOK`]).
     ///
     /// `noticed` gets each event.
     pub(super) fn new(noticed: impl Fn(Event) + Send + 'static) -> Watch {
@@ -56,7 +57,7 @@ impl Watch {
         Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
     }
 
-    /// Watches exactly these directories. One that was replaced under the same name is watched again.
+    /// Watches exactly these directories. A directory that was replaced under the same name is watched again.
     pub(super) fn look_at(&mut self, paths: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         let identify = |path: PathBuf| {
@@ -83,7 +84,7 @@ pub(super) fn matters(event: &Event) -> bool {
     is_close || !event.kind.is_access() || event.need_rescan()
 }
 
-/// The paths that were written and not closed since.
+/// The paths that were written, and have not been closed since.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     open: BTreeSet<PathBuf>,
@@ -92,7 +93,7 @@ pub(super) struct Writers {
 impl Writers {
     pub(super) fn notice(&mut self, event: &Event) {
         match (event.kind, event.paths.as_slice()) {
-            // Events were lost.
+            // Events were lost, so it is unknown which files are open.
             _ if event.need_rescan() => self.open.clear(),
             (EventKind::Modify(ModifyKind::Data(_)), [path, ..]) => drop(self.open.insert(path.clone())),
             // Closed by its writer, replaced, or removed.

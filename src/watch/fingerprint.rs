@@ -1,4 +1,4 @@
-//! The metadata of files, to notice edits.
+//! The metadata of files, by which edits are noticed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +37,7 @@ impl Seen {
 }
 
 impl Fingerprint {
-    /// The metadata of files that are no policy.
+    /// The metadata of files that do not belong to a policy.
     pub(super) fn of(files: &[PathBuf]) -> Fingerprint {
         Fingerprint { files: files.iter().map(|path| Seen::look(path)).collect(), ..Fingerprint::default() }
     }

@@ -1,4 +1,4 @@
-//! Peers: HAProxys that enforce limits locally, over their peers protocol.
+//! Peers: HAProxy processes that enforce limits locally, connected over HAProxy's peers protocol.
 //!
 //! ```text
 //! listener, or dial ─▶ handshake ─▶ session: Link ─updates─▶ Proxy ─▶ Throttle

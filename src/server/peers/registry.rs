@@ -13,7 +13,7 @@ use slowlane_core::base::{Address, Key, Timestamp, shown};
 use slowlane_core::peers::{KEYS_MAX, Proxy};
 use spop::peers::HelloStatus;
 
-/// The maximum number of names. Without `allow`, a client chooses its name.
+/// The maximum number of proxies, by name. It is needed because, without `allow`, clients choose their names.
 const PROXIES_MAX: usize = 64;
 
 /// The maximum number of a proxy's keys that are shown for a key of this slowlane: a network has many addresses.
@@ -28,7 +28,7 @@ pub struct PeersSettings {
     pub allow: Vec<String>,
     /// Proxies to connect to, with their names.
     pub dial: Vec<(String, Address)>,
-    /// The fields of the tables whose names have none.
+    /// The fields of tables whose own names state none.
     pub fields: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Peers {
     pub settings: PeersSettings,
     pub metrics: PeersMetrics,
     pub(super) refused_line: OncePerSecond,
-    /// The unlisted peers: any number of them may come and go.
+    /// The limits that all unlisted peers share, because any number of them may come and go.
     unlisted: Arc<Lines>,
     peers: Mutex<BTreeMap<String, Arc<Peer>>>,
 }
@@ -56,15 +56,15 @@ pub(super) struct Lines {
 pub(super) struct Peer {
     pub(super) lines: Arc<Lines>,
     proxy: Mutex<Proxy>,
-    /// Its last connection. An older one ends.
+    /// The current connection, if any. A new one replaces it.
     connection: Mutex<Option<Arc<PeersConnection>>>,
 }
 
-/// A connection, which belongs to its session.
+/// The state of a connection. Its session owns the connection.
 #[derive(Debug)]
 pub(super) struct PeersConnection {
     since: Timestamp,
-    /// Its state for operators, without the time.
+    /// Its state for operators, without its age.
     pub(super) status: Mutex<PeerConnection>,
     /// Notified when another connection of the same proxy begins.
     pub(super) is_replaced: Notify,
@@ -76,10 +76,10 @@ impl Peers {
         Peers { settings, metrics, refused_line, unlisted, peers: Mutex::default() }
     }
 
-    /// The proxy of a name.
+    /// The proxy with this name. A new name adds one.
     ///
     /// # Errors
-    /// The status to answer with: the name is not allowed, or there are too many.
+    /// The status to answer with: the name is not allowed, or there are too many names.
     pub(super) fn peer(&self, name: &str) -> Result<Arc<Peer>, HelloStatus> {
         let PeersSettings { allow, dial, fields, .. } = &self.settings;
         let is_dialled = dial.iter().any(|(dialled, _)| dialled == name);
@@ -92,8 +92,8 @@ impl Peers {
             return Ok(peer.clone());
         }
         if peers.len() >= PROXIES_MAX {
-            // Of the unlisted names, the one with the fewest keys makes room. A session holds its peer, and so does
-            // the dialling task.
+            // Sessions and dialling tasks hold their peers. Of all other peers, the one with the fewest keys makes
+            // room.
             let gone = peers.iter().filter(|(_, peer)| Arc::strong_count(peer) == 1);
             let gone = gone.min_by_key(|(_, peer)| peer.proxy().keys()).map(|(name, _)| name.clone());
             peers.remove(&gone.ok_or(HelloStatus::TRY_AGAIN)?);
@@ -158,14 +158,14 @@ impl Peer {
         self.connection.lock().is_some()
     }
 
-    /// Begins a connection. The previous one ends.
+    /// Makes this the current connection of the proxy. The previous one ends.
     pub(super) fn connect(&self, connection: &Arc<PeersConnection>) {
         if let Some(before) = self.connection.lock().replace(connection.clone()) {
             before.is_replaced.notify_one();
         }
     }
 
-    /// Ends a connection, unless another has replaced it.
+    /// Notes that a connection has ended, unless another has replaced it.
     pub(super) fn disconnect(&self, connection: &Arc<PeersConnection>) {
         self.connection.lock().take_if(|latest| Arc::ptr_eq(latest, connection));
     }

@@ -1,4 +1,4 @@
-//! The connection of a peer: who dials, the handshake, the socket and its timers.
+//! The connection of a peer: the dialling, the handshake, the socket and its timers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use spop::peers::{Column, Error, Hello, HelloStatus, Link, News};
 /// The longest handshake, and the longest wait for a peer that does not read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The interval for checking limit updates and heartbeats. A map edit is in force after this time.
+/// The interval at which limit updates and heartbeats are sent if due. Peers get an edited limit within this time.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Between two tries to connect: HAProxy takes some seconds to reconnect, slowlane one.
+/// The pause between two attempts to connect. HAProxy takes some seconds to reconnect, slowlane one.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of bytes read at once. A message is shorter.
+/// The room for one read, in bytes. Every message is shorter.
 const READ_BYTES: usize = 64 << 10;
 
 impl Service for Peers {
@@ -105,8 +105,8 @@ pub(crate) fn dial(agent: &Arc<Agent>, shutdown: &Shutdown) {
     }
 }
 
-/// Keeps a connection to a proxy, unless the proxy has connected by itself. Two that dial each other at once would
-/// both disconnect.
+/// Keeps a connection to a proxy, unless the proxy has connected by itself. If both dialled each other at the same
+/// time, both would disconnect.
 async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agent>, shutdown: Shutdown) {
     let Ok(peer) = peers.peer(&name) else { return };
     let (line, mut is_reported) = (OncePerSecond::default(), false);
@@ -135,7 +135,7 @@ async fn keep(peers: Arc<Peers>, name: String, address: Address, agent: Arc<Agen
     }
 }
 
-/// A connection after its handshake, and the bytes read beyond it.
+/// Connects, and performs the handshake. Returns the bytes that were read beyond it, too.
 async fn connect(peers: &Peers, name: &str, address: &Address) -> io::Result<(Stream, BytesMut)> {
     let (mut stream, mut out) = (Stream::connect(address).await?, Vec::new());
     Hello { to: name, from: &peers.settings.name, process: process::id() }.encode(&mut out);
@@ -192,7 +192,7 @@ impl Session {
         if matches!(end, End::Broken(_)) {
             self.peers.metrics.malformed.inc();
         }
-        // A peer that reconnects many times a second is reported once.
+        // The ends of a peer that reconnects many times a second are logged once a second.
         let Some(suppressed) = self.peer.lines.ended.allow(self.agent.clock.now()) else { return };
         let name = &self.name;
         match end {
@@ -309,7 +309,7 @@ impl Session {
         Ok(())
     }
 
-    /// Appends the messages that are due now.
+    /// Appends the messages that are due now. The error is the time for which the peer has been silent.
     fn tick(&self, link: &mut Link, out: &mut Vec<u8>) -> Result<(), Duration> {
         let moment = self.moment();
         link.tick(moment.now.since_epoch(), out)?;

@@ -9,7 +9,7 @@ use slowlane_core::base::{Key, Shown, Timestamp};
 use slowlane_core::table::{Cursor, Entry, Page};
 use slowlane_core::throttle::Throttle;
 
-/// The length of a piece, in bytes, before its last rows.
+/// A piece ends after the page of rows with which it reaches this length, in bytes.
 pub const PIECE_BYTES: usize = 8 * 1024;
 
 /// The maximum number of pages that one piece scans, even if the filter matches no row.
@@ -21,9 +21,9 @@ const WORDS_MAX: usize = 64;
 /// An answer in progress.
 #[derive(Default)]
 pub struct RuntimeAnswer {
-    /// The start of the answer.
+    /// The beginning of the answer.
     text: String,
-    /// None: the start is the whole answer.
+    /// Produces the other pieces. None: `text` is the whole answer.
     rest: Option<Rest>,
     pub is_refusal: bool,
     /// The command ends the connection.
@@ -33,8 +33,8 @@ pub struct RuntimeAnswer {
 /// Appends the next piece of an answer; false if the answer is complete.
 type Rest = Box<dyn FnMut(&Throttle, Timestamp, &mut String) -> bool + Send>;
 
-/// Executes a command, or starts to, or returns its error as the answer. Errors are worded as in HAProxy if it has
-/// them.
+/// Executes a command, or begins to, and returns its answer. An error is an answer, too, in HAProxy's words if HAProxy
+/// has the same error.
 ///
 /// ```
 /// # use {slowlane_core::{base::Timestamp, policy::Policy, table::Sizing, throttle::Throttle}, std::time::Duration};
@@ -94,7 +94,7 @@ fn carry_out(words: &[String], throttle: &Throttle, now: Timestamp) -> Result<Ru
     })
 }
 
-/// Repeats a step, each time from the cursor that the last one returned.
+/// Repeats a step, each time from the cursor that the previous step returned.
 fn rest(
     mut step: impl FnMut(Cursor, &Throttle, Timestamp, &mut String) -> Option<Cursor> + Send + 'static,
 ) -> Option<Rest> {
@@ -106,7 +106,7 @@ fn rest(
 }
 
 impl RuntimeAnswer {
-    /// An error as an answer.
+    /// The answer to a refused command.
     pub fn refusal(text: String) -> RuntimeAnswer {
         RuntimeAnswer { is_refusal: true, ..RuntimeAnswer::of(text) }
     }
@@ -269,7 +269,7 @@ fn help(words: &[String]) -> String {
     lines.map(|(usage, what)| format!("  {usage:<40}: {what}\n")).collect()
 }
 
-/// The errors for commands of HAProxy that slowlane does without.
+/// The errors for commands of HAProxy that slowlane does not have.
 const NO_MAPS: &str =
     "slowlane has no map commands: `slowlane why FIELD=VALUE` names the line of a map that matches.\n";
 const NO_INFO: &str = "slowlane has no such command: `slowlane status` prints its version and its state.\n";

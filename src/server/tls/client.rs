@@ -1,4 +1,4 @@
-//! TLS of a client: of a node to its store, and of commands to an admin listener.
+//! TLS on the client's side: from a node to its store, and from commands to an admin listener.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::server::tls::listener::{TlsError, authorities, chain, pair};
 /// The server certificates that a client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Those of the system's CAs.
+    /// Certificates from the system's CAs.
     System,
-    /// Those of the CAs in a file.
+    /// Certificates from the CAs in a file.
     Authority(PathBuf),
     /// The first certificate in a file, whatever its name and its CA.
     Certificate(PathBuf),
 }
 
-/// The TLS of a client. `identity` is its own certificate and key.
+/// Builds the TLS configuration of a client. `identity` is its own certificate and key.
 ///
 /// # Errors
 /// The first file that cannot be used.
@@ -37,7 +37,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     let builder = match trust {
         Trust::System => {
             let mut system = RootCertStore::empty();
-            // Some systems have unreadable certificates among the others.
+            // Unreadable certificates are skipped, because some systems have them among the others.
             system.add_parsable_certificates(load_native_certs().certs);
             builder.with_root_certificates(system)
         }
@@ -57,7 +57,7 @@ pub(crate) fn client(trust: &Trust, identity: Option<(&Path, &Path)>) -> Result<
     }))
 }
 
-/// Trusts only one certificate, if the server has its key.
+/// Trusts only one certificate. The handshake proves that the server has its key.
 #[derive(Debug)]
 struct Pinned {
     certificate: CertificateDer<'static>,

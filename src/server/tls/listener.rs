@@ -1,4 +1,4 @@
-//! TLS of a listener: its files, read again when they change, and its handshakes.
+//! TLS of a listener: its files, which are read again when they change, and its handshakes.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -26,10 +26,10 @@ use crate::server::Lobby;
 use slowlane_core::base::{Timestamp, date::written, shown};
 
 /// The maximum number of unfinished handshakes of a listener. A proxy finishes within two round trips; a client that
-/// only occupies places does not. So the oldest one is dropped.
+/// only occupies places does not. So the oldest handshake makes room for a new one.
 const UNFINISHED_MAX: usize = 1_000;
 
-/// The settings of a listener for TLS.
+/// The TLS settings of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     /// Its section in the config, which is also its name in metrics.
@@ -132,7 +132,7 @@ fn warn_of_expiry(files: &TlsFiles, expires: Option<Duration>) {
     }
 }
 
-/// The longest text of an error: parts of it may come from the peer.
+/// The maximum number of characters of an error's text, parts of which may come from the peer.
 const TEXT_BYTES_MAX: usize = 200;
 
 /// The reason for a failed handshake, for the metric, and a description that is safe to display.
@@ -162,10 +162,10 @@ fn reason(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// The largest file: it has room for hundreds of CAs.
+/// The maximum size of a file, with room for hundreds of CAs.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The paths of the files.
+/// The paths of the TLS files of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlsFiles {
     /// The certificate in PEM, then its intermediate CAs.
@@ -295,7 +295,7 @@ fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let text = read(path)?;
     let is_encrypted = text.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED);
     let error = match PrivateKeyDer::from_pem_slice(&text) {
-        // The older format has a header for it. The key can be read, but not used.
+        // The older PEM format marks encryption in a header. Such a key can be read, but not used.
         _ if is_encrypted => FileError::Encrypted,
         Ok(key) => return Ok(key),
         Err(rustls::pki_types::pem::Error::NoItemsFound) => FileError::NoKey,
@@ -304,7 +304,7 @@ fn private(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     Err(at(path, error))
 }
 
-/// The PEM markers of an encrypted key, in both notations.
+/// The word in the PEM markers of an encrypted key, in both formats.
 const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
 /// The certificates of a file as CAs.
@@ -344,7 +344,7 @@ fn at(path: &Path, error: FileError) -> TlsError {
 fn not_after(certificate: &[u8]) -> Option<Duration> {
     let mut certificate = sequence(&mut SliceReader::new(certificate).ok()?)?;
     let mut parts = sequence(&mut certificate)?;
-    // The version stands in front of the other parts, unless it is the first one.
+    // The version comes first, and is omitted if it is version 1.
     let has_version = part(&mut parts)?.tag().is_context_specific();
     // The serial number, the algorithm of the signature and the issuer come before the validity.
     for _ in 0..2 + usize::from(has_version) {
