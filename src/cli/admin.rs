@@ -38,7 +38,7 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// A client for the daemon. It sends nothing yet.
+    /// A client for the daemon. Creating it sends nothing.
     pub(super) fn client(self) -> anyhow::Result<AdminClient> {
         let config = Config::load(self.config.as_deref(), Flags::default())?;
         let token = match self.token_file {
@@ -73,7 +73,7 @@ impl Daemon {
 #[derive(Clone, Debug)]
 pub(super) struct AdminAddress {
     address: Address,
-    /// None: as in the config.
+    /// None: as the config says.
     is_https: Option<bool>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn print(daemon: &AdminClient, question: AdminQuestion) -> anyhow::Re
     Ok(daemon.ask(question, &mut io::stdout().lock())? > 0)
 }
 
-/// The daemon times out earlier.
+/// How long to wait for the answer to an upgrade. The daemon's own time limit is shorter.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(90);
 
 /// `slowlane upgrade`: replaces the program of a running daemon.

@@ -90,12 +90,12 @@ struct Common {
 }
 
 impl Common {
-    /// The slowlane to attach, and what that changes.
+    /// Loads the facts about the slowlane to attach, and the changes of its own files.
     fn load(self, listen: fn(&Config) -> &Listen) -> anyhow::Result<(AgentFacts, Attaching)> {
         let run = RunArguments { config: self.slowlane, flags: Flags::default() };
         let config = run.or_of_service().load()?;
         let first = listen(&config).addresses.first();
-        // It is free until slowlane starts.
+        // If nothing listens there, slowlane has not started yet, which is fine.
         let taken = first.and_then(|address| listening::taken(listen(&config), address).ok()).flatten();
         let mut notes = Vec::from_iter(taken.map(|Taken { text, fix }| format!("{text}; use {fix}")));
         let protected = |website: &Option<String>| protect::protect(&config, website.as_deref());
@@ -111,11 +111,11 @@ impl Common {
     }
 }
 
-/// What changes, and what is said of it.
+/// The changes to make, and the notes about them.
 struct Attaching {
     is_to_write: bool,
     trusted: Vec<Network>,
-    /// Where nginx reports ends, and the change by which slowlane listens there.
+    /// The address to which nginx reports ends, and the change that makes slowlane listen there.
     ends: Option<anyhow::Result<(Address, Option<FileChange>)>>,
     /// The files of slowlane, then those of the proxy.
     changes: Vec<FileChange>,
@@ -123,7 +123,8 @@ struct Attaching {
 }
 
 impl Attaching {
-    /// Shows what changes, and writes it if that is asked for. `files` are slowlane's own, `names` the sites that ask it.
+    /// Shows the changes, and writes them with `--write`. `files` are slowlane's own, and `names` are the sites that
+    /// query it.
     fn finish(self, folder: &Folder, files: &[File], names: &[String]) -> anyhow::Result<()> {
         self.changes.iter().try_for_each(|change| change.show("with slowlane"))?;
         self.notes.iter().for_each(|note| tell(format_args!("note: {note}")));
@@ -195,7 +196,8 @@ fn attach_nginx(typed: Nginx) -> anyhow::Result<()> {
     let beside = folder.0.parent().unwrap_or(Path::new("/")).to_owned();
     let files = NginxFiles::read(&[&main], &beside, read, list);
     if common.undo {
-        // NginxFiles that are no longer included are cleaned, too, and so is a tree that is no longer valid.
+        // Files that are no longer included are cleaned, too, and so are those of a configuration that is no longer
+        // valid.
         let included = files.iter().flat_map(NginxFiles::paths).cloned();
         return folder.undo(&config, included.chain([main]).chain(folder.changed()?).collect());
     }
@@ -244,7 +246,7 @@ fn found(config: &Path) -> anyhow::Result<(PathBuf, Folder)> {
     Ok((main, Folder(folder)))
 }
 
-/// The files of a configuration: those that are named, and those of a folder with this ending, by their names.
+/// The files of a configuration: those that are named, and for a folder its files with this ending, sorted by name.
 pub(super) fn files_of(named: &[PathBuf], ending: &str) -> Vec<PathBuf> {
     let of = |path: &PathBuf| match path.is_dir() {
         true => {
@@ -255,7 +257,8 @@ pub(super) fn files_of(named: &[PathBuf], ending: &str) -> Vec<PathBuf> {
     named.iter().flat_map(of).collect()
 }
 
-/// The files of an include, by their real paths. A path without a pattern must exist, or reading it fails.
+/// The files of an include, by their real paths. A path without wildcards is listed even if no such file exists, so
+/// that reading it fails.
 pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     let text = pattern.to_string_lossy();
     let or_unreadable = |path: GlobResult| path.unwrap_or_else(|error| error.path().to_owned());
@@ -266,7 +269,7 @@ pub(super) fn list(pattern: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|path| fs::canonicalize(&path).unwrap_or(path)).collect()
 }
 
-/// The error of a configuration that stays as it is. Prints the lines to paste, where they help.
+/// The error for a configuration that is left unchanged. Prints the lines to paste, if they help.
 fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: &Refused) -> anyhow::Error {
     let refusal = format!("{}: nothing was written: {refused}", config.display());
     if !refused.is_for_hands() {

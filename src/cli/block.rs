@@ -1,4 +1,4 @@
-//! `slowlane block`: requests that are refused for a time.
+//! `slowlane block`: refuses requests for a time.
 
 use std::time::Duration;
 

@@ -67,7 +67,7 @@ pub(super) fn check(typed: CheckArguments) -> anyhow::Result<()> {
     if json {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         say(&text)?;
-        // The report has said everything.
+        // The report has said everything, so the error has no text.
         return if report.ok { Ok(()) } else { Err(anyhow!("")) };
     }
     let warnings = policy.as_ref().map(|policy| policy.warnings().to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `slowlane config`: prints configuration, its own or the proxy's.
+//! `slowlane config`: prints slowlane's own configuration, or one for a proxy.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -117,13 +117,13 @@ impl AskedArguments {
     }
 }
 
-/// The slowlane that the proxy asks, with the facts about its policy that the files of the proxy depend on.
+/// The slowlane that the proxy queries, with the facts about its policy that the files of the proxy depend on.
 pub(super) struct AgentFacts {
     answers: Answers,
     config: Config,
     /// The names of the policy's fields, each once.
     fields: Vec<String>,
-    /// Its longest delay.
+    /// The longest delay of the policy.
     delay_max: Duration,
     /// The keys whose limits HAProxy can enforce.
     paced: Vec<Paced>,
@@ -141,7 +141,7 @@ impl AgentFacts {
         AgentFacts { answers, config, fields, delay_max, paced }.with_policy(policy.as_ref())
     }
 
-    /// With the policy as it will be.
+    /// Fills in the facts about a policy, which may be one that is still to be written.
     pub(super) fn with_policy(mut self, policy: Option<&Policy>) -> AgentFacts {
         let Some(Source { layout, .. }) = &self.config.policy else { return self };
         let mut names: BTreeSet<String> = layout.sent_fields().into_iter().map(str::to_owned).collect();
@@ -184,11 +184,11 @@ fn print_haproxy(typed: Haproxy) -> anyhow::Result<()> {
     };
     let mut files = haproxy_files(&way, asked.load()?, [&bind, &app, &folder])?;
     if attach {
-        // The paths come first, so that nothing follows the lines to paste.
+        // The other files are written first, with their paths, so that nothing is printed after the lines to paste.
         dir.map_or(Ok(()), |dir| write_all(&files[1..], &dir))?;
         return say(&haproxy::Pieces::of(&files[0]).to_paste());
     }
-    // HAProxy does not read the maps: they are examples.
+    // HAProxy does not read the maps: they are examples, so only --file prints them.
     if file.is_some() {
         files.extend(haproxy::maps());
     }

@@ -32,7 +32,7 @@ pub(super) fn import(typed: ImportArguments) -> anyhow::Result<()> {
         let place = shown(path.display().to_string());
         texts.push((path.clone(), text(&path).map_err(|error| anyhow!("{place}: cannot be read: {error}"))?));
     }
-    // A file may include a device that never ends.
+    // An include may name a device that never ends, so only regular files are read.
     let read = |path: &Path| path.is_file().then(|| text(path).ok()).flatten();
     let is_piped = typed.files.iter().any(|path| path == Path::new("-"));
     let included = (!is_piped).then_some(Included { list: &list, read: &read });
@@ -56,7 +56,7 @@ fn named(files: &[PathBuf]) -> Vec<PathBuf> {
     files.iter().flat_map(of).collect()
 }
 
-/// Reads one byte more than a file may have, so that no device fills the memory.
+/// Reads at most one byte more than a file may have, so that no endless device fills the memory.
 fn text(path: &Path) -> io::Result<String> {
     let input: Box<dyn Read> =
         if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };

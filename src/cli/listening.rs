@@ -15,7 +15,7 @@ use crate::server::spoe::NAME;
 use slowlane_core::base::{Address, shown};
 use spop::{AgentHello, Disconnect, Frame, HaproxyHello, Kind};
 
-/// A program of this machine connects and answers at once.
+/// The time limit for a connection and for an answer: a program on this machine does both at once.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest answer that is kept: enough for a frame, or for the head of an HTTP answer.
@@ -24,10 +24,10 @@ const ANSWER_BYTES_MAX: u64 = 2_048;
 /// The maximum number of headers in an HTTP answer.
 const HEADERS_MAX: usize = 64;
 
-/// The longest frame of a hello.
+/// The maximum frame size that the hello offers.
 const FRAME_BYTES_MAX: u32 = 16_380;
 
-/// The longest part of a foreign text that is shown.
+/// The maximum number of bytes shown of another program's text.
 const SHOWN_BYTES_MAX: usize = 60;
 
 /// A question for the values of a FastCGI application: version 1, FCGI_GET_VALUES (FastCGI specification, section 4.1).
@@ -48,7 +48,7 @@ pub(super) struct Taken {
 /// Nothing listens there.
 pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Taken>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    // What belongs there is asked first: slowlane would log the others as mistakes.
+    // The protocol that belongs there comes first: slowlane would log queries in the others as errors.
     let tried = if listen.section == "spop" { [SPOP, HTTP, FASTCGI] } else { [HTTP, SPOP, FASTCGI] };
     let found = runtime.block_on(async {
         timeout(PATIENCE, Stream::connect(address)).await??;
@@ -84,12 +84,12 @@ async fn foreign(address: &Address, tried: &[Protocol]) -> Option<String> {
     })
 }
 
-/// A protocol that is tried.
+/// A protocol to try at an address.
 struct Protocol {
     name: &'static str,
-    /// A question that changes nothing.
+    /// A query that changes nothing.
     question: fn() -> Vec<u8>,
-    /// The program that gives this answer. None: it does not speak this protocol, or has not said enough.
+    /// Recognises the program by its answer. None: it does not speak this protocol, or the answer is incomplete.
     program: fn(&[u8]) -> Option<Speaker>,
 }
 
@@ -116,7 +116,7 @@ const FASTCGI: Protocol = Protocol {
     },
 };
 
-/// HAProxy's hello, as its health check says it.
+/// HAProxy's hello, as its health check sends it.
 fn hello() -> Vec<u8> {
     let hello = HaproxyHello { capabilities: NAME.as_bytes(), ..HaproxyHello::new(FRAME_BYTES_MAX) };
     let mut bytes = Vec::new();
@@ -155,7 +155,7 @@ fn agent(answer: &[u8]) -> Option<Speaker> {
     }
 }
 
-/// The answer of a program to these bytes, until it closes or the time is over. Empty: no answer.
+/// The answer of a program to the protocol's query: the bytes until it is recognised, closes or times out.
 async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     let mut bytes = Vec::new();
     let asked = async {
@@ -170,7 +170,7 @@ async fn answer(address: &Address, protocol: &Protocol) -> Vec<u8> {
     bytes
 }
 
-/// A foreign text, safe and short.
+/// A text of another program, escaped and cut.
 fn cut(text: &[u8]) -> String {
     shown(&text[..text.len().min(SHOWN_BYTES_MAX)])
 }

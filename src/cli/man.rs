@@ -72,7 +72,8 @@ fn page(command: &Command) -> io::Result<Page> {
     Ok(Page { file: man.get_filename(), text })
 }
 
-/// A line `Examples:` begins a section of that name. Text before the first section is the notes. Line breaks are kept.
+/// Converts help to roff. A line `Examples:` begins a section of that name; text before the first section is the notes.
+/// Line breaks are kept.
 fn sections(after: &str) -> String {
     let mut roff = String::new();
     let mut is_open = false;

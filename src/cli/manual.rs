@@ -28,7 +28,7 @@ pub(super) fn asked(words: &[OsString], mut cli: Command) -> Option<String> {
     }))
 }
 
-/// Code is indented, a link is its text, and pictures are left out.
+/// A page as plain text: code is indented, links become their text, and pictures are left out.
 fn plain(page: &str) -> String {
     let parts = page.split("```").enumerate().map(|(number, part)| match number % 2 {
         0 => unlinked(part.strip_prefix('\n').unwrap_or(part)),

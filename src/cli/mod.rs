@@ -179,7 +179,7 @@ fn grouped(command: clap::Command) -> clap::Command {
     ))
 }
 
-/// Runs the command of the command line. Errors go to standard error.
+/// Runs the command that was typed. Errors go to standard error.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().skip(1).collect();
     if let Some(new) = moved::to(&words) {
@@ -239,8 +239,8 @@ fn run(typed: RunArguments) -> anyhow::Result<()> {
     daemon::run(config)
 }
 
-/// Prints text on standard output. If its reader has left, as `| head` does, the text is lost and the command goes on:
-/// its files are still written, and its exit code stands.
+/// Prints text on standard output. If the reader has closed it, as `| head` does, the text is lost and the command
+/// continues: its files are still written, and its exit code is unchanged.
 fn say<T: AsRef<[u8]> + ?Sized>(text: &T) -> anyhow::Result<()> {
     match io::stdout().write_all(text.as_ref()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -248,7 +248,7 @@ fn say<T: AsRef<[u8]> + ?Sized>(text: &T) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a line on standard error. If its reader has left, the line is lost and the command goes on.
+/// Prints a line on standard error. If the reader has closed it, the line is lost and the command continues.
 fn tell(line: impl Display) {
     let _ = writeln!(io::stderr(), "slowlane: {line}");
 }

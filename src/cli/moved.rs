@@ -26,7 +26,7 @@ fn apart(suite: &str) -> String {
     )
 }
 
-/// Whether fields follow instead of an action.
+/// Whether `block` is followed by fields instead of an action, as in earlier versions.
 fn is_addition<'w>(mut words: impl Iterator<Item = &'w str> + Clone) -> bool {
     words.clone().any(|word| word.contains('='))
         && !words.any(|word| matches!(word, "add" | "rm" | "list" | "help"))

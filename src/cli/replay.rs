@@ -63,7 +63,7 @@ pub(super) struct ReplayArguments {
     plot: Option<PathBuf>,
 }
 
-/// Words of `--format`.
+/// The words that `--format` accepts in place of a format: proxies, and `json`.
 const PROXIES: [&str; 7] = ["haproxy", "nginx", "apache", "caddy", "traefik", "envoy", "json"];
 
 /// The value of `--format`.
@@ -152,7 +152,7 @@ impl<R: Read> Read for CountedReader<R> {
     }
 }
 
-/// Above this share of lines, a log says nothing about the rest of its requests.
+/// If a larger percentage of a log's lines is unusable, the remaining lines say nothing about the requests.
 const UNUSABLE_PERCENT_MAX: u64 = 5;
 
 /// The number of lines that could not be read or have no usable client, and of all lines.
@@ -203,7 +203,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     }
 }
 
-/// Fails if so many lines could not be used that the others mean nothing.
+/// Fails if so many lines could not be used that the others are not representative.
 pub(super) fn refuse_misread(logs: &[LogOutcome]) -> anyhow::Result<()> {
     let [unusable, lines] = unusable(logs);
     if unusable * 100 > lines * UNUSABLE_PERCENT_MAX {
@@ -215,7 +215,7 @@ pub(super) fn refuse_misread(logs: &[LogOutcome]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Applies `--forwarded` to the item of the source.
+/// Applies `--forwarded` to the log item that the field `source` comes from.
 pub(super) fn with_forwarded(
     mut mappings: Vec<Mapping>,
     forwarded: Option<NonZeroUsize>,

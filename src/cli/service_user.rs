@@ -9,12 +9,12 @@ use crate::config::{Config, ConfigError};
 
 const NAME: &str = "slowlane";
 
-/// Prints those arguments that exist but cannot be read.
+/// A shell script that prints those of its arguments that its user cannot read.
 const SCRIPT: &str = r#"for file; do [ -r "$file" ] || printf '%s\0' "$file"; done"#;
 
 /// The files of the service's config that the user of the service cannot read.
 ///
-/// Only root can check as another user. Other users, and other configs, get none.
+/// Only root can check as another user. For other users, and for other configs, the list is empty.
 pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
     let folder = Path::new(OF_SERVICE).parent().expect("it is in a directory");
     let is_there = |path: &PathBuf| path.exists();
@@ -25,7 +25,7 @@ pub(super) fn unreadable(config: &Config) -> Vec<ConfigError> {
     }
     let mut asked = Command::new("setpriv");
     asked.args(["--reuid", NAME, "--regid", NAME, "--init-groups", "sh", "-c", SCRIPT, "sh"]).args(paths);
-    // Without such a user, it fails.
+    // If there is no such user, the command fails.
     let output = asked.output().ok().filter(|output| output.status.success());
     let listed =
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -194,7 +194,7 @@ pub(super) fn simulate(typed: SimulateArguments) -> anyhow::Result<()> {
     say(&form(&outcomes))
 }
 
-/// Plays an overrun application.
+/// Simulates an overloaded application, without slowlane and with law=protect.
 fn protect(typed: &SimulateArguments, names: &[String]) -> anyhow::Result<()> {
     let mut loads: Vec<ProtectLoad> = names.iter().filter_map(|name| ProtectLoad::named(name)).collect();
     if let Some(path) = &typed.plot {
@@ -315,7 +315,7 @@ fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
     check_writable(path)
 }
 
-/// Leaves an existing file unchanged, and creates none.
+/// Checks that a file can be written. An existing file stays unchanged, and no new one remains.
 pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let is_new = path.symlink_metadata().is_err();
     let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);

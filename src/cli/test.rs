@@ -58,11 +58,11 @@ pub(super) fn test(typed: TestArguments) -> anyhow::Result<()> {
         }
         say(&policy_test::report(&outcomes, verbose))?;
     }
-    // The report has said everything.
+    // The report has said everything, so the error has no text.
     if holds { Ok(()) } else { Err(anyhow!("")) }
 }
 
-/// Reads one byte more than a file may have, so that no device fills the memory.
+/// Reads at most one byte more than a file may have, so that no endless device fills the memory.
 fn text(path: &Path) -> Result<Vec<u8>, CaseErrors> {
     let mut text = Vec::new();
     let file = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut text));

@@ -39,7 +39,7 @@ pub(super) fn why(typed: WhyArguments) -> anyhow::Result<()> {
     }
 }
 
-/// Explains with an empty table: every entry is new.
+/// An empty table, in which every key is new.
 const NO_TABLE: Sizing = Sizing { entries_max: 1, expire: Duration::from_secs(1) };
 
 fn of_files(

@@ -161,7 +161,7 @@ pub(crate) struct Grpc {
     pub listen: Vec<Address>,
     #[serde(deserialize_with = "allow")]
     pub allow: Vec<Network>,
-    /// Each may keep 128 MB in memory.
+    /// Each connection may keep 128 MB in memory.
     #[serde(deserialize_with = "within::<1, 100_000, _, _>")]
     pub connections_max: usize,
     #[serde(deserialize_with = "descriptors")]
@@ -231,7 +231,7 @@ pub(crate) struct StateSection {
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "the section [cluster]", deny_unknown_fields)]
 pub(crate) struct ClusterSection {
-    /// `config show` leaves an address with a password out.
+    /// `config show` leaves out an address with a password.
     #[serde(
         default,
         deserialize_with = "store",
@@ -264,7 +264,7 @@ pub(crate) struct ClusterSection {
 }
 
 impl ClusterSection {
-    /// None without a store: this slowlane is not in a cluster. A token server is its own store by default.
+    /// `None` without a store: this slowlane is not in a cluster. A token server is its own store by default.
     /// `identity` is the node's certificate and key.
     pub(super) fn settings(
         &self,
@@ -293,7 +293,7 @@ pub(crate) struct DecisionLog {
     pub path: Option<PathBuf>,
     #[serde(deserialize_with = "sample")]
     pub sample: f64,
-    /// At about 300 bytes a line, a million lines per second exceed most disks.
+    /// At about 300 bytes a line, a million lines per second are more than most disks can write.
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     pub per_second: u32,
     #[serde(deserialize_with = "verdicts")]

@@ -9,7 +9,7 @@ use crate::config::{ConfigError, Report};
 use crate::server::tls;
 use slowlane_core::base::{Address, Network};
 
-/// The TLS of a listener. Without a certificate it has none.
+/// The TLS settings of a listener. Without a certificate, it has no TLS.
 #[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(expecting = "a section of TLS, with cert, key and client_ca", deny_unknown_fields)]
 pub(crate) struct Tls {
@@ -18,14 +18,14 @@ pub(crate) struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// The longest TLS handshake of listeners without a shorter timeout of their own. A proxy needs two round trips.
+/// The time limit for TLS handshakes, unless a listener has a shorter timeout. A proxy needs two round trips.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 /// The listeners of one protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub name: &'static str,
-    /// The section of the config.
+    /// The section of the config file.
     pub section: &'static str,
     pub addresses: Vec<Address>,
     pub connections_max: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// Reports TLS keys that are missing although another one is set.
+    /// Reports a TLS file that is missing although another one is named.
     pub(super) fn new(
         section: &'static str,
         addresses: &[Address],
@@ -65,7 +65,7 @@ impl Listen {
         Listen { name, section, addresses, connections_max, allow, tls, handshake_max }
     }
 
-    /// The listener's settings for its TLS.
+    /// The settings for this listener's TLS.
     pub(crate) fn secured(&self) -> tls::Listener {
         let protocols: &[&[u8]] = match self.section {
             "http" | "admin" => &[b"http/1.1"],
@@ -76,14 +76,14 @@ impl Listen {
         tls::Listener { section, protocols, handshake_max, connections_max }
     }
 
-    /// The section of its TLS in the config.
+    /// The section of its TLS settings in the config file.
     pub(super) fn tls_section(&self) -> String {
         format!("{}.tls", self.section)
     }
 }
 
-/// Reports addresses that two listeners share: the kernel would give each connection to either of them, or to one
-/// alone.
+/// Reports addresses that two listeners share: the kernel would distribute connections between the two, or give them
+/// all to one.
 pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, report: Report<'_>) {
     let mut before: Vec<(&'static str, &Address)> = Vec::new();
     for (section, address) in
@@ -97,7 +97,7 @@ pub(super) fn report_collisions<'l>(listens: impl Iterator<Item = &'l Listen>, r
     }
 }
 
-/// A certificate and its key.
+/// A certificate and its key. Reports the one that is missing if only the other is named.
 pub(super) fn pair(
     section: &str,
     cert: &Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! All errors of a config file, each with its line, and the settings without them.
+//! All errors of a config file, each with its line, and the settings that remain without them.
 
 use std::mem;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use slowlane_core::base::shown;
 const MISTAKES_MAX: usize = 100;
 
 /// The maximum number of passes through the settings; each drops one more setting. Equal errors on one line are
-/// reported once, and a line may have thousands.
+/// reported once, so thousands on one line would never reach the limit on errors.
 const PASSES_MAX: usize = 2 * MISTAKES_MAX;
 
 /// The shipped file: every key with its default and its comment.
@@ -53,7 +53,7 @@ pub(super) struct ConfigMistake {
     pub(super) message: String,
 }
 
-/// The settings of a text. A setting with an error has its default; after too many errors, all have.
+/// The settings in a text, and its errors. A setting with an error gets its default; after too many errors, all do.
 pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut mistakes: Vec<ConfigMistake> = Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn read(text: &str) -> (Sections, Vec<ConfigMistake>) {
             Err(error) => {
                 let mistake = mistake(text, &error);
                 let at = error.span().map_or(0, |span| span.start);
-                // A key that was removed may be the one that is now missing.
+                // The key that is now missing may have been removed here, after an earlier error.
                 let is_known = incomplete.contains(&at) && mistake.message.starts_with("missing field");
                 if !is_known && !broken.contains(&mistake.line) && !mistakes.contains(&mistake) {
                     mistakes.push(mistake);
@@ -105,7 +105,7 @@ pub(super) fn line_of(text: &str, section: &str, key: &str) -> Option<usize> {
 
 fn mistake(text: &str, error: &Error) -> ConfigMistake {
     let message = error.message().replace('\n', ", ").replace("a sequence", "a list in [ ]");
-    // The message may quote the text, and go to a terminal.
+    // The message may quote the text and appear on a terminal, so control characters are escaped.
     ConfigMistake { line: line(text, error.span().map_or(0, |span| span.start)), message: shown(message) }
 }
 
@@ -114,8 +114,8 @@ fn line(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
 }
 
-/// Removes the smallest item that contains the byte at `at`. `incomplete` gets the start of the list table that
-/// contained it.
+/// Removes the smallest item that contains the byte at `at`. If the item was in a table of a list, `incomplete` gets
+/// the start of that table.
 fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bool {
     if table.iter_mut().any(|(_, value)| remove_within(value, at, incomplete)) {
         return true;
@@ -127,7 +127,7 @@ fn remove(table: &mut DeTable<'_>, at: usize, incomplete: &mut Vec<usize>) -> bo
     };
     let found = table.iter().find(|(key, value)| is_here(key, value)).map(|(key, _)| key.clone());
     let Some(key) = found else { return false };
-    // Even if the lookups have an error, the directory of the policy is known.
+    // If the error may be in the lookups, only they are removed, so that the directory of the policy stays known.
     if let Some(DeValue::Table(inner)) = table.get_mut(&key).map(Spanned::get_mut)
         && inner.remove("lookups").is_some()
     {

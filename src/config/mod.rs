@@ -57,10 +57,10 @@ pub fn examine(text: &str) -> (String, Vec<(Option<usize>, String)>) {
     (shown, mistakes.chain(errors).collect())
 }
 
-/// All settings that need a restart or an upgrade to change. Of the policy, only the directory is included.
+/// All settings that change only with a restart or an upgrade. Of the policy, only the directory is included.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Config {
-    /// The sections of the file, with the flags applied. Everything else here is made of them.
+    /// The sections of the file, with the flags applied. The other fields are derived from them.
     pub sections: Sections,
     pub spop: Listen,
     pub http: Listen,
@@ -87,7 +87,7 @@ pub(crate) struct Config {
     pub node_token: Option<Token>,
     /// `None`: no proxy enforces limits locally.
     pub peers: Option<PeersConfig>,
-    /// Over UDP. Without an address, no log lines are read.
+    /// The listeners for log lines over UDP. Without an address, slowlane receives none.
     pub ends: Listen,
     /// `None`: there are only defaults and flags.
     pub file: Option<ConfigFile>,
@@ -148,7 +148,7 @@ impl Config {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let proxies = [&self.spop, &self.http];
         let holds = proxies.iter().filter_map(|listen| warnings::of_holds(listen, &self.hold));
-        // Without its token, such a listener is already an error.
+        // A listener that lacks its token is already an error, and so is an unprotected one for peers.
         let has_token = |listen: &&Listen| match listen.section {
             "admin" => self.admin_token.is_some(),
             "cluster" => self.node_token.is_some(),
@@ -218,7 +218,7 @@ impl Config {
         placed(self.file.as_ref(), &section.clone(), key, ConfigError::Tls { section, error })
     }
 
-    /// The policy for use by a command: its keys are the same at each run.
+    /// The policy for a command: unlike in the daemon, its keys are the same at each run.
     ///
     /// # Errors
     /// The policy has an error.
@@ -227,10 +227,10 @@ impl Config {
         Ok(policy.with_key_secret(self.key_secret.unwrap_or(KeySecret::KNOWN)))
     }
 
-    /// The secret of the keys of this run: that of the config, that of an earlier run, or a random one.
+    /// The secret of this run's keys: from the config, from an earlier run, or random.
     ///
     /// # Errors
-    /// The system has no random bytes.
+    /// The system cannot provide random bytes.
     pub(crate) fn secret_of_this_run(&self, earlier: Option<KeySecret>) -> Result<KeySecret, ConfigError> {
         self.key_secret.or(earlier).map_or_else(secrets::draw, Ok)
     }
@@ -325,7 +325,7 @@ impl Config {
     }
 }
 
-/// The error with the line of the key in the file, if it has one.
+/// The error with the line of the key, if the config file sets the key.
 fn placed(file: Option<&ConfigFile>, section: &str, key: &str, error: ConfigError) -> ConfigError {
     let line = file.and_then(|file| mistakes::line_of(&file.text, section, key));
     match (file, line) {

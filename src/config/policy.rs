@@ -125,7 +125,7 @@ impl TryFrom<String> for TypeNumber {
     }
 }
 
-/// The leading bits of an address with this many bits.
+/// A number of leading bits of an address, which has `MAX` bits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct PrefixBits<const MAX: i64>(u8);
 
@@ -135,7 +135,7 @@ impl<'de, const MAX: i64> Deserialize<'de> for PrefixBits<MAX> {
     }
 }
 
-/// The names of fields, at least one.
+/// A list of one or more names of fields.
 #[derive(Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "Vec<String>")]
 struct Names(Vec<String>);

@@ -15,18 +15,18 @@ use slowlane_core::base::{KeySecret, Token};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Secret {
     pub(super) path: PathBuf,
-    /// What it holds.
+    /// The kind of secret, in words.
     holds: &'static str,
 }
 
 impl Secret {
-    /// A warning if every user of the machine may read the file. Its group may: that is how a service gets a secret
-    /// that it does not own.
+    /// A warning if every user of the machine may read the file. Its group may read it: this gives a service access to
+    /// a secret that it does not own.
     pub(super) fn warning(&self) -> Option<String> {
         let Secret { path, holds } = self;
         let metadata = fs::metadata(path).ok()?;
         let path = path.display();
-        // Without its group, the user of the service could no longer read a file of root.
+        // A file of root's group first needs the service's group, or the service could no longer read it.
         let chgrp = if metadata.gid() == ROOT { format!("chgrp slowlane {path} && ") } else { String::new() };
         (metadata.mode() & OTHERS != 0)
             .then(|| format!("{path}: every user may read it, and it holds {holds}: {chgrp}chmod o= {path}"))

@@ -20,12 +20,12 @@ pub(super) fn checked<'de, T: Deserialize<'de>, E: Display, D: Deserializer<'de>
     test(&value).map(|()| value).map_err(D::Error::custom)
 }
 
-/// The check of a text. Its error quotes the text.
+/// Returns an error that quotes the text unless the text is fit.
 pub(super) fn fit(text: &str, is_fit: bool, expected: &str) -> Result<(), String> {
     if is_fit { Ok(()) } else { Err(format!("{text:?}: expected {expected}")) }
 }
 
-/// A duration over zero: all of them are limits.
+/// A duration above zero: every duration in the config is a limit.
 pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = deserializer.deserialize_str(TextVisitor("a duration, like \"60s\""))?;
     match units::duration(&text) {
@@ -70,14 +70,14 @@ pub(super) fn is_secret(store: &Option<StoreUrl>) -> bool {
     store.as_ref().is_some_and(StoreUrl::has_password)
 }
 
-/// The other nodes show it to their operators.
+/// The name of a node, which the other nodes show to their operators.
 pub(super) fn node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let is_fit = |name: &String| (1..=64).contains(&name.len()) && !name.chars().any(char::is_control);
     let test = |name: &String| fit(name, is_fit(name), "a name of 1 to 64 bytes, like lb1");
     checked(deserializer, test).map(Some)
 }
 
-/// It is a part of every key in the store.
+/// The prefix of every key in the store.
 pub(super) fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let is_letter = |byte: u8| byte.is_ascii_graphic() && byte != b'{';
     checked(deserializer, |text: &String| {
@@ -86,7 +86,8 @@ pub(super) fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Strin
     })
 }
 
-/// At most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the past.
+/// A duration of at most 24 days, as in HAProxy: rates use a 32-bit clock in milliseconds, half of whose range is the
+/// past.
 pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let expire = duration(deserializer)?;
     if expire > EXPIRE_MAX { Err(D::Error::custom("expected at most 24d")) } else { Ok(expire) }
@@ -94,7 +95,8 @@ pub(super) fn expire<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durat
 
 const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 
-/// Envoy sends the names of headers in lower case. A key that fills two fields would fill only one in a descriptor.
+/// The key or header that fills each field. Envoy sends the names of headers in lower case. Each may be named only
+/// once, because it would fill only one of two fields.
 pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
@@ -108,7 +110,7 @@ pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     })
 }
 
-/// At most a thousand networks: every new connection is compared with each.
+/// A list of at most a thousand networks: every new connection is compared with each of them.
 pub(super) fn allow<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
     checked(deserializer, |networks: &Vec<Network>| match networks.len() {
         0..=1_000 => Ok(()),
@@ -146,7 +148,7 @@ pub(super) fn verdicts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec
     })
 }
 
-/// A text. The error for anything else says what it is.
+/// Reads a text. The error for any other value names the text that is expected.
 struct TextVisitor(&'static str);
 
 impl Visitor<'_> for TextVisitor {
@@ -169,7 +171,7 @@ pub(super) fn within<'de, const MIN: i64, const MAX: i64, N: TryFrom<i64>, D: De
     Ok(N::try_from(number).ok().expect("each type has room for its range"))
 }
 
-/// A whole number. The error for anything else names the range.
+/// Reads a whole number. The error for any other value names the range.
 struct Within {
     min: i64,
     max: i64,

@@ -3,9 +3,9 @@
 use crate::config::Listen;
 use slowlane_core::base::HoldLimits;
 
-/// Warns of listeners that others can reach, without TLS and without a list of networks.
+/// Warns of listeners that other machines can reach, without TLS and without a list of networks.
 ///
-/// A list says that the operator trusts these networks, and those between.
+/// With a list, the operator trusts these networks and those on the way to slowlane.
 pub(super) fn of_plain(listen: &Listen) -> Option<String> {
     let open = listen.addresses.iter().find(|address| !address.is_local())?;
     if listen.tls.is_some() || !listen.allow.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn of_plain(listen: &Listen) -> Option<String> {
     ))
 }
 
-/// Warns of TLS that no address has.
+/// Warns of TLS settings without effect, because only TCP addresses have TLS.
 pub(super) fn of_idle_tls(listen: &Listen) -> Option<String> {
     let is_idle = listen.tls.is_some()
         && listen.addresses.iter().all(|address| address.to_string().starts_with("unix:"));
@@ -30,7 +30,7 @@ pub(super) fn of_idle_tls(listen: &Listen) -> Option<String> {
     is_idle.then(|| format!("[{section}.tls] has no effect: [{section}] listen has no TCP address"))
 }
 
-/// Warns of a limit that is never reached.
+/// Warns of a limit on holds that is never reached.
 ///
 /// nginx, and HAProxy up to 3.0, use a connection for each held answer. If holds occupy all connections, further
 /// requests wait as well, and `when_full` never applies.

@@ -9,20 +9,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 use slowlane_core::base::{EARLIEST, Timestamp, date::WallShift};
 
-/// The distance of the wall clock from the clock of the process, as last looked up.
+/// The lead of the wall clock over the clock of the process, in nanoseconds, at the last step that quotas followed.
 static SHIFT: AtomicI64 = AtomicI64::new(0);
 
 /// The wall clock that calendar quotas follow.
 pub const WALL: WallShift = WallShift::of(&SHIFT);
 
-/// A smaller step changes no quota that anybody notices.
+/// Calendar quotas ignore a smaller step, in nanoseconds: nobody would notice the difference.
 const STEP_MIN: i64 = 1_000_000_000;
 
 /// A monotonic clock that starts with the time of the wall clock.
 ///
 /// Later steps of the wall clock do not affect it. Its zero is 1970, so it can represent past moments, such as a full
-/// burst ago. Moments remain comparable after a restart. A wall clock before 1990 has not been set, and counts as
-/// 1990: a full burst may be ten years ago.
+/// burst ago. Moments remain comparable after a restart. A wall clock before 1990 has not been set, so this clock then
+/// starts in 1990: a full burst may be ten years ago.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Instant,
@@ -56,7 +56,7 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
-    /// Looks whether the wall clock was set. If so, calendar quotas follow it; returns the step in nanoseconds.
+    /// Checks whether the wall clock was set. If so, calendar quotas follow it; returns the step in nanoseconds.
     pub fn follow_wall(&self) -> Option<i64> {
         let shift = self.shift_to(Clock::wall());
         let step = shift - SHIFT.load(Relaxed);
@@ -66,7 +66,7 @@ impl Clock {
         })
     }
 
-    /// How far the wall clock is ahead, in nanoseconds.
+    /// How far the wall clock is ahead of this clock, in nanoseconds.
     fn shift_to(&self, wall: Duration) -> i64 {
         let (wall, now) = (wall.as_nanos() as i128, i128::from(self.now().as_nanos()));
         (wall - now).clamp(i64::MIN.into(), i64::MAX.into()) as i64

@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use slowlane_core::base::histogram::{bin, bounds};
 
-/// The buckets of each power of two: with this number, the error of a quantile is at most 6 %.
+/// The number of buckets for each power of two: with 16, the error of a quantile is at most 6 %.
 const PARTS: u64 = 16;
 
 /// Delays above 2^20 ms, about 17 minutes, share the last bucket.
@@ -49,7 +49,8 @@ impl Delays {
     }
 }
 
-/// The bucket of a delay, rounded up to whole milliseconds: it is above the first of the bounds, and at most the second.
+/// The bucket of a delay. Rounded up to whole milliseconds, the delay is above the bucket's first bound and at most its
+/// second.
 fn bucket(delay: Duration) -> usize {
     let above_ms = delay.as_nanos().div_ceil(1_000_000).saturating_sub(1);
     bin(above_ms.min((1 << OCTAVES) - 1) as u64, PARTS)

@@ -35,7 +35,7 @@ macro_rules! group {
 }
 
 group! {
-    /// The metrics that every slowlane has, outside the groups of `Metrics`.
+    /// The metrics that every slowlane has, except those in the other fields of `Metrics`.
     PlainMetrics
     holds: Gauge = "holds", "Answers being held now";
     holds_refused: Counter = "holds_refused", "Answers not held because [hold] max was reached";
@@ -58,7 +58,7 @@ group! {
 }
 
 impl PlainMetrics {
-    /// Counts a call that failed with this status.
+    /// Counts a gRPC call that failed with this status.
     pub fn grpc_failed(&self, status: &'static str) {
         self.grpc_failures.get_or_create(&[("status", status)]).inc();
     }
@@ -134,7 +134,7 @@ group! {
 }
 
 impl PeersMetrics {
-    /// Records a change of the limits that a peer has not acknowledged.
+    /// Records a change in the number of limits that a peer has not acknowledged.
     pub fn behind(&self, before: u64, now: u64) {
         let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.acks_behind.inc_by(number(now) - number(before));
@@ -166,7 +166,7 @@ impl TlsMetrics {
         self.failures.get_or_create(&[("listener", listener), ("reason", reason)]).inc();
     }
 
-    /// Records that files were read at a wall-clock time, with a certificate that is valid until `expires`.
+    /// Records that TLS files were read at a wall-clock time, with a certificate that is valid until `expires`.
     pub fn loaded(&self, listener: &'static str, wall: Duration, expires: Option<Duration>) {
         let label = [("listener", listener)];
         drop(self.handshakes.get_or_create(&label));
@@ -175,7 +175,7 @@ impl TlsMetrics {
         self.refused.get_or_create(&label).set(0);
     }
 
-    /// Records that the files cannot be used.
+    /// Records that the TLS files of a listener cannot be used.
     pub fn refused(&self, listener: &'static str) {
         self.refused.get_or_create(&[("listener", listener)]).set(1);
     }
@@ -188,7 +188,7 @@ pub struct SpopError {
     pub by: &'static str,
 }
 
-/// Registers a new metric. A unit ends its name.
+/// Registers a new metric. If it has a unit, its name ends with the unit.
 pub(super) fn registered<M: Metric + Clone + Default>(
     registry: &mut Registry,
     name: &str,

@@ -18,20 +18,21 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// The interval between checks of the queue, and between attempts while a non-blocking output is full.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// Handle used by all threads. It never waits: a full queue drops the line and counts it.
+/// Handle used by all threads. It never waits: if the queue is full, the line is dropped and counted.
 #[derive(Clone, Debug)]
 pub(super) struct LineQueue {
     lines: SyncSender<Vec<u8>>,
-    /// Lines that are queued or being written. Lines lost by a panic stay, so a flush then waits for its whole time.
+    /// The number of lines queued or being written. Lines lost in a panic stay counted, so a flush then waits its full
+    /// time.
     unwritten: Arc<AtomicUsize>,
     dropped: Counter,
 }
 
 impl LineQueue {
-    /// Starts the thread that writes. `write` gets all lines that were queued.
+    /// Starts the thread that writes. Each call of `write` gets all lines that are queued at that moment.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(
         name: &'static str,
         lines_max: usize,
@@ -65,7 +66,7 @@ impl LineQueue {
     }
 }
 
-/// Runs until the last sender is dropped.
+/// Writes the queued lines until the last sender is dropped.
 fn run(queued: &Receiver<Vec<u8>>, lines_max: usize, unwritten: &AtomicUsize, write: &mut impl FnMut(&[u8])) {
     while let Ok(first) = queued.recv() {
         let lines: Vec<Vec<u8>> = iter::once(first).chain(queued.try_iter().take(lines_max)).collect();
@@ -74,7 +75,7 @@ fn run(queued: &Receiver<Vec<u8>>, lines_max: usize, unwritten: &AtomicUsize, wr
     }
 }
 
-/// An output for lines. It counts those that it has taken, and those that are lost.
+/// An output for lines, with counters of the lines that were written and of those that were lost.
 pub(super) struct LineOutput {
     out: Box<dyn Write + Send>,
     written: Counter,
@@ -88,7 +89,7 @@ impl LineOutput {
         LineOutput { out: Box::new(out), written, lost, is_torn: false }
     }
 
-    /// A full disk may hold the first part of a line. A line break separates it from the next one.
+    /// Writes lines. If the last write stopped in the middle of a line, as on a full disk, a line break comes first.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         let (mut end, mut rest): (&[u8], _) = (if self.is_torn { b"\n" } else { b"" }, lines);
         let written = self.write_all(&mut end).and_then(|()| self.write_all(&mut rest));
@@ -99,7 +100,8 @@ impl LineOutput {
         written
     }
 
-    /// Like `Write::write_all`, for an output that another program has set not to block. `bytes` keeps the rest.
+    /// Like `Write::write_all`, but for an output that may be non-blocking. On an error, `bytes` has the unwritten
+    /// part.
     fn write_all(&mut self, bytes: &mut &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.out.write(bytes) {

@@ -35,7 +35,7 @@ pub struct Metrics {
     pub http: ConnectionMetrics,
     pub grpc: ConnectionMetrics,
     pub admin: ConnectionMetrics,
-    /// The nodes, if this slowlane is their token server.
+    /// The connections of nodes, if this slowlane is their token server.
     pub nodes: ConnectionMetrics,
     pub frames: FrameMetrics,
     pub reloads_done: Counter,
@@ -50,9 +50,9 @@ pub struct Metrics {
     pub tls: Option<TlsMetrics>,
     /// The connections of the listener for peers.
     pub peer_connections: ConnectionMetrics,
-    /// None: there is no listener for peers, and none to connect to.
+    /// None: slowlane neither listens for peers nor connects to any.
     pub peers: Option<PeersMetrics>,
-    /// The start of the process, since 1970. None: this is a part of another program.
+    /// The start of the process, since 1970. None: slowlane runs as part of another program.
     pub started: Option<Duration>,
 }
 
@@ -83,13 +83,13 @@ pub struct DecisionLogMetrics {
 pub struct EndMetrics {
     /// The request is no longer counted.
     pub counted: Counter,
-    /// It was no longer counted: it had ended before, or its lease was over.
+    /// The request was no longer counted: it had ended before, or its lease was over.
     pub late: Counter,
-    /// The ticket is not one of this slowlane.
+    /// The ticket was not issued by this slowlane.
     pub refused: Counter,
-    /// A measure is no amount: no number, negative, or above 2^40.
+    /// A measure is not a valid amount: not a number, negative, or above 2^40.
     pub no_amount: Counter,
-    /// The report lacks the measure of the SLO's unit: its reservation stays open.
+    /// The report lacks the measure of the SLO's unit, so the reservation of the request stays open.
     pub unmeasured: Counter,
 }
 
@@ -209,15 +209,15 @@ fn of<M: Clone + Default>(family: &Family<Labels, M>, label: &'static str, value
 
 /// Verdicts by SLO and kind, and the shadow verdicts of dry runs.
 ///
-/// Pages of counters are indexed by SLO id, so counting takes one atomic operation and needs no policy. That of an id from
-/// 10240 on is made for its first verdict.
+/// Pages of counters are indexed by SLO id, so counting takes one atomic operation and needs no policy. A page of ids
+/// from 10240 on is allocated at the first verdict for one of them.
 #[derive(Debug)]
 pub struct Verdicts {
     pub delays: Arc<Delays>,
     pages: Box<[OnceLock<CountsPage>; PAGES]>,
 }
 
-/// The pages for all ids, and the ids of a page: powers of two.
+/// The number of pages for all ids, and the number of ids in a page: powers of two.
 const PAGES: usize = 1_024;
 const PAGE_SLOS: usize = 1_024;
 
@@ -230,8 +230,8 @@ type CountsPage = Box<[SloCounts; PAGE_SLOS]>;
 struct SloCounts {
     given: KindCounts,
     shadow: KindCounts,
-    /// The sum of its delays. With their number it gives their mean. A histogram for each SLO would be 23 series instead
-    /// of one.
+    /// The sum of the SLO's delays: divided by their number, it gives the mean. A histogram for each SLO would be 23
+    /// series instead of one.
     delays_us: AtomicU64,
 }
 
@@ -240,7 +240,7 @@ type KindCounts = [AtomicU64; 3];
 impl Default for Verdicts {
     fn default() -> Verdicts {
         let pages = Box::new([const { OnceLock::new() }; PAGES]);
-        // Those of the usual ids: then a decision takes no memory.
+        // The pages of the usual ids are allocated now, so that decisions allocate no memory.
         pages.iter().take(10).for_each(|page| _ = page.set(no_counts()));
         Verdicts { delays: Arc::default(), pages }
     }

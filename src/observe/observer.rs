@@ -27,7 +27,7 @@ impl Observer {
         Observer { verdicts, blocked, status, decision_log: None }
     }
 
-    /// Observes the decisions on a batch: counts them, notes carried fields, groups and throttled keys, and logs.
+    /// Observes the decisions on a batch: counts and logs them, and notes carried fields, groups and throttled keys.
     ///
     /// `fields` gives the fields of a request for the log. Over HTTP these are all fields, over SPOP those that the
     /// policy uses. `throttle` has the entries of the keys.
@@ -98,7 +98,7 @@ impl Observer {
         }
     }
 
-    /// Notes a request that is blocked, or that an SLO delays or denies.
+    /// Notes a request that a block refuses, or that an SLO delays or denies.
     fn note(&self, batch: &Batch<'_, '_>, number: usize, decision: &Decision, rng: &mut Rng) {
         if decision.blocked().is_some() {
             self.blocked.inc();

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 /// The pause before work restarts: a repeated panic must not fill the log.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Does the work of a thread until it returns.
+/// Does the work of a thread until it returns. After a panic, the work restarts.
 pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
     while catch_unwind(AssertUnwindSafe(&mut work)).is_err() {
         report(name);
@@ -17,7 +17,7 @@ pub(crate) fn revived(name: &str, mut work: impl FnMut()) {
     }
 }
 
-/// Does the work of a task until it returns. `make` creates it again after each panic.
+/// Does the work of a task until it returns. After a panic, `make` creates the work again.
 pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: impl FnMut() -> F) {
     while AssertUnwindSafe(make()).catch_unwind().await.is_err() {
         report(name);
@@ -25,7 +25,7 @@ pub(crate) async fn revived_task<F: Future<Output = ()>>(name: &str, mut make: i
     }
 }
 
-/// The panic itself is already on standard error.
+/// The panic itself has already been reported.
 fn report(name: &str) {
     tracing::error!("a bug has stopped {name}; it restarts in {} s", PAUSE.as_secs());
 }

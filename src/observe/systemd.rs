@@ -1,11 +1,11 @@
-//! Messages to systemd about the service (sd_notify). Without systemd they do nothing.
+//! Messages to systemd about the service (sd_notify). Without systemd, nothing is sent.
 
 use std::time::Duration;
 use std::{env, process};
 
 use sd_notify::NotifyState;
 
-/// The maximum length of a status, in characters: `systemctl status` shows no more in a line, and it fits a datagram.
+/// The maximum number of characters of a status: `systemctl status` shows no more in a line, and they fit a datagram.
 const STATUS_CHARS_MAX: usize = 200;
 
 /// Reports that all listeners are bound, or that a reload has ended, with or without success.
@@ -39,7 +39,8 @@ pub(crate) fn stopping() {
 
 /// The interval for [`alive`]: half of the watchdog timeout. `None` without a watchdog.
 ///
-/// As sd_watchdog_enabled(3) says, a missing `WATCHDOG_PID` means any process: an upgrade changes the process.
+/// A missing `WATCHDOG_PID` means any process (sd_watchdog_enabled(3)): an upgrade removes the variable, because the
+/// process is another one.
 pub(crate) fn watchdog() -> Option<Duration> {
     let number = |name| env::var(name).ok().map(|text| text.parse::<u64>());
     let timeout = Duration::from_micros(number("WATCHDOG_USEC")?.ok()?);

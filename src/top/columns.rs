@@ -21,7 +21,7 @@ const fn words<T>(rank: u8, name: &'static str, cell: fn(&T) -> String) -> Scree
     ScreenColumn { rank, name, cell, is_number: false }
 }
 
-/// The throttled keys. The results of a dry run are in brackets.
+/// The columns for throttled keys. The results of a dry run are in brackets.
 pub(super) const KEYS: [ScreenColumn<KeyLine>; 11] = [
     number(0, "throttled/s", |key| bracketed(key.dry_run, short(key.throttled_per_s))),
     number(3, "through/s", through),
@@ -36,7 +36,7 @@ pub(super) const KEYS: [ScreenColumn<KeyLine>; 11] = [
     words(0, "who", who),
 ];
 
-/// The keys of the history.
+/// The columns for the keys of the history.
 pub(super) const PAST_KEYS: [ScreenColumn<PastKey>; 7] = [
     number(0, "delayed", |key| bracketed(key.dry_run, short(key.delayed as f64))),
     number(0, "denied", |key| bracketed(key.dry_run, short(key.denied as f64))),
@@ -47,7 +47,7 @@ pub(super) const PAST_KEYS: [ScreenColumn<PastKey>; 7] = [
     words(0, "who", |key| named(key.refused, &key.fields)),
 ];
 
-/// The groups of requests.
+/// The columns for the groups of requests.
 pub(super) const GROUPS: [ScreenColumn<GroupRow>; 7] = [
     number(0, "requests/s", |group| short(group.requests_per_s)),
     number(1, "%", |group| format!("{:.0}", group.share * 100.0)),
@@ -58,7 +58,7 @@ pub(super) const GROUPS: [ScreenColumn<GroupRow>; 7] = [
     words(0, "who", |group| shown(format!("{}={}", group.field, group.value))),
 ];
 
-/// The SLOs.
+/// The columns for the SLOs.
 pub(super) const SLOS: [ScreenColumn<SloLine>; 9] = [
     number(0, "SLO", |slo| slo.id.to_string()),
     number(0, "busiest", busiest),
@@ -66,7 +66,7 @@ pub(super) const SLOS: [ScreenColumn<SloLine>; 9] = [
     number(3, "pass/s", |slo| short(slo.rates[0])),
     number(2, "delay/s", |slo| throttled(slo, 1)),
     number(1, "deny/s", |slo| throttled(slo, 2)),
-    // There may be more.
+    // A `+` means that there may be more.
     number(6, "keys", |slo| {
         format!("{}{}", slo.keys, if slo.keys > 0 && slo.keys_are_more { "+" } else { "" })
     }),
@@ -90,7 +90,7 @@ fn ago(ms: u64) -> String {
     format!("{} ago", left(ms / 1_000))
 }
 
-/// The longest or last delay. Zero is none.
+/// The longest or last delay. Zero means that there was none.
 fn longest(ms: u64) -> String {
     delay(Some(ms).filter(|&ms| ms > 0))
 }
@@ -124,7 +124,7 @@ fn throttled(slo: &SloLine, verdict: usize) -> String {
     if slo.dry_run { format!("({})", short(slo.shadow[verdict])) } else { short(slo.rates[verdict]) }
 }
 
-/// Replaces the fields of the key of all requests that cannot be looked up.
+/// Shown instead of fields for the key of all requests that cannot be looked up.
 const REFUSED: &str = "refused: the website is not a host, or a value is too long to search";
 
 /// The fields of a key, and its block.

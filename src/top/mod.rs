@@ -1,4 +1,4 @@
-//! `slowlane top` and `slowlane status`: the status of a daemon as text, once or again and again.
+//! `slowlane top` and `slowlane status`: the status of a daemon as text, once or repeatedly.
 //!
 //! ```text
 //!  /api/status ──Fetched─▶ text ──the lines that fit─▶ the terminal
@@ -44,7 +44,7 @@ impl Fetched {
     }
 }
 
-/// Prints the status once; with a time span, the keys throttled in it.
+/// Prints the status once, or, with a time span, the keys throttled in it.
 pub(crate) fn once(daemon: &AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(Fetched::ask(daemon, since)?.text(Room::ENDLESS).as_bytes())?)
 }
@@ -55,14 +55,15 @@ pub(crate) fn groups(daemon: &AdminClient, path: &str) -> anyhow::Result<()> {
     Ok(io::stdout().write_all(text::groups(&ranking, Room::ENDLESS).as_bytes())?)
 }
 
-/// Whether there is a screen to print on.
+/// Whether standard output is a terminal.
 pub(crate) fn has_screen() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Prints the same over the screen, again and again, until a signal ends it. Fails if the first query gets no answer.
+/// Shows the text of [`once`] on the whole screen, and refreshes it until a signal arrives. Fails if the first query
+/// gets no answer.
 ///
-/// The mode of the terminal stays as it is, so nothing has to be restored.
+/// The terminal stays in its normal mode, so nothing has to be restored at the end.
 pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>) -> anyhow::Result<()> {
     let first = Fetched::ask(&daemon, since)?;
     io::stdout().write_all(ERASE.as_bytes())?;
@@ -74,12 +75,12 @@ pub(crate) fn watch(daemon: AdminClient, since: Option<Duration>) -> anyhow::Res
             () = asked_to_end => Ok(()),
         }
     });
-    // A query may still be waiting.
+    // A query may still be unanswered: do not wait for it.
     runtime.shutdown_background();
     ended
 }
 
-/// Ends only with an error. While the daemon does not answer, its last answer stays.
+/// Refreshes the screen until an error occurs. While the daemon does not answer, its last answer stays visible.
 async fn refresh(daemon: AdminClient, since: Option<Duration>, mut last: Fetched) -> anyhow::Result<()> {
     let mut problem = String::new();
     loop {
@@ -96,7 +97,7 @@ async fn refresh(daemon: AdminClient, since: Option<Duration>, mut last: Fetched
     }
 }
 
-/// The daemon makes a snapshot for each second.
+/// The interval of refreshes: the daemon makes one snapshot per second.
 const REFRESHED: Duration = Duration::from_secs(1);
 
 /// Control sequences of ECMA-48: erase all, go to the first line, erase a line, erase what is below.
@@ -105,10 +106,10 @@ const HOME: &str = "\x1b[H";
 const ERASE_LINE: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// Lines beside the rows of three tables: rates, headings, connections.
+/// The number of lines apart from the rows of three tables: rates, headings, connections.
 const OTHER_LINES: usize = 15;
 
-/// A long warning leaves room for the clients.
+/// The maximum number of rows for one line, so that a long warning leaves room for the clients.
 const ROWS_OF_LINE_MAX: usize = 2;
 
 /// Prints the lines that fit over the previous ones.
@@ -119,7 +120,7 @@ fn show(problem: &str, fetched: &Fetched) -> io::Result<()> {
         size.map_or((24, 80), |size| (size.ws_row.into(), size.ws_col.into()));
     let room = Room { columns, rows: (rows.saturating_sub(OTHER_LINES) / 3).max(3) };
     let text = format!("{problem}{}", fetched.text(room));
-    // The last row is for the cursor.
+    // The last row is left free for the cursor.
     let of_line = |line| wrapped(line, columns).into_iter().take(ROWS_OF_LINE_MAX);
     let lines = text.lines().flat_map(of_line).take(rows - 1);
     let lines: String = lines.map(|line| format!("{ERASE_LINE}{line}\n")).collect();

@@ -4,7 +4,7 @@ use crate::observe::status::{ClusterUse, Fault, HistoryLines, KeyCount, PeersUse
 use crate::top::columns::{GROUPS, KEYS, PAST_KEYS, SLOS, ScreenColumn, delay, short};
 use slowlane_core::base::{aligned, shown, units::left};
 
-/// The room for a text, in characters and in rows of each table.
+/// The room for a text: its width in characters, and the number of rows in each table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub(super) columns: usize,
@@ -12,7 +12,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// A pipe or a file.
+    /// The unlimited room of a pipe or a file.
     pub(super) const ENDLESS: Room = Room { columns: usize::MAX, rows: usize::MAX };
 }
 
@@ -37,7 +37,7 @@ pub(super) fn status(snapshot: &Snapshot, room: Room) -> String {
     .concat()
 }
 
-/// The keys of the history.
+/// The keys of the history, as a table.
 pub(super) fn history(history: &HistoryLines, room: Room) -> String {
     let span = left(history.at_ms.saturating_sub(history.from_ms) / 1_000);
     let KeyCount { number, is_exact } = history.keys_total;
@@ -64,7 +64,7 @@ pub(super) fn groups(ranking: &Ranking, room: Room) -> String {
     format!("{all} requests/s, averaged over {over}{sampled}\n") + &table(&GROUPS, groups, room) + &error
 }
 
-/// The errors of the last policy, and whether it was rejected because of them. None: no errors.
+/// The errors or warnings of the last reload, and whether it was refused. None: there are none.
 fn warning(snapshot: &Snapshot) -> Option<String> {
     let reload = snapshot.reloads.first().filter(|reload| !reload.ok || reload.problems_total > 0)?;
     let first = reload.problems.first().map(shown).unwrap_or_default();
@@ -78,7 +78,7 @@ fn warning(snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// A line for each field that the policy needs, and that requests lack or garble.
+/// A line for each field that the policy needs, but that requests lack or send with unusable values.
 fn missing(snapshot: &Snapshot) -> impl Iterator<Item = String> {
     let missing = snapshot.fields_missing.iter();
     let missing = missing.map(|missing| format!("FIELD MISSING: {}", shown(missing.to_string())));
@@ -186,10 +186,10 @@ fn table<T>(columns: &[ScreenColumn<T>], rows: &[T], room: Room) -> String {
 const INDENT: &str = "  ";
 const GAP: &str = "  ";
 
-/// The characters of a name in the last column that must fit. The rest of it may be cut.
+/// The number of characters of the last column that must fit. A longer name may be cut.
 const NAME_CHARS: usize = 40;
 
-/// The places of the columns that fit: a number is shown whole or not at all.
+/// The indices of the columns that fit: a number is shown whole or not at all.
 fn fitting<T>(columns: &[ScreenColumn<T>], lines: &[Vec<String>], room: usize) -> Vec<usize> {
     let last = columns.len() - 1;
     let width = |place: usize| {

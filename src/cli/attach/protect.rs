@@ -13,10 +13,10 @@ use slowlane_core::base::{Address, SloId};
 use slowlane_core::law::Law;
 use slowlane_core::policy::{Policy, Slo, map};
 
-/// Where slowlane listens for ends, if it listens nowhere yet.
+/// The address at which slowlane is to listen for ends, if its config names none.
 const ENDS: &str = "127.0.0.1:9004";
 
-/// The options of SLO 0 if applications have no SLOs of their own.
+/// The options of an SLO 0 without a limit: only these may be replaced.
 const UNLIMITED: &str = "rate=unlimited";
 
 /// Protects a website, or everything: the changes of the policy, and the policy with them.
@@ -152,7 +152,7 @@ fn added(path: PathBuf, before: String, lines: Vec<String>) -> FileChange {
     FileChange::of(path, before, block)
 }
 
-/// A file with another line of this number.
+/// A file in which the line of this number is replaced.
 fn replaced(path: PathBuf, before: String, number: usize, line: &str) -> FileChange {
     let bytes = |lines| before.split_inclusive('\n').take(lines).map(str::len).sum();
     let block = Block { at: bytes(number - 1), until: bytes(number), lines: vec![line.to_owned()] };

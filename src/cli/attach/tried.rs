@@ -1,4 +1,4 @@
-//! The operator's proxy checks the result in a copy, before anything is written.
+//! Lets the operator's proxy check a copy of the result, before anything is written.
 
 use std::fs::{self, DirEntry};
 use std::os::unix::fs::symlink;
@@ -13,10 +13,10 @@ use crate::proxy::installed;
 use crate::proxy::nginx_files::NginxFiles;
 use crate::proxy::shipped::File;
 
-/// The names of the copies of nginx's files begin with this.
+/// The prefix of the names of the copies of nginx's files.
 const COPY: &str = "slowlane-check-";
 
-/// Lets HAProxy check a configuration and its result. The notes are its new warnings.
+/// Lets HAProxy check a configuration as it is and with the changes. Returns the new warnings as notes.
 pub(super) fn haproxy(
     config: &[PathBuf],
     after: &[String],
@@ -47,8 +47,8 @@ pub(super) fn haproxy(
     Ok(judged("HAProxy", says(config)?, says(&checked)?, real))
 }
 
-/// Lets nginx check a configuration and its result, whose files include each other as copies. Links lead to the other
-/// files of its folder, because nginx looks for relative paths beside its main file.
+/// Lets nginx check a configuration as it is and with the changes. The changed files include each other as copies.
+/// Links lead to the other files of the folder, because nginx looks for relative paths beside its main file.
 pub(super) fn nginx(
     config: &Path,
     main: &Path,
@@ -56,7 +56,7 @@ pub(super) fn nginx(
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
     let copies = TempDir::new()?;
     let folder = config.parent().unwrap_or(Path::new("/"));
-    // The copies are never written through a link.
+    // A name like that of a copy gets no link, because writing the copy would write through the link.
     let is_other = |entry: &DirEntry| !entry.file_name().to_string_lossy().starts_with(COPY);
     for entry in fs::read_dir(folder)?.flatten().filter(is_other) {
         symlink(entry.path(), copies.path().join(entry.file_name()))?;
@@ -83,7 +83,7 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The new warnings of the result. Each text in it that names a copy is replaced by that of the real file.
+/// The warnings that are new in the result. In them, paths of copies are replaced by those of the real files.
 fn judged(
     proxy: &'static str,
     before: Output,
@@ -101,13 +101,13 @@ fn judged(
     }
     let said_after = real.fold(said(&after), |text, [copy, path]| text.replace(&copy, &path));
     let (before, said) = (said(&before), said_after);
-    // The numbers in them are process ids and line numbers.
+    // Process ids and line numbers differ between the two runs.
     let bare = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
     let known: Vec<String> = before.lines().map(bare).collect();
     let is_new = |line: &&str| !known.contains(&bare(line));
     let warnings = said.lines().filter(|line| line.to_lowercase().contains("[warn")).filter(is_new);
     let warnings: Vec<String> = warnings.map(|line| format!("{proxy} warns: {line}")).collect();
-    // HAProxy ignores rules in a section of another mode than HTTP, and only warns.
+    // In a section that is not in HTTP mode, HAProxy only warns that it ignores the rules.
     if !after.status.success() || warnings.iter().any(|line| line.contains("ignored")) {
         return Err(Refused::Result { proxy, said });
     }

@@ -14,7 +14,7 @@ use crate::cli::{say, tell};
 use crate::proxy::attach::{Block, Refused, detached, with_blocks};
 use crate::proxy::shipped::File;
 
-/// A file of the operator's, by its real path: a link stays a link.
+/// A change of an operator's file. The path is the real one, so that a link stays a link.
 pub(super) struct FileChange {
     pub(super) path: PathBuf,
     pub(super) before: String,
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path) -> Result<String, Refused> {
         .map_err(|_| Refused::Unread(format!("{}: is not UTF-8 text", path.display())))
 }
 
-/// A file that is only read.
+/// The text of a file that is only read, so that invalid UTF-8 may be replaced.
 pub(in crate::cli) fn lossy(path: &Path) -> Result<String, Refused> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
@@ -59,16 +59,16 @@ fn bytes(path: &Path) -> Result<Vec<u8>, Refused> {
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    /// Where the copy of a file is kept: out of reach of the operator's includes.
+    /// The path of the copy of a file, out of reach of the operator's includes.
     pub(super) fn backup(&self, path: &Path) -> PathBuf {
         self.0.join("before").join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Writes slowlane's own files, copies of the operator's, and then the operator's: all of them or none.
+    /// Writes slowlane's own files, copies of the operator's files, and then either all changes of the latter or none.
     pub(super) fn write(&self, files: &[File], changes: &[FileChange]) -> anyhow::Result<()> {
         for File { name, text } in files {
             let path = self.0.join(name);
-            // What the operator has edited in it is kept, too.
+            // If the operator has edited the file, the edited version is kept, too.
             if fs::read_to_string(&path).is_ok_and(|there| there != *text) {
                 self.back_up(&path)?;
             }
@@ -82,7 +82,7 @@ impl Folder {
         write_over(&self.backup(path), bytes(path)?, path)
     }
 
-    /// The files that were changed earlier. The copies of their originals name them.
+    /// The files that were changed earlier, found by the copies of their originals.
     pub(super) fn changed(&self) -> anyhow::Result<Vec<PathBuf>> {
         let kept = self.0.join("before");
         let pattern = format!("{}/**/*", glob::Pattern::escape(&kept.display().to_string()));
@@ -135,8 +135,8 @@ fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a file whole: after a power cut, it has the old text or the new one. Its owner and its permissions are those of
-/// `like`, or usual ones.
+/// Replaces a file in one step: after a power cut, it has the old text or the new one. Its owner and its permissions
+/// are those of `like`, or the usual ones.
 fn write_over(path: &Path, text: impl AsRef<[u8]>, like: &Path) -> anyhow::Result<()> {
     let place = || path.display().to_string();
     let folder = path.parent().unwrap_or(Path::new("/"));

@@ -18,7 +18,7 @@ pub(super) struct AgentSeen {
 }
 
 impl AgentSeen {
-    /// The sum of a metric over all labels, or the value of one series; 0 without it.
+    /// The sum of a metric over all labels, or the value of one series; 0 if there is none.
     pub(super) fn metric(&self, name: &str) -> f64 {
         let series = self.metrics.lines().filter_map(|line| line.rsplit_once(' '));
         let values = series.filter(|(series, _)| *series == name || series.split('{').next() == Some(name));
@@ -62,7 +62,7 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
 
 /// Whether proxies query slowlane, and with which fields. Returns whether there is a proxy at all.
 ///
-/// `attached`: whether a proxy of this machine is; none if there is no proxy.
+/// `attached` says whether a proxy on this machine is attached; `None` if there is no proxy.
 pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut DoctorReport) -> bool {
     let Snapshot { connections, peers, rates, fields_missing, field_faults, crowd, .. } = &seen.status;
     let decided = ["slowlane_verdicts_total", "slowlane_peers_admitted_total", "slowlane_peers_denied_total"];
@@ -71,10 +71,10 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
     let of_peers = peers.map_or(0, |peers| peers.connected as u64);
     let connected = connections.spop + connections.http + connections.grpc + of_peers;
     let rate = rates.iter().sum::<f64>();
-    // A connection of a health check ends at once.
+    // The connection of a health check ends at once, so earlier hellos count as well.
     let connects = connected > 0 || seen.metric("slowlane_spop_frames_total{type=\"hello\"}") > 0.0;
     let is_attached = attached == Some(true);
-    // The status is up to a second old; the metrics are not, but may count the connections of the doctor.
+    // The status is up to a second old. The metrics are current, but may count the connections of the doctor.
     let open: f64 = ["spop", "http", "peers"].map(open).iter().sum();
     let is_idle = connected == 0 && rate == 0.0 && open == 0.0;
     let is_gone = requests > 0 && attached == Some(false) && is_idle;
@@ -128,7 +128,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
     !is_gone && (requests > 0 || connects)
 }
 
-/// The remedy of a fault.
+/// The remedy for a fault.
 fn fix(line: &FaultLine) -> &'static str {
     let is_list = line.example.as_deref().is_some_and(|example| example.contains(','));
     match (line.fault, line.field.as_str()) {

@@ -9,13 +9,13 @@ use crate::config::{Config, ConfigError};
 use crate::observe::Clock;
 use crate::observe::status::Snapshot;
 
-/// The daemon's clock is shown once a second, and both answers take time.
+/// The smallest jump: the daemon's clock is updated once a second, and the answers take time.
 const JUMP_MIN_S: u64 = 10;
 
-/// Open files other than connections, as on the page "Sizing".
+/// The number of open files other than connections, as on the page "Sizing".
 const OTHER_FILES: usize = 2_000;
 
-/// A state file is old after this many periods.
+/// A state file counts as old after this many periods without a write.
 const PERIODS_MAX: u32 = 3;
 
 /// The config: its errors, and the files that the user of the service cannot read.
@@ -42,7 +42,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     match asked.map(|output| output.stdout).unwrap_or_default().trim_ascii() {
         b"yes" => report.ok("clock", "synchronised"),
         b"no" => {
-            // Without a cluster, only calendar quotas follow it.
+            // Without a cluster, only calendar quotas follow the wall clock.
             let add = if status.cluster.is_some() { DoctorReport::wrong } else { DoctorReport::note };
             add(report, "clock", "not synchronised", "`timedatectl set-ntp true`, or run chrony");
         }
@@ -59,7 +59,7 @@ pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut Doct
     let needed = config.spop.connections_max + config.http.connections_max + OTHER_FILES;
     let max = seen.metric("process_max_fds");
     let text = format!("the daemon may open {max} files; its connections_max need {needed}");
-    // Without a limit, the daemon reports none.
+    // 0: the daemon reports no limit.
     match max >= needed as f64 || max == 0.0 {
         true => report.ok("files", text),
         false => {

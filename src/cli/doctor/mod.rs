@@ -1,4 +1,4 @@
-//! `slowlane doctor`: looks for faults of an installation, and names the remedy of each.
+//! `slowlane doctor`: looks for faults in an installation, and names the remedy for each.
 
 mod agent;
 mod machine;
@@ -55,12 +55,12 @@ enum Health {
     Ok,
     /// Worth knowing, and perhaps intended.
     Note,
-    /// This user lacks the rights to read it.
+    /// Not checked, because this user lacks the rights.
     Unknown,
     Wrong,
 }
 
-/// The system's error for a user without the rights.
+/// The system's error message for a user without the rights.
 const DENIED: &str = "Permission denied";
 
 impl DoctorReport {
@@ -72,7 +72,7 @@ impl DoctorReport {
         self.add(Health::Note, about, text.into(), fix.into());
     }
 
-    /// Adds a fault, or an unknown if this user lacks the rights.
+    /// Adds a fault, or [`Health::Unknown`] if this user lacks the rights.
     fn wrong(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
         let text = text.into();
         match text.contains(DENIED) {
@@ -111,7 +111,7 @@ pub(super) fn doctor(typed: DoctorArguments) -> anyhow::Result<()> {
     }
     let seen = agent::ask(daemon, &mut report);
     let proxies = Proxies::read(haproxy, nginx);
-    // Without a status, a proxy on another machine may be querying.
+    // Without the daemon's status, assume that a proxy on another machine may query it.
     let may_be_asked =
         seen.as_ref().is_none_or(|seen| agent::of_requests(seen, proxies.are_attached(), &mut report));
     proxies.report(&config, may_be_asked, &mut report);
@@ -127,6 +127,6 @@ pub(super) fn doctor(typed: DoctorArguments) -> anyhow::Result<()> {
     }
     let text = if json { serde_json::to_string_pretty(&report)? + "\n" } else { report.text() };
     say(&text)?;
-    // The report is the message.
+    // The report has said everything, so the error has no text.
     if report.ok { Ok(()) } else { Err(anyhow!("")) }
 }

@@ -11,7 +11,7 @@ use crate::observe::status::{SloLine, Snapshot};
 use crate::watch::Source;
 use slowlane_core::policy::WarningKind;
 
-/// An edit is in force by then, even if a map has lost most of its lines.
+/// The longest time until an edit is in force, even if a map has lost most of its lines.
 const RELOAD_MAX: Duration = Duration::from_secs(30);
 
 const CORRECT: &str = "correct the line; `slowlane check` lists all errors";
@@ -60,7 +60,7 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
 pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     if let Some(reload) = status.reloads.first().filter(|reload| !reload.ok) {
         let first = reload.problems.first().map(String::as_str).unwrap_or_default();
-        // The daemon's rights count, not those of this user: if the daemon lacks them, that is a fault, too.
+        // This is always a fault: the rights that count here are the daemon's, not those of this user.
         let text = format!("the last edit is not in force: {first}");
         report.add(Health::Wrong, "policy", text, CORRECT.into());
     }

@@ -15,29 +15,29 @@ use slowlane_core::base::Address;
 
 /// The parts of a configuration that concern slowlane.
 struct Read {
-    /// The frontends or servers of HTTP.
+    /// The HTTP frontends or servers.
     sites: Vec<Site>,
     /// The addresses by which the proxy reaches slowlane.
     agents: Vec<String>,
-    /// nginx's connections of each worker.
+    /// nginx's `worker_connections`: the limit of each worker.
     worker_connections: Option<u64>,
 }
 
 /// A frontend of HAProxy, or a server of nginx.
 struct Site {
     name: String,
-    /// The line that it lacks to query slowlane; none if it has all.
+    /// The line that is missing for queries to slowlane; `None` if nothing is missing.
     lacks: Option<&'static str>,
     /// It accepts connections over IPv6.
     has_ipv6: bool,
-    /// The query of a client that disconnects ends, and its request may pass uncounted.
+    /// If a client disconnects, its query is aborted, and its request may pass uncounted.
     ends_queries: bool,
 }
 
 /// The configuration of one proxy.
 struct ProxyConfig {
     kind: &'static str,
-    /// Its files, as they are shown.
+    /// The paths of its files, for messages.
     path: String,
     /// The operator has named the file.
     is_named: bool,
@@ -50,12 +50,12 @@ pub(super) struct Proxies(Vec<ProxyConfig>);
 /// The remedy for HAProxy's `option abortonclose`.
 const KEEP_QUERIES: &str = "from HAProxy 3.3 on, `no option abortonclose` in the frontend; before, move the option from defaults to the backends";
 
-/// nginx's own default.
+/// nginx's own default for `worker_connections`.
 const WORKER_CONNECTIONS: u64 = 512;
 
 const NAME_IT: &str = "name its main file with --haproxy or --nginx";
 
-/// With fewer, a crawler or a crowd that waits can use up a worker of nginx: a client and its query take one each.
+/// With fewer, a crawler or a waiting crowd can use up a worker of nginx: each client takes one, and so does its query.
 const WORKER_CONNECTIONS_MIN: u64 = 2_048;
 
 impl Proxies {
@@ -63,7 +63,7 @@ impl Proxies {
         let read = |kind, named: Vec<PathBuf>, default: &str, read: fn(&[PathBuf]) -> _| {
             let is_named = !named.is_empty();
             let paths = if is_named { named } else { vec![default.into()] };
-            // Without the rights to look, assume that there is one.
+            // Without the rights to look, assume that the file exists.
             let is_there = is_named || paths[0].try_exists().unwrap_or(true);
             let path = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
             is_there.then(|| ProxyConfig { kind, read: read(&paths), path, is_named })
@@ -79,7 +79,7 @@ impl Proxies {
         sites.filter(|site| site.lacks.is_none())
     }
 
-    /// Whether a proxy of this machine is attached; none if there is no proxy.
+    /// Whether a proxy on this machine is attached; `None` if there is no proxy.
     pub(super) fn are_attached(&self) -> Option<bool> {
         (!self.0.is_empty()).then(|| self.asking().next().is_some())
     }
@@ -89,7 +89,7 @@ impl Proxies {
         self.asking().any(|site| site.has_ipv6)
     }
 
-    /// A proxy that does not query slowlane is a fault if the operator names it, or if no other does.
+    /// A proxy that does not query slowlane is a fault if the operator names it, or if no other proxy queries slowlane.
     pub(super) fn report(&self, config: &Config, may_be_asked: bool, report: &mut DoctorReport) {
         let may_be_asked = may_be_asked || self.are_attached() == Some(true);
         for proxy in &self.0 {
@@ -116,7 +116,7 @@ impl ProxyConfig {
             match group[0].lacks {
                 None => report.ok(kind, format!("{path}: slowlane is queried by {names}")),
                 Some(lacks) if asks || may_be_unattached => {
-                    // Behind another proxy, all clients would share the address of that one.
+                    // Behind another proxy, all clients would share that proxy's address.
                     let fix = format!("if clients reach it directly, {fix}");
                     report.note(kind, format!("{path}: {lacks}: {names}"), fix);
                 }
@@ -170,7 +170,7 @@ fn read_haproxy(paths: &[PathBuf]) -> Result<Read, Refused> {
     })
 }
 
-/// The word at a place of each line with this first word.
+/// The word at index `place` of each line in the section that begins with `first`.
 fn words<'c>(
     config: &'c HaproxyConfig<'c>,
     section: &'c Section,
@@ -181,8 +181,8 @@ fn words<'c>(
     lines.filter_map(move |(_, words)| words.get(place).copied())
 }
 
-/// Whether HAProxy ends the query of a client that disconnects. Before [`Version::WITH_ABORTS`], `defaults` decides for a
-/// frontend, and a line for later versions stands in an `.if`.
+/// Whether HAProxy aborts the query of a client that disconnects. Before [`Version::WITH_ABORTS`], a frontend inherits
+/// the option from `defaults`, and lines for later versions are inside an `.if`.
 fn ends_queries(config: &HaproxyConfig<'_>, section: &Section, version: Version) -> bool {
     let is_new = version >= Version::WITH_ABORTS;
     let says = |section: &Section| {
@@ -251,7 +251,7 @@ fn read_nginx(paths: &[PathBuf]) -> Result<Read, Refused> {
     })
 }
 
-/// The first values of the directives of a name.
+/// The first value of each directive with this name.
 fn values(inner: &[Placed<'_>], name: &str) -> Vec<String> {
     let named = inner.iter().filter(|placed| placed.name() == name);
     named.filter_map(|placed| placed.directive.words.get(1).cloned()).collect()

@@ -1,4 +1,4 @@
-//! The file of the decision log. After a rotation, which renames it, a new one is created.
+//! The file of the decision log. After log rotation has renamed it, a new one is created.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use slowlane_core::base::Timestamp;
 /// The interval of checks for rotation.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A file that is opened again if its path is gone or names another file.
+/// A file that is opened again if its path no longer exists or leads to another file.
 pub(super) struct RotatedFile {
     file: File,
     path: PathBuf,

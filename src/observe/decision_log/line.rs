@@ -1,4 +1,4 @@
-//! A line of the decision log: JSON in ASCII, for any text from clients.
+//! A line of the decision log: JSON in ASCII, whatever text clients send.
 
 use std::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use slowlane_core::base::{BlockedBy, Decision, Ruling, Utc, Value, Verdict, coun
 /// The maximum number of characters of a value that are logged, so that clients cannot fill the disk.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// Appends a line. It fails only if the string does, and a string accepts everything.
+/// Appends a line. It fails only if writing to a `String` does, which never happens.
 pub(super) fn write_line<'a>(
     line: &mut String,
     decision: &Decision,
@@ -47,7 +47,7 @@ pub(super) fn write_line<'a>(
         }
         line.push_str(if names.is_empty() { "" } else { "," });
         names.push(name);
-        // As in the policy: headers have `-` where variables have `_`.
+        // Names have `_`, as in the policy: headers have `-` where variables have `_`.
         let reported: Vec<u8> = name.iter().map(|&byte| if byte == b'-' { b'_' } else { byte }).collect();
         write_text(line, &reported)?;
         line.push(':');
@@ -68,7 +68,7 @@ pub(super) fn write_line<'a>(
 ///
 /// Quotes, control characters and non-ASCII characters are escaped. Invalid UTF-8 is replaced, and long text is cut.
 fn write_text(line: &mut String, bytes: &[u8]) -> fmt::Result {
-    // A character has at most four bytes.
+    // A character has at most four bytes, so these bytes suffice.
     let is_cut = bytes.len() > VALUE_CHARS_MAX * 4;
     let text = String::from_utf8_lossy(if is_cut { &bytes[..VALUE_CHARS_MAX * 4] } else { bytes });
     line.push('"');

@@ -4,9 +4,9 @@
 //! {"time":"2026-11-21T09:55:09.123Z","verdict":"delay","delay_ms":400,"slo":3001,"key":"0A7C…","rate":52,
 //!  "remaining":0,"cost":1,"fields":{"source":"192.0.2.66","website":"shop.example"}}
 //! ```
-//! It does not slow requests down. A line is made only if its kind of verdict is wanted, if the sample includes it, and
-//! if the limit per second allows it. A separate thread writes the lines from a bounded queue. When the queue is full,
-//! lines are dropped and counted.
+//! The log does not slow requests down. A decision gets a line only if its kind of verdict is wanted, if the sample
+//! includes it, and if the limit per second allows it. A separate thread writes the lines from a bounded queue. When
+//! the queue is full, lines are dropped and counted.
 
 mod file;
 mod line;
@@ -101,7 +101,7 @@ impl DecisionLog {
     }
 }
 
-/// Starts the thread that writes the lines to `out`. The log reports when lines are lost, and when they no longer are.
+/// Starts the thread that writes the lines to `out`. The daemon's own log reports when losses begin and end.
 fn queue(
     out: impl Write + Send + 'static,
     metrics: &DecisionLogMetrics,
@@ -113,7 +113,7 @@ fn queue(
         match output.write(lines) {
             Ok(()) if mem::take(&mut is_reported) => tracing::info!("the decision log can be written again"),
             Ok(()) => {}
-            // A disk that is full on and off causes at most two log lines a second.
+            // If a disk is full now and then, at most two log lines a second report it.
             Err(error) => {
                 if !is_reported && let Some(suppressed) = failed_line.allow(clock.now()) {
                     is_reported = true;
@@ -127,11 +127,11 @@ fn queue(
     })
 }
 
-/// A limit per second of the clock.
+/// A limit on the number of lines in each second of the clock.
 #[derive(Debug)]
 struct PerSecond {
     most: u32,
-    /// The second in the upper half, and its count in the lower half.
+    /// The current second in the upper half, and the number of its lines in the lower half.
     state: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Lines for systemd's journal, which keeps the time itself and takes a priority from the start of a line.
+//! Lines for systemd's journal, which adds the time itself and reads the priority from the start of each line.
 
 use std::fmt;
 use std::fs::File;
@@ -12,14 +12,14 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Whether a file is the stream that `JOURNAL_STREAM` names as `device:inode`.
 ///
-/// systemd sets the variable. A process of the service may still have another standard error.
+/// systemd sets the variable, but the standard error of a process may still be redirected elsewhere.
 pub(super) fn is_journal(file: &impl AsFd, stream: Option<&str>) -> bool {
     let found = file.as_fd().try_clone_to_owned().map(|fd: OwnedFd| File::from(fd).metadata());
     let Ok(Ok(found)) = found else { return false };
     stream.is_some_and(|stream| *stream == format!("{}:{}", found.dev(), found.ino()))
 }
 
-/// A format with the priority of syslog before each line, like `<3>` for an error (sd-daemon(3)).
+/// A format that begins each line with its syslog priority, like `<3>` for an error (sd-daemon(3)).
 pub(super) struct Prioritised<F>(pub(super) F);
 
 impl<S, N, F> FormatEvent<S, N> for Prioritised<F>

@@ -26,7 +26,7 @@ use crate::observe::line_writer::{LineOutput, LineQueue};
 use journal::{Prioritised, is_journal};
 use slowlane_core::base::Timestamp;
 
-/// The level of the log. `info` logs each change of state, and no request.
+/// The level of the log. `info` logs each change of state, but no requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -67,7 +67,7 @@ pub(crate) struct LogSettings {
     pub format: Format,
 }
 
-/// The queue of this process, once its log is started.
+/// The queue of this process, set when its log is started.
 static STARTED: OnceLock<LineQueue> = OnceLock::new();
 
 /// The maximum number of queued lines, about 150 bytes each.
@@ -100,7 +100,7 @@ pub(crate) fn start(settings: LogSettings) -> Goodbye {
     Goodbye
 }
 
-/// The lines in a format. For the journal they have a priority, and no time.
+/// The layer that formats log lines. For the journal, lines have a priority and no time.
 fn lines(format: Format, queue: LineQueue) -> Box<dyn Layer<Layered<LevelFilter, Registry>> + Send + Sync> {
     let lines = fmt::layer()
         .with_target(false)
@@ -125,14 +125,14 @@ fn standard_error() -> Box<dyn Write + Send> {
     }
 }
 
-/// Starts the thread that writes the log to `out`. Once `out` takes lines again, it logs how many were dropped.
+/// Starts the thread that writes the log to `out`. When `out` accepts lines again, it logs how many were dropped.
 fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQueue> {
     let mut output = LineOutput::new(out, Counter::default(), dropped.clone());
     let (mut reported, all) = (0, dropped.clone());
     LineQueue::start("log", LINES_MAX, dropped, move |lines| {
         let is_written = output.write(lines).is_ok();
         let dropped = all.get();
-        // A line that is lost itself is logged again.
+        // If this line is lost as well, it is logged again after a later write.
         if is_written && dropped > reported && output.write(&line_about(dropped - reported)).is_ok() {
             reported = dropped;
         }
@@ -140,7 +140,7 @@ fn queue(out: impl Write + Send + 'static, dropped: Counter) -> io::Result<LineQ
 }
 
 thread_local! {
-    /// Logs from the writer thread itself, past the queue.
+    /// Collects the line that the writer thread logs itself, which bypasses the queue.
     static OWN: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
@@ -150,7 +150,7 @@ fn line_about(dropped: u64) -> Vec<u8> {
     OWN.take().unwrap_or_default()
 }
 
-/// Writes one line per call.
+/// A writer that queues one line per call.
 struct LineSender(LineQueue);
 
 impl Write for LineSender {
@@ -167,7 +167,7 @@ impl Write for LineSender {
     }
 }
 
-/// Limits a log line to one per second, with the number of suppressed ones.
+/// Limits a log line to one per second, and counts the suppressed ones.
 #[derive(Debug, Default)]
 pub(crate) struct OncePerSecond {
     state: Mutex<(Timestamp, u64)>,

@@ -1,4 +1,4 @@
-//! Panics as lines of the log: the hook of the standard library would write to standard error itself, and block.
+//! Panics as lines of the log: the standard library's own hook writes directly to standard error, and may block.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};

@@ -1,4 +1,4 @@
-//! Request rates of the noted keys over the last seconds: requested and admitted.
+//! Request rates of the noted keys over the last minute: requests received and requests admitted.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -28,7 +28,7 @@ impl Busy {
         }
     }
 
-    /// Requests per second, requested and admitted, over the last `over` or the known part of it.
+    /// Requests per second of a key, received and admitted, over the last `over` or the known part of it.
     ///
     /// `None` if less than a second is known.
     pub(super) fn per_second(&self, key: Key, over: Duration) -> Option<[f64; 2]> {
@@ -43,7 +43,7 @@ impl Busy {
 /// The tolerance for late ticks.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The totals of one key, requested and admitted, from which its rates follow.
+/// The totals of one key, received and admitted, from which its rates follow.
 #[derive(Debug)]
 struct Meters {
     last: [FreqCtr; 2],
@@ -65,7 +65,7 @@ impl Meters {
     }
 }
 
-/// The requests between two reads of a rate. Its windows do not overlap, so one read per window is enough.
+/// The number of requests between two reads of a rate. Windows do not overlap, so one read per window is enough.
 fn added(last: FreqCtr, now: FreqCtr) -> u32 {
     if now.curr_tick == last.curr_tick {
         now.curr_ctr.saturating_sub(last.curr_ctr)

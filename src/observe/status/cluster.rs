@@ -7,14 +7,14 @@ use serde::Serialize;
 use slowlane_core::base::plural;
 use slowlane_core::cluster::Member;
 
-/// What an operator sees of a cluster.
+/// The cluster as the operator of this node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterLine {
     /// The store's address, without its password.
     pub store: String,
     /// The id of this node's process.
     pub run: String,
-    /// Why the store does not answer; none while it does.
+    /// Why the store does not answer; `None` while it answers.
     pub silent: Option<String>,
     /// How long the store has been silent, or has been answering, in seconds.
     pub since_s: u64,
@@ -28,7 +28,7 @@ pub struct ClusterLine {
 }
 
 impl ClusterLine {
-    /// The nodes with other SLOs than this one.
+    /// The nodes whose SLOs differ from those of this node.
     pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
         let ours = self.nodes.iter().find(|node| node.run == self.run).map(|node| &node.policy);
         self.nodes.iter().filter(move |node| ours.is_some_and(|ours| *ours != node.policy))

@@ -8,7 +8,7 @@ use slowlane_core::table::{Entry, FreqCtr};
 /// The maximum number of conditions, as in HAProxy.
 pub const FILTER_MAX: usize = 4;
 
-/// A column with a name.
+/// A column of the table, known by its name in HAProxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     Gpt0,
@@ -32,7 +32,7 @@ const FOREIGN: &str = "\
 
 impl Column {
     /// # Errors
-    /// No column of HAProxy has the name, or this table does not have it, in HAProxy's wording.
+    /// HAProxy has no column of this name, or this table does not store it. The text is HAProxy's.
     pub fn named(name: &str) -> Result<Column, &'static str> {
         match COLUMNS.iter().find(|(known, _)| *known == name) {
             Some(&(_, column)) => Ok(column),

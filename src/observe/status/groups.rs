@@ -1,11 +1,11 @@
-//! Who sends the requests: the groups with the most of them, in a fixed memory.
+//! The groups that send the most requests, found in a fixed amount of memory.
 //!
 //! ```text
 //! a sample of all requests ─▶ 1 minute │ 10 minutes │ 1 hour, each faded once a second
 //! ```
 //! A request belongs to the group of its address, to one for each network around it, and to one for each of its fields.
-//! Up to [`NOTES_PER_S`] requests a second, each is noted; if there are more, each noted one stands for several. A span is an
-//! exponentially damped mean, like a load average: in the span of a minute, a minute ago counts 1/e.
+//! Up to [`NOTES_PER_S`] requests a second are all noted; of more, each noted request stands for several. A span is an
+//! exponentially damped mean, like a load average: in the span of a minute, a request of a minute ago counts 1/e.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -22,25 +22,26 @@ use slowlane_core::base::{Decision, FIELDS_MAX, Key, Network, Ticket, Timestamp,
 use slowlane_core::policy::{Fact, Text};
 use slowlane_core::table::{Counter, Frequent};
 
-/// The number of notes per second. Once only 1 in 128 requests would be noted, it grows with the requests: a note costs
-/// as much as two of them.
+/// The number of notes per second, up to 4,096 requests/s. Above that, 1 in 128 requests is noted: a note costs as much
+/// as two requests.
 const NOTES_PER_S: u32 = 32;
 const ONE_IN: f64 = 128.0;
 
 /// The maximum number of notes in a second, from 32,000 requests/s on.
 const NOTES_PER_S_MAX: f64 = 250.0;
 
-/// The counters of each list. Each group with more than 0.06 % of all counts is found. The three lists take 1.4 MB.
+/// The number of counters in each list. Each group with more than 0.06 % of all counts is found. The three lists take
+/// 1.4 MB.
 const ROOM: usize = 3_584;
 
-/// The bytes kept of a value. Longer values are cut for display, and compared by their first 256 bytes.
+/// The number of bytes kept of a value. Longer values are cut for display, and compared by their first 256 bytes.
 const LABEL_BYTES: usize = 47;
 const VALUE_BYTES_MAX: usize = 256;
 
 /// The networks around an address: their prefixes for IPv4 and IPv6.
 const AROUND: [(u8, u8); 2] = [(24, 48), (16, 32)];
 
-/// The number of groups listed for each field, and of those in the status.
+/// The maximum number of groups listed for each field: in a ranking, and in the status.
 const LISTED_MAX: usize = 20;
 const BUSIEST_MAX: usize = 3;
 
@@ -52,13 +53,13 @@ pub(super) const NETWORK: &str = "network";
 /// The maximum number of fields. Further ones, of later policies, are not ranked.
 const NAMES_MAX: usize = 64;
 
-/// Fields of an amount. They name no group.
+/// Fields that contain an amount. Their values form no groups.
 const AMOUNTS: [&str; 2] = ["cost", "announced"];
 
-/// The groups of one request.
+/// The maximum number of groups of one request.
 const GROUPS_MAX: usize = FIRST.len() + FIELDS_MAX;
 
-/// Noted requests whose end is awaited, and how long it is.
+/// The maximum number of noted requests whose ends are awaited, and the longest wait for one.
 const AWAITED_MAX: usize = 1_024;
 const AWAITED_FOR: Duration = Duration::from_secs(600);
 
@@ -77,7 +78,7 @@ impl Lookback {
         [60, 600, 3_600][self as usize]
     }
 
-    /// The span of so much time, if there is one.
+    /// The span of exactly this time, if there is one.
     pub fn of(time: Duration) -> Option<Lookback> {
         Lookback::ALL.into_iter().find(|span| time == Duration::from_secs(span.seconds().into()))
     }
@@ -88,7 +89,7 @@ impl Lookback {
 pub struct Groups {
     /// One request in this many is noted.
     one_in: AtomicU32,
-    /// Whether the end of a request is awaited.
+    /// Whether the end of any noted request is awaited.
     awaits: AtomicBool,
     noted: Mutex<Noted>,
 }
@@ -98,10 +99,10 @@ struct Noted {
     /// The number of notes since the last tick.
     notes: u32,
     spans: [OfSpan; Lookback::ALL.len()],
-    /// The names of fields. A group has the index of its own.
+    /// The names of the fields. A group refers to its field by index.
     names: Vec<Box<str>>,
     hasher: RandomState,
-    /// By key and serial.
+    /// The requests whose ends are awaited, by key and serial.
     awaited: HashMap<(Key, u32), Awaited>,
     ticked: Option<Timestamp>,
 }
@@ -111,13 +112,13 @@ struct Noted {
 struct OfSpan {
     groups: Frequent<GroupFacts>,
     requests: f64,
-    /// The number of them in the sample.
+    /// The number of requests in the sample.
     sampled: f64,
-    /// The time in which they came, damped like them.
+    /// The time that the counts cover, in seconds, damped like them.
     seconds: f64,
 }
 
-/// Facts about a group beside its number of requests.
+/// Facts about a group, apart from its number of requests.
 #[derive(Clone, Debug, Default)]
 struct GroupFacts {
     field: u8,
@@ -141,7 +142,7 @@ struct NotedRequest {
 /// A noted request that an SLO counts until its end.
 #[derive(Debug)]
 struct Awaited {
-    /// When it passes, or its turn if that moment may move.
+    /// The time at which the request passes; `turn` replaces it if that time may still change.
     begun: Timestamp,
     turn: Option<Arc<Turn>>,
     weight: f64,
@@ -192,7 +193,7 @@ impl Groups {
         }
         noted.notes += 1;
         if noted.notes.is_multiple_of(2 * NOTES_PER_S) {
-            // There are more requests than in the last second.
+            // More requests arrive than in the last second, so a smaller share is noted.
             self.one_in.store(self.one_in().saturating_mul(2), Relaxed);
         }
         if is_denied || !decision.has_ticket() || noted.awaited.len() >= AWAITED_MAX {
@@ -297,7 +298,7 @@ impl Noted {
                     self.count(field, &around(address, prefixes), note);
                 }
             }
-            // The networks around the address take its place.
+            // The networks around the address are counted instead of this field.
             (NETWORK, Value::Network(_)) => {}
             (name, _) if AMOUNTS.contains(&name) => {}
             (name, value) => {
@@ -313,7 +314,7 @@ impl Noted {
         }
     }
 
-    /// A keyed hash. It hashes the text only of values without another form, because that takes longest.
+    /// A keyed hash of a value. A network is hashed as a number, because writing it as text takes longest.
     fn hash(&self, field: usize, value: &Value<'_>) -> u64 {
         if let Value::Network(network) = value {
             return self.hasher.hash_one((field, network.address()));

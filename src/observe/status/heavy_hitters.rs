@@ -10,7 +10,7 @@
 use crate::observe::status::Label;
 use slowlane_core::base::{Blocked, Key, SloId, Timestamp};
 
-/// The places of one sketch, few enough to scan all.
+/// The number of places in one sketch, few enough to scan them all.
 pub(super) const PLACES: usize = 64;
 
 /// A throttled key with its weight and facts.
@@ -25,7 +25,7 @@ pub struct Hitter {
     /// The number of delayed requests since it got its place.
     pub delayed: u64,
     pub denied: u64,
-    /// Those delayed and denied since the last second.
+    /// The number of requests delayed and denied since the last read, about a second ago.
     pub new: [u64; 2],
     /// Its last delay, in milliseconds.
     pub delay_ms: u64,

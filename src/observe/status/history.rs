@@ -22,7 +22,8 @@ pub const DAY: Duration = Duration::from_secs(86_400);
 /// The longest time span that is answered in minutes.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The maximum number of keys in an open period. Beyond it, the lighter half is removed.
+/// The maximum number of keys in an open period. If there are more, the half with the fewest throttled requests is
+/// removed.
 const OPEN_KEYS_MAX: usize = 1_024;
 
 /// The maximum number of keys listed.
@@ -34,9 +35,9 @@ pub struct HistoryLines {
     /// Milliseconds since 1970: now, and the start of the first period.
     pub at_ms: u64,
     pub from_ms: u64,
-    /// The seconds of a period: a minute or an hour.
+    /// The length of a period in seconds: a minute or an hour.
     pub period_s: u64,
-    /// The delayed requests of each period, oldest first. The last period is not over.
+    /// The delayed requests of each period, oldest first. The last period is still open.
     pub delayed: Vec<u64>,
     pub denied: Vec<u64>,
     /// The most throttled keys, in descending order, including those that a dry run would have throttled.
@@ -45,13 +46,13 @@ pub struct HistoryLines {
     pub keys_total: KeyCount,
 }
 
-/// A key that was throttled. For a dry run, its numbers are those that it would have had.
+/// A key that was throttled. For a dry run, the numbers are those that the SLO would have caused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PastKey {
     pub key: String,
     pub slo: u32,
     pub dry_run: bool,
-    /// The key of all requests that cannot be looked up.
+    /// This is the key of all requests that cannot be looked up.
     pub refused: bool,
     pub fields: Vec<FieldLine>,
     /// The query for `/api/why`; `None` if its fields were too long to keep.
@@ -84,18 +85,18 @@ struct Periods {
     length_s: u64,
     /// The closed periods that are kept.
     kept: usize,
-    /// The keys that a closed period keeps.
+    /// The maximum number of keys that a closed period keeps.
     keys: usize,
     list: VecDeque<Period>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Period {
-    /// Periods since 1970.
+    /// The number of periods from 1970 to this one.
     number: u64,
     totals: Throttlings,
     keys: HashMap<Noted, KeyTally>,
-    /// Keys were left out.
+    /// Some keys were left out.
     is_cut: bool,
 }
 
@@ -139,7 +140,7 @@ impl History {
         }
     }
 
-    /// The keys throttled in the last `span`, and in the rest of the period in which it begins.
+    /// The keys throttled in the last `span`. The period in which the span begins is included as a whole.
     pub(super) fn since(&self, now: Timestamp, span: Duration, policy: &Policy) -> HistoryLines {
         let periods = &self.periods[usize::from(span > HOUR)];
         let (first, newest) = (periods.number(before(now, span.min(DAY))), periods.number(now));
@@ -162,7 +163,7 @@ impl History {
         }
     }
 
-    /// A note for each period.
+    /// All periods, each as a note for a snapshot.
     pub(super) fn notes(&self) -> Vec<Vec<u8>> {
         let notes = (0..)
             .zip(&self.periods)
@@ -186,7 +187,7 @@ impl Periods {
         at.since_epoch().as_secs() / self.length_s
     }
 
-    /// The open period. Closes the one before it.
+    /// The period that contains `now`. If it is new, the one before it is closed.
     fn open(&mut self, now: Timestamp) -> &mut Period {
         let number = self.number(now);
         if self.list.back().is_none_or(|newest| newest.number < number) {
@@ -201,7 +202,7 @@ impl Periods {
         self.list.back_mut().expect("one was added if there was none")
     }
 
-    /// All periods, as if each was over.
+    /// Copies of all periods, with the keys that a closed period keeps.
     fn closed(&self) -> impl Iterator<Item = Period> {
         self.list.iter().cloned().map(|mut period| {
             period.keep(self.keys);

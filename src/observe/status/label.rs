@@ -70,7 +70,7 @@ impl Label {
         })
     }
 
-    /// The facts of the key, to be shown.
+    /// The facts that belong to the key, ready for display.
     pub(super) fn in_key(&self) -> Vec<FieldLine> {
         let line = |fact: KeptFact<'_>| FieldLine { name: shown(fact.name), value: fact.shown() };
         self.facts().filter(|fact| fact.in_key).map(line).collect()

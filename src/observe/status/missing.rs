@@ -1,4 +1,4 @@
-//! The fields that the policy in force needs, and that requests lack or garble.
+//! The fields that the policy in force needs, but that requests lack or send with unusable values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,7 @@ const TICKS: u64 = 60;
 /// The shortest time between two log lines about one field, in seconds.
 const LOG_EVERY: u64 = 600;
 
-/// The most characters of an example, which a client may have chosen.
+/// The maximum number of characters of an example: a client may have chosen its text.
 const EXAMPLE_CHARS: usize = 64;
 
 /// If a larger share of the requests has faults, the configuration is wrong.
@@ -45,23 +45,23 @@ pub enum Fault {
 pub struct FaultLine {
     pub field: String,
     pub fault: Fault,
-    /// The requests with the fault, of the last `of`.
+    /// The number of requests with the fault, among the last `of`.
     pub requests: u64,
     pub of: u64,
     /// The beginning of the last unreadable value.
     pub example: Option<String>,
-    /// All of it, for people.
+    /// The whole fault in words, for people.
     pub text: String,
 }
 
 impl FaultLine {
-    /// Whether it is more than a few odd requests.
+    /// Whether the fault affects more than a few odd requests.
     pub fn is_much(&self) -> bool {
         self.requests as f64 > SHARE_MAX * self.of as f64
     }
 }
 
-/// The check of the fields, once a second and outside the request path.
+/// The check of the fields. It runs once a second, outside the request path.
 #[derive(Debug, Default)]
 pub struct Missing(Mutex<Look>);
 
@@ -82,7 +82,7 @@ pub struct MissingLine {
     pub requests: u64,
 }
 
-/// The number of faults, by field.
+/// The number of faults of each field and kind.
 type FieldCounts = BTreeMap<(String, Fault), u64>;
 
 /// The counts of a policy at a moment.
@@ -99,21 +99,21 @@ struct Mark {
 struct Look {
     /// The policy that was checked. The reference keeps its address from being reused.
     policy: Weak<Policy>,
-    /// All requests at the first check of this policy.
+    /// The number of all requests before the first check of this policy.
     before: u64,
     now: Mark,
-    /// The start of the previous window, and of the current one. Faults after the former are recent.
+    /// The start of the previous window, and of the current one. Faults since the former count as recent.
     begins: [Mark; 2],
     /// The missing fields that were logged.
     reported: BTreeSet<String>,
     /// The faults under earlier policies.
     earlier: FieldCounts,
-    /// The tick at which each fault was logged. It outlives the policies: some are replaced every minute.
+    /// The tick at which each fault was logged. Kept across policies, because some are replaced every minute.
     logged: FieldCounts,
 }
 
 impl Missing {
-    /// Checks the policy in force, and returns what was not returned before. `total` is the number of all requests so
+    /// Checks the policy in force, and returns only findings that are new. `total` is the number of all requests so
     /// far. Call it once a second.
     pub fn tick(&self, policy: &Arc<Policy>, total: u64) -> News {
         let mut look = self.0.lock();
@@ -137,12 +137,12 @@ impl Missing {
         News { missing, faults }
     }
 
-    /// The faults of late.
+    /// The recent faults.
     pub fn faults(&self, policy: &Arc<Policy>) -> Vec<FaultLine> {
         self.0.lock().faults(policy)
     }
 
-    /// All faults since the start, of the fields of this policy.
+    /// The numbers of faults since the start, for the fields of this policy.
     pub fn fault_totals(&self, policy: &Arc<Policy>) -> BTreeMap<(String, Fault), u64> {
         let (look, mut totals) = (self.0.lock(), counts(policy));
         totals.iter_mut().for_each(|(key, count)| *count += look.earlier(policy, key));
@@ -168,7 +168,7 @@ impl Look {
     }
 
     fn turn_to(&mut self, policy: &Arc<Policy>, total: u64) {
-        // The first policy was there before the first request.
+        // The first policy was in force before the first request, so all requests count.
         let before = if self.policy.ptr_eq(&Weak::new()) { 0 } else { total };
         let mut earlier = counts(policy);
         earlier.iter_mut().for_each(|(key, count)| *count = self.earlier(policy, key));
@@ -213,7 +213,7 @@ impl Look {
         let (key, begin) = ((shown(needed.field), fault), &self.begins[0]);
         let count = |mark: &Mark| mark.faults.get(&key).copied().unwrap_or(0);
         let requests = count(&self.now) - count(begin);
-        // A request is counted after its faults.
+        // The faults of a request are counted before the request, so the number of requests may lag behind.
         let of = (self.now.requests - begin.requests).max(requests);
         if requests == 0 {
             return None;
@@ -254,7 +254,7 @@ fn counts(policy: &Policy) -> FieldCounts {
     counted.collect()
 }
 
-/// `a, b and c`.
+/// Words as a list in a sentence: `a, b and c`.
 fn listed(words: &[String]) -> String {
     match words {
         [] => "the policy".to_owned(),

@@ -12,7 +12,8 @@
 //!
 //!  once a second, Throttled ─▶ History ─▶ /api/history, and the snapshot on disk
 //! ```
-//! Of the requests that pass, even under dry runs, only a sample has a cost here. Readers never make a request wait.
+//! Requests that no SLO throttles, not even in a dry run, cost time here only if sampled. Readers never make a request
+//! wait.
 
 mod busy;
 mod cluster;

@@ -23,7 +23,7 @@ pub(super) struct Origins {
 pub(super) type Listed<'l> = ((Key, SloId), &'l Label);
 
 impl Origins {
-    /// Looks up the lines of further keys, and forgets those of keys that are no longer listed.
+    /// Looks up lines of listed keys that are not known yet, and forgets those of keys that are no longer listed.
     pub(super) fn update<'l>(&mut self, policy: &Arc<Policy>, listed: impl Iterator<Item = Listed<'l>>) {
         let mut before = mem::take(&mut self.known);
         let in_force = Arc::downgrade(policy);

@@ -16,13 +16,13 @@ pub struct PeersStatus {
     pub proxies: Vec<PeerLine>,
 }
 
-/// A proxy.
+/// A proxy, connected now or earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerLine {
     pub name: String,
     /// None: it is not connected.
     pub connection: Option<PeerConnection>,
-    /// The tables that it counts in.
+    /// The names of the tables in which it counts requests.
     pub tables: Vec<String>,
     pub keys: usize,
 }
@@ -32,14 +32,14 @@ pub struct PeerLine {
 pub struct PeerConnection {
     pub address: String,
     pub since_s: u64,
-    /// Whether slowlane has connected to it.
+    /// Whether slowlane made the connection, rather than the proxy.
     pub is_dialled: bool,
-    /// Whether it has sent all its entries.
+    /// Whether the proxy has sent all its entries.
     pub is_synced: bool,
-    /// Counts received from it, and limits pushed to it.
+    /// The number of counts received from the proxy, and of limits pushed to it.
     pub updates: u64,
     pub pushes: u64,
-    /// Limits that it has not acknowledged.
+    /// The number of limits that the proxy has not acknowledged.
     pub acks_behind: u64,
 }
 
@@ -47,10 +47,10 @@ pub struct PeerConnection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeersUse {
     pub connected: usize,
-    /// Those that were connected before, but are not now.
+    /// Proxies that were connected before, but are not now.
     pub lost: usize,
     pub keys: usize,
-    /// Limits that they have not acknowledged.
+    /// The number of limits that these proxies have not acknowledged.
     pub acks_behind: u64,
 }
 
@@ -75,11 +75,11 @@ pub struct PeerCount {
     pub key: String,
     pub admitted: u32,
     pub denied: u32,
-    /// Milliseconds since its last count.
+    /// Milliseconds since the proxy last sent a count.
     pub seen_ms: u64,
-    /// The columns of its table of limits: slot, tau, maximum, X. None: no limit was pushed.
+    /// The columns of the proxy's table of limits: slot, tau, maximum, X. None: no limit was pushed.
     pub pushed: Option<[u64; 4]>,
-    /// In words.
+    /// The pushed limit in words.
     pub update: String,
     /// Milliseconds since the push.
     pub pushed_ms: Option<u64>,

@@ -12,21 +12,21 @@ pub struct ProtectedLine {
     pub limit: usize,
     pub inside: usize,
     pub waiting: usize,
-    /// How many times as long a page takes as when nothing queues.
+    /// The time that a page takes, as a multiple of its time when nothing queues.
     pub slowdown: f64,
-    /// How long a request would wait as the last of all.
+    /// How long a new request would wait at the end of the queue.
     pub queue_ms: u64,
-    /// It measures how long pages take when nothing queues.
+    /// slowlane is measuring how long pages take when nothing queues.
     pub is_measuring: bool,
-    /// Ends of requests are reported. Otherwise everything passes.
+    /// The proxy reports the ends of requests. Otherwise all requests pass.
     pub sees_ends: bool,
-    /// The groups with waiting requests that have the most requests.
+    /// Of the groups with waiting requests, those with the most requests.
     #[serde(default)]
     pub groups: Vec<Group>,
 }
 
 impl ProtectedLine {
-    /// The applications that requests have come to lately.
+    /// The applications that have received requests lately.
     pub fn all(throttle: &Throttle) -> Vec<ProtectedLine> {
         let line = |Protected { slo, key, view, groups }| ProtectedLine {
             slo: slo.number(),
@@ -61,5 +61,5 @@ impl ProtectedLine {
     }
 }
 
-/// Why an application is not protected.
+/// The reason that is shown if an application is not protected.
 pub const NO_ENDS: &str = "the proxy reports no end of a request";

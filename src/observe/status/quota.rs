@@ -13,7 +13,7 @@ use slowlane_core::law::Used;
 use slowlane_core::policy::{Explained, Part};
 use slowlane_core::throttle::{Throttle, View};
 
-/// The quotas of a request, as they stand now. Nothing is counted.
+/// The quotas of a request, as they stand now. Reading them counts nothing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Quotas {
     pub quotas: Vec<QuotaLine>,
@@ -33,7 +33,7 @@ pub struct QuotaLine {
     pub left: Option<u32>,
     /// When the used requests no longer count, in UTC. None: nothing counts now.
     pub resets_at: Option<String>,
-    /// Seconds until then.
+    /// Seconds until `resets_at`.
     pub resets_in: Option<u64>,
 }
 

@@ -10,7 +10,7 @@ use slowlane_core::base::Network;
 /// A network is left out if one narrower group has nearly all of its requests.
 const NEARLY_ALL: f64 = 0.9;
 
-/// With fewer sampled requests, one busy client is no wonder.
+/// The minimum number of sampled requests for a crowd: among fewer, one busy client is normal.
 const CROWD_MIN: u64 = 200;
 const CROWD_SHARE: f64 = 0.95;
 const FEW: u32 = 50;
@@ -23,7 +23,7 @@ pub struct Ranking {
     pub requests_per_s: f64,
     /// How far the true rate of a group may exceed its `requests_per_s`, apart from the error of the sample.
     pub error_per_s: f64,
-    /// The requests of the sample, and how many each stands for now.
+    /// The number of requests in the sample, and how many requests each stands for now.
     pub sampled: u64,
     pub one_in: u32,
     pub groups: Vec<GroupRow>,
@@ -35,14 +35,14 @@ pub struct GroupRow {
     pub field: String,
     pub value: String,
     pub requests_per_s: f64,
-    /// The part of all requests, 0 to 1.
+    /// The group's share of all requests, 0 to 1.
     pub share: f64,
-    /// The requests inside on average: seconds that they take, per second. 0 if the proxy reports no ends.
+    /// The mean number of requests inside: seconds that they take, per second. 0 if the proxy reports no ends.
     pub work: f64,
-    /// Seconds of delay per second: the requests that wait on average.
+    /// The mean number of waiting requests: seconds of delay per second.
     pub delay: f64,
     pub denied_per_s: f64,
-    /// The number of its addresses, about. None: more than about 600.
+    /// The approximate number of its addresses. None: more than about 600.
     pub addresses: Option<u32>,
 }
 
@@ -70,14 +70,14 @@ impl RankedBy {
 pub struct Crowd {
     pub network: Network,
     pub addresses: u32,
-    /// The requests from there, of those in the sample.
+    /// The number of requests from this network, among the `of` requests in the sample.
     pub requests: u64,
     pub of: u64,
 }
 
 impl Ranking {
-    /// The first `most` groups of each field, in the order of a measure. A network stands only for itself: one with a single
-    /// address, or nearly all of whose requests come from a narrower group, is left out.
+    /// The first `most` groups of each field, in the order of a measure. A network is left out if it has a single
+    /// address, or if nearly all of its requests come from a narrower group.
     pub(super) fn by(mut self, measure: RankedBy, field: Option<&str>, most: usize) -> Ranking {
         let mut networks: Vec<(Network, f64)> = self.groups.iter().filter_map(GroupRow::network).collect();
         networks.sort_by_key(|(network, _)| Reverse(network.prefix()));
@@ -126,21 +126,21 @@ impl Ranking {
 }
 
 impl GroupRow {
-    /// The network of an address or a network, with its requests.
+    /// The network of a row for an address or a network, and its rate of requests.
     fn network(&self) -> Option<(Network, f64)> {
         let is_one = self.field == NETWORK || self.field == "source";
         Some((is_one.then(|| self.value.parse().ok()).flatten()?, self.requests_per_s))
     }
 }
 
-/// The number of different addresses, estimated with two words of memory: a bit for each, chosen by its hash. Several may
-/// share one.
+/// The number of different addresses, estimated with two words of memory: each address sets one bit, which its hash
+/// chooses. Several addresses may share a bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AddressBits([u64; 2]);
 
 impl AddressBits {
     pub(super) fn of(hash: u64) -> AddressBits {
-        // The upper bits: the lower ones choose a counter's place.
+        // The upper bits choose, because the lower ones already choose a counter's place.
         let mut bits = [0; 2];
         bits[usize::from(hash >> 63 == 1)] = 1 << (hash >> 57 & 63);
         AddressBits(bits)
@@ -150,7 +150,8 @@ impl AddressBits {
         AddressBits([self.0[0] | first, self.0[1] | second])
     }
 
-    /// The number of addresses that explains them (linear counting: Whang and others, 1990). None: too many to tell.
+    /// The number of addresses that explains the bits (linear counting: Whang and others, 1990). None: too many to
+    /// tell.
     pub(super) fn addresses(self) -> Option<u32> {
         let zeros = f64::from(self.0[0].count_zeros() + self.0[1].count_zeros());
         (zeros > 0.0).then(|| (128.0 * (128.0 / zeros).ln()).round() as u32)

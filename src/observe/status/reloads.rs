@@ -33,7 +33,7 @@ pub struct ReloadLine {
 #[derive(Debug, Default)]
 pub struct Reloads {
     list: Mutex<VecDeque<ReloadLine>>,
-    /// The config file has been edited since the start, and how the edit comes into force.
+    /// If the config file was edited after the start: how the edit comes into force.
     edited: Mutex<Option<String>>,
 }
 

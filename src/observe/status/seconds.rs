@@ -15,12 +15,12 @@ const SECONDS_MAX: usize = 300;
 /// The seconds that a current rate is averaged over.
 const NOW_S: usize = 10;
 
-/// All counts at one moment.
+/// All counts up to one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Totals {
     pub(super) at: Timestamp,
     pub(super) verdicts: SecondCounts,
-    /// The same for dry runs.
+    /// The verdicts that dry runs would have given.
     pub(super) shadow: SecondCounts,
     pub(super) delays: DelayCounts,
 }
@@ -30,7 +30,7 @@ pub(super) struct Totals {
 pub(super) struct SecondCounts(pub(super) Vec<(SloId, [u64; 3])>);
 
 impl SecondCounts {
-    /// Of all SLOs.
+    /// The sums over all SLOs.
     pub(super) fn all(&self) -> [u64; 3] {
         array::from_fn(|verdict| self.0.iter().map(|(_, counts)| counts[verdict]).sum())
     }

@@ -24,7 +24,7 @@ const KEYS_MAX: usize = 100;
 /// The maximum number of SLOs listed. If there are more, the busiest are listed.
 const SLOS_MAX: usize = 200;
 
-/// The sources of a snapshot beside the status itself.
+/// The sources of a snapshot, apart from the status itself.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "a closure has nothing to show")]
 pub struct Sources<'s> {
@@ -33,7 +33,7 @@ pub struct Sources<'s> {
     pub holds_max: usize,
     pub uptime: Duration,
     pub now: Timestamp,
-    /// Called once for a snapshot.
+    /// Called once for each snapshot.
     pub peers: &'s dyn Fn() -> Option<PeersUse>,
 }
 
@@ -57,7 +57,7 @@ pub struct Snapshot {
     pub cluster: Option<ClusterUse>,
     /// None: no proxy enforces limits locally.
     pub peers: Option<PeersUse>,
-    /// The applications with `law=protect` that requests have come to lately.
+    /// The applications with `law=protect` that have received requests lately.
     #[serde(default)]
     pub protect: Vec<ProtectedLine>,
     pub holds: Holds,
@@ -74,12 +74,12 @@ pub struct Snapshot {
     pub one_in: u32,
     /// Newest first.
     pub reloads: Vec<ReloadLine>,
-    /// The fields that the policy needs, and that no request carries.
+    /// The fields that the policy needs, but that no request carries.
     pub fields_missing: Vec<MissingLine>,
-    /// The fields that a limit needs, and that requests of late lacked or garbled.
+    /// The fields that a limit needs, but that recent requests lacked or sent with unusable values.
     #[serde(default)]
     pub field_faults: Vec<FaultLine>,
-    /// The network that nearly all requests of late come from, if they come from few addresses.
+    /// The network that nearly all recent requests come from, if they come from few addresses.
     #[serde(default)]
     pub crowd: Option<Crowd>,
     /// The busiest groups of each field, over the last minute.
@@ -107,13 +107,13 @@ pub struct TableUse {
 /// The cluster, as this node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterUse {
-    /// Why the store does not answer; none while it does.
+    /// Why the store does not answer; `None` while it answers.
     pub silent: Option<String>,
     /// How long the store has been silent, or has been answering, in seconds.
     pub since_s: u64,
     pub round_trip_ms: f64,
     pub nodes: usize,
-    /// Nodes with other SLOs than this one.
+    /// The number of nodes whose SLOs differ from those of this node.
     pub other_slos: usize,
     /// Keys shared now.
     pub keys: usize,
@@ -149,7 +149,7 @@ pub struct SloLine {
     pub burst: u32,
     /// The rate in the notation of `slo.map`.
     pub rate: String,
-    /// None without a limit.
+    /// `None` without a limit.
     pub rate_per_s: Option<f64>,
     pub dry_run: bool,
     /// Decisions per second over the last ten seconds: pass, delay, deny.
@@ -160,7 +160,7 @@ pub struct SloLine {
     ///
     /// If an SLO has a single key, these are all of its requests.
     pub busiest_per_s: Option<f64>,
-    /// The most requests in flight of one key, if its law counts them.
+    /// The largest number of requests in flight for one key, if its law counts them.
     pub in_flight: Option<f64>,
     pub in_flight_max: Option<u64>,
     /// The unit of its numbers, and the work settled so far. None: it counts requests.
@@ -172,7 +172,7 @@ pub struct SloLine {
     pub keys_are_more: bool,
 }
 
-/// A throttled key. For a dry run, its numbers are those that it would have, except for the admitted requests.
+/// A throttled key. For a dry run, the numbers are those that the SLO would cause, except for the admitted requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyLine {
     pub key: String,
@@ -183,10 +183,10 @@ pub struct KeyLine {
     pub line: Option<String>,
     /// The key passes, but a dry run would throttle it.
     pub dry_run: bool,
-    /// The key of all requests that cannot be looked up: their website is not a host, or a value is too long to
+    /// This is the key of all requests that cannot be looked up: their website is not a host, or a value is too long to
     /// search.
     pub refused: bool,
-    /// The block that refuses it.
+    /// The block that refuses the key.
     pub blocked: Option<BlockedKey>,
     /// The fields of the key.
     pub fields: Vec<FieldLine>,
@@ -205,7 +205,7 @@ pub struct KeyLine {
     ///
     /// It is a mean of the last ten seconds, or of the last minute for an SLO below 1/s.
     pub asked_per_s: Option<f64>,
-    /// A dry run admits all of its requests. Another SLO of such a request may still throttle it.
+    /// The rate of admitted requests. A dry run admits all, though another SLO of the same request may throttle it.
     pub let_through_per_s: Option<f64>,
     /// The rate that a dry run would admit.
     pub would_let_through_per_s: Option<f64>,
@@ -217,7 +217,7 @@ pub struct KeyLine {
 pub struct BlockedKey {
     /// The fields that an operator blocked, like `source=192.0.2.66`, or the SLO, like `SLO 2001`.
     pub by: String,
-    /// The rest of the block, in seconds.
+    /// The remaining time of the block, in seconds.
     pub left_s: u32,
 }
 
@@ -228,7 +228,7 @@ pub struct FieldLine {
 }
 
 impl Status {
-    /// The snapshot as JSON. All readers of a second share one.
+    /// The snapshot as JSON. All readers within one second share it.
     pub fn json(&self, sources: &Sources<'_>) -> Bytes {
         let mut json = self.json.lock();
         let make = || serde_json::to_vec(&self.snapshot(sources)).expect("a snapshot is plain data").into();
@@ -316,7 +316,7 @@ impl BlockedKey {
 }
 
 fn slos(policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_are_more: bool) -> Vec<SloLine> {
-    // Only listed SLOs get a line: there may be thousands.
+    // Lines are made only for the listed SLOs: a policy may have thousands.
     let requests = |slo: &Slo| history.rates(|totals| totals.verdicts.of(slo.id)).iter().sum();
     let mut listed: Vec<(f64, &Slo)> = policy.slos().map(|slo| (requests(slo), slo)).collect();
     if listed.len() > SLOS_MAX {
@@ -334,7 +334,7 @@ fn line(slo: &Slo, policy: &Policy, history: &Seconds, keys: &[KeyLine], keys_ar
     let rates = rounded(history.rates(|totals| totals.verdicts.of(slo.id)));
     let per: Vec<String> = policy.key_fields(slo.id).map(str::to_owned).collect();
     let [pass, delay, _] = rates;
-    // The rate of a single key. Its meter, if it has one, takes precedence: it may cover a longer time.
+    // The rate of an SLO with a single key. If the key has a meter, that takes precedence: it may cover a longer time.
     let all = (per.is_empty() && slo.work.is_none()).then_some(pass + delay);
     let in_flight_max = match slo.law.quota(slo.objective) {
         Some(Quota::Concurrent { requests }) => Some(requests),
@@ -383,7 +383,7 @@ fn line_of_key(
     let units = |grains: f64| of.map_or(grains, |slo| slo.units(grains));
     let rates = entry.map(|entry| {
         busy.per_second(key, if is_rare { NOW_IF_RARE } else { NOW }).unwrap_or_else(|| {
-            // The key is too new for its meter.
+            // The key is too new for its meter, so the rates of its entry must do.
             [entry.gpc0_rate, entry.gpc1_rate].map(|rate| f64::from(rate.read(now.ticks_ms())))
         })
     });

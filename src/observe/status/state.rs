@@ -59,7 +59,7 @@ impl Status {
         self.history.lock().notes()
     }
 
-    /// Puts the history of an earlier process back.
+    /// Restores the history of an earlier process.
     pub fn put_back(&self, notes: &[Vec<u8>], now: Timestamp) {
         self.history.lock().put_back(notes, now);
     }

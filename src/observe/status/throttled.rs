@@ -9,7 +9,7 @@ use crate::observe::status::Label;
 use crate::observe::status::heavy_hitters::{HeavyHitters, Hitter, PLACES};
 use slowlane_core::base::{Blocked, Decision, Judged, Ruling, SloId, Timestamp, Verdict};
 
-/// Shards, to reduce contention. A thread skips its note if the shard is locked.
+/// The number of shards, which reduce contention. A thread skips its note if the shard is locked.
 const SHARDS: usize = 8;
 
 /// The maximum number of notes per second, about 0.1 % of a core. If there are more requests, a sample is noted.
@@ -33,7 +33,7 @@ pub struct Throttled {
 }
 
 impl Throttled {
-    /// Notes a request that is delayed or denied, or would be without `dry_run`.
+    /// Notes a request that is delayed or denied, or would be if its dry run were enforced.
     ///
     /// `roll` is a random number for the sample. `write` fills the label of a new key, for the SLO that throttles it.
     pub fn note(&self, decision: &Decision, roll: u32, mut write: impl FnMut(SloId, &mut Label)) {
@@ -47,7 +47,7 @@ impl Throttled {
         }
     }
 
-    /// The same for a request that a proxy has throttled by its own rules.
+    /// Notes a request that a proxy has throttled by its own rules.
     pub fn note_elsewhere(&self, decision: &Decision, roll: u32, write: impl FnMut(SloId, &mut Label)) {
         match decision.verdict {
             Verdict::Pass => {}
@@ -83,8 +83,8 @@ impl Throttled {
         self.skipped.load(Relaxed) + 1
     }
 
-    /// All known keys with their facts, and whether only a dry run throttles them. Call it once a second: their new
-    /// requests then begin to count again.
+    /// All known keys with their facts, and whether only a dry run throttles them. Call it once a second: it resets the
+    /// numbers of new requests.
     pub(super) fn read(&self) -> Vec<(bool, Hitter)> {
         let of = |sketch: &SharedHitters, is_dry_run| {
             let read = |hitter: &mut Hitter| {
@@ -133,7 +133,7 @@ pub struct SharedHitters {
 struct SketchShard(Mutex<HeavyHitters>);
 
 impl SharedHitters {
-    /// The number of keys. It is exact if each has a place.
+    /// The number of keys. It is exact if every key has a place.
     pub fn counted(&self) -> KeyCount {
         let places = self.shards.each_ref().map(|shard| shard.0.lock().len());
         KeyCount {
@@ -142,7 +142,7 @@ impl SharedHitters {
         }
     }
 
-    /// Notes the verdict of one SLO. It stands for `one_in` requests.
+    /// Notes the verdict of one SLO. The note stands for `one_in` requests.
     fn note(
         &self,
         ruling: &Ruling,

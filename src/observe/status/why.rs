@@ -23,14 +23,14 @@ pub struct Why {
     pub fields: Vec<Named>,
     /// The names of fields that no map, key or share of the policy uses. They may be misspelt.
     pub unused: Vec<String>,
-    /// The number of requests that it would count for.
+    /// The number of requests that this request would count for.
     pub cost: u32,
     /// The verdict that the proxy would get.
     #[serde(flatten)]
     pub outcome: VerdictFields,
     /// The SLO that decides.
     pub slo: u32,
-    /// The block that refuses it.
+    /// The block that refuses the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<BlockedKey>,
     pub slos: Vec<RefusingSlo>,
@@ -51,7 +51,7 @@ pub struct VerdictFields {
     pub delay_ms: u64,
     #[serde(rename = "retry_after", skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
-    /// The number of further requests that would pass at once. None without a limit.
+    /// The number of further requests that would pass at once. `None` without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u32>,
 }
@@ -98,7 +98,7 @@ pub struct RefusingSlo {
 }
 
 impl Why {
-    /// Explains a request, without jitter.
+    /// Explains the decision on a request, without jitter.
     pub fn of(throttle: &Throttle, request: &Request<'_>, now: Timestamp) -> Why {
         let policy = throttle.policy();
         let explanation = policy.explain(request);
@@ -120,7 +120,7 @@ impl Why {
     }
 }
 
-/// The names of unused fields, without the cost field, which is shown separately.
+/// The names of unused fields, except `cost`, which is shown separately, and `announced`.
 fn unused(policy: &Policy, request: &Request<'_>) -> Vec<String> {
     let is_used = |name: &[u8]| policy.used_fields().any(|used| is_same_name(used.as_bytes(), name));
     let names = request.fields().map(|field| field.name);
@@ -164,7 +164,7 @@ impl Named {
         Named { name: shown(part.field.as_bytes()), value: part.value.as_deref().map(shown) }
     }
 
-    /// `network+source` and its values; None without parts.
+    /// `network+source` and its values; `None` without parts.
     fn path(parts: &[Part<'_>]) -> Option<Named> {
         let mut parts = parts.iter().map(Named::part);
         let first = parts.next()?;
