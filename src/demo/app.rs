@@ -15,14 +15,15 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// It runs until it is dropped.
+/// An application that accepts connections until it is dropped.
 pub(super) struct App {
     pub(super) address: SocketAddr,
     listening: JoinHandle<()>,
 }
 
 impl App {
-    /// Serves so many requests at a time, each for this long. Further requests queue.
+    /// Starts an application that serves up to `workers` requests at a time, each for the time `service`. Further
+    /// requests queue.
     pub(super) async fn start(workers: usize, service: Duration) -> io::Result<App> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -38,7 +39,7 @@ impl App {
         let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let _ = stream.set_nodelay(true);
-                // The client notices a lost connection.
+                // Errors are ignored: the client notices if its connection is lost.
                 tokio::spawn(Builder::new().serve_connection(TokioIo::new(stream), answer.clone()));
             }
         });

@@ -15,16 +15,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::demo::tally::{AnswerTally, TimedAnswer, Who};
 
-/// All of 127.0.0.0/8 is loopback, so many sources need no network.
+/// All of 127.0.0.0/8 is loopback, so clients can have different addresses without a real network.
 pub(super) const CRAWLER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const CUSTOMER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// The only website.
+/// The website that all clients request.
 const WEBSITE: &str = "shop.example";
 
 pub(super) const CUSTOMER_PER_S: u32 = 5;
 
-/// The end of a request that slowlane counts is reported with it.
+/// The header with the ticket by which a client reports the end of a request to slowlane.
 const TICKET: &str = "x-slowlane-ticket";
 
 /// The pause after a missing or unexpected answer.
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Target {
     /// HAProxy, or the application itself.
     pub(super) site: SocketAddr,
-    /// The HTTP check, which the client asks before each request if there is no proxy.
+    /// The HTTP check, which the client queries before each request if there is no proxy.
     pub(super) check: Option<SocketAddr>,
 }
 
@@ -60,7 +60,7 @@ impl ClientConnection {
     async fn ask(&mut self) -> anyhow::Result<u16> {
         let Some(check) = &mut self.check else { return Ok(self.site.get("/", &[]).await?.0.as_u16()) };
         let fields = [("x-slowlane-source", self.source.as_str()), ("x-slowlane-website", WEBSITE)];
-        // The check delays its answer.
+        // slowlane delays this answer if the request has to wait.
         let (status, headers) = check.get("/check?deny=429", &fields).await?;
         if status != StatusCode::NO_CONTENT {
             return Ok(status.as_u16());
@@ -83,7 +83,7 @@ pub(super) async fn crawl(target: Target, source: Ipv4Addr, tally: Arc<AnswerTal
     }
 }
 
-/// The customer: it sends a request from time to time.
+/// The customer: it sends up to `CUSTOMER_PER_S` requests per second, one after the other.
 pub(super) async fn visit(target: Target, tally: Arc<AnswerTally>) {
     let mut client = Client { target, source: CUSTOMER, who: Who::Customer, connection: None, tally };
     let mut tick = interval(Duration::from_secs(1) / CUSTOMER_PER_S);
@@ -103,7 +103,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends a request, counts its answer, and returns its status. None: no answer.
+    /// Sends a request, counts its answer, and returns its status. `None`: there was no answer.
     async fn ask(&mut self) -> Option<u16> {
         let asked = Instant::now();
         let answer = self.try_ask().await.ok();
@@ -123,7 +123,7 @@ impl Client {
     }
 }
 
-/// A connection to an HTTP server. It ends when it is dropped.
+/// A connection to an HTTP server, which is closed when this is dropped.
 struct HttpClient(SendRequest<Empty<Bytes>>);
 
 impl HttpClient {
@@ -137,7 +137,7 @@ impl HttpClient {
         Ok(HttpClient(sender))
     }
 
-    /// Requests a path, with further headers. Returns the status and the headers of the answer.
+    /// Requests a path with additional headers, and returns the status and the headers of the answer.
     async fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> anyhow::Result<(StatusCode, HeaderMap)> {
         let mut request = Request::get(path).header(HOST, WEBSITE);
         for (name, value) in headers {

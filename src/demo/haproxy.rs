@@ -18,7 +18,7 @@ use slowlane_core::base::Address;
 /// The longest time that HAProxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// It runs until it is dropped.
+/// An HAProxy process that runs until this is dropped.
 pub(super) struct HaproxyChild {
     pub(super) address: SocketAddr,
     child: Child,
@@ -26,7 +26,7 @@ pub(super) struct HaproxyChild {
 }
 
 impl HaproxyChild {
-    /// Starts it with the files shipped for its version and this delivery.
+    /// Starts HAProxy with the files shipped for its version and this delivery.
     pub(super) async fn start(
         binary: &Path,
         (version, delivery): (Version, Delivery),
@@ -35,7 +35,7 @@ impl HaproxyChild {
         folder: &Path,
     ) -> anyhow::Result<HaproxyChild> {
         let (errors, folder) = (folder.join("haproxy.err"), folder.join("haproxy"));
-        // A free port, because HAProxy must be given one.
+        // HAProxy must be given a port, so this finds a free one.
         let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         let agent = Address::Tcp(agent.to_string());
         let (listen, app) = (address.to_string(), app.to_string());
@@ -50,7 +50,7 @@ impl HaproxyChild {
         let mut command = Command::new(binary);
         command.arg("-db").arg("-f").arg(folder.join(files[0].name)).current_dir(&folder);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
-        // Ctrl-C goes to slowlane, which then ends its child.
+        // In a process group of its own, HAProxy does not get a Ctrl-C. slowlane does, and then ends HAProxy.
         let child = command.process_group(0).spawn();
         let child = child.map_err(|error| anyhow!("cannot start {}: {error}", binary.display()))?;
         let mut haproxy = HaproxyChild { address, child, errors };
@@ -58,7 +58,7 @@ impl HaproxyChild {
         Ok(haproxy)
     }
 
-    /// One line with the programs and their addresses.
+    /// One line with the programs, their addresses, and the program that delays requests.
     pub(super) fn note(&self, (version, delivery): (Version, Delivery), agent: SocketAddr) -> String {
         let delays_by = match delivery {
             Delivery::Hold => "slowlane, which answers late",
@@ -77,7 +77,7 @@ impl HaproxyChild {
         Ok(())
     }
 
-    /// An error if HAProxy has ended, with its output.
+    /// Returns an error with HAProxy's output if HAProxy has ended.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             Some(status) => {

@@ -1,4 +1,4 @@
-//! The demonstration: the daemon between real clients and a real application, with a line for each second.
+//! The demonstration: the daemon between real clients and a real application, with a line of output for each second.
 //!
 //! ```text
 //!  a crawler   127.0.0.2  N connections ─┐
@@ -6,10 +6,11 @@
 //!  a customer  127.0.0.3  5 requests/s  ─┘      │
 //!                                            slowlane
 //! ```
-//! In the first seconds, the SLO limits nothing, and the crawler takes all capacity of the application. Then
-//! `slo.map` is edited, as an operator would, and every source is limited to the rate.
+//! In the first seconds, the SLO limits nothing, and the crawler takes all of the application's capacity. Then the
+//! demonstration edits `slo.map`, as an operator would, and every source is limited to the rate.
 //!
-//! With `--protect`, the crawlers have many addresses, 127.66.x.y, and the line protects the application instead.
+//! With `--protect`, the crawlers have many addresses, 127.66.x.y, and the new line in `slo.map` protects the
+//! application instead.
 
 mod app;
 mod client;
@@ -48,32 +49,32 @@ pub(crate) struct Demo {
     pub slo: DemoSlo,
     /// The number of seconds to print.
     pub seconds: u32,
-    /// Whether it continues after that, until a signal.
+    /// Whether the demonstration continues after these seconds, until a signal.
     pub stays: bool,
-    /// The program to start, or the reason why there is none: then the clients query slowlane over HTTP themselves,
-    /// as nginx would.
+    /// The HAProxy to start and its version, or the reason why there is none. Without HAProxy, the clients query
+    /// slowlane over HTTP themselves, as nginx would.
     pub haproxy: Result<(PathBuf, Version), String>,
 }
 
 pub(crate) const SECONDS_DEFAULT: u32 = 15;
 
-/// Some seconds without a limit, some while the law settles, and some with a settled rate.
+/// The minimum number of seconds: some without a limit, some while the law settles, and some with a settled rate.
 pub(crate) const SECONDS_MIN: u32 = 8;
 
-/// Seconds in which the SLO limits nothing.
+/// The number of seconds, at the beginning, in which the SLO limits nothing.
 const FREE_S: u32 = 4;
 
-/// From the edit of `slo.map` until the burst is used up and its requests are answered.
+/// The number of seconds from the edit of `slo.map` until the burst is used up and its requests are answered.
 const SETTLE_S: u32 = 2;
 
-/// An SLO that limits nothing here.
+/// The options of an SLO that limits nothing here.
 const FREE: &str = "burst=1000000 rate=1000000/s";
 
 impl Demo {
     /// Runs the demonstration to its end or to a signal. It leaves no process and no directory behind.
     ///
     /// # Errors
-    /// A daemon or a proxy that does not start, or an output that cannot be written.
+    /// The daemon or the proxy does not start, HAProxy ends early, or the output cannot be written.
     pub(crate) fn run(&self, out: &mut impl Write, is_terminal: bool) -> anyhow::Result<()> {
         let runtime = Runtime::new().context("cannot start the runtime")?;
         runtime.block_on(async {
@@ -135,7 +136,7 @@ impl Demo {
     }
 
     fn sum_up(&self, seconds: &[Second], out: &mut impl Write) -> std::io::Result<()> {
-        // The first second includes the start.
+        // The first second is left out, because it includes the start.
         let before = Second::mean(&seconds[1..FREE_S as usize]);
         let settled = (FREE_S + SETTLE_S) as usize;
         let after = Second::mean(&seconds[settled..]);
@@ -167,7 +168,7 @@ impl Demo {
     }
 }
 
-/// Everything that runs, dropped in this order: the clients first, the folder last.
+/// Everything that runs, except the clients. It is dropped in this order: HAProxy first, the folder last.
 struct Stage {
     target: Target,
     haproxy: Option<HaproxyChild>,
@@ -219,7 +220,7 @@ impl Stage {
         tokio::spawn(client::visit(self.target, tally.clone()));
     }
 
-    /// Saves `slo.map`, as an operator would.
+    /// Saves `slo.map`, as an operator would, and asks slowlane to reload it.
     fn edit(&self, line: &str) -> anyhow::Result<()> {
         write_slo_map(&self.folder.path().join("policy"), line)?;
         self.slowlane.reload.iter().for_each(Reload::ask);
@@ -232,7 +233,7 @@ impl Stage {
         &admin[0]
     }
 
-    /// An error if HAProxy has ended.
+    /// Returns an error if HAProxy has ended.
     fn check(&mut self) -> anyhow::Result<()> {
         self.haproxy.as_mut().map_or(Ok(()), HaproxyChild::check)
     }

@@ -10,21 +10,21 @@ use crate::proxy::shipped::haproxy::{Delivery, Version};
 pub(crate) struct DemoSlo {
     pub(super) id: u16,
     pub(super) options: &'static str,
-    /// The map that names the SLO, and its text.
+    /// The name and the text of the map that leads to the SLO.
     pub(super) map: (&'static str, &'static str),
-    /// The workers of the application, and their time for a request. Timers are exact to a millisecond.
+    /// The number of workers of the application, and their time for a request. Timers are exact to a millisecond.
     pub(super) application: (usize, Duration),
-    /// Connections of the crawlers.
+    /// The number of connections of the crawlers.
     pub(super) connections: u32,
-    /// Their networks, if they have addresses of their own.
+    /// The number of networks of the crawlers. 0: all connections have the same address.
     networks: u32,
     pub(super) introduction: &'static str,
     pub(super) last_column: &'static str,
-    /// The crawlers, what they do, and the limit, in the summary.
+    /// The summary's words for the crawlers, for their share of the requests, and for the limit.
     pub(super) summary: [&'static str; 3],
 }
 
-/// Each source is limited, to a sixth of what the application can answer. Alone, the crawler takes all of it.
+/// Each source is limited to a sixth of the application's capacity. Without a limit, the crawler takes all of it.
 pub(crate) const LIMITED: DemoSlo = DemoSlo {
     id: 3001,
     options: "burst=50 rate=50/s",
@@ -37,7 +37,7 @@ pub(crate) const LIMITED: DemoSlo = DemoSlo {
     summary: ["the crawler", "it gets", "Limited to 50/s"],
 };
 
-/// An application that can answer 160 requests/s is protected, without a rate.
+/// An application that can answer 160 requests/s is protected by `law=protect`, which needs no rate.
 pub(crate) const PROTECTED: DemoSlo = DemoSlo {
     id: 2001,
     options: "law=protect",
@@ -64,7 +64,8 @@ impl DemoSlo {
         }
     }
 
-    /// The best for a version of HAProxy. A turn that may move needs slowlane to hold the request.
+    /// The best delivery for a version of HAProxy. With `law=protect`, the turn of a request may move, so slowlane must
+    /// hold the request.
     pub(super) fn delivery(self, version: Version) -> Delivery {
         if self.networks == 0 { Delivery::of(version) } else { Delivery::Hold }
     }

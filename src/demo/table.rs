@@ -1,13 +1,13 @@
-//! The printed lines, one for each second.
+//! The table that the demonstration prints, with a line for each second.
 
 use std::io::{self, Write};
 
 use crate::demo::tally::Second;
 
-/// The length of the longest bar.
+/// The length of the longest bar, in characters.
 const BAR_COLUMNS: f64 = 40.0;
 
-/// The lines, with a bar for the rate of the crawler.
+/// Prints the lines, each with a bar for the crawler's rate.
 pub(super) struct DelayTable {
     is_terminal: bool,
     most_per_s: f64,
@@ -18,13 +18,13 @@ impl DelayTable {
         DelayTable { is_terminal, most_per_s }
     }
 
-    /// `last` names the last column.
+    /// Prints the heading. `last` is the name of the last column.
     pub(super) fn head(&self, last: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "            crawler            customer")?;
         writeln!(out, "second  req/s  answer in   req/s  answer in   429   {last}")
     }
 
-    /// The last column is a bar, unless there is something to tell.
+    /// Prints the line of a second. The last column shows `last`, or else a bar for the crawler's rate.
     pub(super) fn row(
         &self,
         number: usize,

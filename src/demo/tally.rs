@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// A client.
+/// The client that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
     Crawler,
     Customer,
 }
 
-/// An answer, or its absence, after this time.
+/// The answer to a request, or its absence, and the time that this took.
 #[derive(Debug)]
 pub(super) struct TimedAnswer {
     pub(super) who: Who,
@@ -29,7 +29,7 @@ impl AnswerTally {
         self.0.lock().push(answer);
     }
 
-    /// The answers since the last call, as a second.
+    /// Sums up the answers since the last call as one second.
     pub(super) fn take(&self) -> Second {
         let answers = take(&mut *self.0.lock());
         let count = |status| answers.iter().filter(|answer| answer.status == Some(status)).count();

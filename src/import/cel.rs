@@ -1,4 +1,4 @@
-//! Conditions of the common forms in CEL: a comparison of one entry of the first descriptor with a text.
+//! Reads the common forms of conditions in CEL: comparisons of entries of the first descriptor with strings.
 
 use nom::branch::alt;
 use nom::bytes::complete::{tag, take_while, take_while1};
@@ -16,16 +16,16 @@ use slowlane_core::policy::expression_of;
 pub(super) enum Test {
     Equal(String),
     Unequal(String),
-    /// An expression for the whole value.
+    /// A regular expression that matches the whole value.
     Pattern(String),
-    /// There is a value.
+    /// Any value: the key only has to be present.
     Any,
 }
 
-/// Any value, in an expression.
+/// The part of a regular expression that matches any text.
 pub(super) const ANYTHING: &str = "(?s:.*)";
 
-/// The tests of a condition, which must all hold, with their keys. None: it has another form.
+/// The tests of a condition, each with its key; all of them must hold. `None`: the condition has another form.
 ///
 /// ```text
 /// descriptors[0].method == 'GET' && descriptors[0]["path"].startsWith("/api/")
@@ -35,8 +35,8 @@ pub(super) fn condition(text: &str) -> Option<Vec<(String, Test)>> {
     Some(all_consuming(spaced(tests)).parse(text).ok()?.1)
 }
 
-/// The key of an entry of the first descriptor: `descriptors[0].method`, `descriptors[0]['method']`, or `method` alone, as
-/// before version 2.
+/// The key of an entry of the first descriptor: `descriptors[0].method`, `descriptors[0]['method']`, or `method` alone,
+/// as in limitador before version 2.
 pub(super) fn key(text: &str) -> Option<String> {
     Some(all_consuming(spaced(entry)).parse(text).ok()?.1)
 }
@@ -63,7 +63,7 @@ fn comparison(text: &str) -> IResult<&str, fn(String) -> Test> {
     alt((equal, unequal)).parse(text)
 }
 
-/// The expression for the whole of the values that a method finds.
+/// A regular expression for the whole of each value on which a CEL method returns true. `None` for other methods.
 fn pattern(method: &str, value: &str) -> Option<String> {
     let part = expression_of(value);
     Some(match method {
@@ -75,7 +75,8 @@ fn pattern(method: &str, value: &str) -> Option<String> {
     })
 }
 
-/// An expression that is searched anywhere in a value, for the whole value. None: it has anchors or blanks in its middle.
+/// Converts an expression that CEL searches anywhere in a value into one that matches the whole value. `None` if it has
+/// blanks, anchors in its middle, or an anchor and a `|`.
 fn searched(text: &str) -> Option<String> {
     let begun = text.strip_prefix('^');
     let inner = begun.unwrap_or(text);
@@ -99,7 +100,7 @@ fn entry_of_first(text: &str) -> IResult<&str, String> {
     preceded(tag("descriptors[0]"), alt((named, delimited(sign("["), literal, char(']'))))).parse(text)
 }
 
-/// The key and the method of a call.
+/// The key and the method of a call, like `path` and `startsWith`.
 fn method(text: &str) -> IResult<&str, (String, &str)> {
     let of_word = map_opt(word, |word| word.rsplit_once('.')).map(|(key, method)| (key.to_owned(), method));
     alt((separated_pair(entry, sign("."), name), of_word)).parse(text)
@@ -113,7 +114,7 @@ fn word(text: &str) -> IResult<&str, &str> {
     take_while1(|letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter)).parse(text)
 }
 
-/// A text in quotes, or a raw one, which keeps its backslashes.
+/// A string literal in quotes, or a raw one, like `r'\d'`, which keeps its backslashes.
 fn literal(text: &str) -> IResult<&str, String> {
     let quoted = |quote: char| {
         let plain = satisfy(move |letter| letter != quote && letter != '\\' && !letter.is_control());

@@ -1,5 +1,5 @@
-//! Envoy's rate limit service: each rule becomes a line of a map of descriptors, so that each descriptor falls under the
-//! same rule as there.
+//! Imports the rules of Envoy's rate limit service: each becomes a line in a map of descriptors, so that a descriptor
+//! falls under the same rule as in that service.
 //!
 //! ```text
 //! domain: messaging                                        the text of a descriptor
@@ -10,8 +10,9 @@
 //!   - key: to_number                                       a line of descriptor-reg.map
 //!     rate_limit: {unit: day, requests_per_unit: 5}        ^messaging\+message_type=marketing,to_number=[^,]*$ 6001
 //! ```
-//! At each level, the service takes the rule with the value, or the first whose wildcards match, or that without a value,
-//! and never tries another. So the lines come in this order, and a line with 0 ends a rule that has none for a descriptor.
+//! At each level, the service takes the rule with the exact value, else the first rule whose wildcards match, else the
+//! rule without a value. It never tries another one. So the lines come in this order, and where the rule taken has no
+//! limit for a descriptor, a line with 0 stops the search.
 
 use std::collections::BTreeSet;
 
@@ -23,41 +24,41 @@ use crate::proxy::envoy::{UNITS, escaped};
 use slowlane_core::base::{Period, is_same_name};
 use slowlane_core::policy::{LIST_LINES_MAX, Lookup, Method, expression_of};
 
-/// Keys that change no verdict, and what they would change.
+/// Keys that affect no verdict, each with a note of the effect that is lost.
 const OTHERS: [(&str, &str); 3] = [
     ("detailed_metric", "no metric for each value: `slowlane top` and the decision log have the keys"),
     ("value_to_metric", "no metric for each value: `slowlane top` and the decision log have the keys"),
     ("metadata", "the answer has no metadata of the rule; it has the SLO and the key"),
 ];
 
-/// Keys that are read.
+/// The keys of a rule that are imported.
 const READ: &str = "key value rate_limit descriptors shadow_mode quota_mode share_threshold unit unit_multiplier \
     requests_per_unit unlimited name replaces";
 
 pub(super) const RESTART: &str =
     "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n";
 
-/// The maps of descriptors whose values are all given, and of the others, and how they are matched.
+/// The two maps of descriptors and their match methods: one for rules whose values are all exact, one for other rules.
 const MAPS: [(&str, Method); 2] = [("descriptor.map", Method::Str), ("descriptor-reg.map", Method::Reg)];
 
 pub(super) const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
                      store.";
 
-/// The key of rules that share no threshold: the whole descriptor.
+/// The fields of the key for rules that share no threshold: the domain and the whole descriptor.
 const BY_DESCRIPTOR: [&str; 2] = ["domain", "descriptor"];
 
-/// The maximum number of rules in all files. Many rules have one SLO, so there are more of them than ids of a type; this
-/// many lines fit the maps, and are imported within a second.
+/// The maximum number of rules in all files. Many rules can share one SLO, so there may be more rules than a type has
+/// ids. This many lines fit the maps, and are imported within a second.
 const TREE_RULES_MAX: usize = 10 * RULES_MAX;
 
-/// The maximum number of fields of all types. A request has room for more.
+/// The maximum number of fields in all types together. A request has room for more.
 const FIELDS_OF_TYPES_MAX: usize = 26;
 
-/// Keys of descriptors whose values slowlane changes, or that are fields of another kind.
+/// Keys of descriptors whose values slowlane converts, or whose names are those of other fields.
 const CONVERTED: &str =
     "remote_address host path domain descriptor source website base network cost announced";
 
-/// Expresses the rules of all documents, and of the files in a ConfigMap.
+/// Expresses the rules of all documents, and of the files in ConfigMaps.
 pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
     let fields = BY_DESCRIPTOR.map(str::to_owned);
     let mut policy = PolicyDraft::new(&found.names, RESTART);
@@ -72,11 +73,11 @@ pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<F
     Ok(if tree.limits == 0 { Vec::new() } else { tree.policy.files() })
 }
 
-/// A level of the tree: a key, and the value that a rule asks for there. Any value, if it is empty.
+/// A level of the tree: a key, and the value that a rule requires for it. If it is empty, any value matches.
 #[derive(Clone, Copy)]
 struct Level<'n> {
     key: &'n str,
-    /// `*` stands for any text.
+    /// The value, in which `*` stands for any text.
     value: &'n str,
     is_shared: bool,
 }
@@ -87,7 +88,7 @@ impl<'n> Level<'n> {
         Level { key: text("key"), value: text("value"), is_shared: text("share_threshold") == "true" }
     }
 
-    /// The order in which the service tries rules.
+    /// The rank of the rule, which the service tries in ascending order: exact values, then wildcards, then no value.
     fn rank(&self) -> u8 {
         if self.value.is_empty() { 2 } else { self.value.contains('*').into() }
     }
@@ -99,22 +100,22 @@ impl<'n> Level<'n> {
     }
 }
 
-/// A text as the part of an expression that matches it in the text of a descriptor.
+/// The part of a regular expression that matches this text inside the text of a descriptor.
 fn literal(text: &str) -> String {
     expression_of(&escaped(text.as_bytes()).to_string())
 }
 
-/// Whether the value of a key is a field of that name, as it is.
+/// Whether the value of a key becomes, unchanged, a field with the name of the key.
 pub(super) fn is_own_field(key: &str) -> bool {
     is_field(key) && !CONVERTED.split(' ').any(|other| other == key)
 }
 
-/// The option for the name of a limit, if it has one.
+/// The option `name=` of a limit; empty if the limit has no name.
 pub(super) fn name_option(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" name={}", escaped(name.as_bytes())) }
 }
 
-/// The way to a rule, from its domain down.
+/// The path to a rule in the tree: its domain, and the levels below it.
 #[derive(Clone)]
 struct RulePath<'n> {
     domain: &'n str,
@@ -126,7 +127,7 @@ impl<'n> RulePath<'n> {
         RulePath { domain: self.domain, levels: [self.levels.as_slice(), &[level]].concat() }
     }
 
-    /// The text of its descriptor, if every value is given.
+    /// The text of the descriptor that matches the rule, if all its values are exact.
     fn text(&self) -> Option<String> {
         let part = |Level { key, value, .. }: &Level<'_>| {
             format!("{}={}", escaped(key.as_bytes()), escaped(value.as_bytes()))
@@ -136,7 +137,7 @@ impl<'n> RulePath<'n> {
         is_given.then(|| format!("{}+{}", self.domain, parts.join(",")))
     }
 
-    /// An expression for the text of its descriptors, up to an end.
+    /// A regular expression for the text of the descriptors that match the rule, with `end` after the last value.
     fn expression(&self, end: &str) -> String {
         let parts: Vec<String> = self.levels.iter().map(Level::expression).collect();
         format!("^{}\\+{}{end}", literal(self.domain), parts.join(","))
@@ -151,8 +152,8 @@ impl<'n> RulePath<'n> {
         format!("{}:{}", self.domain, parts.join(","))
     }
 
-    /// The fields of the key of a rule that shares a threshold: the values that it does not share. None: they are no fields
-    /// of their own.
+    /// The fields of the key of a rule that shares a threshold: the domain, and the varying values that are not shared.
+    /// `None` if one of these values is not a field of its own.
     fn fields(&self) -> Option<Vec<String>> {
         let varying = self.levels.iter().filter(|level| !level.is_shared && level.rank() > 0);
         let is_field = |level: &Level<'_>| {
@@ -165,7 +166,7 @@ impl<'n> RulePath<'n> {
     }
 }
 
-/// The rules so far.
+/// The policy so far, and the number of its rules and limits.
 struct DescriptorTree<'f> {
     policy: PolicyDraft,
     rules: usize,
@@ -188,7 +189,7 @@ impl DescriptorTree<'_> {
         self.descriptors(node, &RulePath { domain, levels: Vec::new() })
     }
 
-    /// Adds the rules of descriptors below others. The limit on YAML's depth bounds the tree.
+    /// Adds the rules of all descriptors below a node. The YAML reader's limit on depth bounds the recursion.
     fn descriptors<'n>(&mut self, node: &'n YamlNode, above: &RulePath<'n>) -> Result<(), ImportError> {
         let descriptors = node.get("descriptors").items().iter();
         let mut levels: Vec<(&YamlNode, Level<'_>)> =
@@ -223,7 +224,8 @@ impl DescriptorTree<'_> {
         Ok(())
     }
 
-    /// The answer of the line of a rule. 0: there is no limit. None: only descriptors below it have rules.
+    /// The id in the line of a rule; 0 if it has no limit. `None`: it needs no line, because only descriptors below it
+    /// have limits, or because it cannot be imported.
     fn rule(&mut self, descriptor: &YamlNode, path: &RulePath<'_>) -> Option<u32> {
         let (line, limit) = (descriptor.line, descriptor.get("rate_limit"));
         self.omit(descriptor, path);
@@ -260,7 +262,7 @@ impl DescriptorTree<'_> {
         self.slo(Limit { counter, key, options, line, quoted: quoted(&text) })
     }
 
-    /// The fields of the key of a shared threshold.
+    /// The fields of the key of a shared threshold. `None` if the whole descriptor must be the key.
     fn key_of(&mut self, path: &RulePath<'_>, text: &str, line: FileLine) -> Option<Vec<String>> {
         let fields = path.fields();
         let known = self.policy.types.values().flat_map(|(_, fields)| fields);
@@ -274,7 +276,7 @@ impl DescriptorTree<'_> {
         fields
     }
 
-    /// The options that a rule has with a limit and without one.
+    /// The options that a rule can have with a limit or with `unlimited`.
     fn shared_options(&mut self, descriptor: &YamlNode, path: &RulePath<'_>) -> String {
         let limit = descriptor.get("rate_limit");
         let is = |name: &str| descriptor.get(name).text() == "true";
@@ -298,7 +300,8 @@ impl DescriptorTree<'_> {
         options
     }
 
-    /// One SLO says of all descriptors with these options that they have no limit. Those without a rule have SLO 0.
+    /// The SLO of an unlimited rule: one for all such rules with the same options. Descriptors without a rule have SLO
+    /// 0.
     fn unlimited(&mut self, limit: &YamlNode, shared: String, path: &RulePath<'_>) -> Option<u32> {
         if !limit.get("unit").is_none() {
             let reason = "unlimited with a unit: the service refuses the file";

@@ -21,22 +21,22 @@ pub struct ForeignFile {
     pub text: String,
 }
 
-/// The most SLOs for one request.
+/// The maximum number of SLOs for one request.
 const CHAIN_MAX: usize = 3;
 
-/// The comment above the config for rules.
+/// The comment at the top of a config that is made from rules.
 const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's files again with --config: they send the new fields.\n";
 
 /// The types that a policy may add.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
 
-/// The files for the rules. Leaves out what the policy reader refuses or warns of.
+/// The files for the rules. Rules that the policy reader refuses or warns about become omissions.
 pub(super) fn of_rules(found: &mut ImportFindings) -> Vec<ForeignFile> {
     let mut rules = take(&mut found.rules);
     let limited: Vec<_> =
         rules.iter().filter(|rule| !rule.limits.is_empty()).map(|rule| rule.scope.clone()).collect();
-    // A rule without limits is an exception from a wider one. It yields to limits of the same requests: a server for
-    // HTTP redirects what the one for HTTPS limits.
+    // A rule without limits is an exception from a wider rule. It is dropped if another rule limits the same requests:
+    // a server for HTTP redirects the requests that the server for HTTPS limits.
     rules.retain(|rule| {
         let is_inside = || limited.iter().any(|outer| covers(outer, &rule.scope));
         !rule.limits.is_empty() || !limited.contains(&rule.scope) && is_inside()
@@ -47,7 +47,7 @@ pub(super) fn of_rules(found: &mut ImportFindings) -> Vec<ForeignFile> {
     let (mut kept, mut files) = (Vec::new(), Vec::new());
     match checked(&rules) {
         Ok(all) => (kept, files) = (rules, all),
-        // Some rule is refused: each is tried on top of those before it.
+        // At least one rule is refused, so each rule is tried together with the accepted rules before it.
         Err(_) => {
             for rule in rules {
                 kept.push(rule);
@@ -67,8 +67,8 @@ pub(super) fn of_rules(found: &mut ImportFindings) -> Vec<ForeignFile> {
     files
 }
 
-/// The networks that rules leave out, as rules without limits. A map asks for networks first. So an exception holds for
-/// all limits of its requests, or for none.
+/// The networks to which rules do not apply, as rules without limits. Lookups by network come first, so an exception
+/// applies to all limits of its requests or to none.
 fn exceptions(rules: &[Rule], found: &mut ImportFindings) -> Vec<Rule> {
     let mut limited: Vec<&Rule> = rules.iter().filter(|rule| !rule.networks.is_empty()).collect();
     limited.sort_by_key(|rule| rule.scope.len());
@@ -92,7 +92,7 @@ fn exceptions(rules: &[Rule], found: &mut ImportFindings) -> Vec<Rule> {
     exceptions
 }
 
-/// A map, and its lines: a key and an id.
+/// A map and its lines, each with a key and an id.
 #[derive(Clone)]
 pub(super) struct Map {
     pub(super) lookup: Lookup,
@@ -100,15 +100,15 @@ pub(super) struct Map {
     pub(super) lines: Vec<(String, u32)>,
 }
 
-/// The order of lookups: exceptions by network first, then from the most specific to the one for every request.
+/// The order of lookups: those by network first, then from the most specific to the one for every request.
 pub(super) type Rank = (bool, bool, Reverse<usize>, bool, Reverse<usize>, u8, usize);
 
-/// A policy in the making.
+/// A policy that is being built.
 #[derive(Clone)]
 pub(super) struct PolicyDraft {
     /// The names of the files of the original.
     names: Rc<[String]>,
-    /// The comment above the config.
+    /// The comment at the top of the config.
     restart: &'static str,
     /// The counter of each type, and the fields of its key.
     pub(super) types: BTreeMap<u16, (String, Vec<String>)>,
@@ -143,7 +143,7 @@ impl PolicyDraft {
         let mut plan = PolicyDraft::new(names, RESTART);
         let mut scopes: BTreeMap<Vec<&Condition>, FileLine> = BTreeMap::new();
         let places = rules.iter().map(|rule| ScopeKeys::of(&rule.scope)).collect::<Result<Vec<_>, _>>()?;
-        // A network wins over a website only in a map of its own.
+        // A network takes precedence over a website only if its map is separate from the map for all requests.
         let is_apart = places.iter().any(|place| !place.is_for_all && !place.is_network_alone);
         let is_split = is_apart && places.iter().any(|place| place.is_network_alone);
         for (rule, mut place) in rules.iter().zip(places) {
@@ -161,7 +161,7 @@ impl PolicyDraft {
         Ok(plan)
     }
 
-    /// Adds a rule: an SLO for each limit, each but the last with `also=` and the map of the next.
+    /// Adds a rule: an SLO for each limit. Each SLO but the last names the map of the next one in `also=`.
     fn add(&mut self, rule: &Rule, place: &ScopeKeys) -> Result<(), String> {
         if rule.limits.len() > CHAIN_MAX {
             return Err(format!("a request can have {CHAIN_MAX} SLOs at most"));
@@ -182,7 +182,7 @@ impl PolicyDraft {
         Ok(())
     }
 
-    /// Adds a limit, and lines to the map of a lookup that adds it. Lines with `false` add nothing.
+    /// Adds a limit, and its lines to the map of a lookup with `also = true`. Lines with `false` lead to no SLO.
     pub(super) fn added(
         &mut self,
         limit: &Limit,
@@ -201,7 +201,7 @@ impl PolicyDraft {
         Ok(())
     }
 
-    /// The type of a limit: a built-in one for its key, or a new one if another counter has that.
+    /// The type of a limit: the built-in type for its key, or a new type if there is none or another counter uses it.
     pub(super) fn type_of(&mut self, counter: &str, key: &[String]) -> Result<u16, String> {
         let mut key = key.to_vec();
         key.sort();
@@ -221,7 +221,7 @@ impl PolicyDraft {
         Ok(kind)
     }
 
-    /// The id of an SLO with these options for a limit.
+    /// The id of the SLO with these options for a limit. A new SLO is added to the policy.
     pub(super) fn slo(&mut self, limit: &Limit, options: String) -> Result<u32, String> {
         let kind = self.type_of(&limit.counter, &limit.key)?;
         if let Some(&id) = self.ids.get(&(kind, options.clone())) {
@@ -248,7 +248,7 @@ impl PolicyDraft {
         }
     }
 
-    /// The lookups. None: the default ones, in their order, are enough.
+    /// The lookups of the maps. `None` if the default lookups, in their order, are enough.
     fn lookups(&self) -> Option<Vec<Lookup>> {
         let own: Vec<Lookup> = self.maps.iter().map(|map| map.lookup.clone()).collect();
         let default = Layout::default();
@@ -268,14 +268,14 @@ impl PolicyDraft {
         }
     }
 
-    /// The files, as they are.
+    /// The files, which the policy reader has not checked.
     pub(super) fn files(&self) -> Vec<ForeignFile> {
         let mut files = vec![ForeignFile {
             name: "slo.map".to_owned(),
             text: format!("0 rate=unlimited\n{}", self.slos),
         }];
         files.extend(self.maps.iter().map(|map| {
-            // In a lookup that adds, only -1 adds nothing.
+            // In a lookup with `also = true`, only -1 adds no SLO.
             let id = |id: u32| if map.lookup.is_added && id == 0 { "-1".to_owned() } else { id.to_string() };
             let lines = map.lines.iter().map(|&(ref key, of)| format!("{key} {}\n", id(of)));
             ForeignFile { name: map.lookup.file.display().to_string(), text: lines.collect() }
@@ -303,12 +303,12 @@ impl PolicyDraft {
     }
 }
 
-/// The lookup of a scope, and its keys there.
+/// The lookup of a scope, and the keys of the scope in its map.
 struct ScopeKeys {
     fields: Vec<String>,
     method: Method,
     keys: Vec<String>,
-    /// The name of its map.
+    /// The name of the first map, without `.map`.
     name: String,
     exacts: usize,
     is_for_all: bool,
@@ -317,7 +317,7 @@ struct ScopeKeys {
 
 impl ScopeKeys {
     fn of(scope: &[Condition]) -> Result<ScopeKeys, String> {
-        // Every request has a source and a website.
+        // Every request has a source and a website, so `Any` does not restrict them.
         let is_given =
             |(field, is): &&Condition| *is != Match::Any || !["source", "website"].contains(&field.as_str());
         let is_alone = scope.len() < 2;
@@ -354,7 +354,7 @@ impl ScopeKeys {
         Ok(ScopeKeys { fields, method, keys, name, exacts, is_for_all, is_network_alone })
     }
 
-    /// The name of its map for the first SLO of a request, the second, or the third.
+    /// The name, without `.map`, of the map for the SLO at this position in a chain.
     fn stem(&self, position: usize) -> String {
         if position == 0 { self.name.clone() } else { format!("{}-{}", self.name, position + 1) }
     }

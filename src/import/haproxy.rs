@@ -1,4 +1,4 @@
-//! HAProxy: rules that refuse by a rate or by connections of a stick table.
+//! Imports HAProxy's rules that refuse requests by a rate or a number of connections in a stick table.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -13,28 +13,28 @@ use crate::import::rule::{
 use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::haproxy_syntax::{Config, Line};
 
-/// A part of a condition: the words of its expression.
+/// A part of a condition: whether it is negated, and the words of its expression.
 type Term<'w> = (bool, &'w [String]);
 
-/// A rule that refuses above a limit.
+/// A rule that refuses requests above a limit.
 struct LimitRule {
     section: String,
     scopes: Vec<Vec<Condition>>,
-    /// Networks that it does not apply to.
+    /// Networks that the rule does not apply to.
     networks: Vec<String>,
     limit: Limit,
-    /// The maximum that passes.
+    /// The maximum number of requests or connections that passes.
     most: u64,
 }
 
-/// What the lines declare.
+/// The tables, ACLs and tracked keys that the lines declare.
 #[derive(Default)]
 struct Declared<'l> {
     /// The period of `http_req_rate` in milliseconds, by the name of the table.
     periods: BTreeMap<String, u64>,
-    /// Expressions by section and name. One of them must hold.
+    /// The expressions of each ACL, by section and name. The ACL holds if one of them does.
     acls: BTreeMap<(&'l str, &'l str), Vec<&'l [String]>>,
-    /// What `track-sc` tracks, by section and number.
+    /// The first `track-sc` line for each section and counter number.
     tracks: BTreeMap<(&'l str, &'l str), &'l Line<'l>>,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     Ok(of_rules(found))
 }
 
-/// Adds a rule for each scope, with the limits of all scopes around it.
+/// Adds a rule for each scope, with the limits of all scopes that contain it.
 fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), ImportError> {
     let mut seen: Vec<(&str, &Vec<Condition>)> = Vec::new();
     for refusal in refusals {
@@ -131,7 +131,7 @@ impl Line<'_> {
         FileLine { file: self.file, number: self.number }
     }
 
-    /// The action of a rule.
+    /// The action of a rule for requests, like `deny`. `None` for other lines.
     fn action(&self) -> Option<&str> {
         let word = match self.words.first()?.as_str() {
             "http-request" => 1,
@@ -142,7 +142,7 @@ impl Line<'_> {
         self.words.get(word).map(String::as_str)
     }
 
-    /// The words from `if` or `unless` on.
+    /// The condition: `if` or `unless`, and all words after it.
     fn condition(&self) -> &[String] {
         let begin = self.words.iter().position(|word| word == "if" || word == "unless");
         begin.map_or(&[], |begin| &self.words[begin..])
@@ -179,13 +179,13 @@ impl<'l> Declared<'l> {
         self.periods.insert(name, period.unwrap_or(0));
     }
 
-    /// Whether a word of a condition names an expression with a counter.
+    /// Whether a word of a condition names an ACL that reads a counter.
     fn counts(&self, section: &str, word: &str) -> bool {
         let named = self.acls.get(&(section, word.trim_start_matches('!'))).into_iter().flatten();
         named.filter_map(|words| words.first()).any(|word| is_counter(word))
     }
 
-    /// The parts of a condition, all of which must hold. None: it has alternatives.
+    /// The parts of a condition, all of which must hold. `None` if it has alternatives or too many parts.
     fn terms(&self, section: &str, condition: &'l [String]) -> Option<Vec<Term<'l>>> {
         let (mut terms, mut is_not) = (Vec::new(), condition.first().is_some_and(|word| word == "unless"));
         if is_not && condition.iter().filter(|word| word.as_str() == "}").count() > 1 {
@@ -257,7 +257,7 @@ impl<'l> Declared<'l> {
         Ok(LimitRule { section: line.section.clone(), scopes, networks, limit, most })
     }
 
-    /// The limit of an expression like `sc_http_req_rate(0) gt 20`, and the line that tracks its key.
+    /// The limit of an expression like `sc_http_req_rate(0) gt 20`, its number, and the line that tracks its key.
     fn limit(
         &self,
         line: &Line<'_>,
@@ -333,7 +333,7 @@ impl<'l> Declared<'l> {
     }
 }
 
-/// Why a line that limits requests by something else than a condition is not imported.
+/// The reason why a line that limits requests by something other than a condition is not imported.
 fn unknown(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let stores = |word: &&str| word.contains("_rate(") || word.contains("sc_") || word.starts_with("%[sc");
@@ -367,7 +367,7 @@ pub(super) const REFUSED: &str = "HAProxy counts refused requests, too: a client
 const DELAY: &str =
     "To delay requests instead of refusing them, replace `burst=0` by a burst, and remove law= and window=.";
 
-/// Whether a word fetches a counter of a stick table, perhaps with converters behind it.
+/// Whether a word fetches a counter of a stick table, directly or by a `table_` converter.
 fn is_counter(word: &str) -> bool {
     let looked_up = word.split_once(",table_").map(|(_, fetch)| fetch);
     let fetch = looked_up.unwrap_or(word).split('(').next().unwrap_or_default();
@@ -380,7 +380,7 @@ fn is_counter(word: &str) -> bool {
     is_number && (is_tracked || looked_up.is_some() || fetch.starts_with("src_"))
 }
 
-/// Whether a word fetches what a frontend, a backend or a server counts for all its clients.
+/// Whether a word fetches a number that a frontend, a backend or a server counts for all its clients together.
 fn is_of_all(word: &str) -> bool {
     let fetch = word.trim_start_matches('!').split('(').next().unwrap_or_default();
     let is_of = ["fe_", "be_", "srv_"].iter().any(|of| fetch.starts_with(of));
@@ -422,13 +422,13 @@ fn conditions(words: &[String]) -> Result<Vec<Condition>, String> {
     Ok(values.iter().map(|value| (field.to_owned(), is(value.clone()))).collect())
 }
 
-/// The fields of a tracked key.
+/// The fields that make up a tracked key.
 fn key_fields(key: &str) -> Result<Vec<String>, String> {
     let unknown = || format!("slowlane has no field for {key:?}");
     let (fetch, converter) = key.split_once(',').unwrap_or((key, ""));
     match parts(converter) {
         ("" | "lower", _) => {}
-        // IPv6 addresses are counted by networks, as the note about addresses says.
+        // The mask for IPv6 is not read: slowlane counts IPv6 addresses by network, as the note `ADDRESSES` says.
         ("ipmask", mask) if mask == "32" || mask.starts_with("32,") => {}
         ("ipmask", _) => return Err("slowlane counts each IPv4 address, not its network".to_owned()),
         _ => return Err(unknown()),
@@ -441,7 +441,7 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
         ("url32+src", "") => &["source", "url"],
         ("path", "") => &["path"],
         ("method", "") => &["method"],
-        // One bucket for all.
+        // A constant key: one bucket for all requests.
         ("str" | "int" | "always_true", _) => &[],
         ("hdr" | "req.hdr" | "req.fhdr", header) => {
             let name = header.to_ascii_lowercase().replace('-', "_");
@@ -457,7 +457,7 @@ fn key_fields(key: &str) -> Result<Vec<String>, String> {
     Ok(fields.iter().map(|field| (*field).to_owned()).collect())
 }
 
-/// A time in HAProxy's notation: a number of milliseconds, or of the unit after it.
+/// The milliseconds of a time in HAProxy's notation: a number without a unit is in milliseconds.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let text =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}ms") } else { text.to_owned() };

@@ -1,4 +1,4 @@
-//! Ingress controllers: the annotations of Ingress objects that limit requests.
+//! Imports the annotations of Ingress objects by which ingress controllers limit requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::import::rule::{
 use crate::import::yaml::YamlNode;
 use crate::import::{ImportError, Program};
 
-/// limit-burst-multiplier, if it is not given.
+/// The default of ingress-nginx's `limit-burst-multiplier`.
 const MULTIPLIER: u64 = 5;
 
 /// The controllers whose annotations are known.
@@ -28,7 +28,8 @@ enum Controller {
 }
 
 impl Controller {
-    /// The controller of a prefix. Both nginx's and haproxy-ingress once had the last one.
+    /// The controller whose annotations have this prefix. Both ingress-nginx and haproxy-ingress once used
+    /// `ingress.kubernetes.io`.
     fn of(prefix: &str, program: Program) -> Option<Controller> {
         match (prefix, program) {
             ("haproxy.org" | "ingress.haproxy.org", _) => Some(Controller::HaproxyOrg),
@@ -47,7 +48,7 @@ impl Controller {
         }
     }
 
-    /// Whether an annotation is imported, or changes nothing in slowlane.
+    /// Whether an annotation is imported, or has no effect in slowlane.
     fn knows(self, annotation: &str) -> bool {
         let known = match self {
             Controller::Nginx => {
@@ -67,7 +68,7 @@ pub(super) fn read(
     program: Program,
     found: &mut ImportFindings,
 ) -> Result<Vec<ForeignFile>, ImportError> {
-    // Earlier objects, by the hosts that they limit.
+    // For each host, the number of the counter for the last object that limits it.
     let mut objects: BTreeMap<String, usize> = BTreeMap::new();
     for document in documents {
         for object in document.objects().filter(|object| object.get("kind").text() == "Ingress") {
@@ -80,7 +81,7 @@ pub(super) fn read(
     Ok(of_rules(found))
 }
 
-/// Names limits that are set in other objects: for the whole controller, or for a service.
+/// Notes as omissions the limits that other objects set, for the whole controller or for a Service.
 fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     let (entries, object, reason) = match object.get("kind").text() {
         "ConfigMap" => (object.get("data"), None, "a setting of the whole controller is not imported"),
@@ -95,14 +96,14 @@ fn elsewhere(object: &YamlNode, found: &mut ImportFindings) {
     }
 }
 
-/// The name of an object, after that of its namespace.
+/// The name of an object after its namespace, like `shop/web`.
 fn name(object: &YamlNode) -> String {
     let metadata = object.get("metadata");
     format!("{}/{}", metadata.get("namespace").text(), metadata.get("name").text())
 }
 
-/// Whether a key or its value is about limits. The annotation in which kubectl keeps the applied object repeats all of
-/// it.
+/// Whether a key or its value is about limits. The annotation in which kubectl keeps the applied object does not count,
+/// because it repeats the whole object.
 fn is_of_limits(key: &str, text: &str) -> bool {
     let has = |words: &[&str], text: &str| words.iter().any(|word| text.contains(word));
     let is_of_limits =
@@ -110,7 +111,8 @@ fn is_of_limits(key: &str, text: &str) -> bool {
     is_of_limits && !key.ends_with("/last-applied-configuration")
 }
 
-/// The annotations of one object that are about limits, by their names without the prefix, with their lines.
+/// The annotations of one object that are about limits, by controller and name without prefix. Each has its line and
+/// value.
 type Annotations<'n> = BTreeMap<(Controller, &'n str), (FileLine, &'n str)>;
 
 fn ingress(
@@ -171,7 +173,7 @@ fn host(scope: &[Condition]) -> &str {
     }
 }
 
-/// The hosts and paths of an object. One without rules is for every request.
+/// The hosts and paths of an object, as scopes. An object without rules applies to every request.
 fn scopes(object: &YamlNode, found: &mut ImportFindings, given: &Annotations<'_>) -> Vec<Vec<Condition>> {
     let rules = object.get("spec").get("rules").items();
     let mut scopes = Vec::new();
@@ -196,7 +198,7 @@ fn scopes(object: &YamlNode, found: &mut ImportFindings, given: &Annotations<'_>
                 ("" | "/", kind) if kind != "Exact" => add(None),
                 (path, "Exact") => add(Some(Match::Exact(path.to_owned()))),
                 (path, "Prefix") => {
-                    // `/a` is the path /a and those below it, not /ab.
+                    // `/a` matches the path /a and those below it, but not /ab.
                     let path = path.trim_end_matches('/');
                     add(Some(Match::Exact(path.to_owned())));
                     add(Some(Match::Prefix(format!("{path}/"))));
@@ -214,7 +216,7 @@ fn scopes(object: &YamlNode, found: &mut ImportFindings, given: &Annotations<'_>
     scopes
 }
 
-/// The limits in the order of their names, which is that of ingress-nginx: connections, rpm, rps.
+/// The limits in the order of their names, which is also the order of ingress-nginx: connections, rpm, rps.
 fn limits(
     given: &Annotations<'_>,
     name: &str,

@@ -1,4 +1,5 @@
-//! Kuadrant's limitador: each limit becomes an SLO with a type of its own, and a lookup adds it to those of a descriptor.
+//! Imports the limits of Kuadrant's limitador: each becomes an SLO with a type of its own, which a lookup adds to the
+//! other SLOs of a descriptor.
 //!
 //! ```text
 //! - namespace: shop                                        the field domain
@@ -7,7 +8,7 @@
 //!   conditions: ["descriptors[0].method == 'GET'"]         fields = ["domain", "method", "user"], also = true:
 //!   variables: ["descriptors[0].user"]                     shop+GET+ 6001
 //! ```
-//! All limits that match count. Those that exclude each other by a value share a lookup.
+//! Every limit that matches counts. Limits that exclude each other by a value share a lookup.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ const HITS: &str = "A refused request with more than one hit counts in the windo
 const PLUS: &str =
     "A condition with != holds for a request whose other values have a +, whatever its value is.";
 
-/// Expresses the limits of all documents, and of the files in a ConfigMap.
+/// Expresses the limits of all documents, and of the files in ConfigMaps.
 pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
     [STORE, EACH, HITS].into_iter().for_each(|difference| found.differs(difference));
     let (policy, asked, known) = (PolicyDraft::new(&found.names, RESTART), Vec::new(), BTreeSet::new());
@@ -53,20 +54,20 @@ pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<F
 /// The limits so far, and the lookups that add them.
 struct AddedLimits<'f> {
     policy: PolicyDraft,
-    /// The values that each limit of a lookup asks for.
+    /// For each lookup: the exact values, by field, that each of its limits requires.
     asked: Vec<Vec<BTreeMap<String, String>>>,
     known: BTreeSet<(String, String, Vec<String>, Vec<String>)>,
     found: &'f mut ImportFindings,
 }
 
-/// The values of a field that a limit is for: those that a test wants, less some.
+/// The values of a field to which a limit applies: those that pass the test, except the excluded ones.
 #[derive(Clone, Debug, Default)]
 struct FieldScope {
     wanted: Option<Test>,
     excluded: Vec<String>,
 }
 
-/// The values that a limit is for.
+/// The values to which a limit applies, by field.
 type Scope = BTreeMap<String, FieldScope>;
 
 impl AddedLimits<'_> {
@@ -115,7 +116,7 @@ impl AddedLimits<'_> {
         Ok(options.ok_or("more requests than slowlane counts: it is no limit")?)
     }
 
-    /// The tests of each field, and the fields of the key.
+    /// The scope of a limit, and the fields of its key.
     fn scope(
         &mut self,
         namespace: &str,
@@ -147,7 +148,7 @@ impl AddedLimits<'_> {
         Ok((scope, fields))
     }
 
-    /// The field of a key.
+    /// The field that has the value of a descriptor's key.
     fn field(&mut self, key: &str) -> Result<String, String> {
         let field = match key {
             "remote_address" => {
@@ -166,7 +167,7 @@ impl AddedLimits<'_> {
         Ok(field.to_owned())
     }
 
-    /// Adds a limit to a lookup whose other limits are for other values, or to a new one.
+    /// Adds a limit to a lookup whose limits all require other values, or to a new lookup.
     fn add(&mut self, limit: &Limit, scope: &Scope) -> Result<(), String> {
         let (fields, method, lines) = lines(scope);
         if method == Method::Reg && lines.len() > 1 {
@@ -197,7 +198,7 @@ impl FieldScope {
         if let Some(Test::Equal(value)) = &self.wanted { Some(value) } else { None }
     }
 
-    /// An expression for the values.
+    /// A regular expression for the wanted values.
     fn expression(&self) -> String {
         match &self.wanted {
             Some(Test::Equal(value)) => expression_of(value),
@@ -207,10 +208,11 @@ impl FieldScope {
     }
 }
 
-/// The fields of a scope, how its map is matched, and the keys of its lines. Those with `false` lead to no limit.
+/// The fields of a scope, the match method of its map, and the keys of the map's lines. Keys with `false` lead to no
+/// limit.
 fn lines(scope: &Scope) -> (Vec<String>, Method, Vec<(String, bool)>) {
     let mut all: Vec<(&String, &FieldScope)> = scope.iter().collect();
-    // A prefix begins with the values that are given.
+    // The fields with an exact value come first, because a prefix begins with their values.
     all.sort_by_key(|(field, of)| (*field != "domain", of.equal().is_none()));
     let fields = all.iter().map(|(field, _)| (*field).clone()).collect();
     let values: Vec<&str> =

@@ -27,10 +27,10 @@ pub use rule::Omission;
 use rule::{FileLine, ImportFindings};
 use yaml::YamlNode;
 
-/// The maximum size of a file to import, in bytes.
+/// The maximum size of all files of an import together, in bytes.
 pub const BYTES_MAX: usize = 4 << 20;
 
-/// The maximum number of limits, exceptions and scopes imported from one file: a type has no more ids.
+/// The maximum number of limits, exceptions and scopes in one import: a type has no more ids than this.
 const RULES_MAX: usize = 999;
 
 /// The programs whose limits can be imported.
@@ -50,7 +50,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// The program whose configuration this is, if one of its lines shows it.
+    /// Recognises the program to which a configuration belongs. `None`: nothing in the text shows it.
     fn of(text: &str) -> Option<Program> {
         let starts = |words: &[&str]| {
             let first = |line: &str| words.iter().any(|word| line.trim_start().starts_with(word));
@@ -76,7 +76,7 @@ impl Program {
     }
 }
 
-/// A text from which nothing is imported.
+/// The reason why nothing is imported from a text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImportError {
     #[error("more than {} MiB: import the part with the limits", BYTES_MAX >> 20)]
@@ -92,7 +92,7 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// The error of one of several files.
+    /// The error with the path of its file, for an import of several files.
     fn inside(self, path: &Path) -> ImportError {
         match self {
             ImportError::Syntax { line, reason } => {
@@ -103,32 +103,32 @@ impl ImportError {
     }
 }
 
-/// An import: the files, where their meaning differs from the original, and what they leave out.
+/// The result of an import: the files, their differences in meaning from the original, and the lines left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Written {
     pub from: Program,
-    /// Empty if nothing of the original can be expressed.
+    /// Empty if no part of the original can be expressed.
     pub files: Vec<ForeignFile>,
     pub differences: Vec<String>,
     #[serde(rename = "not_imported")]
     pub omissions: Vec<Omission>,
 }
 
-/// Files that are one configuration, and how those that they include are found.
+/// The files of one configuration, and the functions that find the files that they include.
 pub struct Input<'i> {
     /// Each file with its path, in order.
     pub texts: Vec<(PathBuf, String)>,
     pub included: Option<Included<'i>>,
 }
 
-/// The files of a pattern, and the text of one.
+/// Lists the files that match a pattern, and reads the text of a file.
 #[derive(Clone, Copy)]
 pub struct Included<'i> {
     pub list: &'i dyn Fn(&Path) -> Vec<PathBuf>,
     pub read: &'i dyn Fn(&Path) -> Option<String>,
 }
 
-/// Expresses the limits of a text as a policy. If no program is named, it is recognised by the text.
+/// Expresses the limits of a text as a policy. Without `program`, the text shows which program it is for.
 ///
 /// ```
 /// use slowlane::import::import;
@@ -139,7 +139,7 @@ pub struct Included<'i> {
 /// ```
 ///
 /// # Errors
-/// The text is too long, not understood, or without limits.
+/// The text is too long, is not understood, or has no limits.
 pub fn import(text: &str, program: Option<Program>) -> Result<Written, ImportError> {
     import_files(&Input { texts: vec![(PathBuf::new(), text.to_owned())], included: None }, program)
 }
@@ -173,7 +173,7 @@ pub fn import_files(input: &Input<'_>, program: Option<Program>) -> Result<Writt
     Ok(written)
 }
 
-/// The documents of all files.
+/// The YAML documents of all files, in order.
 fn documents(input: &Input<'_>) -> Result<Vec<YamlNode>, ImportError> {
     let mut all = Vec::new();
     for (file, (path, text)) in input.texts.iter().enumerate() {

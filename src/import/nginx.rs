@@ -1,4 +1,4 @@
-//! nginx: `limit_req` and `limit_conn` by server and location.
+//! Imports nginx's `limit_req` and `limit_conn`, by server and location.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +15,14 @@ use crate::import::{ImportError, Input, RULES_MAX};
 use crate::proxy::attach::Refused;
 use crate::proxy::nginx_files::{NginxFiles, Placed};
 
-/// A zone: the fields of its key, and its rate like `10/s`.
+/// A zone: the fields of its key, and its rate.
 struct Zone {
     key: Vec<String>,
-    /// Requests, and the seconds that they are for. None: a zone of `limit_conn`.
+    /// A number of requests, and of the seconds that it is for: 10r/m is `(10, 60)`. `None`: a zone of `limit_conn`.
     rate: Option<(u64, u64)>,
 }
 
-/// The directives `limit_req` or `limit_conn` in force at a place of the configuration.
+/// The `limit_req` directives, or the `limit_conn` directives, in force at one place in the configuration.
 #[derive(Clone)]
 struct LimitsInForce<'d> {
     name: &'static str,
@@ -30,13 +30,14 @@ struct LimitsInForce<'d> {
     is_dry: bool,
 }
 
-/// Those of `limit_req` and of `limit_conn`.
+/// The `limit_req` and the `limit_conn` directives in force, in this order.
 type InheritedLimits<'d> = [LimitsInForce<'d>; 2];
 
-/// One more than a request can have: the rest is not read.
+/// One more than the limits that a request can have, so that an excess is noticed. Further directives are not read.
 const LIMITS_MAX: usize = 4;
 
-/// The limits in force inside a block. One with directives of its own does not inherit those above.
+/// The limits in force inside a block. A block with directives of its own does not inherit the outer ones of the same
+/// name.
 fn inside<'d>(above: &InheritedLimits<'d>, directives: &[Placed<'d>]) -> InheritedLimits<'d> {
     above.each_ref().map(|&LimitsInForce { name, ref limits, is_dry }| {
         let named = |end| directives.iter().filter(move |own| own.name().strip_prefix(name) == Some(end));
@@ -67,7 +68,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
         Some(files) => (files, BTreeSet::new()),
         None => on_disk(input)?,
     };
-    // The output of `nginx -T` is one file.
+    // The output of `nginx -T` counts as one file, in which lines have no file names.
     let paths: Vec<&Path> = files.paths().filter(|_| !is_printed).map(PathBuf::as_path).collect();
     found.name_files(paths.iter().copied());
     let mut reader = Reader { files: &files, paths, zones: BTreeMap::new(), found };
@@ -92,7 +93,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
         reader.server(server, &level)?;
     }
     if servers.is_empty() {
-        // A file of `http` or of a server alone.
+        // Without a `server`, the text is the content of one, or only that of `http`.
         reader.locations(&root, &level, &[])?;
     }
     let limits = || reader.found.rules.iter().flat_map(|rule| &rule.limits);
@@ -104,7 +105,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
     Ok(of_rules(reader.found))
 }
 
-/// The files with those that they include, and the ones that cannot be read.
+/// The input files with all that they include, and the paths of those that cannot be read.
 fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportError> {
     let unread = RefCell::new(BTreeSet::new());
     let main: Vec<&Path> = input.texts.iter().map(|(path, _)| &**path).collect();
@@ -122,7 +123,7 @@ fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportE
     Ok((files, unread.into_inner()))
 }
 
-/// A file that is not understood, or includes that multiply.
+/// The import error for a file that is not understood, or for includes that multiply.
 fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
     let Refused::Syntax { path, line } = refused else { return ImportError::TooMany };
     let error = ImportError::Syntax { line, reason: "not understood as nginx configuration".to_owned() };
@@ -130,7 +131,7 @@ fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
     if is_only { error } else { error.inside(&path) }
 }
 
-/// Why a directive of a block that limits requests, or changes who is counted, is not imported.
+/// The reason why a directive in `block` that limits requests, or changes which client is counted, is not imported.
 fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str> {
     let known = ["_zone", "_dry_run", "_status", "_log_level"];
     let is_known = |name: &str| {
@@ -177,7 +178,8 @@ impl<'f> Reader<'f> {
         self.found.omit(self.line(directive), directive.source().trim_end(), reason);
     }
 
-    /// Names a directive that changes what is limited, or who is counted, and those inside it.
+    /// Notes as omissions this directive and those inside it, if they limit requests, change which client is counted,
+    /// or include a file that cannot be read.
     fn note(&mut self, directive: Placed<'f>, block: &str, is_stream: bool, unread: &BTreeSet<PathBuf>) {
         if let Some(reason) = unknown(&directive.words(), block, is_stream) {
             self.omit(directive, reason);
@@ -236,7 +238,7 @@ impl<'f> Reader<'f> {
         Ok(())
     }
 
-    /// Adds the rules of a server, one for each location with limits other than the server's.
+    /// Adds a rule for a server, and one for each location whose limits differ from the server's.
     fn locations(
         &mut self,
         inner: &[Placed<'f>],
@@ -365,7 +367,7 @@ const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request per 
 const CUT: &str = "A request waits 20 s at most, which is as long as HAProxy's files allow as shipped. nginx lets it wait longer, and \
                    slowlane refuses it.";
 
-/// The fields that a key is made of. A text without variables is one bucket for all.
+/// The fields that make up a key. A key without variables is one bucket for all requests.
 pub(super) fn key_fields(key: &str) -> Result<Vec<String>, String> {
     let names = key.split('$').skip(1).map(|rest| {
         let rest = rest.trim_start_matches('{');

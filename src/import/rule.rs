@@ -10,13 +10,13 @@ use slowlane_core::policy::Slo;
 
 use crate::import::{ImportError, RULES_MAX};
 
-/// The maximum number of lines of each kind of note.
+/// The maximum number of notes of each kind: omissions, and differences.
 const NOTES_MAX: usize = 200;
 
 /// The maximum number of characters quoted from a line.
 const QUOTED_CHARS_MAX: usize = 120;
 
-/// A reason may quote names and values of the original.
+/// The maximum number of characters in a reason, which may quote names and values of the original.
 const REASON_CHARS_MAX: usize = 400;
 
 /// The values of a field to which a rule applies.
@@ -31,7 +31,7 @@ pub(super) enum Match {
 }
 
 impl Match {
-    /// Lower for more specific values.
+    /// The rank of a match: lower for more specific values.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Match::Network(_) => 0,
@@ -59,14 +59,14 @@ pub(super) struct Limit {
     pub(super) counter: String,
     /// The fields of the key.
     pub(super) key: Vec<String>,
-    /// Like `burst=5 rate=1/s`.
+    /// The options of the SLO, like `burst=5 rate=1/s`.
     pub(super) options: String,
     pub(super) line: FileLine,
-    /// The line of the original.
+    /// The limit as the original states it, shortened.
     pub(super) quoted: String,
 }
 
-/// The limits of the requests that meet all conditions. Without limits, it is an exception.
+/// The limits of the requests that meet all conditions in `scope`. A rule without limits is an exception.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rule {
     pub(super) line: FileLine,
@@ -79,7 +79,7 @@ pub(super) struct Rule {
 /// A line of the original that is not imported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Omission {
-    /// None: the original is one file.
+    /// `None` if the original is a single file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     pub line: usize,
@@ -88,7 +88,7 @@ pub struct Omission {
 }
 
 impl Omission {
-    /// Where it is, like `line 5` or `a.cfg:5`.
+    /// The place of the line, like `line 5` or `a.cfg:5`.
     pub fn place(&self) -> String {
         shown_place(self.file.as_deref(), self.line)
     }
@@ -98,7 +98,7 @@ fn shown_place(file: Option<&str>, line: usize) -> String {
     file.map_or_else(|| format!("line {line}"), |file| format!("{file}:{line}"))
 }
 
-/// A line of the original: the number of its file, and its own there.
+/// A line of the original: the index of its file, and the number of the line in that file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileLine {
     pub(super) file: usize,
@@ -111,15 +111,15 @@ impl FileLine {
     }
 }
 
-/// The findings of an import.
+/// The findings of an import so far.
 #[derive(Debug, Default)]
 pub(super) struct ImportFindings {
-    /// The names of the files. None: the original is one.
+    /// The names of the files. Empty if the original is a single file.
     pub(super) names: Rc<[String]>,
     pub(super) rules: Vec<Rule>,
-    /// Where the meaning differs.
+    /// The points in which the policy differs in meaning from the original.
     pub(super) differences: Vec<String>,
-    /// The lines that slowlane cannot express, each with the number of its file, once for each reason.
+    /// The lines that slowlane cannot express, each with the index of its file. A line is listed once for each reason.
     omissions: Vec<(usize, Omission)>,
 }
 
@@ -137,7 +137,7 @@ impl ImportFindings {
         }
     }
 
-    /// The omissions in the order of their lines.
+    /// The omissions, sorted by file and line.
     pub(super) fn sorted(mut self) -> Vec<Omission> {
         self.omissions.sort_by_key(|(file, omission)| (*file, omission.line));
         self.omissions.into_iter().map(|(_, omission)| omission).collect()
@@ -152,7 +152,7 @@ impl ImportFindings {
         Ok(())
     }
 
-    /// Notes a difference once.
+    /// Notes a difference, unless it has been noted before.
     pub(super) fn differs(&mut self, text: impl Into<String>) {
         let text = text.into();
         if self.differences.len() < NOTES_MAX && !self.differences.contains(&text) {
@@ -187,9 +187,9 @@ fn is_in(inner: &Match, outer: &Match) -> bool {
 /// The periods of a rate, the shortest first.
 const PERIODS: [Period; 4] = [Period::Second, Period::Minute, Period::Hour, Period::Day];
 
-/// The rate of this many requests in a window of milliseconds, and whether it is exact.
+/// The rate of `count` requests in `window_ms` milliseconds, and whether it is exact.
 ///
-/// 25 in 10 s is 150/m.
+/// For example, 25 requests in 10 s are 150/m.
 pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
     let scaled = |period: Period| u128::from(count) * u128::from(period.seconds()) * 1_000;
     let window_ms = u128::from(window_ms.max(1));
@@ -199,7 +199,7 @@ pub(super) fn rate(count: u64, window_ms: u64) -> (String, bool) {
     }
 }
 
-/// The options of so many requests in each window of a period. None: more than slowlane counts.
+/// The options that allow `count` requests in each window of a period. `None`: slowlane cannot count so many.
 pub(super) fn windows(count: u32, period: Period, reset: &str, others: &str) -> Option<String> {
     let options = match count {
         0 => format!("burst=0 rate=0/{period}{others}"),
@@ -208,7 +208,7 @@ pub(super) fn windows(count: u32, period: Period, reset: &str, others: &str) -> 
     Slo::parse(SloId::DEFAULT, &options).is_ok().then_some(options)
 }
 
-/// The options of a limit on requests at a time.
+/// The options that limit the number of concurrent requests to `count`.
 pub(super) fn at_a_time(count: u64) -> String {
     format!("burst={count} rate=1/s law=concurrency")
 }

@@ -5,7 +5,7 @@ use saphyr_parser::{Event, Parser};
 use crate::import::ImportError;
 use crate::import::rule::FileLine;
 
-/// A value, and its line.
+/// A YAML value, and its line.
 #[derive(Debug)]
 pub(super) struct YamlNode {
     pub(super) line: FileLine,
@@ -20,11 +20,11 @@ enum Content {
     Map(Vec<(String, YamlNode)>),
 }
 
-/// A missing value.
+/// The value of a missing key.
 const NONE: &YamlNode = &YamlNode { line: FileLine { file: 0, number: 0 }, content: Content::None };
 
 impl YamlNode {
-    /// A value of a map.
+    /// The value of a key in a map. It is `NONE` if the key is missing or this is not a map.
     pub(super) fn get(&self, name: &str) -> &YamlNode {
         self.entries().iter().find(|(key, _)| key == name).map_or(NONE, |(_, node)| node)
     }
@@ -33,7 +33,7 @@ impl YamlNode {
         matches!(self.content, Content::None)
     }
 
-    /// The objects of a Kubernetes list, or the only one.
+    /// The objects of a Kubernetes list, and the node itself, which may be a single object.
     pub(super) fn objects(&self) -> impl Iterator<Item = &YamlNode> {
         self.get("items").items().iter().chain([self])
     }
@@ -51,12 +51,12 @@ impl YamlNode {
     }
 }
 
-/// Kubernetes has about ten levels.
+/// The maximum depth of nesting. Kubernetes objects have about ten levels.
 const DEPTH_MAX: usize = 64;
 
 const NODES_MAX: usize = 200_000;
 
-/// An open list or map, and the key whose value comes next.
+/// A list or map that is still being read, and the key whose value comes next.
 type OpenNode = (YamlNode, Option<String>);
 
 /// Reads all documents of a text that begins after the line `above`. References to anchors are refused, so no text can
@@ -96,7 +96,7 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, Im
     Ok(done)
 }
 
-/// Reads each document, and those in the files of a ConfigMap that hold this text.
+/// Calls `read` for each document, and for each document in those files of a ConfigMap that contain the text `held`.
 pub(super) fn each_document(
     all: &[YamlNode],
     held: &str,
@@ -114,7 +114,7 @@ pub(super) fn each_document(
     Ok(())
 }
 
-/// Adds a whole node to the list or map that is open.
+/// Adds a complete node to the innermost open list or map, or to the documents if none is open.
 fn add(node: YamlNode, open: &mut [OpenNode], done: &mut Vec<YamlNode>) {
     match open.last_mut() {
         None => done.push(node),

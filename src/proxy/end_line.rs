@@ -1,15 +1,15 @@
-//! A log line of a proxy that reports the end of a request.
+//! Reads log lines in which a proxy reports the end of a request.
 
 use memchr::{memchr, memmem};
 use serde::Deserialize;
 
 use slowlane_core::base::{Amount, AmountError, Ending};
 
-/// The ticket and the measures in a line. None: it has no ticket, or one that a client may have written.
+/// The ticket and the measures in a line. `None`: it has no ticket, or one that a client may have written.
 ///
-/// A line of text begins with its ticket, or with what syslog puts before a line. The measures follow the ticket, each
-/// after a space, and the first other word ends them. `seconds` may be a list of nginx in quotes. `ms` is a number of
-/// milliseconds, from which further ones are subtracted.
+/// A line of text begins with its ticket, perhaps after a syslog prefix. The measures follow the ticket, each after a
+/// space, and end before the first other word. `seconds` may be a list in quotes, as nginx writes it. `ms` is a number
+/// of milliseconds, followed by others that are subtracted from it.
 ///
 /// ```
 /// use slowlane::proxy::end_line::read;
@@ -22,9 +22,9 @@ use slowlane_core::base::{Amount, AmountError, Ending};
 /// assert!(read(b"192.0.2.7 - ticket=5-2001.7 [29/Nov/2026:12:00:00 +0000] \"GET / HTTP/1.1\" 200 3").is_none());
 /// ```
 ///
-/// A line that begins with a brace is JSON: the ticket and the measures are fields of its own, under the names of Caddy,
-/// Traefik, Envoy or nginx. These programs escape what clients send; JSON that a format of text writes may not be escaped.
-/// So the ticket comes first, unless the first key is one of Caddy, Traefik or Envoy.
+/// A line that begins with a brace is JSON: the ticket and the measures are fields at its top level, under the names
+/// that Caddy, Traefik, Envoy or nginx use. These programs can escape what clients send, but JSON written by a text
+/// format may not be escaped. So the ticket must come first, unless the first key is one of Caddy, Traefik or Envoy.
 ///
 /// ```
 /// # use slowlane::proxy::end_line::read;
@@ -39,7 +39,7 @@ pub fn read(line: &[u8]) -> Option<(&str, Result<Ending, AmountError>)> {
     if line.starts_with(b"{") {
         let Ok(JsonEnd { ticket, bytes, seconds, upstream_ms, upstream_ns }) = serde_json::from_slice(line)
         else {
-            // A client has broken the line behind the ticket.
+            // Text from a client has broken the line after the ticket: only the ticket is used.
             let (ticket, _) = value(line.strip_prefix(b"{\"ticket\":")?);
             return Some((given(str::from_utf8(ticket).ok()?)?, Ok(Ending::default())));
         };
@@ -58,17 +58,18 @@ pub fn read(line: &[u8]) -> Option<(&str, Result<Ending, AmountError>)> {
     Some((given(str::from_utf8(ticket).ok()?)?, ending(measures)))
 }
 
-/// Whether a line has a ticket where a client may have written it, so that it is not read.
+/// Whether a line has a ticket where a client may have written it, so that [`read`] ignores the line.
 pub fn is_refused(line: &[u8]) -> bool {
     !is_sure(line)
         && [TICKET, b"ticket\":", b"Ticket\":"].iter().any(|name| memmem::find(line, name).is_some())
 }
 
-/// The first keys of JSON whose values are escaped: of Caddy and of Envoy's defaults, in order. Traefik's are capitalised.
+/// First keys of JSON lines in which a ticket is trusted: the ticket itself, or a key with which Caddy, or Envoy by
+/// default, begins a line. Traefik's other keys begin with a capital letter.
 const FIRST_KEYS: [&[u8]; 6] =
     [b"ticket\"", b"request_X-Slowlane-Ticket\"", b"level\"", b"ts\"", b"authority\"", b"bytes_received\""];
 
-/// Whether no client has written anything before the ticket, or could write a key.
+/// Whether no client can have written text before the ticket, or a key of the JSON.
 fn is_sure(line: &[u8]) -> bool {
     match line.strip_prefix(b"{\"") {
         Some(key) => {
@@ -79,11 +80,11 @@ fn is_sure(line: &[u8]) -> bool {
     }
 }
 
-/// The longest prefix of syslog.
+/// The maximum length of a syslog prefix.
 const PREFIX_BYTES_MAX: usize = 256;
 
-/// Whether this is nothing, or what syslog puts before a line: a date, a host, a tag (RFC 3164 and 5424). A container's runtime
-/// is not among them: it cuts lines, so a client could choose where one begins.
+/// Whether this is empty or a syslog prefix: a date, a host, a tag (RFC 3164 and 5424). The prefix of a container
+/// runtime is not accepted: such a runtime splits lines, so a client could choose where one begins.
 fn is_prefix(text: &[u8]) -> bool {
     let Some(text) = str::from_utf8(text).ok().filter(|text| text.len() <= PREFIX_BYTES_MAX) else {
         return false;
@@ -119,7 +120,7 @@ struct JsonEnd<'l> {
     ticket: Option<&'l str>,
     #[serde(alias = "size", alias = "DownstreamContentSize", alias = "bytes_sent")]
     bytes: Option<f64>,
-    /// A list of nginx.
+    /// A list of times, as nginx writes it.
     #[serde(alias = "upstream_response_time")]
     seconds: Option<&'l str>,
     upstream_ms: Option<f64>,
@@ -146,13 +147,13 @@ fn ending(mut rest: &[u8]) -> Result<Ending, AmountError> {
     Ok(ending)
 }
 
-/// The name before the equals sign, and the text behind it.
+/// The name before the equals sign, and the text after it.
 fn named(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let equals = memchr(b'=', text)?;
     Some((&text[..equals], &text[equals + 1..]))
 }
 
-/// The value at the beginning, in quotes or up to a space or a line break, and the text behind it.
+/// The value at the beginning, in quotes or up to a space or a line break, and the text after it.
 fn value(text: &[u8]) -> (&[u8], &[u8]) {
     match text.strip_prefix(b"\"") {
         Some(text) => {
@@ -163,7 +164,8 @@ fn value(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The application's time, as HAProxy writes it: the active time less that of the request, the queue and the connection.
+/// The application's time, as HAProxy writes it: the active time minus the times for the request, the queue and the
+/// connection.
 ///
 /// A timer of -1 belongs to a step that the request has not reached: then the application has not worked on it.
 fn elapsed(text: &[u8]) -> Result<Amount, AmountError> {

@@ -19,10 +19,10 @@ use slowlane_core::base::{
 };
 use slowlane_core::policy::Slo;
 
-/// The header that the fault filter of Envoy obeys, in milliseconds. Clients must not send it.
+/// The header with the delay that Envoy's fault filter applies, in milliseconds. Clients must not send it.
 const DELAY: &str = "x-envoy-fault-delay-request";
 
-/// All headers that the fault filter obeys. With the percentage, a client could switch its delay off.
+/// All headers that the fault filter obeys. With the percentage header, a client could switch off its delay.
 pub const FAULT_HEADERS: [&str; 7] = [
     DELAY,
     "x-envoy-fault-delay-request-percentage",
@@ -36,10 +36,11 @@ pub const FAULT_HEADERS: [&str; 7] = [
 /// The maximum number of entries in all descriptors of a request. Envoy sends a few, from its own configuration.
 const ENTRIES_MAX: usize = 1_000;
 
-/// The entry, or the context extension, that asks for the headers `RateLimit` and `RateLimit-Policy`: `ratelimit: on`.
+/// The entry, or the context extension, that requests the headers `RateLimit` and `RateLimit-Policy`: `ratelimit: on`.
 const ASKS_QUOTA: (&[u8], &[u8]) = (b"ratelimit", b"on");
 
-/// Where fields come from that have another name in Envoy: the field, and the key of a descriptor or the header.
+/// The origins of fields that have another name in Envoy: each field, and the descriptor key or header that holds its
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins(pub Vec<(String, String)>);
 
@@ -91,7 +92,7 @@ pub fn descriptor_fields<'a>(
     origins: &'a Origins,
 ) -> impl Iterator<Item = Field<'a>> {
     let domain = Field { name: b"domain", value: Value::Text(&request.domain) };
-    // Without a number of its own, it has that of the request, where 0 means that there is none.
+    // A descriptor without a number of hits has that of the request, where 0 means that none is given.
     let of_request = Some(request.hits_addend).filter(|&hits| hits > 0);
     let cost = descriptor.hits_addend.or(of_request);
     let cost = cost.map(|cost| Field { name: b"cost", value: Value::Number(cost as i64) });
@@ -103,8 +104,8 @@ pub fn descriptor_fields<'a>(
     cost.into_iter().chain([domain, whole]).chain(named).filter(has_value).take(FIELDS_MAX)
 }
 
-/// All entries of a descriptor in their order: `message_type=marketing,to_number=2061234567`. Whatever a client writes into
-/// a value, it stays one value.
+/// All entries of a descriptor in their order: `message_type=marketing,to_number=2061234567`. Escapes keep each value
+/// whole, whatever a client writes into it.
 pub fn descriptor_text(descriptor: &Descriptor) -> String {
     let mut text = String::new();
     for entry in &descriptor.entries {
@@ -114,15 +115,15 @@ pub fn descriptor_text(descriptor: &Descriptor) -> String {
     text
 }
 
-/// A key or a value of a descriptor in its text.
+/// A key or a value of a descriptor, percent-encoded for the descriptor's text.
 pub fn escaped(bytes: &[u8]) -> PercentEncode<'_> {
     percent_encode(bytes, IN_DESCRIPTOR)
 }
 
-/// Characters that would end a value, or the key of a map.
+/// The characters to escape: they would end a value, or the key of a map.
 const IN_DESCRIPTOR: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'=').add(b'%').add(b'#');
 
-/// The SLO that a descriptor brings itself, whatever is configured.
+/// The SLO for a limit in the descriptor itself, which applies whatever the policy says.
 pub fn own_slo(descriptor: &Descriptor) -> Option<Slo> {
     let &RateLimit { requests_per_unit, unit, .. } = descriptor.limit.as_ref()?;
     let known = UNITS.iter().find(|(.., known)| *known as i32 == unit);
@@ -130,7 +131,7 @@ pub fn own_slo(descriptor: &Descriptor) -> Option<Slo> {
     let line = format!("burst=0 rate={requests_per_unit}/{period} law=fixed-window reset=calendar");
     let closed = || Slo::parse(SloId::DEFAULT, "burst=0 rate=0/s");
     let slo = if requests_per_unit == 0 { closed() } else { Slo::parse(SloId::DEFAULT, &line) };
-    // More than can be counted is no limit.
+    // A limit that is too high for slowlane to count limits nothing.
     slo.or_else(|_| Slo::parse(SloId::DEFAULT, UNLIMITED_LINE)).ok()
 }
 
@@ -142,7 +143,7 @@ pub fn own_key(request: &RateLimitRequest, text: &str, slo: &Slo, secret: KeySec
     hasher.part(b"descriptor").part(&request.domain).part(text.as_bytes()).finish()
 }
 
-/// The units of the service. Its months have 30 days.
+/// The units of the rate limit service, whose months have 30 days.
 pub(crate) const UNITS: [(&str, Period, Unit); 7] = [
     ("second", Period::Second, Unit::Second),
     ("minute", Period::Minute, Unit::Minute),
@@ -154,7 +155,7 @@ pub(crate) const UNITS: [(&str, Period, Unit); 7] = [
 ];
 
 /// The fields in the attributes of a request: those with an [origin](Origins), the context extensions, and `source`,
-/// `website`, `method` and `path`. Of two with one name, the first counts.
+/// `website`, `method` and `path`. Of two fields with one name, the first counts.
 pub fn attribute_fields<'a>(
     request: &'a CheckRequest,
     origins: &'a Origins,
@@ -186,28 +187,28 @@ fn has_value(field: &Field<'_>) -> bool {
     field.value != Value::Text(b"")
 }
 
-/// Whether the request asks for the quota of its client.
+/// Whether the request asks for its client's quota.
 pub fn asks_quota<'a>(mut fields: impl Iterator<Item = Field<'a>>) -> bool {
     let (name, on) = ASKS_QUOTA;
     fields.any(|field| field.name == name && field.value == Value::Text(on))
 }
 
-/// The decision on one descriptor, and what its status says of its SLO.
+/// The decision on one descriptor, and the facts about its SLO that its status reports.
 #[derive(Debug)]
 pub struct DescriptorRuling {
     pub decision: Decision,
     pub is_quota: bool,
     /// Whether the policy names an SLO without a limit for the descriptor. False for a descriptor without a rule.
     pub is_unlimited: bool,
-    /// None: it counts work, or has no limit.
+    /// `None`: the SLO counts work, or has no limit.
     pub rate: Option<Rate>,
     pub name: String,
-    /// The time until the whole quota is there again.
+    /// The time until the whole quota is available again.
     pub resets_in: Option<Duration>,
 }
 
 impl DescriptorRuling {
-    /// That of a descriptor whose SLO another one replaces.
+    /// The ruling on a descriptor whose SLO is replaced by another one's: it passes, uncounted.
     pub fn replaced(at: Timestamp) -> DescriptorRuling {
         let unasked = Judged {
             slo: SloId::DEFAULT,
@@ -244,14 +245,15 @@ impl DescriptorRuling {
     }
 }
 
-/// The descriptor that decides about the request: the strictest. A quota that is used up refuses only if all of them are.
+/// The ruling that decides about the request: the strictest one. A used-up quota refuses a request only if all its
+/// quotas are used up.
 pub fn deciding(limited: &[DescriptorRuling]) -> Option<&DescriptorRuling> {
     let are_used_up = limited.iter().filter(|one| one.is_quota).all(DescriptorRuling::is_over);
     let counts = |one: &&DescriptorRuling| !one.is_quota || are_used_up || !one.is_over();
     limited.iter().filter(counts).max_by_key(|one| one.decision.verdict)
 }
 
-/// The response of the rate limit service. `quota` is that of the deciding descriptor, if the request asks for it.
+/// The response of the rate limit service. `quota` is the quota of the deciding descriptor, if the request asks for it.
 pub fn rate_limited(
     limited: &[DescriptorRuling],
     decision: &Decision,
@@ -281,7 +283,7 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
         }
         Verdict::Pass | Verdict::Delay(_) => {
             let delay = delay(decision);
-            // Envoy removes headers after it has set the others.
+            // Envoy removes headers after it has set others: a delay that is set must not be among those removed.
             let forged = FAULT_HEADERS.iter().filter(|name| delay.is_none() || **name != DELAY);
             let allowed = Allowed {
                 headers_to_remove: forged.map(|&name| name.into()).collect(),
@@ -298,10 +300,10 @@ pub fn authorized(decision: &Decision, quota: Option<Quota>, secret: KeySecret) 
     }
 }
 
-/// `google.rpc.Code`.
+/// The number of this status in `google.rpc.Code`.
 const RESOURCE_EXHAUSTED: i32 = StatusCode::ResourceExhausted.number() as i32;
 
-/// The header that makes the fault filter hold the request.
+/// The header that makes the fault filter hold the request, if it has to wait.
 fn delay(decision: &Decision) -> Option<HeaderValue> {
     let delay_ms = decision.verdict.delay_ms();
     (delay_ms > 0).then(|| HeaderValue::new(DELAY, delay_ms.to_string()))
@@ -352,7 +354,7 @@ fn ticket<'a>(entry: &'a HttpEntry, common: &'a CommonProperties) -> Option<&'a 
     str::from_utf8(ticket).ok()
 }
 
-/// The application's time ends with its last byte, or with the request if there is none.
+/// The measures of a request. The application's time ends with its last byte, or with the request if it sent none.
 fn ending(common: &CommonProperties) -> Ending {
     let micros = |elapsed: Option<ProtoDuration>| elapsed.map(ProtoDuration::micros);
     let end = micros(common.from_upstream).or(micros(common.duration)).unwrap_or(0);
@@ -364,7 +366,7 @@ fn ending(common: &CommonProperties) -> Ending {
     }
 }
 
-/// The rate in the words of the rate limit service. None if it has no words for it.
+/// The rate as a limit of the rate limit service. `None` if the service cannot express it.
 fn current_limit(rate: Rate, name: &str) -> Option<RateLimit> {
     let period = rate.named_period();
     let named = UNITS.iter().find(|(_, known, _)| *known == period).map(|&(.., unit)| unit);

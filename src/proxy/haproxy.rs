@@ -20,7 +20,7 @@ use spop::{Ack, Data, Error, Message, Messages, Names, Notify, Scope, ShortAck, 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question<'a> {
     /// `request`: requests a verdict. The arguments are the fields; `ratelimit` also requests the client's quota, and
-    /// with `hold` HAProxy sends the message `hold` if it gets a `turn`.
+    /// with `hold`, HAProxy will send the message `hold` if it gets a `turn`.
     Verdict { wants_quota: bool, may_hold: bool },
     /// `hold`: requests an answer after this delay, or at this turn.
     Hold { delay: Duration, turn: Option<(Key, u64)> },
@@ -28,7 +28,7 @@ pub enum Question<'a> {
     Abandoned(Duration),
     /// `response`: reports that the request with this ticket has ended, and its measures. The ticket is still sealed.
     End(&'a str, Result<Ending, AmountError>),
-    /// Anything else. It needs an answer, too: HAProxy would wait.
+    /// Anything else. HAProxy waits for an answer to this, too.
     Nothing,
 }
 
@@ -45,8 +45,8 @@ impl Id {
     }
 }
 
-/// The arguments of the last `request` on a connection, each with a note of the place for its value. HAProxy sends the same
-/// ones each time.
+/// The arguments of the last `request` on a connection, each with a note of the place for its value. HAProxy sends the
+/// same arguments each time.
 #[derive(Debug, Default)]
 pub struct Arguments {
     names: Names<Argument>,
@@ -88,8 +88,9 @@ enum Role {
 
 /// Reads the query of a NOTIFY.
 ///
-/// The first of several queries counts. Messages and arguments with other names are ignored. `field` gets the fields
-/// of a request as they are read, even if an invalid part follows, each with what it has noted of the name.
+/// The first of several queries counts. Messages with unknown names are ignored, and so are unknown arguments of
+/// messages other than `request`. `field` gets each field of a request as it is read, even if an invalid part follows,
+/// with its own note on the name.
 ///
 /// # Errors
 /// A part of the NOTIFY is unreadable.
@@ -110,7 +111,7 @@ pub fn question<'a>(
     question_of_several(question, messages, arguments, &mut field)
 }
 
-/// Reads the messages after the first one. Mostly there are none.
+/// Reads the messages after the first one. Usually there are none.
 #[cold]
 fn question_of_several<'a>(
     mut question: Question<'a>,
@@ -129,7 +130,7 @@ fn question_of_several<'a>(
     Ok(question)
 }
 
-/// Reads a message that is no request.
+/// Reads a message other than `request`.
 #[inline(never)]
 fn other<'a>(message: Message<'_, 'a>) -> Result<Question<'a>, Error> {
     match message.name {
@@ -159,7 +160,8 @@ fn other<'a>(message: Message<'_, 'a>) -> Result<Question<'a>, Error> {
     }
 }
 
-/// Reads a request. A function of its own: with the other messages in it, its values would not stay in registers.
+/// Reads a request. This is a separate function: together with the other messages, its values would not stay in
+/// registers.
 #[inline(never)]
 fn request<'a>(
     message: Message<'_, 'a>,
@@ -279,7 +281,8 @@ fn answer_in_full(
     ack.finish();
 }
 
-/// The same for a request that is let through, with its constant bytes encoded beforehand.
+/// Writes the same bytes as [`answer_in_full`] for a request that is let through, with the constant ones encoded
+/// beforehand.
 #[inline]
 fn answer_briefly(id: Id, ruling: &Ruling, out: &mut Vec<u8>) {
     let mut ack = ShortAck::default();
@@ -309,7 +312,7 @@ fn written(ticket: &Ticket, secret: KeySecret) -> ArrayString<{ Ticket::TEXT_BYT
 
 /// Appends the answer to a finished `hold`: `pass`, or the configured verdict if holding was impossible.
 ///
-/// HAProxy's `hold` group has another variable prefix, so the variables of the verdict remain.
+/// HAProxy's `hold` group has another variable prefix, so the variables of the verdict keep their values.
 pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     let name = Data::Str(verdict.name().as_bytes());
     let mut ack = Ack::begin(out, id.stream_id, id.frame_id).set(&VERDICT, name);
@@ -319,7 +322,7 @@ pub fn answer_hold(id: Id, verdict: Verdict, out: &mut Vec<u8>) {
     ack.finish();
 }
 
-/// Appends an answer without effect. An ACK needs an action, so it unsets a variable that is never set.
+/// Appends an answer without effect. An ACK needs an action, so this one unsets a variable that is never set.
 pub fn answer_nothing(id: Id, out: &mut Vec<u8>) {
     Ack::begin(out, id.stream_id, id.frame_id).set(&UNKNOWN, Data::Null).finish();
 }

@@ -13,10 +13,10 @@ const SECTIONS: &str = "global defaults frontend backend listen acme aggregation
     fcgi-app http-client http-errors log-forward log-profile mailers namespace_list peers program \
     resolvers ring traces userlist";
 
-/// The words by which a request reaches an application.
+/// The first words of lines by which a section passes requests to an application.
 const TO_APP: [&str; 4] = ["default_backend", "dispatch", "server", "use_backend"];
 
-/// A section: its words, its first line and the line after its last.
+/// A section: its kind and name, its first line, and the line after its last one.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) kind: String,
@@ -29,19 +29,19 @@ pub(crate) struct Section {
 
 /// A line of one of the files.
 pub(crate) struct Line<'a> {
-    /// The number of its file, and its own there, from 1.
+    /// The index of its file, and the number of the line in that file, from 1.
     pub(crate) file: usize,
     pub(crate) number: usize,
-    /// The name of its section, or the kind of one without a name. Empty: it is in none.
+    /// The name of its section, or the kind of a section without a name. Empty if the line is in no section.
     pub(crate) section: String,
-    /// It begins a section.
+    /// Whether the line begins a section.
     pub(crate) is_head: bool,
-    /// Its first byte there, and the byte after its line break.
+    /// The positions in the file of its first byte, and of the byte after its line break.
     pub(crate) begin: usize,
     pub(crate) end: usize,
     pub(crate) text: &'a str,
     pub(crate) words: Vec<String>,
-    /// The blocks `.if` around it; such a line itself is inside.
+    /// The number of `.if` blocks around it. The lines `.if` and `.endif` themselves count as inside.
     pub(crate) depth: usize,
 }
 
@@ -70,7 +70,7 @@ fn escaped(text: &str) -> IResult<&str, &str> {
     alt((preceded(char('\\'), recognize(anychar)), tag("\\"))).parse(text)
 }
 
-/// A part of a word in quotes. The end of the line ends it, too. Nothing is special in single quotes.
+/// A quoted part of a word. The end of the line ends it, too. In single quotes, no character is special.
 fn quoted<'t>(quote: char) -> impl FnMut(&'t str) -> IResult<&'t str, String> {
     move |text| {
         let pieces = |text| {
@@ -154,7 +154,7 @@ impl Section {
         if self.name.is_empty() { &self.kind } else { &self.name }
     }
 
-    /// The section that begins with these words, below the earlier ones.
+    /// The section that begins with these words, after the earlier sections.
     fn of(words: &[String], first: usize, earlier: &[Section]) -> Section {
         let word = |at: usize| words.get(at).map_or("", String::as_str);
         let from = words.iter().position(|word| word == "from").map(|at| word(at + 1));

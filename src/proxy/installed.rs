@@ -1,11 +1,11 @@
-//! The HAProxy installed on this machine, and its version.
+//! Finds the HAProxy and the nginx installed on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::proxy::shipped::haproxy::Version;
 
-/// Candidates for the binary. Debian's folder is not in the PATH of ordinary users.
+/// Candidates for HAProxy's binary. Debian's folder, /usr/sbin, is not in the PATH of ordinary users.
 const PLACES: [&str; 3] = ["haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
 
 /// The first usable HAProxy, with its version.
@@ -19,7 +19,7 @@ pub(crate) fn nginx() -> Option<&'static str> {
     ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"].into_iter().find(runs)
 }
 
-/// The version of a binary. None if it is missing, not HAProxy, or too old.
+/// The version of a binary. `None` if it is missing, not HAProxy, or too old.
 pub(crate) fn version(binary: &Path) -> Option<Version> {
     let output = output(binary, "-v")?;
     let (_, number) = output.lines().next()?.split_once("version ")?;

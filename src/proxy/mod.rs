@@ -1,4 +1,4 @@
-//! HAProxy and nginx: their queries, their answers, and the files shipped for them.
+//! HAProxy, nginx and Envoy: their queries, slowlane's answers, and the files shipped for them.
 
 pub mod attach;
 pub mod end_line;

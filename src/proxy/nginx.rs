@@ -14,10 +14,10 @@ use slowlane_core::base::{
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 const FIELD_PREFIX: &str = "x-slowlane-";
 
-/// nginx's `$request_id`. After an internal redirect, nginx queries again with the same id.
+/// The header with nginx's `$request_id`. After an internal redirect, nginx queries again with the same id.
 const REQUEST_ID: &str = "x-request-id";
 
-/// The header by which a tool that looks for slowlane knows it, in the answer to a path that slowlane does not serve.
+/// The header by which tools recognise slowlane in its answer to a path that it does not serve.
 pub const VERSION: &str = "x-slowlane-version";
 
 const VERDICT: &str = "x-slowlane-verdict";
@@ -32,8 +32,8 @@ const SECONDS: &str = "x-slowlane-seconds";
 const BYTES: &str = "x-slowlane-bytes";
 pub(super) const RETRY_AFTER: &str = "retry-after";
 
-/// Whether an answer has a header with this name after its prefix. Such a name is never a field: a proxy may copy the
-/// header into its next check.
+/// Whether answers have a header with this name after the prefix `x-slowlane-`. Such a name is never a field: a proxy
+/// may copy the header into its next check.
 fn is_answer(name: &[u8]) -> bool {
     matches!(name, b"verdict" | b"slo" | b"delay" | b"remaining" | b"ticket")
 }
@@ -47,7 +47,8 @@ pub struct CheckOptions {
     pub deny: StatusCode,
     /// Whether to hold the answer for the delay. With `hold=off` the answer only contains the delay.
     pub hold: bool,
-    /// Longer delays are denied, with `max_delay=6s`. Otherwise the proxy would time out and let the request pass.
+    /// The longest delay, set with `max_delay=6s`. Requests with longer ones are denied: otherwise the proxy would time
+    /// out and let them pass.
     pub max_delay: Duration,
     /// Whether to add headers with the client's quota, with `ratelimit=on`.
     pub ratelimit: bool,
@@ -85,7 +86,7 @@ impl CheckOptions {
         CheckOptions { pass, ..CheckOptions::default() }
     }
 
-    /// Reads the query.
+    /// Reads the options from the query string.
     ///
     /// # Errors
     /// An unknown key, a key given twice, or an invalid value: a typo would otherwise silently change nothing.
@@ -105,7 +106,7 @@ impl CheckOptions {
         Ok(options)
     }
 
-    /// The error names the values expected for this key.
+    /// Sets the option of a key. The error names the values expected for this key.
     fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         match (key, value) {
             ("deny", "403") => self.deny = StatusCode::FORBIDDEN,
@@ -130,7 +131,7 @@ impl CheckOptions {
     }
 }
 
-/// The path of a check, and its prefix if the proxy appends the path of its client.
+/// The path of a check, or the beginning of its path if the proxy appends the path of its client's request.
 pub const CHECK: &[u8] = b"/check";
 
 const CHECK_200: &[u8] = b"/check/200";
@@ -138,14 +139,14 @@ const CHECK_200: &[u8] = b"/check/200";
 const SOURCE: &[u8] = b"source";
 const SOURCE_HEADER: &str = "x-slowlane-source";
 
-/// The maximum number of hops between the client and slowlane. The last of these counts as the client.
+/// The maximum number of hops that are examined. If all of them are trusted, the last one counts as the client.
 const HOPS_MAX: usize = 32;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_METHOD: &str = "x-forwarded-method";
 
-/// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. At most [`FIELDS_MAX`].
+/// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. There are at most [`FIELDS_MAX`] of them.
 ///
 /// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
 /// text; the policy parses addresses.
@@ -183,11 +184,11 @@ fn forwarded_source<'a>(head: &HttpHead<'a>) -> Option<&'a [u8]> {
     last.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii)
 }
 
-/// The field `source` of a client behind trusted proxies. None without such proxies, or without an address.
+/// The field `source` of a client behind trusted proxies. `None` without such proxies, or without an address.
 ///
 /// The first hop is `X-Slowlane-Source`, the peer of the querying proxy. The next ones are the entries of
 /// `X-Forwarded-For`, from the right: each proxy has added its own peer there. The client is the first hop that is not
-/// in a trusted network, or the last of all. Entries to its left are the client's own words.
+/// in a trusted network, or the last of all. The client may have written the entries to its left.
 ///
 /// Without `X-Slowlane-Source`, the querying proxy must have added an entry, as with `deny=429`: otherwise the last one
 /// may be the client's.
@@ -212,7 +213,7 @@ pub fn client<'a>(head: &HttpHead<'a>, options: CheckOptions, trusted: &[Network
     Some(Field { name: SOURCE, value: Value::Text(client) })
 }
 
-/// The same as [`fields`], with the source of a [`client`].
+/// The same as [`fields`], with the source that [`client`] has found.
 pub fn fields_of<'a>(
     head: &HttpHead<'a>,
     options: CheckOptions,
@@ -222,7 +223,7 @@ pub fn fields_of<'a>(
     [source].into_iter().chain(others).take(FIELDS_MAX)
 }
 
-/// Everything that the decision depends on, if nginx may repeat this query. None if the request has no id from nginx.
+/// Everything that the decision depends on, if nginx may repeat this query. `None` if the request has no id from nginx.
 /// No part contains a line break.
 ///
 /// `deny=429` and a longer path mean another proxy, whose clients may choose the ids, so ids are ignored.
@@ -251,7 +252,7 @@ pub fn ticket<'a>(head: &HttpHead<'a>) -> Option<&'a str> {
 /// The measures in a `/done` request.
 ///
 /// # Errors
-/// One of them is no amount.
+/// One of them is not a valid amount.
 pub fn ending(head: &HttpHead<'_>) -> Result<Ending, AmountError> {
     let given = |name| head.header(name).filter(|value| !value.is_empty());
     Ok(Ending {

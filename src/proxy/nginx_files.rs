@@ -8,11 +8,11 @@ use glob::{MatchOptions, Pattern};
 use crate::proxy::attach::Refused;
 use crate::proxy::nginx_syntax::{Directive, parse};
 
-/// Patterns of includes match as those of nginx do.
+/// Options with which the patterns of includes match the same paths as in nginx.
 pub(crate) const PATTERNS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
-/// The most files, their bytes, and their includes within includes. Each file is counted as often as it is included.
+/// The maximum numbers of files, of their bytes, and of nested includes. A file counts each time it is included.
 const FILES_MAX: usize = 10_000;
 const BYTES_MAX: usize = 16 << 20;
 const DEPTH_MAX: usize = 64;
@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 64;
 /// The beginning of the line above each file in the output of `nginx -T`.
 const MARK: &str = "# configuration file ";
 
-/// The maximum number of comparisons of a path with a pattern, and of stars in a pattern: each multiplies the work.
+/// The maximum number of comparisons of a path with a pattern, and of stars in a pattern: both multiply the work.
 const COMPARED_MAX: usize = 2_000_000;
 const STARS_MAX: usize = 4;
 
@@ -35,11 +35,11 @@ pub struct NginxFiles {
 struct NginxFile {
     text: String,
     directives: Vec<Directive>,
-    /// The files that it includes.
+    /// The files that this file includes.
     included: Vec<PathBuf>,
-    /// The first byte of each line.
+    /// The position of the first byte of each line.
     lines: Vec<usize>,
-    /// The lines above it in the output of `nginx -T`.
+    /// The number of lines above the file in the output of `nginx -T`.
     above: usize,
 }
 
@@ -61,7 +61,7 @@ impl NginxFile {
         Ok(file)
     }
 
-    /// The line of a byte. Lines count from 1.
+    /// The number of the line with the byte at this position. Lines count from 1.
     fn line(&self, at: usize) -> usize {
         self.above + self.lines.partition_point(|start| *start <= at)
     }
@@ -97,7 +97,7 @@ impl<'f> Placed<'f> {
         &self.file.text
     }
 
-    /// The directive as it is written; of one with a block, what is before its brace.
+    /// The directive as it is written. For one with a block, this is only the text before the opening brace.
     pub(crate) fn source(&self) -> &'f str {
         let Directive { place, block, .. } = self.directive;
         &self.file.text[place.start..block.as_ref().map_or(place.end, |block| block.start - 1)]
@@ -109,8 +109,8 @@ impl<'f> Placed<'f> {
 }
 
 impl NginxFiles {
-    /// Reads the main files and all that they include. `read` reads a file, `list` gives the files of a pattern. nginx
-    /// looks for relative paths from the folder.
+    /// Reads the main files and all that they include. `read` reads a file, and `list` lists the files that match a
+    /// pattern. Relative paths in includes start at `folder`, as in nginx.
     ///
     /// # Errors
     /// A file cannot be read or is not understood.
@@ -138,7 +138,7 @@ impl NginxFiles {
         Ok(files)
     }
 
-    /// Reads the output of `nginx -T`. None: it is a configuration itself.
+    /// Reads the output of `nginx -T`. `None`: it does not name its files, so it is a configuration itself.
     ///
     /// # Errors
     /// A file in it is not understood, or includes multiply.
@@ -171,7 +171,7 @@ impl NginxFiles {
         &self.files[path].text
     }
 
-    /// Copies of the files for another folder. They include each other.
+    /// Copies of the files for another folder. Their includes name the copies.
     pub fn copies(&self, place: impl Fn(&Path) -> PathBuf) -> Vec<(PathBuf, String)> {
         let copy = |(path, file): (&PathBuf, &NginxFile)| {
             let (mut text, mut from) = (String::new(), 0);
@@ -211,7 +211,7 @@ impl NginxFiles {
     }
 }
 
-/// The paths that the pattern of an include names.
+/// The paths that the pattern of an include matches.
 pub(crate) fn matching<'p>(pattern: &Path, paths: impl Iterator<Item = &'p Path>) -> Vec<PathBuf> {
     let pattern = pattern.to_string_lossy();
     let stars = pattern.matches('*').count();
@@ -220,7 +220,7 @@ pub(crate) fn matching<'p>(pattern: &Path, paths: impl Iterator<Item = &'p Path>
     paths.filter(fits).map(Path::to_owned).collect()
 }
 
-/// A path as a word of nginx.
+/// A path as a word of nginx's configuration, in quotes if it needs them.
 pub(crate) fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);

@@ -11,14 +11,14 @@ use nom::multi::{fold_many0, fold_many1, many0, many0_count};
 use nom::sequence::{delimited, preceded};
 use nom::{Err, IResult, Parser};
 
-/// Blocks within blocks: nginx itself has no more than a few.
+/// The maximum depth of nested blocks. nginx's own blocks nest only a few levels deep.
 const DEPTH_MAX: usize = 32;
 
 /// A directive, with the content of its `{ }` if it has one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directive {
     pub(crate) words: Vec<String>,
-    /// From the byte of its first word to the byte after its `;` or `}`.
+    /// From the first byte of its first word to the byte after its `;` or `}`.
     pub(crate) place: Range<usize>,
     /// The bytes between its braces.
     pub(crate) block: Option<Range<usize>>,
@@ -38,7 +38,7 @@ impl Directive {
     }
 }
 
-/// Reads the directives of a text. The error is the position that is not understood.
+/// Reads the directives of a text. The error is the position at which the text is not understood.
 pub(crate) fn parse(text: &str) -> Result<Vec<Directive>, usize> {
     let grammar = Grammar { text };
     match grammar.directives(0, text) {
@@ -49,14 +49,14 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Directive>, usize> {
     }
 }
 
-/// The text that places are counted in.
+/// The grammar, with the whole text, in which positions are counted.
 #[derive(Clone, Copy)]
 struct Grammar<'t> {
     text: &'t str,
 }
 
 impl<'t> Grammar<'t> {
-    /// The place at which this rest of the text begins.
+    /// The position in the text at which this remainder begins.
     fn at(self, left: &str) -> usize {
         self.text.len() - left.len()
     }
@@ -86,7 +86,7 @@ impl<'t> Grammar<'t> {
     }
 }
 
-/// The brace of a block that is not too deep.
+/// Accepts the opening brace of a block, unless the block is nested too deeply.
 fn open<'t>(depth: usize) -> impl FnMut(&'t str) -> IResult<&'t str, char> {
     move |text| if depth < DEPTH_MAX { char('{').parse(text) } else { char(';').parse(text) }
 }
@@ -97,7 +97,7 @@ fn space(text: &str) -> IResult<&str, usize> {
     many0_count(alt((blanks, comment))).parse(text)
 }
 
-/// A word. nginx removes a backslash only before a quote and another backslash; a regular expression keeps its own.
+/// A word. nginx removes a backslash only before a quote or another backslash, so regular expressions keep theirs.
 fn word(text: &str) -> IResult<&str, String> {
     let add = |word: String, piece: &str| word + piece;
     let quoted = |quote: char, plain: &'static str| {
@@ -114,7 +114,7 @@ fn escaped(text: &str) -> IResult<&str, &str> {
     alt((is_gone, recognize((char('\\'), cut(anychar))))).parse(text)
 }
 
-/// Lua up to its last brace. Those in its strings and comments do not count.
+/// Lua code up to the brace that closes its block. Braces in strings and comments do not count.
 fn lua(text: &str) -> IResult<&str, ()> {
     let (mut left, mut depth) = (text, 1);
     loop {

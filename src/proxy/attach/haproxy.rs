@@ -1,4 +1,4 @@
-//! A configuration of HAProxy with slowlane in some of its frontends.
+//! Adds slowlane to some of the frontends in an HAProxy configuration.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::proxy::attach::{Attached, BEGIN, BEHIND, Block, Refused, Site, TAKEN,
 use crate::proxy::haproxy_syntax::{Config, Line, Section};
 use crate::proxy::shipped::haproxy::Pieces;
 
-/// The rules by which HAProxy itself answers a request or ends the rules, so that no later one is reached.
+/// The actions by which HAProxy answers a request itself or stops its rules, so that no later rule is reached.
 const FINAL: &str = "allow auth deny redirect reject return silent-drop tarpit use-service";
 
 /// The first words of lines before which HAProxy expects all rules for requests.
@@ -15,15 +15,15 @@ const AFTER_RULES: [&str; 4] = ["redirect", "use_backend", "use-server", "defaul
 /// The first words of slowlane's lines, including pasted ones.
 const OURS: [&[&str]; 2] = [&["filter", "spoe", "engine", "slowlane"], &["backend", "slowlane-agents"]];
 
-/// The hops that `--trusted` skips: a CDN, a load balancer, and one more.
+/// The number of hops that `--trusted` can skip: a CDN, a load balancer, and one more.
 const HOPS: usize = 3;
 
-/// A place for lines: the number of a file, and a byte there.
+/// A place for lines: the index of a file, and a position in it, in bytes.
 type Place = (usize, usize);
 
 /// Adds the lines of slowlane to the frontends with these names, or to the only one for HTTP. The files, each with its
-/// name, are one configuration; they come back in their order. `trusted` is the path of a list of networks, whose
-/// X-Forwarded-For has the client's address.
+/// name, are one configuration; the result has them in the same order. `trusted` is the path of a list of networks
+/// whose X-Forwarded-For has the client's address.
 ///
 /// # Errors
 /// A frontend is not found or more than one fits, slowlane is attached already, or a place for the lines is not clear.
@@ -58,7 +58,7 @@ pub fn attach(
     });
     let (chosen, others) = chosen("frontend", sites.collect(), names)?;
     let global = config.sections.iter().find(|section| section.kind == "global");
-    // A section that stands inside an `.if` may be left out.
+    // HAProxy may leave out a section that is inside an `.if`.
     let mut needed = chosen.iter().map(|site| site.of).chain(global);
     if let Some(section) = needed.find(|section| config.lines[section.first].depth > 0) {
         let reason = "with an `.if`, slowlane's lines might be left out";
@@ -69,7 +69,7 @@ pub fn attach(
         return Err(Refused::Odd { place: place(line), reason: TAKEN });
     }
     let lines = [trusted.map(trusting).unwrap_or_default(), pieces.frontend()].concat();
-    // The order matters if two of them have the same place.
+    // The order matters if two blocks have the same place.
     let mut blocks: Vec<(Place, Vec<String>)> = Vec::from_iter(config.global(global, pieces));
     blocks.extend(chosen.iter().map(|site| (config.rule_place(site.of), lines.clone())));
     blocks.push((config.end_place(), pieces.end()));
@@ -89,14 +89,15 @@ pub fn attach(
     Ok(Attached { after: after.collect(), names, notes })
 }
 
-/// The rules that take the client's address from X-Forwarded-For: from the right, past each network of the list.
+/// The rules that take the client's address from X-Forwarded-For: hop by hop from the right, as long as the address is
+/// in the networks of the list.
 fn trusting(list: &str) -> Vec<String> {
     let rule =
         |hop| format!("    http-request set-src req.hdr_ip(x-forwarded-for,-{hop}) if {{ src -f {list} }}");
     (1..=HOPS).map(rule).collect()
 }
 
-/// Whether a line replaces the address of the peer.
+/// Whether a line replaces the peer's address by that of the client.
 fn takes_client(words: &[&str]) -> bool {
     match words {
         ["http-request", "set-src", ..] | ["tcp-request", _, "set-src" | "expect-proxy", ..] => true,

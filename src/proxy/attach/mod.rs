@@ -1,4 +1,4 @@
-//! The lines of slowlane in the operator's own configuration: where they belong, and how they come out again.
+//! Adds slowlane's lines to the operator's own configuration, and removes them again.
 
 pub mod haproxy;
 pub mod nginx;
@@ -11,26 +11,26 @@ use thiserror::Error;
 /// The first line of each block that slowlane adds.
 const BEGIN: &str = "# slowlane: begin";
 
-/// The first line of a block after a line without a line break. That line has one while the block is there.
+/// The first line of a block that follows text without a line break. That text has one while the block is there.
 const BEGIN_SPLIT: &str = "# slowlane: begin, the line before had no end";
 
 /// The last line of a block.
 const END: &str = "# slowlane: end";
 
-/// The last line of a block inside a line, whose rest follows.
+/// The last line of a block that splits a line. The rest of that line follows.
 const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 
-/// Begins a line of a block; the replaced text follows.
+/// The beginning of a block's line that keeps the replaced text.
 const INSTEAD: &str = "# slowlane: instead of: ";
 
-/// The note if nothing takes the client's address.
+/// The note if no line takes the client's address from a header.
 const BEHIND: &str = "behind a CDN or a load balancer, all clients have its address: with its networks, --trusted takes \
                       theirs from X-Forwarded-For";
 
-/// Why `--trusted` adds nothing.
+/// The reason why `--trusted` is refused.
 const TAKEN: &str = "this takes the client's address already: leave out --trusted";
 
-/// The configuration stays as it is, for this reason.
+/// The reason why a configuration is not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     #[error("{0}: slowlane is attached already; --undo removes what attach has written")]
@@ -73,7 +73,7 @@ impl Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached<T> {
     pub after: T,
-    /// The frontends or servers that ask slowlane.
+    /// The frontends or servers that query slowlane.
     pub names: Vec<String>,
     /// Notes for the operator.
     pub notes: Vec<String>,
@@ -125,7 +125,8 @@ pub fn joined(names: &[String]) -> String {
     }
 }
 
-/// A block of lines, to be added at a byte of the text, in place of the bytes up to another.
+/// A block of lines that replaces the bytes of a text from `at` up to `until`. If these are equal, the lines are only
+/// inserted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     pub at: usize,
@@ -161,7 +162,7 @@ pub fn with_blocks(text: &str, mut blocks: Vec<Block>) -> String {
     written + &text[from..]
 }
 
-/// The text as it was before slowlane was attached. None: it has no block of slowlane.
+/// The text as it was before slowlane was attached. `None`: it has no block of slowlane.
 ///
 /// # Errors
 /// The marks do not match.
@@ -182,7 +183,7 @@ pub fn detached(text: &str) -> Result<Option<String>, Refused> {
                 kept += if is_split { replaced.trim_end_matches('\n') } else { replaced };
             }
             (_, false) => {
-                // Somebody has added text after what was the last line.
+                // The block was at the end of the text, and someone has added lines after it.
                 if std::mem::take(&mut is_split) {
                     kept.push('\n');
                 }

@@ -1,4 +1,4 @@
-//! A configuration of nginx with slowlane in some of its servers.
+//! Adds slowlane to some of the servers in an nginx configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,16 +10,16 @@ use crate::proxy::nginx_files::{Placed, quoted};
 pub use crate::proxy::nginx_files::NginxFiles;
 use slowlane_core::base::{Address, Network};
 
-/// A server of HTTP, and what is directly inside.
+/// A server of HTTP, and the directives directly inside it.
 pub(crate) struct Server<'f> {
     at: Placed<'f>,
     pub(crate) inner: Vec<Placed<'f>>,
 }
 
-/// Adds slowlane to the servers with these names or places, or to the only one: the files that change, as they would be.
-/// `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a server. The client's
-/// address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any. Log lines report the ends of
-/// requests to `ends`.
+/// Adds slowlane to the servers with these names or places, or to the only server. The result has the new text of each
+/// file that changes. `ours` are the paths of slowlane's own files: the one for the block `http`, and the one for a
+/// server. The client's address is taken from the X-Forwarded-For of the networks in `trusted`, if there are any. Log
+/// lines report the ends of requests to `ends`, if it is given.
 ///
 /// # Errors
 /// A server is not found or more than one fits, slowlane is attached already, or a directive would defeat it.
@@ -71,7 +71,7 @@ pub fn attach(
         let servers: Vec<&Server<'_>> = chosen.iter().map(|site| site.of).collect();
         for (path, block) in logged(files, http, &inner, &servers, ends)? {
             let there = blocks.entry(path).or_default();
-            // Several servers may include a file.
+            // Several servers may include the same file, which needs the block once.
             if !there.contains(&block) {
                 there.push(block);
             }
@@ -90,7 +90,7 @@ pub fn attach(
     Ok(Attached { after, names: chosen.into_iter().map(|site| site.shown).collect(), notes })
 }
 
-/// The lines that take the client's address from X-Forwarded-For: from the right, past these networks.
+/// The lines that take the client's address from X-Forwarded-For: from the right, skipping addresses in these networks.
 fn trusting(networks: &[Network]) -> Vec<String> {
     if networks.is_empty() {
         return Vec::new();
@@ -100,10 +100,10 @@ fn trusting(networks: &[Network]) -> Vec<String> {
     from.chain(header).map(|line| format!("    {line};")).collect()
 }
 
-/// The directive that adds a log, and takes the place of those of the outer blocks.
+/// The directive that adds a log. A block that has one does not inherit those of the outer blocks.
 const LOG: &str = "access_log";
 
-/// The blocks that add a log of ends to the chosen servers, beside every other log that is kept there.
+/// The blocks that add a log of ends to the chosen servers, in addition to every other log that is kept there.
 fn logged<'f>(
     files: &'f NginxFiles,
     http: Placed<'f>,
@@ -141,7 +141,7 @@ fn logged<'f>(
     Ok(blocks)
 }
 
-/// Whether this keeps no log in its block.
+/// Whether this directive switches off the logs of its block.
 fn is_off(placed: &Placed<'_>) -> bool {
     matches!(placed.words()[..], [LOG, "off", ..])
 }
@@ -158,7 +158,7 @@ fn client<'f>(http: &[Placed<'f>], server: &[Placed<'f>]) -> Option<(Placed<'f>,
     })
 }
 
-/// The lines to paste, with the paths of slowlane's own files in a folder.
+/// The lines for the operator to paste. `ours` are the paths of slowlane's own files.
 pub fn to_paste(ours: [&Path; 2]) -> String {
     let [http, server] = ours.map(quoted);
     format!(
@@ -170,7 +170,7 @@ pub fn to_paste(ours: [&Path; 2]) -> String {
 pub(crate) fn servers<'f>(files: &'f NginxFiles, http: &[Placed<'f>]) -> Vec<Server<'f>> {
     let mut places = BTreeSet::new();
     let is_server = |placed: &&Placed<'_>| placed.name() == "server" && placed.directive.block.is_some();
-    // A file may be included twice.
+    // A file may be included twice, but its servers count once.
     let once = http.iter().filter(is_server).filter(|placed| places.insert(placed.place()));
     let servers = once.map(|&at| Server { at, inner: files.inside(at) });
     servers.filter(|server| !has(&server.inner, "return")).collect()
@@ -194,7 +194,7 @@ impl Server<'_> {
     }
 }
 
-/// The place of the first line in a server: nginx runs its rewrites in order, and slowlane's have to be first.
+/// The place for the first line in a block. nginx runs a server's rewrites in order, and slowlane's have to be first.
 fn begin(server: &Placed<'_>) -> usize {
     let at = server.directive.block.as_ref().map_or(0, |block| block.start);
     let rest = server.text()[at..].split_inclusive('\n').next().unwrap_or_default();
@@ -202,14 +202,14 @@ fn begin(server: &Placed<'_>) -> usize {
     if is_free { at + rest.len() } else { at }
 }
 
-/// The place of the last line in a block.
+/// The place for the last line in a block.
 fn end(block: &Placed<'_>) -> usize {
     let at = block.directive.block.as_ref().map_or(0, |block| block.end);
     let line = block.text()[..at].rfind('\n').map_or(0, |end| end + 1);
     if block.text()[line..at].trim().is_empty() { line } else { at }
 }
 
-/// Where a directive is.
+/// The kind of block that contains a directive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nesting {
     Http,
@@ -217,7 +217,7 @@ enum Nesting {
     Inside,
 }
 
-/// Goes through all directives in force: an error if one would defeat slowlane.
+/// The notes on all directives in force for the chosen servers, or an error if one of them would defeat slowlane.
 fn notes(
     files: &NginxFiles,
     http: &[Placed<'_>],
@@ -256,7 +256,7 @@ fn deep<'f>(files: &'f NginxFiles, inner: &[Placed<'f>], level: Nesting) -> Vec<
 }
 
 /// The effect of a directive on slowlane: an error if it defeats slowlane, or a note on requests that are not counted
-/// or get an answer other than 429. `returned` are the statuses that the server returns.
+/// or get an answer other than 429. `returned` are the statuses in the server's `return` directives.
 fn effect(
     words: &[&str],
     level: Nesting,

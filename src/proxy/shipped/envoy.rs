@@ -30,10 +30,12 @@ pub const GRPC: &str = "127.0.0.1:9005";
 /// The longest delay that the shipped files allow.
 const DELAY_SHIPPED: Duration = Duration::from_secs(11);
 
-/// The text of the file. Ends of requests go to the address of the gRPC listener, perhaps over TLS.
+/// The text of the file. Envoy reports the ends of requests to the gRPC listener at `ends`, with the TLS settings
+/// `ends_tls`.
 ///
 /// # Errors
-/// A word cannot be written into it, or an address has no port.
+/// A word cannot be written into the file, an address has no port, or a hold cannot send the quotas that `places`
+/// wants.
 pub fn text(
     delivery: EnvoyDelivery,
     places: &Places<'_>,
@@ -51,13 +53,13 @@ pub fn text(
     Ok(filled(asked, agent, places)? + &filled(reader, GRPC, &ends)?)
 }
 
-/// A part of a shipped file, which names this address of slowlane.
+/// Fills the values into a part of a shipped file, in which slowlane has the address `agent`.
 fn filled(shipped: &str, agent: &str, places: &Places<'_>) -> Result<String, Unprintable> {
     let agent = agent.parse().expect("it is an address");
     Ok(fill(shipped, TEMPLATE, &[values(&Places::shipped(&agent, LISTEN))?], &[values(places)?]))
 }
 
-/// Begins the last cluster of a file that asks slowlane over HTTP.
+/// The line that begins the last cluster of the file in which Envoy queries slowlane over HTTP.
 const ENDS: &str = "    - name: slowlane-ends\n";
 
 /// The values for the template.
@@ -91,7 +93,7 @@ fn socket(address: &str) -> Result<(String, bool), Unprintable> {
     Ok((socket, host.parse::<IpAddr>().is_err()))
 }
 
-/// A word as a scalar of YAML, in quotes if it has marks that mean something there.
+/// A word as a YAML scalar, in quotes if it has characters that may have a special meaning in YAML.
 fn scalar(text: &str) -> Result<String, Unprintable> {
     let is_plain = word(text)?.chars().all(|c| c.is_ascii_alphanumeric() || "./_-".contains(c));
     Ok(if is_plain { text.to_owned() } else { format!("\"{text}\"") })

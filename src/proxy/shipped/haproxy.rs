@@ -34,7 +34,7 @@ const MAPS: [NamedText; 6] = [
     ("maps/owner.map", include_str!("../../../haproxy/maps/owner.map")),
 ];
 
-/// Name and text of a file.
+/// The name and the text of a file.
 type NamedText = (&'static str, &'static str);
 
 /// A version of HAProxy, by its first two numbers.
@@ -50,12 +50,13 @@ impl Version {
     const WITH_SPOP_MODE: Version = Version { major: 3, minor: 1 };
     /// The first version with `http-request pause`.
     const WITH_PAUSE: Version = Version { major: 3, minor: 2 };
-    /// The first version that has `option abortonclose` by default, and takes it in a frontend.
+    /// The first version that has `option abortonclose` by default, and accepts it in a frontend.
     pub const WITH_ABORTS: Version = Version { major: 3, minor: 3 };
     /// The first version with `tune.stick-counters`.
     const WITH_COUNTERS: Version = Version { major: 2, minor: 8 };
 
-    /// Whether a hold may outlive its agent: 2.6.12 loses the timeout of the second SPOE engine. Lua is then better.
+    /// Whether a hold may outlive its agent: 2.6.12 loses the timeout of the second SPOE engine. Delivery by Lua is
+    /// better for such a version.
     pub fn loses_holds(self) -> bool {
         self == Version::OLDEST
     }
@@ -224,36 +225,36 @@ pub fn maps() -> Vec<File> {
 /// The first words of the lines in the section `global` that slowlane needs.
 const GLOBAL: [&str; 5] = ["localpeer ", "tune.", ".if ", ".endif", "lua-load-per-thread "];
 
-/// The limits that the operator must raise.
+/// A note on the operator's connection limits.
 const ROOM: &str = "# Leave room for slowlane's connections: the frontends together take three eighths of the global maxconn at most.\n";
 
-/// The lines of a configuration that belong in the operator's own, by their section.
+/// The lines of a shipped configuration that the operator adds to an existing one, by section.
 #[derive(Clone, Debug)]
 pub struct Pieces<'f> {
     lines: Vec<&'f str>,
 }
 
 impl<'f> Pieces<'f> {
-    /// Those of the main file.
+    /// The lines of the main file.
     pub fn of(main: &'f File) -> Pieces<'f> {
         Pieces { lines: main.text.lines().collect() }
     }
 
-    /// For the section `global`. Most deliveries need none there.
+    /// The lines for the section `global`. Most deliveries need none there.
     pub fn global(&self) -> Vec<String> {
         let is_global = |line: &&&str| GLOBAL.iter().any(|word| line.trim_start().starts_with(word));
         let section = self.lines.iter().take_while(|line| **line != "defaults");
         section.filter(is_global).map(ToString::to_string).collect()
     }
 
-    /// For the frontend, after its other rules.
+    /// The lines for the frontend, which go after its other rules.
     pub fn frontend(&self) -> Vec<String> {
         let begin = self.at("# --- attach slowlane");
         let end = self.lines[begin + 1..].iter().position(|line| line.contains("# ---")).unwrap_or(0);
         without_comments(&self.lines[begin..begin + 1 + end])
     }
 
-    /// Sections of their own.
+    /// The sections for the end of the file.
     pub fn end(&self) -> Vec<String> {
         without_comments(&self.lines[self.at("defaults slowlane")..])
     }
@@ -268,7 +269,7 @@ impl<'f> Pieces<'f> {
         self.lines.iter().position(|line| line.trim_start().starts_with(part)).expect("a shipped file has it")
     }
 
-    /// All of them, under the names of their sections.
+    /// All lines as one text, in which comments name the places for them.
     pub fn to_paste(&self) -> String {
         let parts = [
             ("the section global", self.global()),

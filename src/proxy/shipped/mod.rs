@@ -1,8 +1,8 @@
 //! The configuration files shipped for the proxies, with the operator's addresses filled in.
 //!
-//! The only source is the files under `haproxy/` and `nginx/`, and those for Envoy under `examples/`. With default values
-//! they are printed unchanged, those for HAProxy below a line with its version. The templates here have the parts of them
-//! that depend on the operator; a test finds each of them in a file.
+//! The files under `haproxy/` and `nginx/`, and those for Envoy under `examples/`, are the only source. With default
+//! values they are printed unchanged, except that a line with the version precedes HAProxy's configuration. The
+//! templates here hold the parts of these files that depend on the operator; a test finds each part in a file.
 
 pub mod envoy;
 pub mod haproxy;
@@ -27,7 +27,7 @@ pub struct Places<'a> {
     pub listen: &'a str,
     /// The address of the application.
     pub app: &'a str,
-    /// The TLS settings for slowlane. None: no TLS.
+    /// The TLS settings for connections to slowlane. `None`: no TLS.
     pub tls: Option<ProxyTls<'a>>,
     /// Whether to send quotas to clients.
     pub ratelimit: bool,
@@ -38,7 +38,7 @@ pub struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// The values of the shipped files, which listen for the proxy and for slowlane at these addresses.
+    /// The values of the shipped files, with these addresses for slowlane and for the proxy's listener.
     pub fn shipped(agent: &'a Address, listen: &'a str) -> Places<'a> {
         Places {
             agent,
@@ -107,7 +107,7 @@ fn word(text: &str) -> Result<&str, Unprintable> {
     }
 }
 
-/// The address of an agent in the notation of a proxy. `unix` is its prefix for the path of a Unix socket.
+/// The address of an agent in the notation of a proxy. `unix` is the proxy's prefix for the path of a Unix socket.
 fn agent(address: &Address, unix: &str) -> Result<String, Unprintable> {
     let written = match address {
         Address::Tcp(address) => reachable(address),

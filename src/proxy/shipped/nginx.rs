@@ -80,7 +80,7 @@ fn values(places: &Places<'_>) -> Result<[Value; 1], Unprintable> {
     })])
 }
 
-/// The variables of nginx that have a field.
+/// The variables of nginx that hold a field, as one text. `None` if the name does not fit into a variable's name.
 fn variable(name: &str) -> Option<String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let word = name.to_ascii_lowercase().replace('-', "_");

@@ -1,4 +1,4 @@
-//! The keys by which HAProxy enforces pushed limits itself, with a rule for each and two tables.
+//! The keys by which HAProxy enforces pushed limits itself, with a rule and two tables for each.
 //!
 //! ```text
 //! slowlane_pace.., a table of HAProxy's own    gpt(0) the clock of a key; gpc(0) admitted, gpc(1) refused requests
@@ -26,9 +26,9 @@ use slowlane_core::base::shown;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced {
-    /// In the order of the lookup. None for the single bucket of all requests.
+    /// The fields in the order of the lookup. Empty for the single bucket of all requests.
     pub fields: Vec<String>,
-    /// The leading bits of a source in the key, for IPv4 and IPv6.
+    /// The number of leading bits of a source that are in the key, for IPv4 and IPv6.
     pub prefixes: (u8, u8),
 }
 
@@ -38,7 +38,7 @@ impl Paced {
         Paced { fields: vec![SOURCE.to_owned()], prefixes: (32, 64) }
     }
 
-    /// The name of its table `pace` or `limits`.
+    /// The name of one of the key's tables: `what` is `pace` or `limits`.
     pub fn table(&self, what: &str) -> String {
         match self.fields.as_slice() {
             [] => format!("slowlane_{what}_{ALL}"),
@@ -47,7 +47,7 @@ impl Paced {
         }
     }
 
-    /// Whether HAProxy can have its tables: a name with other characters is not a valid table name.
+    /// Whether HAProxy can have the tables of this key: a name with other characters is not a valid table name.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]
@@ -68,7 +68,7 @@ impl Paced {
         format!("{KEY}{}", sample::variable(&self.fields.join(".")))
     }
 
-    /// The network of a source.
+    /// The converter that reduces a source to its network.
     fn mask(&self) -> String {
         let (ipv4, ipv6) = self.prefixes;
         format!("ipmask({ipv4},{ipv6})")
@@ -86,7 +86,7 @@ impl Paced {
         parts.iter().filter(is_free).map(|name| variable(name))
     }
 
-    /// Whether clients can make it longer than a table's keys.
+    /// Whether clients can make the key longer than a table's keys can be.
     fn is_long(&self) -> bool {
         self.fields.iter().any(|name| !matches!(name.as_str(), SOURCE | METHOD))
     }
@@ -100,7 +100,7 @@ const METHOD: &str = "method";
 const ALL: &str = "all";
 /// The prefix of variables with a part of a key.
 const KEY: &str = "txn.key.";
-/// The number of counters that every HAProxy has: a request can have this many keys.
+/// The number of stick counters that every HAProxy has: unless it has more, a request can have this many keys.
 const COUNTERS: usize = 3;
 
 /// The variable with a field. The operator's own rule sets the owner.
@@ -108,7 +108,7 @@ fn variable(field: &str) -> String {
     if field == OWNER { "txn.owner".to_owned() } else { format!("{KEY}{}", sample::variable(field)) }
 }
 
-/// The expression that sets the variable of a field. None for `source` and `owner`, and for a name that no table can
+/// The expression that sets the variable of a field. `None` for `source` and `owner`, and for a name that no table can
 /// have.
 fn expression(field: &str) -> Option<String> {
     match field {
@@ -128,7 +128,7 @@ pub(super) fn values(keys: &[Paced]) -> Value {
     let mut prefixes = None;
     let rules = keys.iter().enumerate().map(|(place, key)| {
         let is_joined = key.fields.len() > 1;
-        // The source is set for each key that contains it: their prefixes may differ.
+        // The source is set again whenever a key's prefixes differ from those of the previous key with several fields.
         let is_anew = is_joined && key.has(SOURCE) && prefixes.replace(key.prefixes) != Some(key.prefixes);
         let variables: Vec<String> = key.fields.iter().map(|field| variable(field)).collect();
         // A request without one of the fields does not have the key.

@@ -5,28 +5,29 @@ use serde_json::{Value, json};
 use crate::proxy::shipped::is_usual;
 use slowlane_core::base::shown;
 
-/// The maximum size of all copies of a URL in one query, besides all headers and variables of the operator, so that
-/// the query fits HAProxy's frame of 16,380 bytes. A request has at most 15,360 bytes of headers: sent once each,
-/// they fit anyway. A variable may contain any of them once more.
+/// The maximum sizes, in one query, of all copies of the URL, and of all headers and the operator's variables together.
+/// These limits keep the query within HAProxy's frame of 16,380 bytes. A request has at most 15,360 bytes of headers,
+/// which fit if each is sent once; but a variable may contain any of them once more.
 const URL_BYTES: usize = 8_192;
 const HEADER_BYTES: usize = 7_168;
 
-/// The fields of a URL, each with the additional copies of the URL that it needs.
+/// The fields that contain the URL or a part of it. `path` and `query` together count as one copy of the URL, `url` and
+/// `base` as one each.
 const PATH: &str = "path";
 const QUERY: &str = "query";
 const URL: &str = "url";
 const BASE: &str = "base";
 
-/// The field that distinguishes the pages of `protect`. No map is searched for it, so it needs none of the rules for a
+/// The field by which `law=protect` distinguishes pages. No map is searched for it, so it needs none of the rules for a
 /// path. It is truncated, to save room in the query.
 const PAGE: &str = "page";
 const FIRST_SEGMENT: &str = "path,field(2,/),bytes(0,64)";
 
-/// Headers that are fields by their own name. Others begin with `x-`.
+/// Headers that are fields under their own names. All others begin with `x-`.
 const HEADERS: [&str; 3] = ["user-agent", "referer", "origin"];
 
-/// The text of HAProxy's configuration that gets a field. None for the usual fields, which the shipped files send, and
-/// for a name that no argument can have.
+/// The HAProxy expression that fetches a field. `None` for the usual fields, which the shipped files send, and for a
+/// name that no argument can have.
 pub(super) fn sample(name: &str) -> Option<String> {
     if is_usual(name) || !is_plain(name) {
         return None;
@@ -43,7 +44,7 @@ pub(super) fn sample(name: &str) -> Option<String> {
     })
 }
 
-/// The client header of a field.
+/// The header of the client's request that holds a field. `None` for fields that are not headers.
 fn header(name: &str) -> Option<String> {
     let header = name.to_ascii_lowercase().replace('_', "-");
     (HEADERS.contains(&header.as_str()) || header.starts_with("x-")).then_some(header)
@@ -85,7 +86,8 @@ pub(super) fn values(fields: &[String]) -> Value {
     })
 }
 
-/// Other spellings of a header, as a regular expression: for each dash, those whose first underscore is there.
+/// Other spellings of a header, as a regular expression: for each dash, the spellings whose first underscore replaces
+/// it.
 fn spellings(header: &str) -> String {
     let spelling =
         |(at, _): (usize, &str)| format!("{}_{}", &header[..at], header[at + 1..].replace('-', "[-_]"));

@@ -7,13 +7,13 @@
 //! {{^name}} {{/name}}     the text inside, if there is none
 //! ```
 //!
-//! A line break after the first tag of a section is left out, and so is that after the last tag of a section of whole
-//! lines. A section has no other of its name inside.
+//! A line break after the opening tag of a section is left out, and so is the one after the closing tag if the section
+//! consists of whole lines. A section cannot contain another one of the same name.
 
 use serde_json::Value;
 
-/// A shipped file with the values of an operator: where it has a part with the shipped values, it gets the part with
-/// these. Inserted text is not replaced again.
+/// Fills an operator's values into a shipped file: replaces each part of the template with the values `from` by the
+/// same part with the values `to`. Inserted text is not replaced again.
 pub(super) fn fill(shipped: &str, template: &str, from: &[Value], to: &[Value]) -> String {
     let (from, to) = (parts(template, from), parts(template, to));
     let (mut filled, mut rest) = (String::with_capacity(shipped.len()), shipped);
@@ -26,13 +26,13 @@ pub(super) fn fill(shipped: &str, template: &str, from: &[Value], to: &[Value]) 
     }
 }
 
-/// The parts of a template with values.
+/// The parts of a template, filled in with these values.
 pub(super) fn parts(template: &str, values: &[Value]) -> Vec<String> {
     let parts = template.trim_end().split("\n{{!").skip(1).filter_map(|part| part.split_once("}}\n"));
     parts.map(|(_, part)| rendered(part, &values.iter().collect::<Vec<_>>())).collect()
 }
 
-/// A text with values. Of two with one name, the last one counts.
+/// Fills values into a text. Of two values with one name, the last one counts.
 fn rendered(mut template: &str, values: &[&Value]) -> String {
     let mut text = String::new();
     while let Some((before, after)) = template.split_once("{{") {
