@@ -277,7 +277,7 @@ fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: 
     }
     let command = format!("slowlane config {command} --dir {}", folder.0.display());
     match say(lines) {
-        Ok(()) => anyhow!("{refusal}\nto attach by hand: `{command}`, and paste the lines above"),
+        Ok(()) => anyhow!("{refusal}\nto attach by hand, run `{command}`, and paste the lines above"),
         Err(error) => error,
     }
 }

@@ -304,7 +304,7 @@ impl DescriptorTree<'_> {
     /// 0.
     fn unlimited(&mut self, limit: &YamlNode, shared: String, path: &RulePath<'_>) -> Option<u32> {
         if !limit.get("unit").is_none() {
-            let reason = "unlimited with a unit: the service refuses the file";
+            let reason = "`unlimited` beside a unit: Envoy's rate limit service refuses the file";
             self.found.omit(limit.line, &path.shown(), reason);
         }
         let (counter, options) = (format!("unlimited{shared}"), format!("rate=unlimited{shared}"));

@@ -81,7 +81,7 @@ impl Program {
 pub enum ImportError {
     #[error("more than {} MiB: import the part with the limits", BYTES_MAX >> 20)]
     TooLong,
-    #[error("its program is not recognised: name it with --from")]
+    #[error("cannot tell which program this is for: name the program with --from")]
     Unknown,
     #[error("line {line}: {reason}")]
     Syntax { line: usize, reason: String },

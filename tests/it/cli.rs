@@ -522,7 +522,7 @@ fn what_is_hardly_meant_is_served_with_a_warning() {
         (checked.code, checked.out.as_str()),
         (0, &*format!("ok: policy {dir}: 2 SLOs; source.map 0 lines, website.map 5 lines\n"))
     );
-    let alone = "a website is a host alone, like \"shop.example\"";
+    let alone = "a website must be only a host, like \"shop.example\"";
     let again =
         |name: &str, first| format!("\"{name}\" is already on line {first}, which wins: keep one of the two");
     let read = "slo.map, source+website.map, source+owner.map, source.map, website.map, owner.map";

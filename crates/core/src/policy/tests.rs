@@ -385,7 +385,7 @@ fn websites_that_never_match_are_warnings_in_website_lookups_only() {
         ("owner.map", "Ann 1001\nhttps://ann.example/ 1001\n"),
     ];
     let reported = warnings(&maps, &Layout::default());
-    let alone = "a website is a host alone, like";
+    let alone = "a website must be only a host, like";
     assert_eq!(
         reported,
         [

@@ -20,7 +20,7 @@ pub enum WarningKind {
     Unread(String),
     #[error("{key:?} is already on line {first}, which wins: keep one of the two")]
     KeyTwice { key: String, first: usize },
-    #[error("{key:?} has {what}: a website is a host alone, like {meant:?}")]
+    #[error("{key:?} has {what}: a website must be only a host, like {meant:?}")]
     Website { key: String, what: &'static str, meant: String },
     #[error("{0:?} has quotes, which are part of the key: write it without them")]
     Quotes(String),
@@ -114,7 +114,7 @@ pub enum WarningKind {
     )]
     Asked(String),
     #[error(
-        "law=protect: HAProxy as a peer neither holds requests nor reports their ends, so nothing is protected: attach \
+        "law=protect: HAProxy as a peer neither holds requests nor reports when they end, so nothing is protected: attach \
          it over SPOE instead"
     )]
     Unprotected,
