@@ -54,7 +54,7 @@ pub enum Refusal {
     #[error("it has the maximum number of nodes")]
     Full,
     #[error(
-        "it does not accept these numbers; give all nodes and the token server the same version of slowlane"
+        "it rejected a value that is out of bounds; run the same version of slowlane on all nodes and the token server"
     )]
     Numbers,
 }

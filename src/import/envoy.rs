@@ -250,7 +250,7 @@ impl DescriptorTree<'_> {
             return None;
         };
         let Some(options) = windows(count, period, " reset=calendar", &shared) else {
-            self.found.omit(line, &text, "more requests than slowlane counts: it is no limit");
+            self.found.omit(line, &text, "more requests than slowlane can count: it would never refuse one");
             return Some(0);
         };
         let is_shared = path.levels.iter().any(|level| level.is_shared);

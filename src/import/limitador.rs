@@ -113,7 +113,7 @@ impl AddedLimits<'_> {
         let (count, period) =
             count.zip(period).ok_or("expected a max_value below 2^32, and seconds, at most 366 days")?;
         let options = windows(count, period, "", &name_option(node.get("name").text()));
-        Ok(options.ok_or("more requests than slowlane counts: it is no limit")?)
+        Ok(options.ok_or("more requests than slowlane can count: it would never refuse one")?)
     }
 
     /// The scope of a limit, and the fields of its key.

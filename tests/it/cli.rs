@@ -331,7 +331,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["table", "get", "26C7"], "expected a key of sixteen hex digits, like 26C7827D889F6DA3"),
         (&["table", "set", "26C7827D889F6DA3"], "<COLUMN VALUE>"),
         (&["simulate", "--law", "best"], "[possible values: adaptive, pace, fair,"),
-        (&["simulate", "--clients", "5-"], "expected a number of clients, 0 to 10000, like 50"),
+        (&["simulate", "--clients", "5-"], "expected a number of clients from 0 to 10000, like 50"),
         (&["simulate", "--think", "1"], "expected a number and a unit us, ms, s, m, h or d, like 5s"),
         (&["simulate", "--option", "max_delay"], "expected an option, like max_delay=10s"),
         (&["simulate", "--option", "best:max_delay=1s"], "or an option for one law, like pace:max_delay=10s"),

@@ -112,7 +112,10 @@ impl Help {
         }
         if !common.is_empty() {
             let names: Vec<String> = common.iter().map(|row| format!("`{}`", row.name())).collect();
-            text += &format!("{}\n\n", wrapped(&format!("Flags of several commands: {}.", names.join(", "))));
+            text += &format!(
+                "{}\n\n",
+                wrapped(&format!("Shared flags, [described above](#shared-flags): {}.", names.join(", ")))
+            );
         }
         let after = self.after.join("\n");
         let after = after.split("Exit code 0: ").next().unwrap().trim();

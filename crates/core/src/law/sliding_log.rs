@@ -98,8 +98,10 @@ impl Rule for SlidingLog {
         let unknown_ns = log.unknown_ns(now_ns);
         if unknown_ns > 0 {
             let unknown = time(unknown_ns);
-            text +=
-                &format!("; the log is incomplete for another {unknown}, until then also: {}", stand_in());
+            text += &format!(
+                "; the log will be incomplete for another {unknown}; until then, sliding-window applies too: {}",
+                stand_in()
+            );
         }
         text
     }

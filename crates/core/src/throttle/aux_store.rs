@@ -11,7 +11,8 @@ use crate::table::{BoundedMap, Expiring};
 /// If more than one in this many bytes of the room is taken, a key is dropped when its last open ticket is closed.
 const CROWDED_AT: usize = 4;
 
-/// While more than half of the room is free, only one sweep in this many is done: it visits every auxiliary state.
+/// While more than half of the room is free, only one sweep in this many is done, because a sweep visits every
+/// auxiliary state.
 const SWEEPS_SKIPPED: u32 = 30;
 
 /// The auxiliary states and the open tickets, with one limit in bytes. A law that finds no room here falls back to a

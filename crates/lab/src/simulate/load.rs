@@ -264,8 +264,8 @@ impl FromStr for Phases {
         let counts = text.split('-').map(count).collect::<Option<Vec<u32>>>();
         counts.filter(|counts| counts.len() <= PHASES_MAX).map(Phases).ok_or_else(|| {
             format!(
-                "expected a number of clients, 0 to {CLIENTS_MAX}, like 50, or up to {PHASES_MAX} of them, like \
-                 5-50-5, for equal parts of the run"
+                "expected a number of clients from 0 to {CLIENTS_MAX}, like 50, or up to {PHASES_MAX} such numbers \
+                 joined by hyphens, like 5-50-5, one for each equal part of the run"
             )
         })
     }

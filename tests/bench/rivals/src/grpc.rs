@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use grpc::Entry;
 use grpc::auth::{
     Address, Attributes, CheckRequest, CheckResponse, HttpRequest, Peer, Request as Asked, SocketAddress,
 };
-use grpc::Entry;
 use grpc::ratelimit::{Code, Descriptor, RateLimitRequest, RateLimitResponse};
 use grpc::{decoded, framed, unframed};
 use h2::RecvStream;
