@@ -182,7 +182,7 @@ impl AckWriter<'_> {
 /// The maximum size of a short ACK. It is below the 256 bytes that every HAProxy accepts.
 const BYTES_MAX: usize = 192;
 
-/// An ACK that is built from constant bytes and numbers. It is faster than an [`Ack`](crate::Ack), which encodes each
+/// An ACK that is built from constant bytes and numbers. It is faster than an [`Ack`], which encodes each
 /// variable.
 ///
 /// ```

@@ -28,7 +28,7 @@ pub trait Rule {
     fn take_back(&self, _entry: &mut Entry, _aux: Option<&mut AuxState>, _gone: &Admission) {}
 
     /// Charges an admitted request for more than the cost that it was judged by, whether or not there is room. Only a
-    /// law that [settles](crate::law::Law::settles) can do this.
+    /// law that settles costs afterwards can do this.
     fn charge_more(&self, _entry: &mut Entry, _cost: u32, _now: Timestamp) {}
 
     /// Whether [`end`](Rule::end) must be called for each admission.
