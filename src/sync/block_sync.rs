@@ -24,7 +24,7 @@ pub(super) struct BlockSync {
     seq: u64,
     /// Changes of this node that the store has not applied yet, and blocks that the store may have forgotten.
     waiting: VecDeque<Ordered>,
-    teaching: VecDeque<Ordered>,
+    restoring: VecDeque<Ordered>,
     /// How many of each of the two are in flight.
     sent: (usize, usize),
     /// Blocks for which the store has no room, with their ends. They are in force on this node only, so they are at
@@ -42,19 +42,19 @@ impl BlockSync {
         if lost > 0 || self.waiting.len() > WAITING_MAX {
             self.restore_all(throttle, now);
         }
-        if self.teaching.is_empty() && !self.alone.is_empty() && now.since(self.offered) >= OFFER {
+        if self.restoring.is_empty() && !self.alone.is_empty() && now.since(self.offered) >= OFFER {
             self.offered = now;
             let some = self.alone.iter().filter(|(_, until)| **until > now).take(CHANGES_MAX);
-            self.teaching = some.map(|(target, until)| restored(target.clone(), *until)).collect();
+            self.restoring = some.map(|(target, until)| restored(target.clone(), *until)).collect();
         }
-        !self.waiting.is_empty() || !self.teaching.is_empty()
+        !self.waiting.is_empty() || !self.restoring.is_empty()
     }
 
     pub(super) fn arguments(&mut self, now: Timestamp) -> BlockUpdate {
         let waiting = self.waiting.len().min(CHANGES_MAX);
-        self.sent = (waiting, self.teaching.len().min(CHANGES_MAX - waiting));
+        self.sent = (waiting, self.restoring.len().min(CHANGES_MAX - waiting));
         let own = self.waiting.range(..self.sent.0).map(|own| (own, false));
-        let sent = own.chain(self.teaching.range(..self.sent.1).map(|own| (own, true)));
+        let sent = own.chain(self.restoring.range(..self.sent.1).map(|own| (own, true)));
         let word = |(Ordered { change: Change { target, until }, .. }, is_restored): (&Ordered, bool)| {
             BlockChange { target: target.clone(), rest: until.map(|until| until.since(now)), is_restored }
         };
@@ -64,16 +64,16 @@ impl BlockSync {
 
     /// Applies the answer of the store. Returns the number of the store's blocks for which this node has no room.
     pub(super) fn news(&mut self, news: BlockNews, throttle: &Throttle, now: Timestamp) -> usize {
-        let (changed, taught) = mem::take(&mut self.sent);
+        let (changed, restored_count) = mem::take(&mut self.sent);
         let mut own: Vec<Ordered> = self.waiting.drain(..changed).collect();
-        own.extend(self.teaching.drain(..taught));
+        own.extend(self.restoring.drain(..restored_count));
         self.settle(&own, &news, now);
         let of_store: HashSet<&Target> = news.list.iter().map(|(target, _)| target).collect();
         // For the same target, the store applies the change of this node after that of another.
         let mine = own[..changed].iter().filter(|own| of_store.contains(&own.change.target));
         let mine: Vec<Change> = mine.map(|own| own.change.clone()).collect();
         if news.extent != Extent::News {
-            let on_their_way = own.iter().chain(&self.waiting).chain(&self.teaching);
+            let on_their_way = own.iter().chain(&self.waiting).chain(&self.restoring);
             let known: HashSet<&Target> = on_their_way.map(|waiting| &waiting.change.target).collect();
             let is_gone = |Block { target, .. }: &Block| {
                 !of_store.contains(target) && !known.contains(target) && !self.alone.contains_key(target)
@@ -124,7 +124,7 @@ impl BlockSync {
 
     /// Makes the next reports restore these blocks in the store.
     fn restores(&mut self, blocks: impl IntoIterator<Item = Block>) {
-        self.teaching = blocks.into_iter().map(|block| restored(block.target, block.until)).collect();
+        self.restoring = blocks.into_iter().map(|block| restored(block.target, block.until)).collect();
     }
 
     /// Restores every block of this node in the store, instead of the pending changes. A block that an operator has

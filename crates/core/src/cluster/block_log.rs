@@ -228,7 +228,7 @@ mod tests {
         for _ in 0..2 {
             node.send(&mut next, vec![restore(60)], START);
         }
-        assert_eq!(next.seq, 1, "what is taught twice is no news");
+        assert_eq!(next.seq, 1, "what is restored twice is no news");
         node.send(&mut next, vec![restore(30)], START);
         assert_eq!(
             next.of_operators.ends[&target(1)],

@@ -211,25 +211,25 @@ impl LogPlan {
     /// The message for a fault.
     pub(super) fn explain(&self, error: ParseError) -> String {
         let Format { before, items, .. } = &self.format;
-        let misfit = |why: String| format!("does not fit the format: {why}");
+        let mismatch = |why: String| format!("does not fit the format: {why}");
         match error {
             ParseError::Before(item) => {
                 let literal = item.checked_sub(1).map_or(before, |item| &items[item].after);
-                misfit(format!("no {literal:?} before {}", items[item].noun))
+                mismatch(format!("no {literal:?} before {}", items[item].noun))
             }
             ParseError::After(item) => match &items[item] {
                 Item { noun, shape: LogShape::BeforeTime, .. } => {
-                    misfit(format!("not one time after {noun}"))
+                    mismatch(format!("not one time after {noun}"))
                 }
-                Item { noun, after, .. } => misfit(format!("no {after:?} after {noun}")),
+                Item { noun, after, .. } => mismatch(format!("no {after:?} after {noun}")),
             },
-            ParseError::Address(item) => misfit(format!("{} is not an address", items[item].noun)),
-            ParseError::Continues => misfit("it continues after the last item".to_owned()),
+            ParseError::Address(item) => mismatch(format!("{} is not an address", items[item].noun)),
+            ParseError::Continues => mismatch("it continues after the last item".to_owned()),
             ParseError::Quotes => {
-                misfit("a client has put quotes into it, so no value is certain".to_owned())
+                mismatch("a client has put quotes into it, so no value is certain".to_owned())
             }
-            ParseError::NoJson => misfit("not a whole JSON object".to_owned()),
-            ParseError::Twice(item) => misfit(format!("{} is there twice", items[item].noun)),
+            ParseError::NoJson => mismatch("not a whole JSON object".to_owned()),
+            ParseError::Twice(item) => mismatch(format!("{} is there twice", items[item].noun)),
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
             ParseError::List => {
