@@ -155,7 +155,7 @@ pub(crate) const UNITS: [(&str, Period, Unit); 7] = [
 ];
 
 /// The fields in the attributes of a request: those with an [origin](Origins), the context extensions, and `source`,
-/// `website`, `method` and `path`. Of two fields with one name, the first counts.
+/// `website`, `method`, `path` and `page`. Of two fields with one name, the first counts.
 pub fn attribute_fields<'a>(
     request: &'a CheckRequest,
     origins: &'a Origins,
@@ -173,7 +173,8 @@ pub fn attribute_fields<'a>(
     });
     let of_http = http.into_iter().flat_map(|http| {
         let path = without_query(&http.path);
-        [(b"website".as_slice(), http.host.as_ref()), (b"method", http.method.as_ref()), (b"path", path)]
+        let (host, method) = (http.host.as_ref(), http.method.as_ref());
+        [(b"website".as_slice(), host), (b"method", method), (b"path", path), (b"page", path)]
     });
     let all = headers.chain(extensions).chain(address).chain(of_http);
     all.map(|(name, value)| Field { name, value: Value::Text(value) }).filter(has_value).take(FIELDS_MAX)

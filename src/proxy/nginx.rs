@@ -137,6 +137,7 @@ pub const CHECK: &[u8] = b"/check";
 const CHECK_200: &[u8] = b"/check/200";
 
 const SOURCE: &[u8] = b"source";
+const PAGE: &[u8] = b"page";
 const SOURCE_HEADER: &str = "x-slowlane-source";
 
 /// The maximum number of hops that are examined. If all of them are trusted, the last one counts as the client.
@@ -145,17 +146,31 @@ const HOPS_MAX: usize = 32;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 const FORWARDED_HOST: &str = "x-forwarded-host";
 const FORWARDED_METHOD: &str = "x-forwarded-method";
+const FORWARDED_URI: &str = "x-forwarded-uri";
 
 /// The fields in the headers: `X-Slowlane-Api-Key: k` is the field `api_key`. There are at most [`FIELDS_MAX`] of them.
 ///
 /// An empty header is a field without a value. Of two headers with one name, the first counts. All values are
 /// text; the policy parses addresses.
 ///
-/// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host` and `-Method` fill the fields
-/// `source`, `website` and `method`, unless an `X-Slowlane-` header sets them.
+/// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill the fields
+/// `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` is the field `page`. An
+/// `X-Slowlane-` header takes precedence.
 pub fn fields<'a>(head: &HttpHead<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
     let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
-    named(head).chain(forwarded.into_iter().flatten()).take(FIELDS_MAX)
+    let appended = appended(head.path).and_then(|path| unless_named(head, PAGE, path));
+    named(head).chain(forwarded.into_iter().flatten()).chain(appended).take(FIELDS_MAX)
+}
+
+/// The path of the client's request that a proxy has appended to the path of a check.
+fn appended(path: &[u8]) -> Option<&[u8]> {
+    let path =
+        path.strip_prefix(CHECK_200).filter(|rest| is_path(rest)).or_else(|| path.strip_prefix(CHECK))?;
+    is_path(path).then_some(path)
+}
+
+fn is_path(text: &[u8]) -> bool {
+    text.first() == Some(&b'/')
 }
 
 fn named<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
@@ -166,16 +181,19 @@ fn named<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
 }
 
 fn forwarded<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> {
-    let forwarded: [(&[u8], _); 3] = [
+    let forwarded: [(&[u8], _); 4] = [
         (SOURCE, forwarded_source(head)),
         (b"website", head.header(FORWARDED_HOST)),
         (b"method", head.header(FORWARDED_METHOD)),
+        (PAGE, head.header(FORWARDED_URI)),
     ];
-    forwarded.into_iter().filter_map(move |(name, value)| {
-        let value = value.filter(|value| !value.is_empty())?;
-        let is_named = named(head).any(|field| is_same_name(field.name, name));
-        (!is_named).then_some(Field { name, value: Value::Text(value) })
-    })
+    forwarded.into_iter().filter_map(move |(name, value)| unless_named(head, name, value?))
+}
+
+/// A field, unless it is empty or an `X-Slowlane-` header sets it.
+fn unless_named<'a>(head: &HttpHead<'a>, name: &'static [u8], value: &'a [u8]) -> Option<Field<'a>> {
+    let is_named = || named(head).any(|field| is_same_name(field.name, name));
+    (!value.is_empty() && !is_named()).then(|| Field { name, value: Value::Text(value) })
 }
 
 /// The last address of the last `X-Forwarded-For`, which the querying proxy added. Clients can forge earlier ones.
@@ -497,6 +515,7 @@ mod tests {
                 ("x-forwarded-host", "Shop.Example.:8443"),
                 ("x-forwarded-method", "PUT"),
                 ("x-slowlane-method", "GET"),
+                ("x-forwarded-uri", "/shop/shoes?size=42"),
             ],
         );
         let asked = options(Some("deny=429"));
@@ -504,6 +523,31 @@ mod tests {
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"Shop.Example.:8443")));
         assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "an explicit header overrides");
+        assert_eq!(request.get(b"page"), Some(Value::Text(b"/shop/shoes?size=42")));
+    }
+
+    #[test]
+    fn the_path_that_a_proxy_appends_is_the_page() {
+        let page = |path, headers: &[(&str, &str)]| {
+            let head = head(path, headers);
+            match request(&head, CheckOptions::appended(path.as_bytes())).get(b"page") {
+                Some(Value::Text(page)) => Some(String::from_utf8(page.to_vec()).unwrap()),
+                _ => None,
+            }
+        };
+        for (path, appended) in [
+            ("/check", None),
+            ("/check/", Some("/")),
+            ("/check/shop/shoes", Some("/shop/shoes")),
+            ("/check/200", Some("/200")),
+            ("/check/200/", Some("/")),
+            ("/check/200/shop/shoes", Some("/shop/shoes")),
+            ("/check/2000", Some("/2000")),
+        ] {
+            assert_eq!(page(path, &[]).as_deref(), appended, "{path}");
+        }
+        assert_eq!(page("/check/200/shop", &[("x-slowlane-page", "own")]).as_deref(), Some("own"));
+        assert_eq!(page("/check/200/shop", &[("x-forwarded-uri", "/other")]).as_deref(), Some("/shop"));
     }
 
     #[test]

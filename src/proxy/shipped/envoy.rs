@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use crate::proxy::shipped::sample::PAGE;
 use crate::proxy::shipped::template::fill;
 use crate::proxy::shipped::{Places, ProxyTls, Unprintable, word};
 use slowlane_core::base::{Address, reachable, shown};
@@ -48,9 +49,12 @@ pub fn text(
         EnvoyDelivery::Header => (HEADER, GRPC),
         EnvoyDelivery::Hold => (HOLD, "127.0.0.1:9001"),
     };
+    // With a hold, Envoy appends the client's path to its check.
+    let is_appended = |name: &String| delivery == EnvoyDelivery::Hold && name == PAGE;
+    let fields: Vec<String> = places.fields.iter().filter(|name| !is_appended(name)).cloned().collect();
     let (asked, reader) = text.split_at(text.find(ENDS).unwrap_or(text.len()));
     let ends = Places { agent: ends, tls: ends_tls, ..*places };
-    Ok(filled(asked, agent, places)? + &filled(reader, GRPC, &ends)?)
+    Ok(filled(asked, agent, &Places { fields: &fields, ..*places })? + &filled(reader, GRPC, &ends)?)
 }
 
 /// Fills the values into a part of a shipped file, in which slowlane has the address `agent`.

@@ -20,7 +20,7 @@ const BASE: &str = "base";
 
 /// The field by which `law=protect` distinguishes pages. No map is searched for it, so it needs none of the rules for a
 /// path. It is truncated, to save room in the query.
-const PAGE: &str = "page";
+pub(super) const PAGE: &str = "page";
 const FIRST_SEGMENT: &str = "path,field(2,/),bytes(0,64)";
 
 /// Headers that are fields under their own names. All others begin with `x-`.

@@ -329,6 +329,31 @@ fn counting_both(name: &str) -> Stage {
     stage
 }
 
+/// An example that counts the requests of each source and page.
+fn counting_pages(name: &str) -> Stage {
+    let stage = counting_both(name);
+    let maps = stage.own_folder().join("maps");
+    stage.edit("maps/slo.map", "5001", "9001");
+    fs::write(maps.join("website.map"), "shop.example 9001\n").unwrap();
+    stage
+}
+
+const PAGES: &str = "[policy.types]\n9 = [\"source\", \"page\"]\n";
+
+/// A page is the client's own path, whatever path it claims in a header.
+fn pages_are_told_apart(stage: &Stage) {
+    let mut client = stage.client();
+    let mut passed = |path: &str| {
+        let ask = |number: &usize| {
+            let claimed = format!("/claimed/{number}");
+            let forged = [SHOP, ("X-Forwarded-Uri", &*claimed), ("X-Slowlane-Page", &*claimed)];
+            client.request("GET", path, &forged, "").status == 200
+        };
+        (0..8).filter(ask).count()
+    };
+    assert_eq!([passed("/shoes"), passed("/hats"), passed("/shoes")], [5, 5, 0]);
+}
+
 /// As shipped, five requests of a source pass, whatever host it asks for.
 fn another_host_gains_nothing(stage: &Stage) {
     let mut client = stage.client();
@@ -401,6 +426,11 @@ fn caddy_asks_and_no_client_can_set_a_field() {
         no_client_can_set_a_field(&stage);
         no_field_reaches_the_application(&stage);
         fails_open(&mut stage);
+        let mut stage = counting_pages("caddy");
+        stage.proxies = folder;
+        stage.start_slowlane_with(PAGES);
+        stage.start_proxy("caddy");
+        pages_are_told_apart(&stage);
     }
 }
 
@@ -529,7 +559,11 @@ fn a_cdn_is_believed_and_a_stranger_is_not_in_traefik() {
     }
     let behind = |stage: &mut Stage| {
         enable(stage, "traefik.yml", &["forwardedHeaders:"]);
-        enable(stage, "dynamic.yml", &["X-Forwarded-Host: \"\"", "X-Forwarded-Method: \"\""]);
+        enable(
+            stage,
+            "dynamic.yml",
+            &["X-Forwarded-Host: \"\"", "X-Forwarded-Method: \"\"", "X-Forwarded-Uri: \"\""],
+        );
         stage.edit("dynamic.yml", "trustForwardHeader: false", "trustForwardHeader: true");
         stage.start_slowlane_with(CDN);
         stage.start_proxy("traefik");
@@ -603,6 +637,11 @@ fn traefik_asks_and_no_client_can_set_a_field() {
     no_field_reaches_the_application(&stage);
     stage.kill_slowlane();
     assert_eq!(stage.client().request("GET", "/", &[SHOP], "").status, 500, "it fails closed");
+    let mut stage = counting_pages("traefik");
+    stage.start_slowlane_with(PAGES);
+    stage.start_proxy("traefik");
+    has_read(&stage);
+    pages_are_told_apart(&stage);
 }
 
 #[test]
@@ -617,4 +656,8 @@ fn envoy_asks_and_no_client_can_set_a_field() {
     no_client_can_set_a_field(&stage);
     no_field_reaches_the_application(&stage);
     fails_open(&mut stage);
+    let mut stage = counting_pages("envoy");
+    stage.start_slowlane_with(PAGES);
+    stage.start_proxy("envoy");
+    pages_are_told_apart(&stage);
 }
