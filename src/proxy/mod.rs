@@ -1,6 +1,7 @@
 //! HAProxy, nginx and Envoy: their queries, slowlane's answers, and the files shipped for them.
 
 pub mod attach;
+pub mod check_fields;
 pub mod end_line;
 pub mod envoy;
 pub mod haproxy;

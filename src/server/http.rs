@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 
 use crate::http::{Date, HEAD_BYTES_MAX, HeaderSlots, HttpAnswer, HttpHead, Refusal, StatusCode, Version};
 use crate::observe::OncePerSecond;
+use crate::proxy::check_fields;
 use crate::proxy::nginx::{self, CHECK, CheckOptions, QueryError};
 use crate::server::connection::{Connection, Inbox, Next, Protocol};
 use crate::server::dedup::Fingerprint;
@@ -345,10 +346,12 @@ impl Conversation {
         let Conversation { agent, check, rng, .. } = self;
         let policy = agent.throttle.policy();
         let refusal = |verdict| options.refusal(verdict);
-        let decision = match nginx::client(head, options, &check.trusted) {
-            None => agent.decide(&policy, || nginx::fields(head, options), options.hold, refusal, rng, now),
+        let decision = match check_fields::client(head, options, &check.trusted) {
+            None => {
+                agent.decide(&policy, || check_fields::fields(head, options), options.hold, refusal, rng, now)
+            }
             Some(source) => {
-                let fields = || nginx::fields_of(head, options, source);
+                let fields = || check_fields::fields_of(head, options, source);
                 agent.decide(&policy, fields, options.hold, refusal, rng, now)
             }
         };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use slowlane::http::{Date, HeaderSlots, HttpAnswer, HttpHead, StatusCode, Version};
+use slowlane::proxy::check_fields;
 use slowlane::proxy::nginx::{self, CheckOptions};
 use slowlane_core::base::{
     Assurance, Decision, Ends, FIELDS_MAX, Field, Judged, Key, KeySecret, Reply, SloId, Ticket, Timestamp,
@@ -23,7 +24,7 @@ pub fn run(bytes: &[u8]) {
     // Lines that are no headers, or tell of a body in two ways, make no question.
     let mut room = HeaderSlots::default();
     let Ok(Some((head, _))) = HttpHead::cut(&mut bytes, &mut room) else { return };
-    let fields: Vec<Field<'_>> = nginx::fields(&head, options).collect();
+    let fields: Vec<Field<'_>> = check_fields::fields(&head, options).collect();
     expect_fields(&fields, &head, options);
     expect_answers(options);
 
@@ -120,6 +121,6 @@ fn expect_answers(options: CheckOptions) {
             HttpHead::cut(&mut copied, &mut room).expect("an answer has headers").expect("it is whole");
         let ticket = nginx::ticket(&head).map(|text| Ticket::open(text, KeySecret::KNOWN).unwrap());
         assert_eq!(ticket, decision.ticket());
-        assert_eq!(nginx::fields(&head, options).count(), 0);
+        assert_eq!(check_fields::fields(&head, options).count(), 0);
     }
 }
