@@ -413,7 +413,7 @@ impl Policy {
 /// The client that requests a page of a protected application, and that page.
 #[derive(Clone, Debug)]
 pub struct Asker {
-    pub(crate) page: Key,
+    pub page: Key,
     /// The groups that the client belongs to, outermost first, and then the client itself.
     pub(crate) path: ArrayVec<Key, SHARE_MAX>,
 }

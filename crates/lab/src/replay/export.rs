@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::replay::{KeyRow, Outcome, ReplayCounts, ReplayTally, Side};
+use crate::replay::{KeyRow, Outcome, ProtectedLog, ReplayCounts, ReplayTally, Side};
 use slowlane_core::base::Kind;
 use slowlane_core::policy::Slo;
 
@@ -50,6 +50,7 @@ fn side(side: &Side) -> Value {
         "policy": side.name,
         "total": figures(&side.total),
         "slos": side.slos.iter().map(slo).collect::<Vec<_>>(),
+        "protected": side.protected.iter().map(protected).collect::<Vec<_>>(),
         "throttled_keys": side.throttled_keys,
         "keys": side.keys.iter().map(key).collect::<Vec<_>>(),
         "series": {
@@ -73,6 +74,16 @@ fn json_of(counts: &ReplayCounts) -> Value {
         "delayed": counts.delayed,
         "denied": counts.denied,
         "delay_ms": { "mean": counts.mean_ms(), "max": counts.max_ms() },
+    })
+}
+
+fn protected(of: &ProtectedLog) -> Value {
+    json!({
+        "slo": of.slo.number(),
+        "key": of.key.to_string(),
+        "inside": of.inside,
+        "slow_down": of.slow_down,
+        "limit": of.limit,
     })
 }
 

@@ -11,6 +11,7 @@
 mod export;
 mod keys;
 mod plot;
+mod protected;
 mod report;
 mod requests;
 mod run;
@@ -21,6 +22,7 @@ pub use export::json;
 pub use keys::KeyRow;
 pub(crate) use keys::{KEYS_MAX, forget_half, name, text};
 pub use plot::plot;
+pub use protected::ProtectedLog;
 pub use report::report;
 pub use requests::Input;
 pub(crate) use requests::Requests;

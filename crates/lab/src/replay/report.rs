@@ -1,7 +1,7 @@
 //! The outcome as text tables.
 
 use crate::columns::{NONE, ReportCell, columns, or_none, percent};
-use crate::replay::{KeyRow, Outcome, ReplayCounts, ReplayTally, Side};
+use crate::replay::{KeyRow, Outcome, ProtectedLog, ReplayCounts, ReplayTally, Side};
 use slowlane_core::base::{Kind, aligned, plural};
 use slowlane_core::policy::Slo;
 
@@ -25,6 +25,10 @@ pub fn report(outcome: &Outcome) -> String {
         let work: Vec<Vec<ReportCell>> = work.collect();
         if !work.is_empty() {
             text += &format!("\n{}", columns(&work, &WORDS));
+        }
+        if !side.protected.is_empty() {
+            let rows: Vec<Vec<ReportCell>> = side.protected.iter().map(protected_row).collect();
+            text += &format!("\n{PROTECTED}\n{}", columns(&rows, &WORDS));
         }
     }
     for side in &outcome.sides {
@@ -79,6 +83,19 @@ fn work_row(slo: &Slo, tally: &ReplayTally, seconds: f64) -> Option<Vec<ReportCe
         ("denied", units(denied)),
         ("%", percent(denied, asked)),
     ])
+}
+
+/// The heading of the estimates. Above it, every request passes under `protect`.
+const PROTECTED: &str = "law=protect would have let this many inside at a time, by the log's times:";
+
+fn protected_row(of: &ProtectedLog) -> Vec<ReportCell> {
+    vec![
+        ("slo", of.slo.to_string()),
+        ("key", of.key.to_string()),
+        ("inside", format!("{:.0}", of.inside)),
+        ("slow-down", format!("{:.1}", of.slow_down)),
+        ("limit", or_none(of.limit.map(|limit| format!("{limit:.0}")))),
+    ]
 }
 
 /// A number of units, with decimal places if it is small.

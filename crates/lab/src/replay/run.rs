@@ -9,11 +9,12 @@ use fastrand::Rng;
 use crate::access_log::{Choice, LogOutcome, LogPlan, LogRecord, Mapping, Measure, PlanError};
 use crate::events::EventQueue;
 use crate::replay::keys::{KeyRow, Keys, name};
+use crate::replay::protected::{ProtectedLog, ProtectedLogs};
 use crate::replay::{Input, ReplayTally, Requests, Series};
 use slowlane_core::base::{
     Decision, Ending, Ends, Request, Sample, SloId, Ticket, Timestamp, Unit, Verdict, date, plural,
 };
-use slowlane_core::policy::{Policy, Slo};
+use slowlane_core::policy::{Batch, Policy, Slo};
 use slowlane_core::throttle::Throttle;
 
 /// The maximum number of requests in flight. Beyond it, the ends of further requests count as unknown.
@@ -66,6 +67,7 @@ pub struct Side {
     pub throttled_keys: usize,
     pub keys: Vec<KeyRow>,
     pub series: Series,
+    pub protected: Vec<ProtectedLog>,
 }
 
 impl Outcome {
@@ -136,6 +138,7 @@ struct Running<'t> {
     slos: BTreeMap<SloId, ReplayTally>,
     keys: Keys,
     series: Series,
+    protected: ProtectedLogs,
     /// The requests in flight that a law counts until they end, or whose work is settled when they end.
     ends: EventQueue<(Ticket, Ending)>,
     unknown_ends: u64,
@@ -195,11 +198,11 @@ impl Run<'_> {
         let unknown = self.sides.iter().map(|side| side.unknown_ends).max().unwrap_or(0);
         if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(
-                "the end of {unknown} requests under law=concurrency or law=protect is unknown: they count for their whole lease"
+                "the end of {unknown} requests under law=concurrency is unknown: they count for their whole lease"
             ));
         } else if unknown > 0 {
             notes.push(format!(
-                "the log has no durations (%Ta, $request_time): {unknown} requests under law=concurrency or law=protect count for \
+                "the log has no durations (%Ta, $request_time): {unknown} requests under law=concurrency count for \
                  their whole lease"
             ));
         }
@@ -264,6 +267,7 @@ impl<'t> Running<'t> {
             slos: BTreeMap::new(),
             keys: Keys::default(),
             series: Series::default(),
+            protected: ProtectedLogs::default(),
             ends: EventQueue::default(),
             unknown_ends: 0,
         }
@@ -321,6 +325,10 @@ impl<'t> Running<'t> {
                 self.series.at(leaves_ns).let_through += 1;
             }
         }
+        if self.is_protected(request, decision, leaves_ns, logged) {
+            // As long as the law sees no end, it holds nobody: the log's times are those without it.
+            return;
+        }
         if let Some(ticket) = decision.ticket() {
             // Without a duration, work is settled at once.
             let is_work = decision.judged().iter().all(|judged| judged.ends != Ends::InFlight);
@@ -333,7 +341,32 @@ impl<'t> Running<'t> {
         }
     }
 
+    /// Whether an SLO protects the application from this request, which is then counted there.
+    fn is_protected(
+        &mut self,
+        request: &Request<'_>,
+        decision: &Decision,
+        leaves_ns: u64,
+        logged: &LogRecord,
+    ) -> bool {
+        let protects = |id| self.policy.slo(id).is_some_and(|slo| slo.law.protection().is_some());
+        let judged = decision.judged();
+        let Some(judged) = judged.iter().find(|judged| protects(judged.slo)) else { return false };
+        if let (true, Some(took_ns)) = (decision.has_ticket(), logged.took_ns) {
+            let mut batch = Batch::of(&self.policy);
+            batch.push(request);
+            let page = batch.asker(0, judged.slo).page;
+            let ended_ns = leaves_ns.saturating_add(took_ns);
+            self.protected.count((judged.slo, judged.key), page, ended_ns, took_ns);
+        }
+        true
+    }
+
     fn outcome(self, top: usize) -> Side {
+        let aim = |id| {
+            let protection = self.policy.slo(id).and_then(|slo| slo.law.protection());
+            protection.map_or(1.0, |protection| protection.settings.slow_down)
+        };
         let slo = |(id, tally)| Some((self.policy.slo(id)?.clone(), tally));
         let is_changed = self.keys.has_changed();
         let is_shown = |row: &KeyRow| if is_changed { row.changed > 0 } else { row.is_throttled() };
@@ -344,6 +377,7 @@ impl<'t> Running<'t> {
             throttled_keys: self.keys.throttled(),
             keys: self.keys.top(top, is_shown),
             series: self.series,
+            protected: self.protected.estimates(aim),
         }
     }
 }

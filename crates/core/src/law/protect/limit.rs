@@ -6,9 +6,9 @@ use crate::base::Timestamp;
 use crate::law::protect::probe::{Probe, Probed, Saturation};
 
 /// The initial limit.
-const START: f64 = 16.0;
+pub const START: f64 = 16.0;
 
-pub(super) const LEAST: f64 = 2.0;
+pub const LEAST: f64 = 2.0;
 
 /// Below this limit, the target is higher and the limit grows faster. If several limits protect one application, the
 /// smallest would otherwise see mostly the small requests of customers, which a queue slows down most, and shrink to

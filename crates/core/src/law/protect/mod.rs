@@ -22,6 +22,7 @@ mod request;
 mod slab;
 mod turns;
 
+pub use limit::{LEAST, START};
 pub use request::Id;
 
 use std::cmp::Reverse;
