@@ -166,6 +166,9 @@ pub struct Protect {
     inside: usize,
     waiting: usize,
     sees_ends: bool,
+    /// Whether a page has a base. Before that, an application that was overloaded from the beginning could make each
+    /// request look like the work of seconds: nobody is charged for the time inside.
+    knows_times: bool,
     last_end: Timestamp,
     /// The number of leases that have run out since the last reported end.
     silent: usize,
@@ -188,6 +191,7 @@ impl Protect {
             inside: 0,
             waiting: 0,
             sees_ends: false,
+            knows_times: false,
             last_end: Timestamp::default(),
             silent: 0,
         }
@@ -260,14 +264,18 @@ impl Protect {
     }
 
     /// Records the end of a request that took this long, or if `None`, the time since its release. Returns false if its
-    /// end is already known, or none is expected: only the first end counts.
+    /// end is already known, or none is expected: only the first end counts. An end after the lease still shows that
+    /// ends are reported.
     pub fn end(&mut self, id: Id, now: Timestamp, took: Option<Duration>, released: &mut Vec<Id>) -> bool {
-        let Some(place) = self.inside_at(id) else { return false };
+        let place = self.inside_at(id);
+        if place.is_some() || !self.sees_ends {
+            (self.sees_ends, self.silent, self.last_end) = (true, 0, now);
+        }
+        let Some(place) = place else { return false };
         let request = self.requests.slab[place];
         let inside = now.since(request.since).min(Leases::LONGEST);
         self.measure(&request, now, took.unwrap_or(inside));
         self.finish(place, Some(inside.as_nanos() as i64));
-        (self.sees_ends, self.silent, self.last_end) = (true, 0, now);
         self.wake(now, released);
         true
     }
@@ -441,7 +449,8 @@ impl Protect {
     fn finish(&mut self, place: u32, work_ns: Option<i64>) {
         let request = self.requests.slab[place];
         self.leases.end(place, &mut self.requests);
-        if let Some(work_ns) = work_ns {
+        self.knows_times |= self.pages.at(request.page).base_ns().is_some();
+        if let Some(work_ns) = work_ns.filter(|_| self.knows_times) {
             self.pages.at(request.page).learn_work(work_ns);
             self.turns.charge(request.leaf, work_ns - request.work_ns, &self.requests);
         }

@@ -167,3 +167,24 @@ proptest! {
         model.drain();
     }
 }
+
+/// The application was overloaded before: each request takes longer than the shortest lease.
+#[test]
+fn an_end_after_the_lease_shows_that_ends_are_reported() {
+    let mut model = Model::new(SETTINGS);
+    let page = Key::from_bits(1);
+    let arrive = |model: &mut Model| {
+        let path = [Key::from_bits(2)];
+        model.call(|protect, now, released| {
+            protect.arrive(now, Arrival { means: Means::Hold, page, path: &path }, released)
+        })
+    };
+    let first: Vec<Arrived> = (0..100).map(|_| arrive(&mut model)).collect();
+    let Arrived::Released(id) = first[0] else { panic!("{:?}", first[0]) };
+    model.now_ms += 6_400;
+    model.call(|protect, now, released| protect.wake(now, released));
+    let is_counted = model.call(|protect, now, released| protect.end(id, now, None, released));
+    assert!(!is_counted && model.protect.view().sees_ends);
+    let inside = (0..100).filter(|_| matches!(arrive(&mut model), Arrived::Released(_))).count();
+    assert_eq!(inside, 16, "from now on, it protects");
+}
