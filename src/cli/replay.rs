@@ -12,7 +12,6 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 
 use crate::cli::progress::Progress;
-use crate::cli::simulate::{check_writable, unwritable};
 use crate::cli::{say, tell};
 use crate::config::{Config, Flags};
 use slowlane_core::base::{plural, shown, units};
@@ -58,9 +57,6 @@ pub(super) struct ReplayArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Draw rates and delays over time into this file (SVG)
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
 }
 
 /// The words that `--format` accepts in place of a format: proxies, and `json`.
@@ -75,9 +71,6 @@ pub(super) fn format(text: &str) -> Result<Choice, FormatError> {
 }
 
 pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
-    if let Some(path) = &typed.plot {
-        check_writable(path)?;
-    }
     let mut subjects = vec![subject(&typed, typed.policy.clone())?];
     if let Some(against) = &typed.against {
         subjects.push(subject(&typed, Some(against.clone()))?);
@@ -104,9 +97,6 @@ pub(super) fn replay(typed: ReplayArguments) -> anyhow::Result<()> {
         bail!("nothing was replayed: no log has a request that could be read");
     }
     refuse_misread(&outcome.logs)?;
-    if let Some(path) = &typed.plot {
-        fs::write(path, replay::plot(&outcome)).map_err(|error| unwritable(path, &error))?;
-    }
     let form = if typed.json { replay::json } else { replay::report };
     say(&form(&outcome))
 }

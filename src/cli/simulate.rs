@@ -1,11 +1,8 @@
 //! `slowlane simulate`: a law under a simulated load.
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::bail;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
@@ -13,9 +10,9 @@ use crate::cli::progress::Progress;
 use crate::cli::say;
 use slowlane_core::base::{Rate, units};
 use slowlane_core::law::Law;
-use slowlane_lab::protect::{Played, ProtectLoad, json_protected, plot_protected, report_protected};
+use slowlane_lab::protect::{Played, ProtectLoad, json_protected, report_protected};
 use slowlane_lab::simulate::{
-    self, Cluster, Costs, CrowdLoad, LINES_MAX, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
+    self, Cluster, Costs, CrowdLoad, Load, NODES_MAX, Phases, SECONDS_MAX, Scenario, Skew, Span,
 };
 
 #[derive(Debug, Args)]
@@ -33,9 +30,6 @@ pub(super) struct SimulateArguments {
     /// Seed of the random numbers; several runs count up from it
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Draw rates and delays over time, or with --protect one load, into this file (SVG)
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -179,28 +173,17 @@ pub(super) fn simulate(typed: SimulateArguments) -> anyhow::Result<()> {
         return protect(&typed, names);
     }
     let scenarios = scenarios(&typed.of_laws, typed.seed)?;
-    if let Some(path) = &typed.plot {
-        check_plot(path, scenarios.len())?;
-    }
     let mut progress = Progress::begin();
     let run = |scenario: &Scenario| scenario.run(|passed| progress.report(|| far(scenario, passed)));
     let outcomes = scenarios.iter().map(run).collect::<Result<Vec<_>, _>>();
     progress.end();
-    let outcomes = outcomes?;
-    if let Some(path) = &typed.plot {
-        fs::write(path, simulate::plot(&outcomes)).map_err(|error| unwritable(path, &error))?;
-    }
     let form = if typed.json { simulate::json } else { simulate::report };
-    say(&form(&outcomes))
+    say(&form(&outcomes?))
 }
 
 /// Simulates an overloaded application, without slowlane and with law=protect.
 fn protect(typed: &SimulateArguments, names: &[String]) -> anyhow::Result<()> {
     let mut loads: Vec<ProtectLoad> = names.iter().filter_map(|name| ProtectLoad::named(name)).collect();
-    if let Some(path) = &typed.plot {
-        ensure!(loads.len() == 1, "--plot draws one load: name it, like --protect crawlers");
-        check_writable(path)?;
-    }
     if loads.is_empty() {
         loads.extend(ProtectLoad::names().filter_map(ProtectLoad::named));
     }
@@ -212,9 +195,6 @@ fn protect(typed: &SimulateArguments, names: &[String]) -> anyhow::Result<()> {
     };
     let played: Vec<Played> = loads.into_iter().map(play).collect();
     progress.end();
-    if let Some(path) = &typed.plot {
-        fs::write(path, plot_protected(&played[0])).map_err(|error| unwritable(path, &error))?;
-    }
     let form = if typed.json { json_protected } else { report_protected };
     say(&form(&played))
 }
@@ -304,28 +284,4 @@ fn cluster(typed: &LawArguments) -> anyhow::Result<Cluster> {
         flushed: typed.store_flush,
         ..usual
     })
-}
-
-/// Checks the plot before the run, so that no work is lost.
-fn check_plot(path: &Path, lines: usize) -> anyhow::Result<()> {
-    ensure!(
-        lines <= LINES_MAX,
-        "--plot: {lines} runs, of which {LINES_MAX} can be distinguished: name fewer laws or numbers of clients"
-    );
-    check_writable(path)
-}
-
-/// Checks that a file can be written. An existing file stays unchanged, and no new one remains.
-pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
-    let is_new = path.symlink_metadata().is_err();
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    let tried = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
-    tried.map_err(|error| unwritable(path, &error))
-}
-
-pub(super) fn unwritable(path: &Path, error: &io::Error) -> anyhow::Error {
-    anyhow!(
-        "{}: cannot be written: {error}; make its directory first, or choose another file",
-        path.display()
-    )
 }

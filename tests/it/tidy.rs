@@ -23,7 +23,7 @@ const CRATES: &[(&str, &[&[&str]])] = &[
     (
         "crates/lab/src",
         &[
-            &["chart", "columns", "events"],
+            &["columns", "events"],
             &["access_log", "policy_test", "protect", "simulate"],
             &["replay"],
             &["advise"],

@@ -1,5 +1,5 @@
 //! Commands that work on files or in virtual time: access logs, their replay and advice on limits, simulations,
-//! policy tests, charts.
+//! policy tests.
 
 #![cfg_attr(
     test,
@@ -12,7 +12,6 @@
 
 pub mod access_log;
 pub mod advise;
-mod chart;
 mod columns;
 mod events;
 pub mod policy_test;

@@ -1,8 +1,7 @@
-//! How exactly nodes share a rate in virtual time: the tables and pictures of doc/reports/cluster-accuracy.md.
+//! How exactly nodes share a rate in virtual time: the tables of doc/reports/cluster-accuracy.md.
 //!
 //! `cargo bench --bench accuracy -- cluster|steps|others [1ms|50ms]` prints a table, at this round trip to the store. It
-//! takes minutes. `-- skew` and `-- low` print the figures of a picture, and draw it into doc/reports. Without a name,
-//! only a few cells are run, and nothing is drawn.
+//! takes minutes. `-- skew` and `-- low` print the figures of a few runs. Without a name, only a few cells are run.
 
 #![allow(
     clippy::disallowed_methods,
@@ -16,17 +15,16 @@
 )]
 
 mod models;
-mod pictures;
+mod runs;
 mod suite;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::env;
-use std::fs;
 use std::time::Duration;
 
 use slowlane_core::base::units::duration;
-use slowlane_lab::simulate::{SimulationOutcome, plot, report};
+use slowlane_lab::simulate::report;
 use suite::Suite;
 use support::effort::{self, Effort, Part};
 
@@ -34,8 +32,8 @@ const PARTS: [Part; 5] = [
     ("cluster", |_| table("cluster", Suite::Cluster)),
     ("steps", |_| table("steps", Suite::Steps)),
     ("others", |_| table("others", Suite::Others)),
-    ("skew", |_| picture("skew", &pictures::skew())),
-    ("low", |_| picture("low", &pictures::low())),
+    ("skew", |_| print!("{}", report(&runs::skew()))),
+    ("low", |_| print!("{}", report(&runs::low()))),
 ];
 
 fn main() {
@@ -55,12 +53,4 @@ fn table(name: &str, which: Suite) {
     let made = suite::suite(which, round_trip, 5, is_wanted, progress).expect("each cell is a scenario");
     eprintln!();
     print!("{made}");
-}
-
-fn picture(name: &str, outcomes: &[SimulationOutcome]) {
-    if is_named(name) {
-        fs::write(format!("doc/reports/cluster-{name}.svg"), plot(outcomes))
-            .expect("cargo starts it at the root");
-    }
-    print!("{}", report(outcomes));
 }

@@ -7,7 +7,7 @@ use slowlane_core::policy::Policy;
 use slowlane_core::table::Sizing;
 use slowlane_core::throttle::Throttle;
 use slowlane_lab::access_log::{Choice, Format, Mapping};
-use slowlane_lab::replay::{Input, ReplaySettings, Subject, json, plot, replay, report};
+use slowlane_lab::replay::{Input, ReplaySettings, Subject, json, replay, report};
 
 use super::input::texts;
 
@@ -37,7 +37,7 @@ pub fn run(bytes: &[u8]) {
     let faulty: u64 = log.errors.iter().map(|faulty| faulty.count).sum();
     assert!(log.requests + faulty <= log.lines);
     assert!(outcome.requests() <= log.requests);
-    for text in [report(&outcome), json(&outcome), plot(&outcome)] {
+    for text in [report(&outcome), json(&outcome)] {
         assert!(text.bytes().all(|byte| byte == b'\n' || !byte.is_ascii_control()));
     }
 }

@@ -15,7 +15,7 @@ mod world;
 use runs::Runs;
 
 pub use load::ProtectLoad;
-pub use report::{Played, json_protected, plot_protected, report_protected};
+pub use report::{Played, json_protected, report_protected};
 
 #[cfg(test)]
 mod tests;

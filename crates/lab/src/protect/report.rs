@@ -1,10 +1,8 @@
-//! The runs as a table, as JSON, and as a chart: the time of the customers' pages, without and with the law, and the
-//! law's limit.
+//! The runs as a table, and as JSON: the time of the customers' pages, without and with the law.
 
 use serde::Serialize;
 use serde_json::json;
 
-use crate::chart::{Chart, ChartLine, Panel};
 use crate::columns::{ReportCell, columns};
 use crate::protect::load::{ProtectLoad, SECONDS};
 use crate::protect::runs::{Runs, summary};
@@ -43,6 +41,7 @@ impl Played {
                 failed_percent: runs.of_group(Group::Customer, window, |of| of.failed_percent),
                 crawlers_per_s: runs.of_group(Group::Crawler, window, |of| of.served_per_s),
                 used_percent: 100.0 * runs.used(workers, window),
+                seconds: (0..SECONDS as u32).map(|second| of_second(&runs.0[0], second.into())).collect(),
             }
         })
     }
@@ -61,6 +60,8 @@ struct ProtectFigures {
     crawlers_per_s: f64,
     /// The percentage of the capacity that was used.
     used_percent: f64,
+    /// For each second of the first run: the median time of the customers' pages, and the law's limit.
+    seconds: Vec<(f64, Option<usize>)>,
 }
 
 impl ProtectFigures {
@@ -81,6 +82,12 @@ impl ProtectFigures {
     }
 }
 
+fn of_second(world: &World, second: f64) -> (f64, Option<usize>) {
+    let page_ms = summary(world, Group::Customer, (second, second + 1.0)).page_ms(0.5);
+    let view = world.views.iter().find(|(at, _)| *at >= second);
+    (page_ms, view.map(|(_, view)| view.limit))
+}
+
 /// A table with two lines for each load: without and with the law.
 pub fn report_protected(played: &[Played]) -> String {
     let rows = played
@@ -94,37 +101,4 @@ pub fn report_protected(played: &[Played]) -> String {
 pub fn json_protected(played: &[Played]) -> String {
     let figures: Vec<ProtectFigures> = played.iter().flat_map(Played::figures).collect();
     json!(figures).to_string() + "\n"
-}
-
-/// Draws a load under its first seed, without and with the law.
-pub fn plot_protected(played: &Played) -> String {
-    let worlds = played.runs.each_ref().map(|runs| &runs.0[0]);
-    let limits = worlds.map(|world| {
-        let views = world.views.iter().take_while(|(second, _)| *second < SECONDS);
-        views.map(|(second, view)| (*second, Some(view.limit as f64))).collect()
-    });
-    let panel = |title: &str, lines| Panel { title: title.into(), lines, dashed_at: None };
-    let chart = Chart {
-        title: format!(
-            "customers' pages under the load `{}`, without and with law=protect",
-            played.load.name
-        ),
-        lines: BEFORE.map(|before| format!("{before} before the application")).to_vec(),
-        panels: vec![
-            panel("customers' pages, median, ms", worlds.map(page_times).to_vec()),
-            panel("requests let in at a time: the limit", limits.to_vec()),
-        ],
-        seconds: SECONDS,
-        ..Chart::default()
-    };
-    chart.svg()
-}
-
-/// The median time of the customers' pages, for each second in which they requested any.
-fn page_times(world: &World) -> ChartLine {
-    let point = |second: f64| {
-        let median_ms = summary(world, Group::Customer, (second, second + 1.0)).page_ms(0.5);
-        (second + 0.5, median_ms.is_finite().then_some(median_ms))
-    };
-    (0..SECONDS as u32).map(f64::from).map(point).collect()
 }

@@ -10,7 +10,6 @@
 
 mod export;
 mod keys;
-mod plot;
 mod protected;
 mod report;
 mod requests;
@@ -21,7 +20,6 @@ mod tally;
 pub use export::json;
 pub use keys::KeyRow;
 pub(crate) use keys::{KEYS_MAX, forget_half, name, text};
-pub use plot::plot;
 pub use protected::ProtectedLog;
 pub use report::report;
 pub use requests::Input;

@@ -48,7 +48,7 @@ impl Series {
         }
         let since_ns = at_ns.saturating_sub(self.begins_ns);
         while since_ns / self.bin_ns >= BINS_MAX as u64 {
-            self.join(2);
+            self.join();
         }
         let place = (since_ns / self.bin_ns) as usize;
         if self.bins.len() <= place {
@@ -57,22 +57,15 @@ impl Series {
         &mut self.bins[place]
     }
 
-    /// Joins every group of this many bins.
-    fn join(&mut self, count: usize) {
+    /// Joins the bins in pairs.
+    fn join(&mut self) {
         let joined = |bins: &[Bin]| {
             let mut joined = Bin::default();
             bins.iter().for_each(|bin| joined.add(bin));
             joined
         };
-        self.bins = self.bins.chunks(count).map(joined).collect();
-        self.bin_ns *= count as u64;
-    }
-
-    /// The same series in at most `bins_max` bins.
-    pub(super) fn coarser(&self, bins_max: usize) -> Series {
-        let mut series = self.clone();
-        series.join(self.bins.len().div_ceil(bins_max).max(1));
-        series
+        self.bins = self.bins.chunks(2).map(joined).collect();
+        self.bin_ns *= 2;
     }
 
     pub fn seconds_each(&self) -> f64 {
@@ -93,7 +86,6 @@ mod tests {
         }
         assert_eq!((series.begins_ns, series.bin_ns), (begin_ns, 8 * SECOND_NS));
         assert!(series.bins.iter().all(|bin| bin.offered == 8));
-        assert_eq!(series.coarser(100).bins.len(), 97);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Load ─▶ Queue: the next event ─▶ Throttle::decide ─verdict─▶ the next request of a client ─▶ Queue
-//!                    ▲                              └────────▶ Record ─▶ SimulationOutcome ─▶ report, plot
+//!                    ▲                              └────────▶ Record ─▶ SimulationOutcome ─▶ report
 //!                    └── Nodes: one Throttle each ─▶ message ─▶ StoreServer ─▶ answer, turns of held requests
 //! ```
 //! It uses the same [`Throttle`](slowlane_core::throttle::Throttle) as production, under a policy of one line. Each of
@@ -16,23 +16,19 @@ mod cluster;
 mod load;
 mod nodes;
 mod outcome;
-mod plot;
 mod record;
 mod report;
 mod run;
 mod scenario;
 
-use record::{BINS_PER_S, Bin, Record};
+use record::Record;
 
 pub use cluster::{Cluster, NODES_MAX, SILENT_AFTER, Share, Skew};
 pub use load::{Costs, CrowdLoad, Load, Phases, Span, Who};
 pub use nodes::{Decided, Held, Sender, Sent, Sharing, Step};
 pub use outcome::{Figures, Phase, SimulationOutcome};
-pub use plot::plot;
 pub use report::{json, report};
 pub use scenario::{SECONDS_MAX, Scenario, ScenarioError};
-
-pub use crate::chart::LINES_MAX;
 
 #[cfg(test)]
 mod tests {
@@ -55,7 +51,7 @@ mod tests {
         };
         let outcomes = [scenario.run(|_| ()).unwrap()];
         assert!(outcomes[0].phases.iter().all(|phase| phase.settled_s.is_none()));
-        assert!(!report(&outcomes).is_empty() && !plot(&outcomes).is_empty());
+        assert!(!report(&outcomes).is_empty());
     }
 
     #[test]
@@ -77,7 +73,7 @@ mod tests {
             for from in 0..bins.len() {
                 let mut let_through = 0.0;
                 for (count, bin) in (1..).zip(&bins[from..]) {
-                    let_through += bin.all;
+                    let_through += bin;
                     // One more, because delays are rounded up to milliseconds.
                     assert!(
                         let_through <= f64::from(100 + 5 * count + 1),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, Bin, PhaseSeen, Record, Tally};
+use crate::simulate::record::{Asked, BIN_NS, BINS_PER_S, PhaseSeen, Record, Tally};
 use crate::simulate::{Scenario, Who};
 
 /// The outcome of a scenario.
@@ -74,7 +74,8 @@ impl Phase {
     fn new(scenario: &Scenario, record: &Record, number: usize, seen: &PhaseSeen) -> Phase {
         let load = &scenario.load;
         let counts = load.clients.counts();
-        let clients = *counts.get(number).unwrap_or(&counts[0]);
+        let phase = (seen.from_ns / record.phase_ns) as usize;
+        let clients = counts[phase.min(counts.len() - 1)];
         let seconds = (seen.until_ns - seen.from_ns) as f64 / 1e9;
         let mut all = Tally::default();
         seen.tallies.iter().for_each(|tally| all.add(tally));
@@ -135,17 +136,13 @@ fn settled_s(record: &Record, phase_ns: Range<u64>) -> Option<f64> {
     // A phase can be shorter than a bin.
     let bins = record.bins.get(first..(phase_ns.end / BIN_NS) as usize)?;
     let allowed = (record.per_s * TOLERANCE).max(1.0);
-    let is_right = |window| (let_through(window) - record.per_s).abs() <= allowed;
+    let is_right = |window: &[f64]| (window.iter().sum::<f64>() - record.per_s).abs() <= allowed;
     let windows = bins.windows(BINS_PER_S).step_by(STEP_BINS);
     let settled = windows.clone().rposition(|window| !is_right(window)).map_or(0, |wrong| wrong + 1);
     (settled < windows.len()).then(|| {
         let starts_ns = (first + STEP_BINS * settled) as u64 * BIN_NS;
         (starts_ns - phase_ns.start) as f64 / 1e9
     })
-}
-
-fn let_through(bins: &[Bin]) -> f64 {
-    bins.iter().map(|bin| bin.all).sum()
 }
 
 /// (sum x)² / (n * sum x²), of R. Jain, D. Chiu and W. Hawe (DEC-TR-301, 1984).
@@ -165,7 +162,7 @@ fn shares_of_nodes(nodes: &[Asked]) -> Vec<f64> {
 fn worst(record: &Record, measured_ns: Range<u64>) -> Option<f64> {
     let first = measured_ns.start.div_ceil(BIN_NS) as usize;
     let bins = record.bins.get(first..(measured_ns.end / BIN_NS) as usize)?;
-    let most = bins.windows(BINS_PER_S).map(let_through).reduce(f64::max)?;
+    let most = bins.windows(BINS_PER_S).map(|window| window.iter().sum()).reduce(f64::max)?;
     (record.per_s > 0.0).then(|| most / record.per_s - 1.0)
 }
 

@@ -21,9 +21,7 @@ const EXACT_MS_MAX: u64 = 60_000;
 /// The observations of a run. Times are nanoseconds since its start.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    phase_ns: u64,
-    /// The shown series has only the clients' requests, because there are other groups too.
-    pub(super) is_of_clients: bool,
+    pub(super) phase_ns: u64,
     /// Whether the objective is a rate.
     pub(super) aims_at_rate: bool,
     /// The objective as written on its line, and per second; and its unit, unless it counts requests.
@@ -33,7 +31,8 @@ pub(super) struct Record {
     /// Requests that a simpler law decided, because the law was out of memory.
     pub(super) fallbacks: u64,
     pub(super) phases: Vec<PhaseSeen>,
-    pub(super) bins: Vec<Bin>,
+    /// Requests admitted in each bin, or their work in the unit of the objective.
+    pub(super) bins: Vec<f64>,
 }
 
 /// The measured part of a phase, or one of the parts that the scenario names.
@@ -69,15 +68,6 @@ pub(super) struct Tally {
     pub(super) delays: BTreeMap<u64, u64>,
 }
 
-/// Requests admitted in a tenth of a second, or their work in the unit of the objective.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Bin {
-    pub(super) all: f64,
-    pub(super) shown: f64,
-    pub(super) shown_requests: u32,
-    pub(super) shown_delay_ms: u64,
-}
-
 impl Record {
     pub(super) fn new(scenario: &Scenario, slo: &Slo) -> Record {
         let load = &scenario.load;
@@ -105,14 +95,13 @@ impl Record {
         };
         Record {
             phase_ns,
-            is_of_clients: load.has(Who::Client) && Who::ALL[1..].iter().any(|&who| load.has(who)),
             aims_at_rate: !slo.law.counts_ends(),
             rate: slo.rate(),
             per_s: slo.units(slo.objective.rate.per_second()),
             unit: slo.unit().cloned(),
             fallbacks: 0,
             phases: measured_ns.into_iter().map(seen).collect(),
-            bins: vec![Bin::default(); (end_ns / BIN_NS) as usize],
+            bins: vec![0.0; (end_ns / BIN_NS) as usize],
         }
     }
 
@@ -123,12 +112,7 @@ impl Record {
     /// Counts a request that is admitted at this moment, after this delay, with its cost: 1 if requests are counted.
     pub(super) fn let_through(&mut self, at_ns: u64, who: Who, source: u32, delay_ms: u64, units: f64) {
         if let Some(bin) = self.bins.get_mut((at_ns / BIN_NS) as usize) {
-            bin.all += units;
-            if !self.is_of_clients || who == Who::Client {
-                bin.shown += units;
-                bin.shown_requests += 1;
-                bin.shown_delay_ms += delay_ms;
-            }
+            *bin += units;
         }
         self.seen(at_ns, |seen| {
             seen.sources[source as usize] += units;

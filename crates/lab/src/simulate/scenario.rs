@@ -99,7 +99,7 @@ pub enum ScenarioError {
     Late(String),
     #[error("{0} is measured, but begins before the previous part ends: name the parts in order")]
     MeasuredOrder(Span),
-    #[error("{0} is measured, but each phase of {1} has its own measured part: name one number of clients")]
+    #[error("{0} is measured, but {1} changes the number of clients in it: split it there")]
     MeasuredPhases(Span, Phases),
     #[error(
         "{law}: more than {requests_max} requests, or too many in flight at once: use fewer seconds or clients, or \
@@ -159,7 +159,8 @@ impl Scenario {
             if span.from < before {
                 return Err(ScenarioError::MeasuredOrder(span));
             }
-            if phases.counts().len() > 1 {
+            let phase = |at: Duration| at.as_nanos() * phases.counts().len() as u128 / end.as_nanos();
+            if phase(span.from) != phase(span.to - Duration::from_nanos(1)) {
                 return Err(ScenarioError::MeasuredPhases(span, phases.clone()));
             }
             before = span.to;

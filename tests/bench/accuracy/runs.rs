@@ -1,4 +1,4 @@
-//! The pictures of the manual: slowlane beside the models, over time.
+//! Runs of slowlane beside the models, under one load each.
 
 use slowlane_lab::simulate::{Cluster, Load, Scenario, SimulationOutcome};
 
