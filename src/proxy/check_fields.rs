@@ -3,6 +3,7 @@
 use crate::http::{HttpHead, StatusCode};
 use crate::proxy::nginx::{CHECK, CHECK_200, CheckOptions};
 use slowlane_core::base::{FIELDS_MAX, Field, Network, Value, is_same_name, peer};
+use slowlane_core::policy::first_segment;
 
 /// The prefix of headers that carry fields. The rest of the header's name is the field's name.
 pub(super) const FIELD_PREFIX: &str = "x-slowlane-";
@@ -31,11 +32,12 @@ const FORWARDED_URI: &str = "x-forwarded-uri";
 /// text; the policy parses addresses.
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill the fields
-/// `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` is the field `page`. An
+/// `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` is the field `page`, too.
+/// A page is the first segment of a path: the rest may contain secrets, and fields are logged. An
 /// `X-Slowlane-` header takes precedence.
 pub fn fields<'a>(head: &HttpHead<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
     let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
-    let appended = appended(head.path).and_then(|path| unless_named(head, PAGE, path));
+    let appended = appended(head.path).and_then(|path| unless_named(head, PAGE, first_segment(path)));
     named(head).chain(forwarded.into_iter().flatten()).chain(appended).take(FIELDS_MAX)
 }
 
@@ -62,7 +64,7 @@ fn forwarded<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> {
         (SOURCE, forwarded_source(head)),
         (b"website", head.header(FORWARDED_HOST)),
         (b"method", head.header(FORWARDED_METHOD)),
-        (PAGE, head.header(FORWARDED_URI)),
+        (PAGE, head.header(FORWARDED_URI).map(first_segment)),
     ];
     forwarded.into_iter().filter_map(move |(name, value)| unless_named(head, name, value?))
 }
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(request.get(b"source"), Some(Value::Text(b"2001:db8::1")));
         assert_eq!(request.get(b"website"), Some(Value::Text(b"Shop.Example.:8443")));
         assert_eq!(request.get(b"method"), Some(Value::Text(b"GET")), "an explicit header overrides");
-        assert_eq!(request.get(b"page"), Some(Value::Text(b"/shop/shoes?size=42")));
+        assert_eq!(request.get(b"page"), Some(Value::Text(b"/shop")));
     }
 
     #[test]
@@ -267,10 +269,10 @@ mod tests {
         for (path, appended) in [
             ("/check", None),
             ("/check/", Some("/")),
-            ("/check/shop/shoes", Some("/shop/shoes")),
+            ("/check/shop/shoes", Some("/shop")),
             ("/check/200", Some("/200")),
             ("/check/200/", Some("/")),
-            ("/check/200/shop/shoes", Some("/shop/shoes")),
+            ("/check/200/shop/shoes", Some("/shop")),
             ("/check/2000", Some("/2000")),
         ] {
             assert_eq!(page(path, &[]).as_deref(), appended, "{path}");

@@ -17,7 +17,7 @@ use slowlane_core::base::{
     Amount, Assurance, Decision, Ending, Ends, FIELDS_MAX, Field, Judged, Key, KeyHasher, KeySecret, Period,
     Quota, Rate, Reply, SloId, Ticket, Timestamp, UNCOUNTED, Value, Verdict, counted,
 };
-use slowlane_core::policy::Slo;
+use slowlane_core::policy::{Slo, first_segment};
 
 /// The header with the delay that Envoy's fault filter applies, in milliseconds. Clients must not send it.
 const DELAY: &str = "x-envoy-fault-delay-request";
@@ -174,7 +174,7 @@ pub fn attribute_fields<'a>(
     let of_http = http.into_iter().flat_map(|http| {
         let path = without_query(&http.path);
         let (host, method) = (http.host.as_ref(), http.method.as_ref());
-        [(b"website".as_slice(), host), (b"method", method), (b"path", path), (b"page", path)]
+        [(b"website".as_slice(), host), (b"method", method), (b"path", path), (b"page", first_segment(path))]
     });
     let all = headers.chain(extensions).chain(address).chain(of_http);
     all.map(|(name, value)| Field { name, value: Value::Text(value) }).filter(has_value).take(FIELDS_MAX)

@@ -77,7 +77,7 @@ fn the_files_for_traefik_are_sound() {
     let asks = &http["middlewares"]["slowlane"]["forwardAuth"];
     assert!(asks["address"].as_str().unwrap().starts_with("http://127.0.0.1:9001/check?deny=429"));
     assert_eq!(asks["trustForwardHeader"], false);
-    assert_eq!(asks["authRequestHeaders"].as_array().unwrap().len(), 3);
+    assert_eq!(asks["authRequestHeaders"].as_array().unwrap().len(), 4);
     assert_eq!(http["services"]["app"]["loadBalancer"]["servers"][0]["url"], "http://127.0.0.1:8000");
 }
 

@@ -419,7 +419,7 @@ pub struct Asker {
 }
 
 /// The first segment of a path: `/shop` of `/shop/shoes?size=42`.
-fn first_segment(path: &[u8]) -> &[u8] {
+pub fn first_segment(path: &[u8]) -> &[u8] {
     let length = path.iter().skip(1).take_while(|byte| !matches!(byte, b'/' | b'?')).count();
     &path[..path.len().min(length + 1)]
 }

@@ -58,7 +58,7 @@ pub use bounds::{
     SEARCH_STEPS_MAX,
 };
 pub use cases::{Case, Cases};
-pub use classify::{Asker, Batch, LookedUp};
+pub use classify::{Asker, Batch, LookedUp, first_segment};
 pub use error::{ERRORS_MAX, PolicyErrorKind, PolicyErrors};
 pub use explanation::{Asked, Explained, Explanation, Fact, Origin, Part};
 pub use fields::{Draft, EXTRA_MAX, FieldPlace, Text};
