@@ -16,6 +16,7 @@ fn is_answer(name: &[u8]) -> bool {
 
 const SOURCE: &[u8] = b"source";
 const PAGE: &[u8] = b"page";
+const PAGE_BYTES_MAX: usize = 64;
 const SOURCE_HEADER: &str = "x-slowlane-source";
 
 /// The maximum number of hops that are examined. If all of them are trusted, the last one counts as the client.
@@ -33,23 +34,25 @@ const FORWARDED_URI: &str = "x-forwarded-uri";
 ///
 /// `deny=429` means a proxy like Traefik or Caddy. Then `X-Forwarded-For`, `-Host`, `-Method` and `-Uri` fill the fields
 /// `source`, `website`, `method` and `page`. The path that a proxy like Envoy appends to `/check` is the field `page`, too.
-/// A page is the first segment of a path: the rest may contain secrets, and fields are logged. An
+/// An
 /// `X-Slowlane-` header takes precedence.
 pub fn fields<'a>(head: &HttpHead<'a>, options: CheckOptions) -> impl Iterator<Item = Field<'a>> {
     let forwarded = (options.deny == StatusCode::TOO_MANY_REQUESTS).then(|| forwarded(head));
-    let appended = appended(head.path).and_then(|path| unless_named(head, PAGE, first_segment(path)));
+    let appended = appended(head.path).and_then(|path| unless_named(head, PAGE, page(path)));
     named(head).chain(forwarded.into_iter().flatten()).chain(appended).take(FIELDS_MAX)
 }
 
 /// The path of the client's request that a proxy has appended to the path of a check.
 fn appended(path: &[u8]) -> Option<&[u8]> {
-    let path =
-        path.strip_prefix(CHECK_200).filter(|rest| is_path(rest)).or_else(|| path.strip_prefix(CHECK))?;
-    is_path(path).then_some(path)
+    let after = |check| path.strip_prefix(check).filter(|rest: &&[u8]| rest.starts_with(b"/"));
+    after(CHECK_200).or_else(|| after(CHECK))
 }
 
-fn is_path(text: &[u8]) -> bool {
-    text.first() == Some(&b'/')
+/// The beginning of the first segment of a path, as the files for HAProxy and nginx send it. The rest of the path may hold
+/// secrets, and fields are logged.
+pub(super) fn page(path: &[u8]) -> &[u8] {
+    let segment = first_segment(path);
+    &segment[..segment.len().min(PAGE_BYTES_MAX)]
 }
 
 fn named<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> + use<'a> {
@@ -64,7 +67,7 @@ fn forwarded<'a>(head: &HttpHead<'a>) -> impl Iterator<Item = Field<'a>> {
         (SOURCE, forwarded_source(head)),
         (b"website", head.header(FORWARDED_HOST)),
         (b"method", head.header(FORWARDED_METHOD)),
-        (PAGE, head.header(FORWARDED_URI).map(first_segment)),
+        (PAGE, head.header(FORWARDED_URI).map(page)),
     ];
     forwarded.into_iter().filter_map(move |(name, value)| unless_named(head, name, value?))
 }
@@ -123,22 +126,13 @@ pub fn fields_of<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::nginx::tests::{head, options};
     use slowlane_core::base::Request;
-
-    fn head(target: &str, headers: &[(&str, &str)]) -> HttpHead<'static> {
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let bytes = format!("GET {target} HTTP/1.1\r\n{lines}\r\n").into_bytes();
-        HttpHead::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0
-    }
 
     fn request(head: &HttpHead<'static>, options: CheckOptions) -> Request<'static> {
         let mut request = Request::new();
         fields(head, options).for_each(|Field { name, value }| request.push(name, value));
         request
-    }
-
-    fn options(query: Option<&str>) -> CheckOptions {
-        CheckOptions::of(query).unwrap()
     }
 
     fn source(query: &str, sent: Option<&str>, lists: &[&str]) -> Option<String> {
@@ -277,6 +271,8 @@ mod tests {
         ] {
             assert_eq!(page(path, &[]).as_deref(), appended, "{path}");
         }
+        let long = format!("/check/200/{}", "x".repeat(8_000));
+        assert_eq!(page(&long, &[]).unwrap().len(), PAGE_BYTES_MAX);
         assert_eq!(page("/check/200/shop", &[("x-slowlane-page", "own")]).as_deref(), Some("own"));
         assert_eq!(page("/check/200/shop", &[("x-forwarded-uri", "/other")]).as_deref(), Some("/shop"));
     }

@@ -12,12 +12,13 @@ use grpc::{GrpcStatus, HeaderValue, ProtoDuration, StatusCode, Struct};
 use percent_encoding::{AsciiSet, CONTROLS, PercentEncode, percent_encode};
 
 use crate::http::StatusCode as HttpStatusCode;
+use crate::proxy::check_fields::page;
 use crate::proxy::nginx::{RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER, TICKET, limit};
 use slowlane_core::base::{
     Amount, Assurance, Decision, Ending, Ends, FIELDS_MAX, Field, Judged, Key, KeyHasher, KeySecret, Period,
     Quota, Rate, Reply, SloId, Ticket, Timestamp, UNCOUNTED, Value, Verdict, counted,
 };
-use slowlane_core::policy::{Slo, first_segment};
+use slowlane_core::policy::Slo;
 
 /// The header with the delay that Envoy's fault filter applies, in milliseconds. Clients must not send it.
 const DELAY: &str = "x-envoy-fault-delay-request";
@@ -174,7 +175,7 @@ pub fn attribute_fields<'a>(
     let of_http = http.into_iter().flat_map(|http| {
         let path = without_query(&http.path);
         let (host, method) = (http.host.as_ref(), http.method.as_ref());
-        [(b"website".as_slice(), host), (b"method", method), (b"path", path), (b"page", first_segment(path))]
+        [(b"website".as_slice(), host), (b"method", method), (b"path", path), (b"page", page(path))]
     });
     let all = headers.chain(extensions).chain(address).chain(of_http);
     all.map(|(name, value)| Field { name, value: Value::Text(value) }).filter(has_value).take(FIELDS_MAX)

@@ -209,12 +209,12 @@ pub(crate) fn limit(reply: &Reply) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::http::{Date, Version};
     use slowlane_core::base::{Assurance, Decision, Ends, Judged, Key, SloId, Ticket, Timestamp};
 
-    fn head(target: &str, headers: &[(&str, &str)]) -> HttpHead<'static> {
+    pub(in crate::proxy) fn head(target: &str, headers: &[(&str, &str)]) -> HttpHead<'static> {
         let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let bytes = format!("GET {target} HTTP/1.1\r\n{lines}\r\n").into_bytes();
         HttpHead::cut(bytes.leak(), Box::leak(Box::default())).unwrap().unwrap().0
@@ -241,7 +241,7 @@ mod tests {
         Some(String::from_utf8(head.header(name)?.to_vec()).unwrap())
     }
 
-    fn options(query: Option<&str>) -> CheckOptions {
+    pub(in crate::proxy) fn options(query: Option<&str>) -> CheckOptions {
         CheckOptions::of(query).unwrap()
     }
 

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use slowlane_core::base::{Key, SloId};
-use slowlane_core::law::protect::{LEAST, START};
+use slowlane_core::law::protect::{LIMIT_LEAST, LIMIT_START};
+
+/// The maximum number of applications. Others are not protected, as in the throttle.
+const APPLICATIONS_MAX: usize = 1_024;
 
 const INTERVAL_NS: u64 = 2_000_000_000;
 
@@ -43,6 +46,9 @@ pub struct ProtectedLog {
 
 impl ProtectedLogs {
     pub(super) fn count(&mut self, of: (SloId, Key), page: Key, ended_ns: u64, took_ns: u64) {
+        if self.applications.len() >= APPLICATIONS_MAX && !self.applications.contains_key(&of) {
+            return;
+        }
         let pages = self.applications.entry(of).or_default();
         let cell = (ended_ns / INTERVAL_NS, page);
         if self.cells >= CELLS_MAX && !pages.contains_key(&cell) {
@@ -83,7 +89,7 @@ fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim
     let slow_down = |[ends, _, excess, _]: &[f64; 4]| (excess / ends).exp();
     let slowest = intervals.values().max_by(|a, b| slow_down(a).total_cmp(&slow_down(b)));
     // The law holds nobody while fewer are inside than its first limit.
-    let is_full = |[_, inside, ..]: &[f64; 4]| inside / seconds >= START;
+    let is_full = |[_, inside, ..]: &[f64; 4]| inside / seconds >= LIMIT_START;
     let saturated = intervals.values().filter(|interval| slow_down(interval) > aim && is_full(interval));
     let mut work: Vec<f64> = saturated.map(|[.., work]| work / seconds).collect();
     work.sort_unstable_by(f64::total_cmp);
@@ -92,7 +98,7 @@ fn estimate((slo, key): (SloId, Key), pages: &HashMap<(u64, Key), PageEnds>, aim
         key,
         inside: slowest.map_or(0.0, |[_, inside, ..]| inside / seconds),
         slow_down: slowest.map_or(1.0, slow_down),
-        limit: work.get(work.len() / 2).map(|work| (aim * work).max(LEAST)),
+        limit: work.get(work.len() / 2).map(|work| (aim * work).max(LIMIT_LEAST)),
     }
 }
 
@@ -136,5 +142,9 @@ mod tests {
             logs.count(of, Key::from_bits(page), 0, 1_000);
         }
         assert_eq!(logs.applications[&of].len(), CELLS_MAX);
+        for key in 0..2 * APPLICATIONS_MAX as u64 {
+            logs.count((SloId::DEFAULT, Key::from_bits(key)), Key::from_bits(1), 0, 1_000);
+        }
+        assert_eq!(logs.estimates(|_| 1.7).len(), APPLICATIONS_MAX);
     }
 }

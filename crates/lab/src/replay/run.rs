@@ -235,6 +235,10 @@ impl Run<'_> {
     }
 }
 
+fn protects(policy: &Policy, slo: SloId) -> bool {
+    policy.slo(slo).is_some_and(|slo| slo.law.protection().is_some())
+}
+
 fn note_of_unmeasured(unit: &Unit, count: u64) -> String {
     let remedy = match unit {
         Unit::Seconds => "log $upstream_response_time or %Ta, or give --measure seconds=ITEM",
@@ -325,11 +329,13 @@ impl<'t> Running<'t> {
                 self.series.at(leaves_ns).let_through += 1;
             }
         }
-        if self.is_protected(request, decision, leaves_ns, logged) {
-            // As long as the law sees no end, it holds nobody: the log's times are those without it.
-            return;
-        }
-        if let Some(ticket) = decision.ticket() {
+        if let Some(mut ticket) = decision.ticket() {
+            self.count_protected(request, decision, leaves_ns, logged);
+            // As long as `protect` sees no end, it holds nobody: the log's times are those without it.
+            ticket.counted.retain(|counted| !protects(&self.policy, counted.slo));
+            if ticket.counted.is_empty() {
+                return;
+            }
             // Without a duration, work is settled at once.
             let is_work = decision.judged().iter().all(|judged| judged.ends != Ends::InFlight);
             let seconds_ns = logged.ending.seconds.map(|seconds| seconds.micros().saturating_mul(1_000));
@@ -341,25 +347,23 @@ impl<'t> Running<'t> {
         }
     }
 
-    /// Whether an SLO protects the application from this request, which is then counted there.
-    fn is_protected(
+    /// Counts an admitted request for the application that an SLO protects.
+    fn count_protected(
         &mut self,
         request: &Request<'_>,
         decision: &Decision,
         leaves_ns: u64,
         logged: &LogRecord,
-    ) -> bool {
-        let protects = |id| self.policy.slo(id).is_some_and(|slo| slo.law.protection().is_some());
+    ) {
         let judged = decision.judged();
-        let Some(judged) = judged.iter().find(|judged| protects(judged.slo)) else { return false };
-        if let (true, Some(took_ns)) = (decision.has_ticket(), logged.took_ns) {
+        let judged = judged.iter().find(|judged| protects(&self.policy, judged.slo));
+        if let Some((judged, took_ns)) = judged.zip(logged.took_ns) {
             let mut batch = Batch::of(&self.policy);
             batch.push(request);
             let page = batch.asker(0, judged.slo).page;
             let ended_ns = leaves_ns.saturating_add(took_ns);
             self.protected.count((judged.slo, judged.key), page, ended_ns, took_ns);
         }
-        true
     }
 
     fn outcome(self, top: usize) -> Side {

@@ -8,6 +8,7 @@ use crate::law::protect::probe::{Probe, Probed, Saturation};
 /// The initial limit.
 pub const START: f64 = 16.0;
 
+/// The minimum limit.
 pub const LEAST: f64 = 2.0;
 
 /// Below this limit, the target is higher and the limit grows faster. If several limits protect one application, the

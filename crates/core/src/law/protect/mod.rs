@@ -22,7 +22,7 @@ mod request;
 mod slab;
 mod turns;
 
-pub use limit::{LEAST, START};
+pub use limit::{LEAST as LIMIT_LEAST, START as LIMIT_START};
 pub use request::Id;
 
 use std::cmp::Reverse;
