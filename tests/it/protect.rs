@@ -64,16 +64,27 @@ fn a_customer_passes_the_crawler(slowlane: &Slowlane, app: &Backend, proxy: Sock
     eventually("the rest is held in front of it", || (app.gate.inside() == PLACES).then_some(()));
     let mut customer = ask(proxy, "127.9.0.1", "/shop");
     settles(slowlane, PLACES, 41 - PLACES);
+    // The first request that is released when others leave is the customer's. A probe may let fewer inside.
+    let released = || app.seen().into_iter().map(|seen| seen.path).nth(1 + PLACES);
+    for left in 1..=PLACES {
+        app.gate.let_one_out();
+        eventually("the place is free, or taken by another", || {
+            let application = application(slowlane, 2001)?;
+            let [inside, waiting] =
+                ["inside", "waiting"].map(|key| application[key].as_u64().unwrap() as usize);
+            (inside + waiting == 41 - left && app.gate.inside() == inside).then_some(())
+        });
+        if released().is_some() {
+            break;
+        }
+    }
+    assert_eq!(released().as_deref(), Some("/shop"));
     app.gate.takes(Duration::from_millis(20));
     app.gate.open();
     assert_eq!(customer.receive("GET", Instant::now()).unwrap().status, 200);
     for client in &mut crawler {
         assert_eq!(client.receive("GET", Instant::now()).unwrap().status, 200, "nobody is refused");
     }
-    let order: Vec<String> = app.seen().into_iter().map(|seen| seen.path).collect();
-    let place = order.iter().position(|path| path == "/shop").unwrap();
-    // The places become free at about the same time, so the others that are released then may overtake it in the proxy.
-    assert!((1 + PLACES..1 + 2 * PLACES).contains(&place), "it was number {place} of {order:?}");
     settles(slowlane, 0, 0);
     let limit = slowlane.metric("slowlane_protect_limit", "slo=\"2001\"");
     assert!((2.0..=64.0).contains(&limit), "{limit}");

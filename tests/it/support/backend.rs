@@ -42,6 +42,8 @@ struct Inside {
     takes: Duration,
     count: usize,
     most: usize,
+    /// How many may leave while it is closed.
+    leave: usize,
 }
 
 impl Gate {
@@ -52,6 +54,12 @@ impl Gate {
     pub fn open(&self) {
         self.state.lock().unwrap().is_closed = false;
         self.opened.notify_all();
+    }
+
+    /// Lets one more request leave while it is closed.
+    pub fn let_one_out(&self) {
+        self.state.lock().unwrap().leave += 1;
+        self.opened.notify_one();
     }
 
     /// Sets the time that each request takes from now on.
@@ -74,8 +82,10 @@ impl Gate {
         inside.count += 1;
         inside.most = inside.most.max(inside.count);
         let takes = inside.takes;
-        let waited = self.opened.wait_timeout_while(inside, PATIENCE, |inside| inside.is_closed);
-        drop(waited);
+        let stays = |inside: &mut Inside| inside.is_closed && inside.leave == 0;
+        let (mut inside, _) = self.opened.wait_timeout_while(inside, PATIENCE, stays).unwrap();
+        inside.leave = inside.leave.saturating_sub(1);
+        drop(inside);
         thread::sleep(takes);
         self.state.lock().unwrap().count -= 1;
     }
