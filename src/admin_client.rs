@@ -63,7 +63,7 @@ pub(crate) struct Closed(Address);
 /// A hint for error messages: the address to use if the listener has TLS. Unix sockets never have it.
 fn over_tls(address: &Address) -> String {
     match address {
-        Address::Tcp(address) => format!(" With [admin.tls] it is https://{address}"),
+        Address::Tcp(address) => format!(" With [admin.tls], use https://{address}"),
         Address::Unix(_) => String::new(),
     }
 }
@@ -96,7 +96,7 @@ impl AdminClient {
     pub(crate) fn snapshot(&self) -> anyhow::Result<Snapshot> {
         let body = self.get("/api/status")?;
         serde_json::from_slice(&body)
-            .map_err(|error| anyhow!("the server at {} is not slowlane: {error}", self.address))
+            .map_err(|error| anyhow!("the server at {} is not this slowlane version: {error}", self.address))
     }
 
     /// Sends a GET request, and returns the answer. One over [`ANSWER_BYTES_MAX`] is an error.
@@ -139,9 +139,9 @@ impl AdminClient {
         let reason = match timeout(PATIENCE, stream.secured(host, tls)).await {
             Ok(Ok(secured)) => return Ok(secured),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no handshake within {} s", PATIENCE.as_secs()),
+            Err(_) => format!("the handshake took longer than {} s", PATIENCE.as_secs()),
         };
-        bail!("no TLS with slowlane at {}: {}; --ca names its CA", self.address, shown(reason))
+        bail!("no TLS connection to slowlane at {}: {}; name its CA with --ca", self.address, shown(reason))
     }
 
     /// Sends the request, and returns the head of the answer. Its body follows piece by piece.
@@ -211,7 +211,7 @@ struct Bounded(Vec<u8>);
 impl Write for Bounded {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if self.0.len() + piece.len() > ANSWER_BYTES_MAX {
-            return Err(io::Error::other("it has no end"));
+            return Err(io::Error::other("it is too long"));
         }
         self.0.write(piece)
     }

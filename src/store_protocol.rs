@@ -45,7 +45,7 @@ pub enum StoreAnswer {
 /// The reason why a token server does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum Refusal {
-    #[error("it requires a token: write slowlane://:TOKEN@host:port")]
+    #[error("it requires a token: write [cluster] store as slowlane://:TOKEN@host:port")]
     NoToken,
     #[error("its token differs from this node's")]
     WrongToken,
@@ -65,12 +65,12 @@ pub enum ProtocolError {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(
-        "it speaks RESP, the protocol of Redis, as an older slowlane does; give all nodes and the token server the same \
-         version of slowlane"
+        "it speaks RESP, the protocol of Redis, as an older slowlane does; run the same version of slowlane on all \
+         nodes and the token server"
     )]
     Resp,
     #[error(
-        "it speaks {0}, and this slowlane speaks {hello}; give all nodes and the token server the same version of slowlane",
+        "it speaks {0}, and this slowlane speaks {hello}; run the same version of slowlane on all nodes and the token server",
         hello = HELLO.trim_end()
     )]
     Version(String),

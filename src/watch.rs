@@ -251,7 +251,7 @@ impl Reloader {
         if !shrunk.is_empty() && !force {
             let seconds = SECOND_LOOK.as_secs();
             for map in shrunk {
-                tracing::warn!("{map}: in force in {seconds} s if it stays unchanged, or at once on SIGHUP");
+                tracing::warn!("{map}: in force in {seconds} s unless it changes, or at once on SIGHUP");
             }
             return self.debounce.shrunk(self.clock.now());
         }

@@ -55,7 +55,7 @@ pub(super) struct AdviseArguments {
 /// The value of `--spare`.
 fn percent(text: &str) -> Result<f64, &'static str> {
     let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or("expected a percentage of 0 to 100, like 99.9")
+    percent.ok_or("expected a percentage from 0 to 100, like 99.9")
 }
 
 pub(super) fn advise(typed: AdviseArguments) -> anyhow::Result<()> {

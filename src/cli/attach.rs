@@ -131,11 +131,11 @@ impl Attaching {
         if self.is_to_write {
             folder.write(files, &self.changes)?;
             tell(format_args!(
-                "reload the proxy: {} then queries slowlane; --undo removes the lines",
+                "reload the proxy, so that slowlane is queried by {}; --undo removes the lines",
                 joined(names)
             ));
         } else {
-            tell(format_args!("nothing was written; --write puts this in place"));
+            tell(format_args!("nothing was written; to make these changes, add --write"));
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ pub(super) fn attach(proxy: Proxy) -> anyhow::Result<()> {
         Proxy::Nginx(typed) => attach_nginx(typed),
     };
     outcome.map_err(|error| match error.root_cause().downcast_ref::<io::Error>().map(io::Error::kind) {
-        Some(ErrorKind::PermissionDenied) => error.context("run as root"),
+        Some(ErrorKind::PermissionDenied) => error.context("run this as root"),
         _ => error,
     })
 }
@@ -163,8 +163,8 @@ fn attach_haproxy(typed: Haproxy) -> anyhow::Result<()> {
         let maps = folder.changed()?.into_iter().filter(|path| path.extension() == Some("map".as_ref()));
         return folder.undo(first, paths.into_iter().chain(maps).collect());
     }
-    let by_peers = "--delivery peers: its lines set localpeer and track-sc0, which may be yours: \
-                    see `slowlane config haproxy --attach`";
+    let by_peers = "--delivery peers cannot be attached: its lines set `localpeer` and `track-sc0`, which your \
+                    configuration may set already; see `slowlane config haproxy --attach`";
     ensure!(way.delivery != Some(Delivery::Peers), by_peers);
     let (asked, mut attaching) = common.load(|config| &config.spop)?;
     let mut files =
@@ -277,7 +277,7 @@ fn by_hand(config: &Path, folder: &Folder, command: &str, lines: &str, refused: 
     }
     let command = format!("slowlane config {command} --dir {}", folder.0.display());
     match say(lines) {
-        Ok(()) => anyhow!("{refusal}\nto attach by hand, run `{command}`, and paste the lines above"),
+        Ok(()) => anyhow!("{refusal}\nto attach by hand, run `{command}` and paste the lines shown above"),
         Err(error) => error,
     }
 }

@@ -134,8 +134,7 @@ impl AgentFacts {
     pub(super) fn of(answers: Answers, config: Config) -> AgentFacts {
         let read = config.policy.as_ref().map(|source| source.read());
         let policy = read.and_then(|read| {
-            read.map_err(|problems| tell(format_args!("warning: printed without the policy: {problems}")))
-                .ok()
+            read.map_err(|problems| tell(format_args!("warning: the policy is left out: {problems}"))).ok()
         });
         let (fields, delay_max, paced) = (Vec::new(), Duration::ZERO, vec![Paced::source()]);
         AgentFacts { answers, config, fields, delay_max, paced }.with_policy(policy.as_ref())

@@ -38,7 +38,7 @@ fn program(typed: Option<PathBuf>) -> anyhow::Result<Result<(PathBuf, Version), 
         Some(file) => {
             // HAProxy runs in another folder, so the path must be absolute.
             let file = std::path::absolute(file)?;
-            let problem = || format!("{}: not HAProxy {} or later", file.display(), Version::OLDEST);
+            let problem = || format!("{}: this is not HAProxy {} or later", file.display(), Version::OLDEST);
             let version = installed::version(&file).with_context(problem)?;
             Ok((file, version))
         }

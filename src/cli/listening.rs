@@ -56,8 +56,8 @@ pub(super) fn taken(listen: &Listen, address: &Address) -> io::Result<Option<Tak
         Ok::<_, io::Error>(if is_hidden { None } else { foreign(address, &tried).await })
     })?;
     Ok(found.map(|what| Taken {
-        text: format!("{} at {address}: another program listens there, {what}", listen.name),
-        fix: format!("a free address for both sides: {}", free(listen)),
+        text: format!("{} at {address}: something else listens there: {what}", listen.name),
+        fix: format!("use a free address on both sides: {}", free(listen)),
     }))
 }
 
@@ -68,18 +68,18 @@ async fn foreign(address: &Address, tried: &[Protocol]) -> Option<String> {
         let answer = answer(address, protocol).await;
         match (protocol.program)(&answer) {
             Some(Speaker::Slowlane) if protocol.name == belongs => return None,
-            Some(Speaker::Slowlane) => return Some(format!("slowlane's own {}", protocol.name)),
+            Some(Speaker::Slowlane) => return Some(format!("slowlane's own {} listener", protocol.name)),
             Some(Speaker::Other(what)) => return Some(what),
             None if said.is_empty() => said = answer,
             None => {}
         }
     }
     Some(match &said[..] {
-        [] => format!("which does not speak {belongs}: it answers nothing"),
-        [0x15, 3, ..] => format!("which does not speak {belongs}, but TLS"),
+        [] => format!("a program that does not speak {belongs} and sends no answer"),
+        [0x15, 3, ..] => format!("a program that speaks TLS, not {belongs}"),
         said => {
             let line = said.split(|byte| *byte == b'\n').next().unwrap_or_default();
-            format!("which does not speak {belongs}: it answers \"{}\"", cut(line))
+            format!("a program that does not speak {belongs} and answers \"{}\"", cut(line))
         }
     })
 }
@@ -112,7 +112,7 @@ const FASTCGI: Protocol = Protocol {
     question: || FASTCGI_VALUES.to_vec(),
     program: |answer| {
         let is_it = answer.starts_with(FASTCGI_RESULT);
-        is_it.then(|| Speaker::Other("which speaks FastCGI, like php-fpm".to_owned()))
+        is_it.then(|| Speaker::Other("a program that speaks FastCGI, like php-fpm".to_owned()))
     },
 };
 
@@ -180,7 +180,7 @@ fn free(listen: &Listen) -> String {
     let port = (9_010..9_100).find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok());
     let port = port.map_or("PORT".to_owned(), |port| port.to_string());
     format!(
-        "`listen = [\"127.0.0.1:{port}\"]` under [{}] in slowlane.toml, start slowlane, and attach the proxy again",
+        "write `listen = [\"127.0.0.1:{port}\"]` under [{}] in slowlane.toml, start slowlane, and attach the proxy again",
         listen.section
     )
 }

@@ -23,7 +23,7 @@ pub(super) fn asked(words: &[OsString], mut cli: Command) -> Option<String> {
     let page = PAGES.iter().find(|(name, _)| topic == name).map(|(_, page)| plain(page));
     Some(page.unwrap_or_else(|| {
         let names = PAGES.map(|(name, _)| name).join(", ");
-        let error = format!("no command and no topic {topic:?}: topics are {names}");
+        let error = format!("there is no command or topic {topic:?}: the topics are {names}");
         cli.error(ErrorKind::InvalidSubcommand, error).exit()
     }))
 }

@@ -167,8 +167,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
             tell(format_args!("{name}: {told}"));
         } else if format.is_none() && broken.is_none() {
             tell(format_args!(
-                "{name}: no line has a known format: give its log-format or log_format with \
-                 --format"
+                "{name}: no line has a known format: give HAProxy's log-format or nginx's log_format with --format"
             ));
         }
         for Faulty { why, count, numbers, .. } in errors {
@@ -177,7 +176,8 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
             let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
             let numbers = numbers.join(", ");
             tell(format_args!(
-                "{name}: {count} of {lines} lines not replayed: {why} ({noun} {numbers}{more})"
+                "{name}: {count} of {} left out: {why} ({noun} {numbers}{more})",
+                plural(*lines, "line")
             ));
         }
         match broken {

@@ -27,7 +27,7 @@ impl From<ConfigError> for ConfigErrors {
 /// A reason to reject a configuration. The message is one line.
 #[derive(Debug, Error)]
 pub(crate) enum ConfigError {
-    #[error("{}: {source}: name a file that can be read with --config", .path.display())]
+    #[error("{}: {source}: use --config to name a file that can be read", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{}:{line}: {message}", .path.display())]
     Invalid { path: PathBuf, line: usize, message: String },
@@ -50,7 +50,7 @@ pub(crate) enum ConfigError {
         "[peers] dial {0}: connections to other machines are not encrypted; let the proxy connect, with [peers.tls]"
     )]
     RemotePeer(String),
-    #[error("[{section}] has {has} and no {lacks}: name both")]
+    #[error("[{section}] has {has} but no {lacks}: name both")]
     HalfTls { section: String, has: &'static str, lacks: &'static str },
     #[error("[{section}] {error}")]
     Tls { section: String, error: TlsError },
@@ -59,11 +59,11 @@ pub(crate) enum ConfigError {
     #[error("cannot get random bytes from the system for the key secret: {0}; set [policy] key_secret_file")]
     NoSecret(io::Error),
     #[error(
-        "{}: the user slowlane, as which the service runs, cannot read it: `chgrp slowlane`, `chmod g+r`, and g+x for \
-         its directories", .0.display()
+        "{}: the service runs as the user slowlane, which cannot read this file: `chgrp slowlane` and `chmod g+r` the \
+         file, and `chmod g+x` its directories", .0.display()
     )]
     NotForService(PathBuf),
-    #[error("{0}: expected paths that are text, to write them into a config file")]
+    #[error("{0}: every path in a config file must be UTF-8 text")]
     Unwritable(String),
 }
 

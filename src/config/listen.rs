@@ -11,7 +11,7 @@ use slowlane_core::base::{Address, Network};
 
 /// The TLS settings of a listener. Without a certificate, it has no TLS.
 #[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(expecting = "a section of TLS, with cert, key and client_ca", deny_unknown_fields)]
+#[serde(expecting = "a TLS section with cert, key and client_ca", deny_unknown_fields)]
 pub(crate) struct Tls {
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,

@@ -436,7 +436,9 @@ mod tests {
             error("[admin]\nhosts = ['a.example:80']"),
             "file:2: \"a.example:80\": expected a name or an address without a port, like slowlane.example"
         );
-        assert!(error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type, 1 to 999"));
+        assert!(
+            error("[policy.types]\n0 = ['a']").starts_with("file:2: \"0\": expected a type from 1 to 999")
+        );
         for sample in ["0.0", "-1.0", "1.1", "nan"] {
             assert!(
                 parse(&format!("[decision_log]\nsample = {sample}"))

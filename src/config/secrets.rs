@@ -29,7 +29,7 @@ impl Secret {
         // A file of root's group first needs the service's group, or the service could no longer read it.
         let chgrp = if metadata.gid() == ROOT { format!("chgrp slowlane {path} && ") } else { String::new() };
         (metadata.mode() & OTHERS != 0)
-            .then(|| format!("{path}: every user may read it, and it holds {holds}: {chgrp}chmod o= {path}"))
+            .then(|| format!("{path}: every user may read {holds} in it: `{chgrp}chmod o= {path}`"))
     }
 }
 
@@ -47,8 +47,8 @@ pub(super) fn all(sections: &Sections, file: Option<&ConfigFile>) -> Vec<Secret>
     let is_in_file = admin.token.is_some() || has_password;
     let files = [
         (admin.token_file.as_deref(), "the admin token"),
-        (cluster.token_file.as_deref(), "the token of nodes"),
-        (policy.written.key_secret_file.as_deref(), "the secret of the keys"),
+        (cluster.token_file.as_deref(), "the token of the nodes"),
+        (policy.written.key_secret_file.as_deref(), "the key secret"),
         (cluster.key.as_deref(), "a private key"),
         (file.filter(|_| is_in_file).map(|file| file.path.as_path()), "a token or a password"),
     ];
@@ -93,7 +93,7 @@ pub(crate) fn read_token(path: PathBuf) -> Result<Token, ConfigError> {
     token.map_err(|reason| ConfigError::TokenFile { path, reason })
 }
 
-const EXPECTED: &str = "expected 16 bytes or 32 hex digits, like `openssl rand -hex 16` prints";
+const EXPECTED: &str = "expected 16 bytes or 32 hex digits, such as `openssl rand -hex 16` prints";
 
 /// Reads the secret of the keys from a file.
 pub(super) fn key_secret(path: PathBuf) -> Result<KeySecret, ConfigError> {

@@ -82,7 +82,7 @@ pub(super) fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Strin
     let is_letter = |byte: u8| byte.is_ascii_graphic() && byte != b'{';
     checked(deserializer, |text: &String| {
         let is_fit = text.len() <= 64 && text.bytes().all(is_letter);
-        fit(text, is_fit, "at most 64 letters without {, like slowlane:")
+        fit(text, is_fit, "at most 64 visible ASCII characters other than {, like slowlane:")
     })
 }
 
@@ -100,7 +100,7 @@ const EXPIRE_MAX: Duration = Duration::from_secs(24 * 86_400);
 pub(super) fn descriptors<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
-    const ORIGIN: &str = "a key or a header in lower case, each once, like \"x-api-key\"";
+    const ORIGIN: &str = "a key or a header in lower case that no other field has, like \"x-api-key\"";
     checked(deserializer, |fields: &BTreeMap<String, String>| {
         let is_once = |origin: &String| fields.values().filter(|other| *other == origin).count() == 1;
         let is_fit = |origin: &String| {

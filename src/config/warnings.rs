@@ -38,9 +38,9 @@ pub(super) fn of_holds(listen: &Listen, hold: &HoldLimits) -> Option<String> {
     let is_full = !listen.addresses.is_empty() && hold.holds_max >= listen.connections_max;
     is_full.then(|| {
         format!(
-            "[hold] max should be well below connections_max of {}: nginx, and HAProxy up to 3.0, keep a connection \
+            "[hold] max should be well below [{}] connections_max: nginx, and HAProxy up to 3.0, keep a connection \
              for each hold",
-            listen.name
+            listen.section
         )
     })
 }

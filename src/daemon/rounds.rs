@@ -46,7 +46,7 @@ pub(super) fn watch_certificates(
     clock: Clock,
     shutdown: &Shutdown,
 ) {
-    every(CERTIFICATES, "the look at the certificates", shutdown, move || {
+    every(CERTIFICATES, "the check of the certificates", shutdown, move || {
         if files.has_settled(clock.now()) {
             certificates.iter().for_each(|tls| tls.reload());
         }
@@ -75,11 +75,11 @@ fn every(period: Duration, name: &'static str, shutdown: &Shutdown, work: impl F
 /// Warns once a second while the table evicts live entries.
 fn watch_table(agent: Arc<Agent>, shutdown: &Shutdown) {
     let mut before = 0;
-    each_second("the look at the table", shutdown, move || {
+    each_second("the check of the table", shutdown, move || {
         let evictions = agent.throttle.usage().evictions;
         if evictions > before {
             tracing::warn!(
-                "the table is full: {} live entries evicted; raise [table] size",
+                "the table is full: it evicted {} of its live entries; raise [table] size",
                 evictions - before
             );
         }
@@ -97,7 +97,7 @@ fn sweep(agent: Arc<Agent>, shutdown: &Shutdown) {
         let refused = agent.throttle.block_usage(now).refused;
         if refused > before && !is_reported {
             tracing::warn!(
-                "{KEY_BLOCKS_MAX} keys are blocked, the maximum: block= blocks no further keys; a shorter block= helps"
+                "{KEY_BLOCKS_MAX} keys are blocked, the most at once: block= blocks no further keys; a shorter block= helps"
             );
         }
         is_reported = refused > before;
@@ -110,12 +110,12 @@ fn wake_gates(agent: Arc<Agent>, shutdown: &Shutdown) {
     let waking = agent.clone();
     every(TICK, "the queues of protect", shutdown, move || waking.throttle.wake_gates(waking.clock.now()));
     let mut blind = Blind::default();
-    every(ENDS, "the look at the ends of requests", shutdown, move || blind.look(&agent));
+    every(ENDS, "the check for ends of requests", shutdown, move || blind.look(&agent));
 }
 
 /// Lets calendar quotas follow the wall clock when it is set: by hand, by a late time service, or after a suspension.
 fn watch_clock(clock: Clock, shutdown: &Shutdown) {
-    each_second("the look at the wall clock", shutdown, move || {
+    each_second("the check of the wall clock", shutdown, move || {
         if let Some(step) = clock.follow_wall() {
             let (sign, step) =
                 (if step < 0 { "back" } else { "forward" }, step.unsigned_abs() / 1_000_000_000);
@@ -128,11 +128,11 @@ fn watch_clock(clock: Clock, shutdown: &Shutdown) {
 
 /// Reports that the config file was edited. Only an upgrade or a restart puts an edit in force.
 fn watch_config(agent: Arc<Agent>, mut look: Look, shutdown: &Shutdown) {
-    each_second("the look at the config file", shutdown, move || {
+    each_second("the check of the config file", shutdown, move || {
         let Some(news) = look.again(agent.clock.now()) else { return };
         match &news {
             Some(news) => tracing::warn!("{news}"),
-            None => tracing::info!("the config file has not changed since the start"),
+            None => tracing::info!("the config file is again as it was at the start"),
         }
         agent.status.reloads.edit(agent.clock.now(), agent.throttle.policy().summary(), news);
     });
@@ -164,10 +164,10 @@ impl Look {
 
 /// Warns about fields that the policy needs but requests lack, or carry in an unreadable form.
 fn watch_fields(agent: Arc<Agent>, shutdown: &Shutdown) {
-    each_second("the look for missing fields", shutdown, move || {
+    each_second("the check for missing fields", shutdown, move || {
         let total = agent.metrics.verdicts.total();
         let News { missing, faults } = agent.status.missing.tick(&agent.throttle.policy(), total);
-        faults.iter().for_each(|line| tracing::warn!("{}: `slowlane doctor` has the remedy", line.text));
+        faults.iter().for_each(|line| tracing::warn!("{}: `slowlane doctor` shows the remedy", line.text));
         for line in missing {
             match agent.status.reloads.edited() {
                 Some(edited) => tracing::warn!("{line}; {edited}"),

@@ -59,7 +59,7 @@ async fn serve(config: Config, program: Program, old_process: Option<OldProcess>
             return Ok(());
         }
     }
-    tracing::info!("shutting down: held requests proceed, connections are closed");
+    tracing::info!("shutting down: held requests proceed, and connections are closed");
     systemd::stopping();
     serving.shut_down().await;
     Ok(())

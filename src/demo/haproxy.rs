@@ -71,7 +71,7 @@ impl HaproxyChild {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(self.address).await.is_err() {
             self.check()?;
-            ensure!(Instant::now() < deadline, "HAProxy does not listen");
+            ensure!(Instant::now() < deadline, "HAProxy does not listen on {}", self.address);
             sleep(Duration::from_millis(20)).await;
         }
         Ok(())

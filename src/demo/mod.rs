@@ -40,7 +40,7 @@ use crate::demo::tally::{AnswerTally, Second};
 use crate::observe::status::ProtectedLine;
 use crate::proxy::shipped::haproxy::Version;
 use crate::watch::Reload;
-use slowlane_core::base::Address;
+use slowlane_core::base::{Address, plural};
 
 pub(crate) use slo::{DemoSlo, LIMITED, PROTECTED};
 
@@ -159,10 +159,10 @@ impl Demo {
         )?;
         match refused {
             0 => writeln!(out, "Nobody got a 429.")?,
-            refused => writeln!(out, "{refused} requests got a 429.")?,
+            refused => writeln!(out, "{} got a 429.", plural(refused, "request"))?,
         }
         if lost > 0 {
-            writeln!(out, "{lost} requests got no answer, or a wrong one.")?;
+            writeln!(out, "{} got no answer, or a wrong one.", plural(lost, "request"))?;
         }
         Ok(())
     }

@@ -17,13 +17,13 @@ pub const HEADERS_MAX: usize = 100;
 /// The reason why bytes are not accepted as a request. Nothing after them can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    #[error("no HTTP request")]
+    #[error("this is not an HTTP request")]
     Malformed,
-    #[error("ambiguous body length")]
+    #[error("the length of the body is ambiguous")]
     Ambiguous,
     #[error("this is {0}, not HTTP: this port is for nginx and others that query over HTTP")]
     Foreign(&'static str),
-    #[error("a head over {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
+    #[error("the head has more than {HEAD_BYTES_MAX} bytes or {HEADERS_MAX} headers")]
     TooLarge,
 }
 

@@ -26,23 +26,29 @@ use slowlane_core::policy::{LIST_LINES_MAX, Lookup, Method, expression_of};
 
 /// Keys that affect no verdict, each with a note of the effect that is lost.
 const OTHERS: [(&str, &str); 3] = [
-    ("detailed_metric", "no metric for each value: `slowlane top` and the decision log have the keys"),
-    ("value_to_metric", "no metric for each value: `slowlane top` and the decision log have the keys"),
-    ("metadata", "the answer has no metadata of the rule; it has the SLO and the key"),
+    ("detailed_metric", "no metric for each value: `slowlane top` and the decision log show the keys"),
+    ("value_to_metric", "no metric for each value: `slowlane top` and the decision log show the keys"),
+    ("metadata", "slowlane's answer names the SLO and the key, but has no metadata of the rule"),
 ];
+
+/// The end of the reasons for which the original would not read the file either.
+const REFUSES: &str = "Envoy's rate limit service refuses such a file";
+
+pub(super) const UNCOUNTED: &str =
+    "it allows more requests than slowlane can count, so it would never take effect";
 
 /// The keys of a rule that are imported.
 const READ: &str = "key value rate_limit descriptors shadow_mode quota_mode share_threshold unit unit_multiplier \
     requests_per_unit unlimited name replaces";
 
 pub(super) const RESTART: &str =
-    "# Restart slowlane for these lines. [grpc] listen is the address that Envoy asks.\n";
+    "# Restart slowlane to put these lines in force. [grpc] listen is the address that Envoy queries.\n";
 
 /// The two maps of descriptors and their match methods: one for rules whose values are all exact, one for other rules.
 const MAPS: [(&str, Method); 2] = [("descriptor.map", Method::Str), ("descriptor-reg.map", Method::Reg)];
 
-pub(super) const STORE: &str = "Counts are in the memory of each slowlane, and no Redis is asked. Several slowlanes share them with [cluster] \
-                     store.";
+pub(super) const STORE: &str = "Each slowlane keeps its counts in its own memory instead of Redis. Several slowlanes \
+                                can share them: set [cluster] store.";
 
 /// The fields of the key for rules that share no threshold: the domain and the whole descriptor.
 const BY_DESCRIPTOR: [&str; 2] = ["domain", "descriptor"];
@@ -202,8 +208,9 @@ impl DescriptorTree<'_> {
             }
             let is_same = |(_, of): &(_, Level<'_>)| of.key == level.key && of.value == level.value;
             if level.key.is_empty() || levels[..place].iter().any(is_same) {
-                let (text, reason) = (format!("{} {}", above.shown(), level.key), "without a key, or twice");
-                self.found.omit(descriptor.line, &text, format!("{reason}: the service refuses the file"));
+                let (text, reason) =
+                    (format!("{} {}", above.shown(), level.key), "no key, or a repeated one");
+                self.found.omit(descriptor.line, &text, format!("{reason}: {REFUSES}"));
                 continue;
             }
             let path = above.with(level);
@@ -250,7 +257,7 @@ impl DescriptorTree<'_> {
             return None;
         };
         let Some(options) = windows(count, period, " reset=calendar", &shared) else {
-            self.found.omit(line, &text, "more requests than slowlane can count: it would never refuse one");
+            self.found.omit(line, &text, UNCOUNTED);
             return Some(0);
         };
         let is_shared = path.levels.iter().any(|level| level.is_shared);
@@ -268,8 +275,8 @@ impl DescriptorTree<'_> {
         let known = self.policy.types.values().flat_map(|(_, fields)| fields);
         let all: BTreeSet<&String> = known.chain(fields.iter().flatten()).collect();
         if fields.is_none() || all.len() > FIELDS_OF_TYPES_MAX {
-            let reason = "share_threshold beside a value that varies and is no field of its own: each whole \
-                          descriptor has its own bucket";
+            let reason = "share_threshold is combined with a value that varies and has no field of its own, so each \
+                          whole descriptor has its own bucket";
             self.found.omit(line, text, reason);
             return None;
         }
@@ -291,7 +298,7 @@ impl DescriptorTree<'_> {
         let (refused, names): (Vec<&str>, Vec<&str>) = names.partition(is_refused);
         if !refused.is_empty() {
             let text = format!("{} replaces", path.shown());
-            self.found.omit(replaced.line, &text, "without a name, or its own: the service refuses the file");
+            self.found.omit(replaced.line, &text, format!("it names no rule, or itself: {REFUSES}"));
         }
         if !names.is_empty() {
             let names: Vec<String> = names.iter().map(|name| escaped(name.as_bytes()).to_string()).collect();
@@ -304,7 +311,7 @@ impl DescriptorTree<'_> {
     /// 0.
     fn unlimited(&mut self, limit: &YamlNode, shared: String, path: &RulePath<'_>) -> Option<u32> {
         if !limit.get("unit").is_none() {
-            let reason = "`unlimited` beside a unit: Envoy's rate limit service refuses the file";
+            let reason = format!("`unlimited` is combined with `unit`: {REFUSES}");
             self.found.omit(limit.line, &path.shown(), reason);
         }
         let (counter, options) = (format!("unlimited{shared}"), format!("rate=unlimited{shared}"));
@@ -319,7 +326,7 @@ impl DescriptorTree<'_> {
             match OTHERS.iter().find(|(other, _)| other == name) {
                 Some((_, changes)) => self.found.omit(node.line, &text, changes),
                 None if READ.split(' ').any(|read| read == name) => {}
-                None => self.found.omit(node.line, &text, "unknown: the service refuses the file"),
+                None => self.found.omit(node.line, &text, format!("unknown key: {REFUSES}")),
             }
         }
     }
@@ -341,7 +348,7 @@ impl DescriptorTree<'_> {
     fn expression(&mut self, path: &RulePath<'_>, end: &str, id: u32, line: FileLine) {
         let lines = &mut self.policy.maps[1].lines;
         if lines.len() == LIST_LINES_MAX {
-            let reason = format!("more than {LIST_LINES_MAX} rules without a value or with a wildcard");
+            let reason = format!("at most {LIST_LINES_MAX} rules may have a wildcard or no value");
             return self.found.omit(line, &path.shown(), reason);
         }
         lines.push((path.expression(end), id));

@@ -25,7 +25,7 @@ pub struct ForeignFile {
 const CHAIN_MAX: usize = 3;
 
 /// The comment at the top of a config that is made from rules.
-const RESTART: &str = "# Restart slowlane for these lines, and print the proxy's files again with --config: they send the new fields.\n";
+const RESTART: &str = "# Restart slowlane to put these lines in force. Print the proxy's files again with --config, so that they send the new fields.\n";
 
 /// The types that a policy may add.
 const OWN_TYPES: std::ops::RangeInclusive<u16> = 6..=999;
@@ -164,7 +164,7 @@ impl PolicyDraft {
     /// Adds a rule: an SLO for each limit. Each SLO but the last names the map of the next one in `also=`.
     fn add(&mut self, rule: &Rule, place: &ScopeKeys) -> Result<(), String> {
         if rule.limits.len() > CHAIN_MAX {
-            return Err(format!("a request can have {CHAIN_MAX} SLOs at most"));
+            return Err(format!("a request can have at most {CHAIN_MAX} SLOs"));
         }
         let map = |plan: &mut PolicyDraft, position, id| {
             let lines = place.keys.iter().map(|key| (key.clone(), id));
@@ -229,7 +229,7 @@ impl PolicyDraft {
         }
         let count = self.ids.range((kind, String::new())..(kind + 1, String::new())).count() as u32;
         if count == 999 {
-            return Err(format!("no id is free: type {kind} has 999"));
+            return Err(format!("no SLO id is free: type {kind} already has 999 SLOs"));
         }
         let id = u32::from(kind) * 1_000 + count + 1;
         self.slos += &format!("# {}: {}\n{id} {options}\n", limit.line.shown(&self.names), limit.quoted);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::time::Duration;
 
-use slowlane_core::base::units;
+use slowlane_core::base::{plural, units};
 
 use crate::import::files::{ForeignFile, of_rules};
 use crate::import::rule::{
@@ -72,7 +72,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
             continue;
         }
         let terms = declared.terms(&line.section, condition);
-        let terms = terms.ok_or("`or`, `unless` and long conditions need a line for each limit".to_owned());
+        let terms = terms.ok_or("its condition is too long or has alternatives: split the rule".to_owned());
         match terms.and_then(|terms| declared.refusal(line, &terms, found)) {
             Ok(refusal) => refusals.push(refusal),
             Err(reason) => found.omit(place, text, reason),
@@ -93,7 +93,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
             if let Some((section, _)) = seen.iter().find(|(_, other)| *other == scope) {
                 if *section != refusal.section {
                     let reason = format!(
-                        "{section} limits the same requests: slowlane does not see the section of a request"
+                        "{section} limits the same requests: slowlane does not know a request's section"
                     );
                     found.omit(refusal.limit.line, &refusal.limit.quoted, reason);
                 }
@@ -116,7 +116,7 @@ fn combine(refusals: &[LimitRule], found: &mut ImportFindings) -> Result<(), Imp
             let has = |network: &&String| chain.iter().all(|own| own.networks.contains(network));
             let (networks, partial): (Vec<&String>, Vec<&String>) = refusal.networks.iter().partition(has);
             for network in partial {
-                found.omit(line, network, "an exception from only some limits, or below a path");
+                found.omit(line, network, "an exception from only some limits");
             }
             let networks = networks.into_iter().cloned().collect();
             let limits = chain.iter().map(|own| own.limit.clone()).collect();
@@ -236,7 +236,7 @@ impl<'l> Declared<'l> {
             if *is_not && matches.iter().all(|(_, is)| matches!(is, Match::Network(_))) {
                 networks.extend(matches.iter().filter_map(|(_, is)| is.value()).map(str::to_owned));
                 if networks.len() > RULES_MAX {
-                    return Err("too many networks".to_owned());
+                    return Err(format!("it has more than {RULES_MAX} networks"));
                 }
                 continue;
             }
@@ -244,7 +244,7 @@ impl<'l> Declared<'l> {
                 return Err(format!("no map can express `!{}`", words.join(" ")));
             }
             if scopes.len() * matches.len() > SCOPES_MAX {
-                return Err("too many values".to_owned());
+                return Err(format!("its conditions have more than {SCOPES_MAX} combinations of values"));
             }
             let with = |scope: &Vec<Condition>| -> Vec<Vec<Condition>> {
                 matches.iter().map(|new| [&scope[..], slice::from_ref(new)].concat()).collect()
@@ -308,7 +308,8 @@ impl<'l> Declared<'l> {
                 let (rate, is_exact) = rate(most, period);
                 if !is_exact {
                     found.differs(format!(
-                        "{most} requests in {period} ms become {rate}, which is a little more."
+                        "A limit of {} in {period} ms becomes {rate}, which is a little more.",
+                        plural(most, "request")
                     ));
                 }
                 found.differs(REFUSED);
@@ -344,7 +345,7 @@ fn unknown(words: &[String]) -> Option<&'static str> {
         [_, "set-bandwidth-limit", ..] => "it limits bytes a second, not requests",
         [_, action, ..] if action.starts_with("lua.") => "Lua is not read: it may limit requests",
         ["server" | "default-server", ref options @ ..] if options.contains(&"maxconn") => {
-            "maxconn of a server is its queue, and no limit of a client"
+            "a server's maxconn limits the connections to the server, not those of a client"
         }
         ref rest if rest.iter().any(|word| is_of_all(word)) => {
             "it counts a whole frontend, backend or server"
@@ -355,7 +356,7 @@ fn unknown(words: &[String]) -> Option<&'static str> {
         ] if rest.iter().any(|word| word.starts_with("set-var") || word.starts_with("sc-"))
             && rest.iter().any(stores) =>
         {
-            "a counter in a variable is not followed: a rule that reads it is not imported"
+            "slowlane does not follow a counter in a variable: rules that read the variable are not imported"
         }
         _ => return None,
     })
@@ -364,8 +365,7 @@ fn unknown(words: &[String]) -> Option<&'static str> {
 pub(super) const REFUSED: &str = "HAProxy counts refused requests, too: a client that does not slow down stays refused. slowlane counts what it \
                        admits, so such a client gets the rate. Periods begin at different moments, so verdicts near the limit differ.";
 
-const DELAY: &str =
-    "To delay requests instead of refusing them, replace `burst=0` by a burst, and remove law= and window=.";
+const DELAY: &str = "To delay requests instead of refusing them, replace `burst=0` with a burst, and remove law= and window=.";
 
 /// Whether a word fetches a counter of a stick table, directly or by a `table_` converter.
 fn is_counter(word: &str) -> bool {

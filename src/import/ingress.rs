@@ -155,7 +155,7 @@ fn ingress(
     if hosts.len() > 1 && !limits.is_empty() {
         for name in given.keys().map(|(controller, _)| controller.name()).collect::<BTreeSet<_>>() {
             found.differs(format!(
-                "{name} counts a client for all hosts of an Ingress together, slowlane for each host."
+                "{name} counts a client for all hosts of an Ingress together; slowlane counts it for each host."
             ));
         }
     }
@@ -258,7 +258,7 @@ fn limits(
                 window(count, period_ms)
             }
             (Controller::HaproxyIngress, _) => {
-                found.differs("haproxy-ingress counts new connections under limit-rps, slowlane requests.");
+                found.differs("With limit-rps, haproxy-ingress counts new connections, not requests.");
                 window(count, period_ms)
             }
         };
@@ -278,10 +278,10 @@ fn limits(
     limits
 }
 
-const REPLICAS: &str = "counts by itself: three replicas admit three times the rate. One slowlane, or a cluster, counts \
-                        for all, so multiply the numbers if you mean that.";
+const REPLICAS: &str = "counts by itself, so three replicas admit three times the rate. One slowlane, or a cluster, \
+                        counts for all replicas: to admit as much as before, multiply the numbers.";
 
-const TOGETHER: &str = "HAProxy's ingress controller counts a client in all Ingress objects with the same rate-limit-period together.";
+const TOGETHER: &str = "HAProxy's ingress controller counts a client for all Ingress objects with the same rate-limit-period together; slowlane counts it for each object separately.";
 
 const STATUS: &str =
     "ingress-nginx refuses with 503, unless limit-req-status-code says otherwise. slowlane refuses with 429.";

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::import::cel::{ANYTHING, Test, condition, key};
-use crate::import::envoy::{RESTART, STORE, is_own_field, name_option};
+use crate::import::envoy::{RESTART, STORE, UNCOUNTED, is_own_field, name_option};
 use crate::import::files::{ForeignFile, PolicyDraft, is_key};
 use crate::import::rule::{ADDRESSES, FileLine, ImportFindings, Limit, quoted, windows};
 use crate::import::yaml::{YamlNode, each_document};
@@ -26,14 +26,14 @@ const READ: [&str; 7] = ["id", "namespace", "max_value", "seconds", "name", "con
 const NAMES_ALIKE: &str =
     "A host is compared without its port and in lower case, and a path without its query string.";
 
-const EACH: &str = "Each descriptor of a request is decided by itself: limits of descriptors[0] hold for every one of them. \
-                    An entry with an empty value is as one that is missing.";
+const EACH: &str = "slowlane decides each descriptor of a request by itself, so limits on descriptors[0] apply to \
+                    every descriptor. An entry with an empty value counts as missing.";
 
-const HITS: &str = "A refused request with more than one hit counts in the windows that it was to use; limitador does not \
-                    count it.";
+const HITS: &str = "slowlane counts a refused request with more than one hit in the windows that it would have used; \
+                    limitador does not count it.";
 
 const PLUS: &str =
-    "A condition with != holds for a request whose other values have a +, whatever its value is.";
+    "If another value of a request contains a +, a condition with != holds for the request in any case.";
 
 /// Expresses the limits of all documents, and of the files in ConfigMaps.
 pub(super) fn read(all: &[YamlNode], found: &mut ImportFindings) -> Result<Vec<ForeignFile>, ImportError> {
@@ -85,7 +85,7 @@ impl AddedLimits<'_> {
         let (conditions, variables) = (list("conditions"), list("variables"));
         let shown = format!("{} {} in {} s", text("namespace"), text("max_value"), text("seconds"));
         for (name, other) in node.entries().iter().filter(|(name, _)| !READ.contains(&name.as_str())) {
-            self.found.omit(other.line, &format!("{shown}: {name}"), "unknown: limitador ignores it");
+            self.found.omit(other.line, &format!("{shown}: {name}"), "unknown key: limitador ignores it");
         }
         let known = (text("namespace").to_owned(), text("seconds").to_owned(), conditions, variables);
         if self.known.contains(&known) {
@@ -111,9 +111,9 @@ impl AddedLimits<'_> {
         let period = Period::named(&format!("{}s", node.get("seconds").text()));
         let count = node.get("max_value").text().parse::<u32>().ok();
         let (count, period) =
-            count.zip(period).ok_or("expected a max_value below 2^32, and seconds, at most 366 days")?;
+            count.zip(period).ok_or("expected a max_value below 2^32, and seconds of at most 366 days")?;
         let options = windows(count, period, "", &name_option(node.get("name").text()));
-        Ok(options.ok_or("more requests than slowlane can count: it would never refuse one")?)
+        Ok(options.ok_or(UNCOUNTED)?)
     }
 
     /// The scope of a limit, and the fields of its key.
@@ -127,7 +127,7 @@ impl AddedLimits<'_> {
         let mut scope = Scope::from([("domain".to_owned(), namespace)]);
         let mut fields = vec!["domain".to_owned()];
         for text in conditions {
-            let tests = condition(text).ok_or_else(|| format!("the condition {text:?} has another form"))?;
+            let tests = condition(text).ok_or_else(|| format!("cannot read the condition {text:?}"))?;
             for (key, test) in tests {
                 let of = scope.entry(self.field(&key)?).or_default();
                 match test {
@@ -141,7 +141,7 @@ impl AddedLimits<'_> {
             }
         }
         for text in variables {
-            let key = key(text).ok_or_else(|| format!("the variable {text:?} has another form"))?;
+            let key = key(text).ok_or_else(|| format!("cannot read the variable {text:?}"))?;
             fields.push(self.field(&key)?);
             scope.entry(fields[fields.len() - 1].clone()).or_default();
         }

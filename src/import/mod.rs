@@ -79,13 +79,13 @@ impl Program {
 /// The reason why nothing is imported from a text.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImportError {
-    #[error("more than {} MiB: import the part with the limits", BYTES_MAX >> 20)]
+    #[error("the text is longer than {} MiB: import only the part with the limits", BYTES_MAX >> 20)]
     TooLong,
-    #[error("cannot tell which program this is for: name the program with --from")]
+    #[error("cannot tell which program this configuration is for: name the program with --from")]
     Unknown,
     #[error("line {line}: {reason}")]
     Syntax { line: usize, reason: String },
-    #[error("more than {RULES_MAX} limits and scopes: import it in parts")]
+    #[error("there are more than {RULES_MAX} limits and scopes: import the configuration in parts")]
     TooMany,
     #[error("it has no rate limits")]
     NoLimits,

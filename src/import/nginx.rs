@@ -83,7 +83,7 @@ pub(super) fn read(input: &Input<'_>, found: &mut ImportFindings) -> Result<Vec<
         }
     }
     if !is_printed && input.included.is_none() && root.iter().any(|directive| directive.name() == "include") {
-        reader.found.differs("Included files are not read. `nginx -T | slowlane import -` reads all.");
+        reader.found.differs("Included files are not read. `nginx -T | slowlane import -` imports all.");
     }
     let none = |name| LimitsInForce { name, limits: Vec::new(), is_dry: false };
     let level = inside(&["limit_req", "limit_conn"].map(none), &root);
@@ -126,7 +126,7 @@ fn on_disk(input: &Input<'_>) -> Result<(NginxFiles, BTreeSet<PathBuf>), ImportE
 /// The import error for a file that is not understood, or for includes that multiply.
 fn fault(refused: Refused, input: &Input<'_>) -> ImportError {
     let Refused::Syntax { path, line } = refused else { return ImportError::TooMany };
-    let error = ImportError::Syntax { line, reason: "not understood as nginx configuration".to_owned() };
+    let error = ImportError::Syntax { line, reason: "cannot be read as nginx configuration".to_owned() };
     let is_only = input.texts.len() == 1 && input.texts[0].0 == path;
     if is_only { error } else { error.inside(&path) }
 }
@@ -139,7 +139,7 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
         rest.is_some_and(|rest| rest.is_empty() || known.contains(&rest)) || name.starts_with("worker_rlimit")
     };
     Some(match words {
-        ["limit_conn" | "limit_conn_zone", ..] if is_stream => "connections of stream are not limited",
+        ["limit_conn" | "limit_conn_zone", ..] if is_stream => "slowlane limits no `stream` connections",
         [name, ..] if is_known(name) => return None,
         [name, ..] if name.ends_with("limit_rate") || name.ends_with("limit_rate_after") => {
             "it limits bytes a second, not requests"
@@ -152,10 +152,10 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
             "slowlane does not know this directive"
         }
         ["real_ip_header" | "set_real_ip_from", ..] => {
-            "it changes the address that is counted: let the proxy send slowlane the same one"
+            "it changes the address that nginx counts: let nginx send slowlane the same address"
         }
         ["return", "403" | "429" | "444" | "503", ..] if block == "if" => {
-            "a refusal by a condition is not imported"
+            "a conditional refusal is not imported"
         }
         ["server", _, options @ ..] if options.iter().any(|option| option.starts_with("max_conns=")) => {
             "max_conns limits connections to a server, not those of a client"
@@ -164,9 +164,9 @@ fn unknown(words: &[&str], block: &str, is_stream: bool) -> Option<&'static str>
     })
 }
 
-const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, under the limits there. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
+const DEFAULT_SERVER: &str = "nginx serves a request for an unknown host from its default server, with that server's limits. slowlane limits only the hosts in website.map: let nginx refuse other hosts, or give SLO 0 a limit.";
 
-const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two apart; nginx counts them together.";
+const APART: &str = "If a zone is used with a queue in one place and without one in another, slowlane counts the two places separately; nginx counts them together.";
 
 impl<'f> Reader<'f> {
     fn line(&self, directive: Placed<'_>) -> FileLine {
@@ -202,7 +202,9 @@ impl<'f> Reader<'f> {
             (Some(Err(reason)), _) => self.omit(directive, reason),
             (Some(Ok(key)), Some(name)) if rate.is_some() || !is_req => {
                 if words[1].contains("server_name") {
-                    self.found.differs("nginx counts all names of a server together under $server_name; slowlane counts each host.");
+                    self.found.differs(
+                        "nginx counts all names of a server together under $server_name; slowlane counts each host.",
+                    );
                 }
                 if key.iter().any(|field| field == "source") {
                     self.found.differs(ADDRESSES);
@@ -315,14 +317,14 @@ impl<'f> Reader<'f> {
             return None;
         };
         let (Some(burst), Some(delay)) = (count("burst="), count("delay=")) else {
-            self.omit(directive, "burst and delay are whole numbers");
+            self.omit(directive, "expected whole numbers for burst and delay");
             return None;
         };
         let is_known = |word: &&str| {
             *word == "nodelay" || ["zone=", "burst=", "delay="].iter().any(|name| word.starts_with(name))
         };
         if let Some(word) = words[1..].iter().find(|word| !is_known(word)) {
-            self.omit(directive, format!("slowlane does not know {word:?} of limit_req"));
+            self.omit(directive, format!("slowlane does not know the parameter {word:?} of limit_req"));
         }
         let is_nodelay = words.contains(&"nodelay") || delay >= burst;
         let rate = format!("{count_per}/{}", if seconds == 1 { "s" } else { "m" });
@@ -348,7 +350,7 @@ impl<'f> Reader<'f> {
         let count =
             directive.words().get(2).and_then(|count| count.parse::<u16>().ok()).filter(|&count| count > 0);
         let Some(count) = count.filter(|_| self.zones.contains_key(&zone)) else {
-            self.omit(directive, "its zone is not imported, or the number is not from 1 to 65535");
+            self.omit(directive, "its zone is not imported, or its number is not from 1 to 65535");
             return None;
         };
         self.found.differs(STATUS);
@@ -359,13 +361,13 @@ impl<'f> Reader<'f> {
 
 const STATUS: &str = "nginx refuses with 503, or with limit_req_status and limit_conn_status. slowlane refuses with 429 and Retry-After.";
 
-const BURST: &str = "nginx's burst does not count the first request: burst=5 lets six in at once. slowlane's does: the queue of five \
-                     is max_delay, the time that five requests take, and with nodelay, burst=5 becomes burst=6.";
+const BURST: &str = "nginx's burst does not include the first request: burst=5 admits six at once. slowlane's does: the queue of five \
+                     becomes max_delay, the time that five requests take, and with nodelay, burst=5 becomes burst=6.";
 
-const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request per second: 10r/m is 9.96/m there, and 10/m in slowlane.";
+const ROUNDED: &str = "nginx rounds a rate down to thousandths of a request per second: 10r/m is 9.96/m in nginx, and 10/m in slowlane.";
 
-const CUT: &str = "A request waits 20 s at most, which is as long as HAProxy's files allow as shipped. nginx lets it wait longer, and \
-                   slowlane refuses it.";
+const CUT: &str = "slowlane delays a request by at most 20 s, the longest delay that its HAProxy files allow as \
+                   shipped. A request that would wait longer in nginx is refused.";
 
 /// The fields that make up a key. A key without variables is one bucket for all requests.
 pub(super) fn key_fields(key: &str) -> Result<Vec<String>, String> {

@@ -217,7 +217,7 @@ pub(super) const ENDS: &str = "Requests in flight are counted only if the proxy 
                                requests, not connections.";
 
 pub(super) const ADDRESSES: &str =
-    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix), the original counts each one.";
+    "slowlane counts IPv6 addresses by /64 ([policy] ipv6_prefix); the original counts each address.";
 
 #[cfg(test)]
 mod tests {

@@ -71,7 +71,7 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, Im
         let begin = |content| (YamlNode { line, content }, None);
         let whole = match event {
             Event::Alias(_) => {
-                return Err(fault(line.number, "a reference to an anchor: write the value itself"));
+                return Err(fault(line.number, "this is a reference to an anchor: write the value itself"));
             }
             Event::Scalar(text, ..) => Some(YamlNode { line, content: Content::Text(text.into_owned()) }),
             Event::SequenceStart(..) => {
@@ -87,7 +87,7 @@ pub(super) fn documents(text: &str, above: FileLine) -> Result<Vec<YamlNode>, Im
         };
         nodes += 1;
         if open.len() > DEPTH_MAX || nodes > NODES_MAX {
-            return Err(fault(line.number, "nested too deeply, or too long"));
+            return Err(fault(line.number, "the text is nested too deeply, or is too long"));
         }
         if let Some(node) = whole {
             add(node, &mut open, &mut done);

@@ -145,7 +145,7 @@ impl NginxFiles {
     pub(crate) fn printed(text: &str) -> Result<Option<NginxFiles>, Refused> {
         let starts: Vec<usize> = text.match_indices(MARK).map(|(at, _)| at).collect();
         if starts.len() * text.matches("include").count() > COMPARED_MAX {
-            return Err(Refused::Unread("too many includes".to_owned()));
+            return Err(Refused::Unread("the configuration has too many includes".to_owned()));
         }
         let ends = starts.iter().skip(1).copied().chain([text.len()]);
         let path = |start: usize| text[start + MARK.len()..].lines().next().unwrap_or_default();

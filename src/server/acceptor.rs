@@ -154,7 +154,7 @@ impl Acceptor {
         }
         self.metrics.waited.inc();
         if let Some(suppressed) = self.full_line.allow(self.agent.clock.now()) {
-            tracing::warn!(%listener, suppressed, "too many connections: new ones wait");
+            tracing::warn!(%listener, suppressed, "too many connections: new connections wait until others close");
         }
         self.places.clone().acquire_owned().await.expect("the semaphore is never closed")
     }

@@ -126,7 +126,7 @@ impl Admin {
                 return plain(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
             ("/api/runtime", false) => return plain(StatusCode::METHOD_NOT_ALLOWED, POST_A_LINE),
-            _ if !is_read => return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"),
+            _ if !is_read => return plain(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
             _ => {}
         }
         match path {
@@ -177,7 +177,7 @@ impl Service for Admin {
 }
 
 const MISDIRECTED: &str =
-    "the Host header names another host; ask 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
+    "the Host header names another host; use 127.0.0.1 or localhost, or add the name to [admin] hosts\n";
 
 const POST_A_LINE: &str = "use POST, with one line of the Runtime API as the body\n";
 
@@ -224,7 +224,7 @@ fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     shown(wants_json(request), &ProtectedLine::all(&agent.throttle), json, |lines| {
         let line = |of: &ProtectedLine| format!("slo {} key {}: {}\n", of.slo, of.key, of.state());
         match lines.is_empty() {
-            true => "no application with law=protect has had a request lately\n".into(),
+            true => "no application with law=protect has received a request lately\n".into(),
             false => lines.iter().map(line).collect(),
         }
     })
@@ -234,7 +234,7 @@ fn protect(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
 fn history(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let span = match request.uri().query().unwrap_or_default().strip_prefix("since=").map(units::duration) {
         Some(Ok(span)) if (Duration::from_secs(1)..=DAY).contains(&span) => span,
-        _ => return refused("say since when: /api/history?since=10m; from 1s to 24h\n"),
+        _ => return refused("expected a time from 1s to 24h, like /api/history?since=10m\n"),
     };
     let lines = agent.status.history(agent.clock.now(), span, &agent.throttle.policy());
     with_type(JSON, json(&lines))
@@ -281,7 +281,7 @@ const GROUPS_OF: &str =
 /// Answers `/api/cluster`: the nodes of the cluster, as this node sees them; as JSON, or as text.
 fn cluster(request: &Request<Incoming>, agent: &Agent) -> AdminAnswer {
     let Some(line) = agent.status.cluster.lock().clone() else {
-        return plain(StatusCode::CONFLICT, "this slowlane is alone: it has no [cluster] store\n");
+        return plain(StatusCode::CONFLICT, "this slowlane is in no cluster: it has no [cluster] store\n");
     };
     let wants_json = wants_json(request) || request.uri().query() == Some("json");
     shown(wants_json, &line, json, ToString::to_string)
@@ -357,7 +357,7 @@ fn cleared(throttle: &Throttle, request: &Asked<'_>, now: Timestamp) -> Result<S
         throttle.forget(case.key, |_| true);
         // The entry of the key's assured rate is forgotten, too.
         case.assured.into_iter().for_each(|key| throttle.forget(key, |_| true));
-        let result = if had_row { "cleared" } else { "had no row" };
+        let result = if had_row { "cleared" } else { "had no entry" };
         reported += &format!("key {} of SLO {}: {result}\n", case.key, case.slo.id);
     }
     Ok(reported)
@@ -393,7 +393,7 @@ async fn command(request: Request<Incoming>, agent: &Arc<Agent>) -> AdminAnswer 
     };
     let reported = match &commands(line.trim_ascii_end())[..] {
         [words] => answer(words, &agent.throttle, agent.clock.now()),
-        _ => Reported::refusal("one command at a time\n".into()),
+        _ => Reported::refusal("expected one command at a time\n".into()),
     };
     let status = if reported.is_refusal { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     plain(status, "").map(|_| pieces(reported, agent.clone()))
@@ -415,11 +415,11 @@ fn pieces(reported: Reported, agent: Arc<Agent>) -> UnsyncBoxBody<Bytes, Infalli
 /// Answers `/api/table/<key>`: one entry, by its key in hex.
 fn row(key: &str, agent: &Agent) -> AdminAnswer {
     let Some(key) = Key::from_hex(key) else {
-        return refused("a key is sixteen hex digits\n");
+        return refused("expected a key of sixteen hex digits\n");
     };
     match StatusRow::of(&agent.throttle, key, agent.clock.now()) {
         Some(row) => plain(StatusCode::OK, format!("{row}\n")),
-        None => plain(StatusCode::NOT_FOUND, "no entry of this key\n"),
+        None => plain(StatusCode::NOT_FOUND, "the table has no entry for this key\n"),
     }
 }
 

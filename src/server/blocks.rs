@@ -16,16 +16,16 @@ use slowlane_core::throttle::{Block, BlockOrigin, Reach, Receipt};
 /// The maximum number of blocked keys that are listed.
 const KEYS_LISTED_MAX: usize = 1_000;
 
-const NO_TIME: &str = "say how long: --for 10m, or for=10m as the body of the POST; at most 366d\n";
+const NO_TIME: &str = "expected a duration of at most 366d: --for 10m, or for=10m as the body of the POST\n";
 
 const NO_VALUE: &str = "each field needs a value, like source=192.0.2.66\n";
 
-const KEY: &str = "a block names fields, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that it refuses\n";
+const KEY: &str = "expected the fields to block, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that this SLO refuses\n";
 
-const STORE_SILENT: &str = "the store is silent: the other nodes learn of it once it answers";
+const STORE_SILENT: &str = "the store is silent: the other nodes will learn of this when the store answers";
 
 const NO_ROOM: &str =
-    "the store has no room for one more; end some with `slowlane block rm`, or block a network\n";
+    "the store has no room for another block; end some with `slowlane block rm`, or block a network\n";
 
 /// Blocks that were set or ended.
 #[derive(Debug, Serialize)]
@@ -74,7 +74,7 @@ pub(super) async fn block(agent: &Agent, query: &str, body: &[u8]) -> Result<Cha
             change.notes.push(STORE_SILENT.into());
             Ok(change)
         }
-        Reach::Here => Err(format!("{} is blocked on this node alone: {NO_ROOM}", change.blocks[0])),
+        Reach::Here => Err(format!("{} is blocked on this node only: {NO_ROOM}", change.blocks[0])),
     }
 }
 
@@ -90,7 +90,7 @@ fn block_here(agent: &Agent, query: &str, body: &[u8]) -> Result<(Change, Option
     let receipt = agent.throttle.block(fields.clone(), now + time, now).map_err(line)?;
     let unknown: Vec<&str> = fields.iter().map(|(name, _)| name).filter(|name| !policy.knows(name)).collect();
     let note =
-        || format!("the policy does not use {}: make sure that the proxy sends it", unknown.join(", "));
+        || format!("make sure that the proxy sends {}, which the policy does not use", unknown.join(", "));
     let notes = if unknown.is_empty() { Vec::new() } else { vec![note()] };
     let target = Target::Fields(fields);
     tracing::info!("an operator blocks {target} for {}", written(time));
@@ -221,7 +221,7 @@ pub(super) fn text(agent: &Agent) -> String {
     let listed = blocks.iter().filter(|block| matches!(block.origin, BlockOrigin::Slo(_))).count();
     let more = match agent.throttle.block_usage(now).keys.saturating_sub(listed) {
         0 => String::new(),
-        more => format!("and {more} more keys\n"),
+        more => format!("and {more} more\n"),
     };
     aligned(&rows, "  ", |column, _| column > 0) + &more
 }

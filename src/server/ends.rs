@@ -90,8 +90,8 @@ fn end_line(agent: &Agent, line: &[u8], bytes_max: usize) {
         dropped(agent, "unsafe", 1);
         agent.unsafe_ticket.call_once(|| {
             tracing::warn!(
-                "[ends]: a line has a ticket behind text that clients may choose, or in a container's log: it is not read. \
-                 If it is yours, let the format begin with the ticket"
+                "[ends]: a line is not read, because its ticket follows text that clients may choose, or is in a \
+                 container's log. If the line is yours, let its format begin with the ticket"
             );
         });
     }
@@ -129,7 +129,7 @@ impl FollowedLog {
         match &open {
             Ok(_) => tracing::info!("ends of requests from {}", path.display()),
             Err(error) => {
-                tracing::warn!("[ends] follow: {}: {error}; it is read once it can be", path.display())
+                tracing::warn!("[ends] follow: {}: {error}; slowlane tries again", path.display())
             }
         }
         FollowedLog { path, agent, runtime: Handle::current(), open: Mutex::new(open.ok()) }
@@ -167,7 +167,7 @@ impl FollowedLog {
 /// The metadata of a regular file. Anything else is refused: opening a pipe would block.
 fn file(path: &PathBuf) -> io::Result<Metadata> {
     let found = fs::metadata(path)?;
-    if found.is_file() { Ok(found) } else { Err(io::Error::other("expected a file")) }
+    if found.is_file() { Ok(found) } else { Err(io::Error::other("expected a regular file")) }
 }
 
 fn inode(of: &Metadata) -> (u64, u64) {

@@ -186,7 +186,7 @@ pub(crate) struct BindError {
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "stop what listens there, or choose another address",
-        io::ErrorKind::PermissionDenied => "choose a place that this user may use",
+        io::ErrorKind::PermissionDenied => "choose an address that this user may use",
         io::ErrorKind::NotFound => "make its directory first, or choose another address",
         io::ErrorKind::AddrNotAvailable => "choose an address that this machine has",
         _ => "choose another address",

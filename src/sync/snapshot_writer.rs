@@ -61,10 +61,10 @@ impl StateFile {
         let (path, aside) = (self.path.display(), beside(&self.path, ".aside"));
         match fs::rename(&self.path, &aside) {
             Ok(()) => {
-                tracing::warn!("{path}: {unusable}; renamed to {}, starting without it", aside.display())
+                tracing::warn!("{path}: {unusable}; renamed to {} and ignored", aside.display())
             }
             Err(error) => {
-                tracing::warn!("{path}: {unusable}; starting without it, and it cannot be renamed: {error}")
+                tracing::warn!("{path}: {unusable}; ignored, but it cannot be renamed: {error}")
             }
         }
         None
@@ -84,7 +84,7 @@ impl StateFile {
         }
         if metadata.permissions().mode() & 0o077 != 0 {
             tracing::warn!(
-                "{}: other users can read it, and it contains the key secret: chmod 600",
+                "{}: other users can read this file, which contains the key secret: run `chmod 600` on it",
                 self.path.display()
             );
         }
@@ -202,7 +202,7 @@ impl EarlierSnapshot {
             Ok(Restored { rows, blocks, over, left_out, notes }) => {
                 status.put_back(&notes, clock.now());
                 tracing::info!(
-                    "{path}: restored {rows} entries and {blocks} blocks, {age:.0} s old; {} have expired",
+                    "{path}: restored; entries: {rows}, blocks: {blocks}, age: {age:.0} s, expired: {}",
                     over + left_out
                 );
             }
@@ -213,7 +213,7 @@ impl EarlierSnapshot {
         }
         let changed = changed(&head, throttle);
         if changed > 0 {
-            tracing::info!("{path}: {changed} SLOs have changed since then; their keys keep their counters");
+            tracing::info!("{path}: SLOs changed since then: {changed}; their keys keep their counters");
         }
     }
 }

@@ -159,7 +159,7 @@ async fn stream(address: &ConnectionAddr, files: &StoreTlsFiles) -> Result<Strea
 pub(super) enum StoreError {
     #[error("no answer for {} ms", .0.as_millis())]
     Silent(Duration),
-    #[error("its answer is not one that slowlane's script gives")]
+    #[error("its answer does not have the form that slowlane expects")]
     Garbage,
     #[error("no sentinel knows a master with this name")]
     NoMaster,

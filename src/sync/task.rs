@@ -237,13 +237,13 @@ impl<'n> Task<'n> {
         let alone = self.block_sync.alone.len();
         match (self.node.metrics.blocks_alone.set(alone as i64), alone) {
             (0, 1..) => tracing::warn!(
-                "cluster: the store has no room for {alone} blocks: they are in force on this node only, and are offered again"
+                "cluster: blocks for which the store has no room: {alone}; these are in force on this node only, and are offered again"
             ),
             (1.., 0) => tracing::info!("cluster: no block is in force on this node only"),
             _ => {}
         }
         if without_room > 0 {
-            let text = || format!("cluster: this node has no room for {without_room} blocks of the others");
+            let text = || format!("cluster: blocks of others without room on this node: {without_room}");
             self.without_room_line.warn(now, text);
         }
     }
@@ -315,7 +315,7 @@ impl<'n> Task<'n> {
             match others.as_slice() {
                 [] => tracing::info!("cluster: all nodes have the same SLOs"),
                 names => tracing::error!(
-                    "cluster: {} has other SLOs than this node: each charges a shared key by its own",
+                    "cluster: nodes with other SLOs: {}; each node charges a shared key by its own SLOs; give all nodes the same policy",
                     names.join(", ")
                 ),
             }
@@ -347,8 +347,10 @@ impl<'n> Task<'n> {
         let reason = Shown(error.to_string().as_bytes()).to_string();
         let now = self.node.agent.clock.now();
         match &self.silent {
-            Some(known) if *known == reason => tracing::debug!("cluster: the store: {reason}"),
-            Some(_) => tracing::warn!("cluster: the store: {reason}"),
+            Some(known) if *known == reason => {
+                tracing::debug!("cluster: no answer yet: {reason}")
+            }
+            Some(_) => tracing::warn!("cluster: no answer yet: {reason}"),
             None => {
                 self.since = now;
                 tracing::warn!(

@@ -62,24 +62,24 @@ pub(super) enum StorePlace {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum StoreUrlError {
     #[error(
-        "expected redis://, redis-sentinel:// or redis-cluster://, each also as rediss… for TLS and as valkey…; or \
-         redis+unix://, slowlane:// or slowlanes://; like redis://127.0.0.1:6379"
+        "expected a URL such as redis://127.0.0.1:6379, with redis://, redis-sentinel:// or redis-cluster:// (rediss… \
+         for TLS; valkey… also works), redis+unix://, slowlane:// or slowlanes://"
     )]
     Scheme,
     #[error("{0}")]
     Server(String),
     #[error(
-        "expected the name of the master after the addresses of the sentinels, like redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
+        "expected the name of the master after the sentinels' addresses, as in redis-sentinel://10.0.0.1:26379,10.0.0.2:26379/mymaster"
     )]
     NoMaster,
     #[error(
         "expected the [cluster] listen of another slowlane, like slowlane://10.0.0.5:9007 or slowlane://:TOKEN@10.0.0.5:9007"
     )]
     TokenServer,
-    #[error("a password with /, ? or # must have them as %2F, %3F and %23")]
+    #[error("in a password, write / as %2F, ? as %3F and # as %23")]
     Password,
     #[error(
-        "nothing may follow a # here; rediss:// asks for TLS, and [cluster] ca names the CA of the certificate"
+        "the URL of a store must not contain #: use rediss:// for TLS, and name the certificate's CA in [cluster] ca"
     )]
     Fragment,
     #[error(
@@ -89,7 +89,7 @@ pub(crate) enum StoreUrlError {
     Parameter(String),
     #[error("unknown parameter \"{0}\"; expected db, user, pass or protocol")]
     SocketParameter(String),
-    #[error("a Redis Cluster has no other database than 0")]
+    #[error("a Redis Cluster has no database other than 0")]
     Database,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn history(history: &HistoryLines, room: Room) -> String {
     };
     let [delayed, denied] = [&history.delayed, &history.denied]
         .map(|counts| short(counts.iter().map(|&count| count as f64).sum()));
-    format!("throttled in the last {span}{cut}: {delayed} requests delayed, {denied} denied\n")
+    format!("throttled in the last {span}{cut}: requests delayed {delayed}, denied {denied}\n")
         + &table(&PAST_KEYS, &history.keys, room)
 }
 
@@ -138,7 +138,7 @@ fn stores(snapshot: &Snapshot) -> String {
     line + &match peers {
         None => String::new(),
         Some(PeersUse { connected, lost: 0, keys, .. }) => {
-            format!("; peers {connected} with {} keys", short(*keys as f64))
+            format!("; peers {connected}, keys {}", short(*keys as f64))
         }
         Some(PeersUse { connected, lost, .. }) => format!("; peers {connected}, {lost} LOST"),
     }

@@ -61,7 +61,7 @@ pub(crate) struct Successor {
 pub(crate) enum Failure {
     #[error("cannot start {0}: {1}")]
     Start(String, #[source] io::Error),
-    #[error("the new process did not come up: {0}")]
+    #[error("the new process did not start: {0}")]
     Child(#[from] io::Error),
     #[error("the new process is not a slowlane that can take over from this one: restart instead")]
     Version,

@@ -57,7 +57,7 @@ impl OldProcess {
                         let key_secret = KeySecret::read(key_secret.as_bytes());
                         return Ok(OldProcess { channel, listeners, clock, key_secret });
                     }
-                    (message, _) => bail!("it says {message:?}"),
+                    (message, _) => bail!("unexpected message: {message:?}"),
                 }
             }
         };
@@ -81,7 +81,7 @@ impl OldProcess {
                 (UpgradeMessage::Connection(state), Some(socket)) => connections.push((socket, state)),
                 (UpgradeMessage::Answers(answers), None) => agent.dedup.put_back(answers, self.clock.now()),
                 (UpgradeMessage::Yours, None) => return Ok(connections),
-                (message, _) => bail!("unexpected: {message:?}"),
+                (message, _) => bail!("unexpected message: {message:?}"),
             }
         }
     }
@@ -92,9 +92,9 @@ impl OldProcess {
         let (message, stream) = self.channel.receive()?;
         ensure!(
             matches!(message, UpgradeMessage::State | UpgradeMessage::Changes),
-            "unexpected: {message:?}"
+            "unexpected message: {message:?}"
         );
-        let stream = UnixStream::from(stream.context("it comes without its stream")?);
+        let stream = UnixStream::from(stream.context("this message has no stream")?);
         stream.set_read_timeout(Some(PATIENCE))?;
         let parts = Parts::new(BufReader::with_capacity(BUFFER_BYTES, stream))?;
         let keys = parts.head.key_secret() == Some(throttle.policy().key_secret());

@@ -52,7 +52,7 @@ impl Watch {
             }
         };
         let watcher = notify::recommended_watcher(edited).inspect_err(|error| {
-            tracing::warn!("cannot watch the policy, edits take effect up to 5 s late: {error}");
+            tracing::warn!("cannot watch the policy; edits take effect up to 5 s late: {error}");
         });
         Watch { watcher: watcher.ok(), dirs: BTreeMap::new() }
     }
@@ -71,7 +71,7 @@ impl Watch {
         // Renews all watches each time, because the watcher drops paths that seem to be renamed or removed.
         for path in dirs.keys() {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-                tracing::debug!("cannot watch {}, edits take effect up to 5 s late: {error}", path.display());
+                tracing::debug!("cannot watch {}; edits take effect up to 5 s late: {error}", path.display());
             }
         }
         self.dirs = dirs;

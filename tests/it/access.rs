@@ -203,8 +203,8 @@ fn files_with_secrets_that_every_user_may_read_are_warnings() {
     };
     let files = [
         (write("admin-token", "0123456789abcdef"), "the admin token"),
-        (write("node-token", "fedcba9876543210"), "the token of nodes"),
-        (write("secret", "00112233445566778899aabbccddeeff"), "the secret of the keys"),
+        (write("node-token", "fedcba9876543210"), "the token of the nodes"),
+        (write("secret", "00112233445566778899aabbccddeeff"), "the key secret"),
         (server.key.clone(), "a private key"),
         (node.key.clone(), "a private key"),
     ];
@@ -241,9 +241,7 @@ fn files_with_secrets_that_every_user_may_read_are_warnings() {
                 // The user of the service needs the group to read a file of root.
                 let is_of_root = fs::metadata(&path).unwrap().gid() == 0;
                 let chgrp = if is_of_root { format!("chgrp slowlane {path} && ") } else { String::new() };
-                format!(
-                    "warning: {path}: every user may read it, and it holds {holds}: {chgrp}chmod o= {path}"
-                )
+                format!("warning: {path}: every user may read {holds} in it: `{chgrp}chmod o= {path}`")
             })
             .collect();
         let mut outcome = warnings();

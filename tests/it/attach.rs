@@ -106,16 +106,18 @@ fn another_program_at_the_address_of_slowlane_is_told() {
         own.write("slowlane.toml", &format!("[{section}]\nlisten = [\"{}\"]\n", redis.address));
         own.said("haproxy", "haproxy.cfg", &["--frontend", "shop"])
     };
-    let spop =
-        format!("note: SPOP at {}: another program listens there, which does not speak SPOP", redis.address);
+    let spop = format!(
+        "note: SPOP at {}: something else listens there: a program that does not speak SPOP",
+        redis.address
+    );
     assert!(said("spop").contains(&spop), "{}", said("spop"));
-    assert!(said("spop").contains("use a free address for both sides: `listen = [\"127.0.0.1:90"));
-    assert!(!said("http").contains("another program"), "HAProxy does not ask the HTTP check");
+    assert!(said("spop").contains("use a free address on both sides: write `listen = [\"127.0.0.1:90"));
+    assert!(!said("http").contains("something else"), "HAProxy does not ask the HTTP check");
 
     let slowlane = Slowlane::with_policy(&[("slo.map", ONE)]);
     let (own, config) = (Own::new(Some(&slowlane)), own.text("haproxy.cfg"));
     own.write("haproxy.cfg", &config);
-    assert!(!own.said("haproxy", "haproxy.cfg", &["--frontend", "shop"]).contains("another program"));
+    assert!(!own.said("haproxy", "haproxy.cfg", &["--frontend", "shop"]).contains("something else"));
 }
 
 #[test]
@@ -174,9 +176,9 @@ fn a_frontend_is_named_where_there_are_several() {
     let refused = own.refused("haproxy", "several.cfg", &[]);
     assert!(refused.contains("choose with --frontend, which may be repeated: shop and api"), "{refused}");
     let refused = own.refused("haproxy", "several.cfg", &["--frontend", "shopp"]);
-    assert!(refused.contains("no frontend \"shopp\" here, only shop and api"), "{refused}");
+    assert!(refused.contains("there is no frontend \"shopp\", only shop and api"), "{refused}");
     let said = own.said("haproxy", "several.cfg", &["--frontend", "api"]);
-    assert!(said.contains("note: without slowlane: shop\n"), "{said}");
+    assert!(said.contains("note: not attached to slowlane: shop\n"), "{said}");
     own.attached("haproxy", "several.cfg", &["--frontend", "api", "--frontend", "shop", "--write"]);
     let text = own.text("several.cfg");
     assert_eq!(text.matches("filter spoe engine slowlane ").count(), 2, "{text}");
@@ -242,7 +244,7 @@ fn a_configuration_with_an_if_is_refused_with_the_lines_to_paste() {
     own.write("haproxy.cfg", &text);
     let output = own.attach("haproxy", "haproxy.cfg", &["--write"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("line 6: with an `.if`, slowlane's lines might be left out"), "{said}");
+    assert!(said.contains("line 6: HAProxy may leave out slowlane's lines inside this `.if`"), "{said}");
     assert!(said.contains("slowlane config haproxy --attach --dir "), "{said}");
     let lines = String::from_utf8(output.stdout).unwrap();
     assert!(lines.contains("send-spoe-group") && lines.contains("# For your frontend:"), "{lines}");
@@ -302,7 +304,7 @@ fn several_files_of_haproxy_are_one_configuration() {
 fn what_was_attached_by_hand_is_not_attached_again() {
     let own = Own::new(None);
     let before = haproxy_config(own_address(), own_address(), own_address());
-    let by_hand = "slowlane is attached by hand already";
+    let by_hand = "slowlane is already attached by hand";
     for line in ["filter spoe engine slowlane config x", "backend slowlane-agents"] {
         own.write("haproxy.cfg", &format!("{before}\n    {line}\n"));
         let refused = own.refused("haproxy", "haproxy.cfg", &["--frontend", "shop"]);
@@ -373,7 +375,7 @@ fn rules_that_answer_before_slowlane_are_named() {
     assert!(output.status.success(), "{said}");
     for note in [
         "line 4: the requests that `http-request allow` lets pass are not counted",
-        "line 5: HAProxy answers `monitor-uri` itself, uncounted",
+        "line 5: HAProxy answers requests for `monitor-uri` itself, so they are not counted",
         "line 10: up to HAProxy 3.2, a client that disconnects early may pass uncounted",
         "line 13: a request that `http-request redirect` answers is not counted",
         "line 14: the requests that `http-request allow` lets pass are not counted",
@@ -392,7 +394,7 @@ fn marks_that_were_edited_are_not_guessed() {
     let attached = own.text("haproxy.cfg");
     own.write("haproxy.cfg", &attached.replacen("# slowlane: end\n", "", 1));
     let said = own.said("haproxy", "haproxy.cfg", &["--undo"]);
-    assert!(said.contains("the marks of slowlane's lines do not match"), "{said}");
+    assert!(said.contains("the comments around slowlane's lines do not match"), "{said}");
     // What was added meanwhile stays, and so does the copy.
     own.write("haproxy.cfg", &(attached + "\nbackend more\n"));
     own.attached("haproxy", "haproxy.cfg", &["--undo"]);
@@ -504,7 +506,7 @@ fn servers_of_nginx_are_named_by_name_or_place() {
         "{refused}"
     );
     let refused = own.refused("nginx", "nginx.conf", &["--server", "shop"]);
-    assert!(refused.contains("no server \"shop\" here, only api.example and shop.example"), "{refused}");
+    assert!(refused.contains("there is no server \"shop\", only api.example and shop.example"), "{refused}");
 
     // Without a name, with a regular expression, with a name from another file, and twice the same.
     own.write("names", "server_name included.example;");
@@ -523,7 +525,10 @@ fn servers_of_nginx_are_named_by_name_or_place() {
     assert!(refused.contains(&twice), "{refused}");
     for name in [unnamed.as_str(), r"~^(.+)\.wild$", "included.example", &twice] {
         let said = own.said("nginx", "nginx.conf", &["--server", name]);
-        assert!(said.contains("--write puts this in place") && said.contains(" shop.example"), "{said}");
+        assert!(
+            said.contains("to make these changes, add --write") && said.contains(" shop.example"),
+            "{said}"
+        );
     }
     let both =
         own.attached("nginx", "nginx.conf", &["--server", &twice, "--server", "shop.example", "--write"]);
@@ -564,7 +569,7 @@ fn what_would_defeat_slowlane_is_refused() {
     with_site(&own, "");
     own.write("sites/api.conf", "server {\n    listen 1;\n    location / { ;\n");
     let refused = own.refused("nginx", "nginx.conf", &["--server", "api.example"]);
-    assert!(refused.contains("api.conf:4: this is not understood"), "{refused}");
+    assert!(refused.contains("api.conf:4: slowlane does not understand this line"), "{refused}");
     own.write("sites/api.conf", &site("api.example", "    no_such_word;\n"));
     let refused = own.refused("nginx", "nginx.conf", &["--server", "api.example"]);
     assert!(
@@ -695,5 +700,8 @@ fn without_the_right_to_write_there_it_asks_for_root() {
         .arg(own.path("haproxy.cfg"));
     let output = other.arg("--slowlane").arg(own.path("slowlane.toml")).output().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(errors.contains("slowlane: run as root: ") && errors.contains("Permission denied"), "{errors}");
+    assert!(
+        errors.contains("slowlane: run this as root: ") && errors.contains("Permission denied"),
+        "{errors}"
+    );
 }

@@ -87,7 +87,7 @@ fn nginx_protects_everything_after_attach_and_keeps_its_logs() {
     let diff = own.attached("nginx", "nginx.conf", &args);
     assert!(diff.contains("\n-0 rate=unlimited\n") && diff.contains("\n+0 law=protect\n"), "{diff}");
     let said = own.said("nginx", "nginx.conf", &args);
-    assert!(said.contains("note: requests that website.map names are not protected\n"), "{said}");
+    assert!(said.contains("note: requests that match a line of website.map are not protected\n"), "{said}");
     assert!(!said.contains("restart slowlane"), "{said}");
     own.attached("nginx", "nginx.conf", &[&args[..], &["--write"]].concat());
     let logged = |name: &str, path: &str| own.text(name).contains(&format!("GET {path} "));
@@ -191,7 +191,7 @@ fn limits_of_the_operator_are_not_replaced() {
     let said = refused(&["--protect"]);
     assert!(said.contains("slo.map:1: SLO 0 has options of its own"), "{said}");
     let said = refused(&["--protect", "shop.example"]);
-    assert!(said.contains("website.map:1: shop.example has an SLO already"), "{said}");
+    assert!(said.contains("website.map:1: shop.example already has an SLO"), "{said}");
     let said = refused(&["--protect", "shop example"]);
     assert!(said.contains("expected a website"), "{said}");
     let diff = own.attached("haproxy", "haproxy.cfg", &["--frontend", "shop", "--protect", "blog.example"]);

@@ -213,7 +213,7 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
         ),
         (
             &["block", "add", "key=26C7827D889F6DA3", "--for", "1m"],
-            "a block names fields, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that it refuses",
+            "expected the fields to block, like source=192.0.2.66; block=10m on a line of slo.map blocks the keys that this SLO refuses",
         ),
         (
             &["block", "add", "source=192.0.2.1", "source=192.0.2.2", "--for", "1m"],

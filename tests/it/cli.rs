@@ -290,7 +290,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "--config", "a", "--config", "b"], "'--config <FILE>' cannot be used multiple times"),
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
-        (&["advise", "--spare", "101", "x"], "expected a percentage of 0 to 100, like 99.9"),
+        (&["advise", "--spare", "101", "x"], "expected a percentage from 0 to 100, like 99.9"),
         (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost and its item"),
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
@@ -314,7 +314,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["block", "add", "a=b", "--for", "367d"], "expected a duration of at most 366 days"),
         (
             &["block", "add", "a=b", "--for", "0s"],
-            "expected some time, like 10m; `slowlane block rm` ends a block",
+            "expected more than 0, like 10m; `slowlane block rm` ends a block",
         ),
         (&["block"], "Usage: slowlane block"),
         (&["block", "source=192.0.2.66", "--for", "10m"], "`slowlane block` is now `slowlane block add`"),
@@ -843,7 +843,7 @@ fn check_warns_of_limits_as_the_start_does() {
     fs::write(&config, "[http]\nconnections_max = 50\n[hold]\nmax = 50\n").unwrap();
     let config = config.to_str().unwrap();
     let checked = ran(&["check", "--config", config]);
-    let warning = "warning: [hold] max should be well below connections_max of HTTP";
+    let warning = "warning: [hold] max should be well below [http] connections_max";
     assert_eq!((checked.code, checked.problems.len()), (0, 1), "{:?}", checked.problems);
     assert!(checked.problems[0].starts_with(warning), "{:?}", checked.problems);
     let strict = ran(&["check", "--config", config, "--strict"]);

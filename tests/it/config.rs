@@ -105,7 +105,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.ipv4_prefixes]\n0 = 16",
-            ":2: \"0\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
+            ":2: \"0\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         (
             "[policy.ipv4_prefixes]\n2 = 16",
@@ -159,15 +159,15 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         // Types of SLOs and lookups.
         (
             "[policy.types]\n6 = [\"a\"]\n0 = [\"a\"]",
-            ":3: \"0\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
+            ":3: \"0\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         (
             "[policy.types]\nsix = [\"a\"]",
-            ":2: \"six\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
+            ":2: \"six\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         (
             "[policy.types]\n1000 = [\"a\"]",
-            ":2: \"1000\": expected a type, 1 to 999; type 0 is one bucket for all and has no fields",
+            ":2: \"1000\": expected a type from 1 to 999; type 0 is one bucket for all and has no fields",
         ),
         ("[policy.types]\n6 = \"a\"", ":2: invalid type: string \"a\", expected a list in [ ]"),
         ("[policy.types]\n6 = [\"a\"]\n7 = []", ":3: no fields: name at least one"),
@@ -186,11 +186,11 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[grpc.fields]\nowner = \"X-Api-Key\"",
-            ":1: \"X-Api-Key\": expected a key or a header in lower case, each once, like \"x-api-key\"",
+            ":1: \"X-Api-Key\": expected a key or a header in lower case that no other field has, like \"x-api-key\"",
         ),
         (
             "[grpc.fields]\na = \"k\"\nb = \"k\"",
-            ":1: \"k\": expected a key or a header in lower case, each once, like \"x-api-key\"",
+            ":1: \"k\": expected a key or a header in lower case that no other field has, like \"x-api-key\"",
         ),
         // No TOML at all.
         ("\n[spop\n", ":2: unclosed table, expected `]`"),
@@ -211,7 +211,7 @@ fn a_config_that_cannot_be_read_is_told_by_its_name() {
             let Ran { code, problems, .. } = ran(&[command, "--config", path.to_str().unwrap()]);
             let [problem] = &problems[..] else { panic!("{problems:?}") };
             assert!(problem.starts_with(&format!("{}: {reason}", path.display())), "{problem}");
-            assert!(problem.ends_with(": name a file that can be read with --config"), "{problem}");
+            assert!(problem.ends_with(": use --config to name a file that can be read"), "{problem}");
             assert_eq!(code, 1);
         }
     }

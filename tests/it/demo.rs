@@ -201,6 +201,6 @@ fn what_cannot_be_demonstrated_is_told() {
         assert_eq!(ran.code, 1);
         ran.problems.join("\n")
     };
-    assert_eq!(problem(&["--haproxy", "/bin/true"]), "/bin/true: not HAProxy 2.6 or later");
-    assert_eq!(problem(&["--haproxy", "/nowhere"]), "/nowhere: not HAProxy 2.6 or later");
+    assert_eq!(problem(&["--haproxy", "/bin/true"]), "/bin/true: this is not HAProxy 2.6 or later");
+    assert_eq!(problem(&["--haproxy", "/nowhere"]), "/nowhere: this is not HAProxy 2.6 or later");
 }

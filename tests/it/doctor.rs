@@ -129,15 +129,15 @@ fn an_attached_haproxy_asks_and_one_that_is_not_attached_is_named() {
     let report = looked(&without(&["filter spoe", "http-request send-spoe", "http-response send-spoe"]));
     report.has("wrong", "other.cfg: no `filter spoe engine slowlane`: www");
     assert!(report.fix("wrong", "slowlane`: www").unwrap().contains("slowlane attach haproxy"));
-    looked(&without(&["http-request send-spoe"])).has("wrong", "slowlane's filter, and no `http-request");
+    looked(&without(&["http-request send-spoe"])).has("wrong", "slowlane's filter, but no `http-request");
     let report = looked(
         &text.replace("frontend www", "frontend api\n    bind :1\n    default_backend app\nfrontend www"),
     );
     report.has("note", "no `filter spoe engine slowlane`: api");
-    assert!(report.fix("note", "slowlane`: api").unwrap().starts_with("if clients reach it directly, "));
+    assert!(report.fix("note", "slowlane`: api").unwrap().starts_with("if clients connect here directly, "));
     report.has("ok", "slowlane is queried by www");
     let report = looked(&text.replace(&format!("agent1 {agent}"), "agent1 127.0.0.1:1"));
-    report.has("wrong", "expects slowlane at 127.0.0.1:1, but it listens on ");
+    report.has("wrong", "expects slowlane at 127.0.0.1:1, but slowlane listens on ");
     looked("frontend tcp\n  mode tcp\n  bind :1\n").has("note", "no frontend or server for HTTP");
     doctor(&config, &["--haproxy", "/nowhere/haproxy.cfg"])
         .has("wrong", "/nowhere/haproxy.cfg: No such file");
@@ -161,7 +161,7 @@ fn an_haproxy_that_ends_the_query_of_a_client_that_leaves_is_named() {
         command.args(["doctor", "--json", "--haproxy", &file(&slowlane, "haproxy.cfg", text), "--config"]);
         let report = run(command.arg(&config).env("PATH", path.trim_start_matches(':')));
         report.has("ok", "slowlane is queried by www");
-        Some(report.fix("wrong", "a client that disconnects may pass uncounted: www").is_some())
+        Some(report.fix("wrong", "a client that disconnects early may pass uncounted: www").is_some())
     };
     for version in [V2_6, V3_2] {
         let named = [&shipped, &plain, &set(&plain), &set(&shipped)].map(|text| is_named(version, text));
@@ -227,7 +227,7 @@ fn with_line(text: &str, word: &str, line: &str) -> String {
 fn nobody_who_asks_is_told_from_health_checks_and_from_requests() {
     let slowlane = Slowlane::with_policy(POLICY);
     let config = config(&slowlane, "");
-    doctor(&config, &[]).has("wrong", "no proxy is connected, and none has asked");
+    doctor(&config, &[]).has("wrong", "no proxy is connected, and no request has arrived");
     let attached = "frontend www\nmode http\nbind :1\ndefault_backend app\nfilter spoe engine slowlane config x\n\
                     http-request send-spoe-group slowlane decide\n";
     let attached = ["--haproxy", &file(&slowlane, "haproxy.cfg", attached)];
@@ -359,7 +359,7 @@ fn a_cluster_has_its_store_and_a_clock_that_somebody_sets() {
     let (_slowlane, lost) = shared(&format!("store = \"redis://{}\"", own_address()));
     let report = eventually("the store is missed", || {
         let report = doctor(&lost, &[]);
-        report.fix("wrong", "the store is silent for ").is_some().then_some(report)
+        report.fix("wrong", "the store has been silent for ").is_some().then_some(report)
     });
     report.lacks("the store answers");
 }
@@ -452,10 +452,10 @@ fn another_program_at_a_port_of_slowlane_is_named_by_what_it_speaks() {
     for (at, told) in [
         (redis.address.to_string(), "does not speak SPOP"),
         (nginx.address.to_string(), "an HTTP server that is not slowlane (nginx"),
-        (silent.to_string(), "does not speak SPOP: it answers nothing"),
+        (silent.to_string(), "does not speak SPOP and sends no answer"),
         (agent.to_string(), "an SPOE agent that is not slowlane"),
-        (foreign(fastcgi).to_string(), "which speaks FastCGI, like php-fpm"),
-        (hostile.to_string(), "it answers \"\\u{1b}[2J all is well\""),
+        (foreign(fastcgi).to_string(), "a program that speaks FastCGI, like php-fpm"),
+        (hostile.to_string(), "and answers \"\\u{1b}[2J all is well\""),
     ] {
         fs::write(&config, format!("[spop]\nlisten = [\"{at}\"]\n")).unwrap();
         let report = doctor(&config, &[]);
@@ -475,8 +475,8 @@ fn slowlane_is_known_at_its_ports_even_where_they_are_swapped() {
     let report = doctor(&toml, &[]);
     report.has("ok", &format!("SPOP at {} accepts connections", slowlane.spop));
     report.has("ok", &format!("HTTP check at {} accepts connections", slowlane.http));
-    report.has("wrong", "no proxy is connected, and none has asked");
-    doctor(&toml, &[]).has("wrong", "no proxy is connected, and none has asked");
+    report.has("wrong", "no proxy is connected, and no request has arrived");
+    doctor(&toml, &[]).has("wrong", "no proxy is connected, and no request has arrived");
     assert_eq!(slowlane.metric("slowlane_spop_frames_total", "type=\"hello\""), 0.0);
 
     let Slowlane { spop, http, .. } = slowlane;
@@ -502,7 +502,7 @@ fn open_files_and_the_state_file_fit_or_do_not() {
     fs::remove_dir_all(&folder).unwrap();
     let report = eventually("the file is missed", || {
         let report = doctor(&few, &[]);
-        report.fix("wrong", "attempts failed").is_some().then_some(report)
+        report.fix("wrong", "failures: ").is_some().then_some(report)
     });
     report.has("wrong", "/state/state: ");
 

@@ -122,7 +122,7 @@ fn a_full_disk_is_told_once_and_everything_is_written_again_once_there_is_room()
     assert!(torn <= 1, "a line that was cut off spoils no other one");
     assert!(lines.lines().next_back().is_some_and(|line| is_json(&line) && line.contains("192.0.2.77")));
 
-    slowlane.killed_and_restarted().process.logged(" entries and 0 blocks, ");
+    slowlane.killed_and_restarted().process.logged(", blocks: 0, age: ");
 }
 
 /// Standard error is a file there, so not even the log has room.

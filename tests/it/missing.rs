@@ -33,7 +33,7 @@ fn gauge(slowlane: &Slowlane, field: &str) -> f64 {
 
 /// The lines of the log about a missing field.
 fn logged(slowlane: &Slowlane) -> Vec<String> {
-    slowlane.process.log().into_iter().filter(|line| line.contains("no request of ")).collect()
+    slowlane.process.log().into_iter().filter(|line| line.contains("none of ")).collect()
 }
 
 /// Waits until the owner is missing, and nothing else.
@@ -83,7 +83,7 @@ fn a_field_that_no_http_check_carries_is_told_until_one_does() {
     (0..100).for_each(|_| ask(""));
     is_reported(&mut slowlane);
     let mut page = Chromium::open(&format!("http://{}/", slowlane.admin), 1200, 900);
-    page.shows("#missing", "Field missing: no request of ");
+    page.shows("#missing", "Field missing: none of ");
     page.shows("#missing", REPORTED);
     // A question of the operator's is no request.
     ran(&["why", "--admin", &slowlane.admin.to_string(), "owner=acme"]);
@@ -237,7 +237,7 @@ fn costs_that_are_no_numbers_and_absent_owners_are_counted_over_http() {
         (faults(&slowlane) == expected).then_some(())
     });
     assert_eq!([counted(&slowlane, "cost", "unreadable"), counted(&slowlane, "owner", "absent")], [4.0, 6.0]);
-    let said = "6 of the last 20 requests carried no owner, and each limit needs one: none applies";
+    let said = "6 of the last 20 requests carried no owner, which every limit needs: no limit applied";
     assert_eq!(findings(&slowlane, "carried no owner"), [("wrong".to_owned(), said.to_owned())]);
     assert_eq!(findings(&slowlane, "not a whole number")[0].0, "wrong");
     // Another policy counts on.

@@ -375,7 +375,7 @@ slowlane check --config /etc/slowlane/slowlane.toml
 # A file that only root can read is told to root, too; so is one in a folder of root's.
 chmod 600 /etc/slowlane/policy/website.map
 fails slowlane check 2>/root/said
-grep 'policy/website.map: the user slowlane, as which the service runs, cannot read it' /root/said
+grep 'policy/website.map: the service runs as the user slowlane, which cannot read this file' /root/said
 [ "$(grep -c '^slowlane: ' /root/said)" = 1 ]
 slowlane doctor --json | grep -F 'policy/website.map: the user slowlane'
 chmod 644 /etc/slowlane/policy/website.map

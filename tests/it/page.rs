@@ -97,7 +97,7 @@ fn a_node_of_a_cluster_shows_the_others_and_the_store() {
     let top = || String::from_utf8(top().stdout).unwrap();
     let mut page = page(&one);
     page.shows("#nodes", "2 nodes");
-    page.shows("#store", " ms, 0 keys shared; 1 with other SLOs");
+    page.shows("#store", " ms, keys shared 0; 1 with other SLOs");
     assert!(top().contains("; cluster of 2, 1 with OTHER SLOs\n"), "{}", top());
     redis.kill();
     page.shows("#store", "store silent for ");

@@ -117,7 +117,7 @@ fn the_last_minutes_and_the_day_are_a_click_away() {
     let mut page = open(&slowlane, 1200, 900);
     page.shows("#keys", "website=shop.example");
     page.click("#ranges button:nth-child(4)");
-    page.shows("#keys-count", "2; 2 requests delayed, 4 denied");
+    page.shows("#keys-count", "2; requests delayed 2, denied 4");
     page.shows("#past-keys tbody tr:first-child", "source=192.0.2.7\t3001\t4\t0\t4\t");
     page.shows("#past-keys tbody tr:nth-child(2)", "website=shop.example\t2001\t2\t2\t0\t");
     assert_eq!(page.value("document.querySelector('#keys').checkVisibility()"), false);

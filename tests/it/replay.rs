@@ -653,11 +653,11 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
         problems,
         [
             "5 of 207 lines (2.4 %) could not be read, or have no usable client",
-            "access.log: 2 of 207 lines not replayed: does not fit the format: $remote_addr is not an address (lines 2, 206)",
-            "access.log: 1 of 207 lines not replayed: not a request, so no proxy would ask about it (line 3)",
-            "access.log: 1 of 207 lines not replayed: longer than 65536 bytes (line 4)",
-            "access.log: 1 of 207 lines not replayed: binary data (line 5)",
-            "access.log: 1 of 207 lines not replayed: does not fit the format: no \"] \\\"\" after $time_local (line 207)",
+            "access.log: 2 of 207 lines left out: does not fit the format: $remote_addr is not an address (lines 2, 206)",
+            "access.log: 1 of 207 lines left out: not a request, so no proxy would ask about it (line 3)",
+            "access.log: 1 of 207 lines left out: longer than 65536 bytes (line 4)",
+            "access.log: 1 of 207 lines left out: binary data (line 5)",
+            "access.log: 1 of 207 lines left out: does not fit the format: no \"] \\\"\" after $time_local (line 207)",
         ]
     );
 
@@ -675,12 +675,12 @@ fn a_log_without_a_request_is_an_error() {
         (
             "prose",
             b"hello\nworld\n",
-            "prose: no line has a known format: give its log-format or log_format with --format",
+            "prose: no line has a known format: give HAProxy's log-format or nginx's log_format with --format",
         ),
         (
             "binary",
             b"\x7fELF\x00\x01\n\x00",
-            "binary: no line has a known format: give its log-format or log_format with --format",
+            "binary: no line has a known format: give HAProxy's log-format or nginx's log_format with --format",
         ),
     ] {
         workdir.write(name, bytes);
@@ -1133,9 +1133,7 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
         );
         assert_eq!(
             problems,
-            [
-                "access.log: 1 of 25 lines not replayed: not a request, so no proxy would ask about it (line 25)"
-            ]
+            ["access.log: 1 of 25 lines left out: not a request, so no proxy would ask about it (line 25)"]
         );
     }
 }

@@ -68,7 +68,7 @@ fn a_restart_forgets_nothing() {
     let before = key(&slowlane);
 
     let mut slowlane = stopped_and_restarted(slowlane);
-    slowlane.process.logged(" entries and 1 blocks, ");
+    slowlane.process.logged(", blocks: 1, age: ");
     assert_eq!(key(&slowlane), before, "the secret of the keys is the same");
     assert_eq!(passed(&slowlane, QUOTA), 0, "the quota of the day is used up");
     assert_eq!(slowlane.check("", &[("X-Slowlane-Source", "192.0.2.66")]).status, 403);
@@ -168,7 +168,7 @@ fn a_disk_that_is_full_costs_one_line_and_no_verdict() {
     fs::remove_file(slowlane.own_program()).unwrap();
     slowlane.restart();
     eventually("it has read the file", || {
-        slowlane.process.log().iter().any(|line| line.contains(" entries and 0 blocks, ")).then_some(())
+        slowlane.process.log().iter().any(|line| line.contains(", blocks: 0, age: ")).then_some(())
     });
 }
 

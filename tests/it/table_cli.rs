@@ -63,7 +63,7 @@ fn the_keys_of_a_request_are_cleared_by_its_fields() {
                 && outcome.ends_with(": cleared\n"),
             "{outcome}"
         );
-        assert!(said(&slowlane, &["clear", &field]).ends_with(": had no row\n"));
+        assert!(said(&slowlane, &["clear", &field]).ends_with(": had no entry\n"));
         assert_eq!([ask(website), ask(website)], [204, 403], "it has its whole burst again");
     }
     // A mistyped field would be another key: that of SLO 0.

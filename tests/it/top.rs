@@ -276,7 +276,7 @@ fn who_is_no_daemon_is_told_from_one() {
 
     for (answer, reason) in [
         ("SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
-        ("HTTP/1.1 200 OK\r\n\r\n{}", "is not slowlane: missing field `version`"),
+        ("HTTP/1.1 200 OK\r\n\r\n{}", "is not this slowlane version: missing field `version`"),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", "end of file before message length reached"),
         ("HTTP/1.1 500 Oh\r\n\r\nit\x1b[31m\nis broken", r"it\u{1b}[31m"),
         ("HTTP/1.1 401 Unauthorized\r\n\r\n", "requires a token: give --token-file or --config"),

@@ -22,8 +22,7 @@ const POLICY: [(&str, &str); 2] = [
 const TRUSTED: [&str; 4] = ["--trusted", NETWORKS[0], "--trusted", NETWORKS[1]];
 
 /// The note if nothing takes the client's address.
-const BEHIND: &str =
-    "note: behind a CDN or a load balancer, all clients have its address: with its networks, --trusted";
+const BEHIND: &str = "note: behind a CDN or a load balancer, all clients seem to have its address: give its networks to --trusted";
 
 /// Waits until the proxy asks slowlane. Then clients behind each hop count apart.
 fn counts_apart(shop: SocketAddr) {
@@ -102,7 +101,7 @@ fn attach_leaves_the_line_of_haproxy_that_takes_the_clients_address() {
         assert!(said.contains(&format!("note: line {line}{note}")), "{said}");
         assert!(!said.contains(BEHIND), "{said}");
         let refused = own.refused("haproxy", "haproxy.cfg", &TRUSTED);
-        let leave = format!("line {line}: this takes the client's address already: leave out --trusted");
+        let leave = format!("line {line}: this line already takes the client's address: leave out --trusted");
         assert!(refused.contains(&leave), "{refused}");
     }
     own.attached("haproxy", "haproxy.cfg", &["--write"]);
@@ -126,7 +125,7 @@ fn attach_leaves_the_lines_of_nginx_that_take_the_clients_address() {
             main.clone(),
             in_server(from),
             "shop.conf:4",
-            ": nginx reads X-Real-IP: for the header of a CDN, add `real_ip_header",
+            ": nginx reads X-Real-IP: to read the CDN's header, add `real_ip_header",
         ),
     ] {
         own.write("nginx.conf", &main);
@@ -137,7 +136,7 @@ fn attach_leaves_the_lines_of_nginx_that_take_the_clients_address() {
         assert!(!said.contains(BEHIND), "{said}");
         let refused = own.refused("nginx", "nginx.conf", &TRUSTED);
         assert!(
-            refused.contains(": this takes the client's address already: leave out --trusted"),
+            refused.contains(": this line already takes the client's address: leave out --trusted"),
             "{refused}"
         );
     }

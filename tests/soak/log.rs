@@ -30,7 +30,7 @@ pub fn judged(log: &[String]) -> (BTreeMap<&'static str, u64>, Vec<&String>) {
 fn a_line_without_a_reason_is_a_fault() {
     let log = [
         "2026-11-01T00:00:00.000Z  INFO admin on 127.0.0.1:9002",
-        "2026-11-01T00:00:00.000Z  WARN the table is full: 3 live entries evicted; raise [table] size",
+        "2026-11-01T00:00:00.000Z  WARN the table is full: it evicted 3 of its live entries; raise [table] size",
         "2026-11-01T00:00:00.000Z ERROR cannot accept a connection: Too many open files",
         "thread 'main' panicked at src/main.rs:1:1:",
     ];

@@ -41,7 +41,7 @@ pub(super) fn note(policy: &Policy, website: Option<&str>) -> Option<String> {
     let names: Vec<String> = earlier.map(|fields| format!("{}.map", fields.join("+"))).collect();
     let above = if website.is_some() { ", unless their SLO has also=website" } else { "" };
     (!names.is_empty())
-        .then(|| format!("requests that {} names are not protected{above}", names.join(" or ")))
+        .then(|| format!("requests that match a line of {} are not protected{above}", names.join(" or ")))
 }
 
 fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::Result<Vec<FileChange>> {
@@ -55,7 +55,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
     let lookup = layout.lookups().iter().find(|lookup| lookup.fields == by_website);
     let kind = layout.kinds().skip(1).find(|&kind| layout.type_fields(kind) == by_website);
     let (Some(lookup), Some(kind)) = (lookup, kind) else {
-        bail!("--protect {website}: [policy] has no lookup or no type of the website alone")
+        bail!("--protect {website}: [policy] needs a lookup and a type whose only field is `website`")
     };
     let is_protecting = |id: &SloId| policy.slo(*id).is_some_and(|slo| protects(slo) && !slo.dry_run);
     let ids = || (1..1_000).filter_map(|number| SloId::new(u32::from(kind) * 1_000 + number));
@@ -65,7 +65,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
         let named = String::from_utf8_lossy(line.value).parse().ok().and_then(SloId::new);
         ensure!(
             named.is_some_and(|id| is_protecting(&id)),
-            "{}:{}: {website} has an SLO already: write law=protect there, or above it with also=",
+            "{}:{}: {website} already has an SLO: give that SLO law=protect, or add one by also=",
             maps.display(),
             line.number
         );
@@ -75,7 +75,7 @@ fn protect_website(source: &Source, policy: &Policy, website: &str) -> anyhow::R
     let id = match ids().find(is_protecting) {
         Some(id) => id,
         None => {
-            let id = ids().find(|id| policy.slo(*id).is_none()).context("all SLOs of websites are in use")?;
+            let id = ids().find(|id| policy.slo(*id).is_none()).context("no SLO id for a website is free")?;
             changes.push(with_line(path(source, Path::new("slo.map")), format!("{id} law=protect"))?);
             id
         }
@@ -125,7 +125,7 @@ pub(super) fn ends(config: &Config) -> anyhow::Result<(Address, Option<FileChang
     let at = inside().find(|(line, _)| line.starts_with("listen"));
     let change = match at {
         Some((line, number)) => {
-            ensure!(line.contains(']'), "{}:{number}: write {listen} here", path.display());
+            ensure!(line.contains(']'), "{}:{number}: write {listen} on this line", path.display());
             replaced(path, before, number, &listen)
         }
         None => {
@@ -143,7 +143,7 @@ fn path(source: &Source, name: &Path) -> PathBuf {
 
 /// A file with one more line.
 fn with_line(path: PathBuf, line: String) -> anyhow::Result<FileChange> {
-    let before = read(&path).map_err(|error| anyhow!("{error}; make an empty one first"))?;
+    let before = read(&path).map_err(|error| anyhow!("{error}; create it if it is missing"))?;
     Ok(added(path, before, vec![line]))
 }
 

@@ -23,8 +23,8 @@ pub(super) fn haproxy(
     folder: &Path,
     files: &[File],
 ) -> anyhow::Result<Result<Vec<String>, Refused>> {
-    let (binary, _) =
-        installed::haproxy().context("HAProxy 2.6 or later is not installed here to check it")?;
+    let (binary, _) = installed::haproxy()
+        .context("cannot check the configuration: HAProxy 2.6 or later is not installed here")?;
     let copies = TempDir::new()?;
     let moved = |path: &Path| shown(path) + "/";
     for File { name, text } in files {
@@ -69,14 +69,14 @@ pub(super) fn nginx(
     for (path, text) in after.copies(place) {
         fs::write(path, text)?;
     }
-    let binary = installed::nginx().context("nginx is not installed here to check it")?;
+    let binary = installed::nginx().context("cannot check the configuration: nginx is not installed here")?;
     let says = |path: &Path| run(Command::new(binary).arg("-t").arg("-q").arg("-c").arg(path));
     let real = paths.iter().map(|path| [shown(&place(path)), shown(path)]);
     Ok(judged("nginx", says(config)?, says(&place(main))?, real))
 }
 
 fn run(command: &mut Command) -> anyhow::Result<Output> {
-    command.stdin(Stdio::null()).output().context("the proxy cannot be run to check it")
+    command.stdin(Stdio::null()).output().context("cannot run the proxy to check its configuration")
 }
 
 fn shown(path: &Path) -> String {

@@ -36,7 +36,7 @@ impl FileChange {
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        ensure!(read(&self.path)? == self.before, "{}: was edited meanwhile", self.path.display());
+        ensure!(read(&self.path)? == self.before, "{}: was just edited: try again", self.path.display());
         write_over(&self.path, &self.after, &self.path)
     }
 }
@@ -129,7 +129,7 @@ fn write_all(changes: &[FileChange]) -> anyhow::Result<()> {
         let stays: Vec<String> = stays.map(|done| done.path.display().to_string()).collect();
         return match stays.is_empty() {
             true => Err(error),
-            false => Err(error.context(format!("stays changed: {}", stays.join(", ")))),
+            false => Err(error.context(format!("changes stay in {}", stays.join(", ")))),
         };
     }
     Ok(())
@@ -172,7 +172,7 @@ mod tests {
         fs::write(&changes[0].path, "before").unwrap();
         fs::write(&changes[1].path, "edited").unwrap();
         let error = write_all(&changes).unwrap_err();
-        assert!(error.to_string().ends_with("other: was edited meanwhile"), "{error:#}");
+        assert!(error.to_string().ends_with("other: was just edited: try again"), "{error:#}");
         assert_eq!(read(&changes[0].path).unwrap(), "before");
 
         fs::write(&changes[1].path, "before").unwrap();

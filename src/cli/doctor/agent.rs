@@ -35,7 +35,7 @@ pub(super) fn of_listeners(config: &Config, report: &mut DoctorReport) {
                 Ok(None) => report.ok("agent", format!("{text} accepts connections")),
                 Ok(Some(Taken { text, fix })) => report.wrong("agent", text, fix),
                 Err(error) => {
-                    let fix = format!("systemctl start slowlane, or correct [{}] listen", listen.section);
+                    let fix = format!("`systemctl start slowlane`, or correct [{}] listen", listen.section);
                     report.wrong("agent", format!("{text}: {error}"), fix);
                 }
             }
@@ -52,10 +52,10 @@ pub(super) fn ask(daemon: Daemon, report: &mut DoctorReport) -> Option<AgentSeen
     match &asked {
         Ok(seen) => report.ok("agent", format!("admin answers: slowlane {}", seen.status.version)),
         Err(error) if error.is::<Closed>() => {
-            let fix = "run as root, or name the token's file with --token-file";
+            let fix = "run this as root, or name the token's file with --token-file";
             report.add(Health::Unknown, "agent", error.to_string(), fix.into());
         }
-        Err(error) => report.wrong("agent", format!("no status: {error}"), "systemctl start slowlane"),
+        Err(error) => report.wrong("agent", format!("no status: {error}"), "`systemctl start slowlane`"),
     }
     asked.ok()
 }
@@ -86,7 +86,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         ),
         0 => report.wrong(
             "proxy",
-            "no proxy is connected, and none has asked",
+            "no proxy is connected, and no request has arrived",
             if is_attached { RELOAD } else { ATTACH },
         ),
         _ if is_gone => report.wrong(
@@ -97,7 +97,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         _ => report.ok("proxy", format!("requests: {requests} since the start, {rate:.1}/s now")),
     }
     for line in fields_missing {
-        let fix = "print the proxy's files again: `slowlane config haproxy`, `slowlane config nginx`";
+        let fix = "print the proxy's files again, with `slowlane config haproxy` or `slowlane config nginx`";
         report.wrong("proxy", line.to_string(), fix);
     }
     for line in field_faults {
@@ -112,7 +112,7 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
     let arrive: Vec<&str> = needed.filter_map(|rest| rest.strip_suffix("\"} 0")).filter(arrives).collect();
     if requests < REQUESTS_MIN {
         let text = format!("requests: {requests}, too few to say which fields arrive");
-        report.note("proxy", text, format!("ask again after {REQUESTS_MIN} requests"));
+        report.note("proxy", text, format!("run `slowlane doctor` again after {REQUESTS_MIN} requests"));
     } else if !arrive.is_empty() {
         report.ok("proxy", format!("fields that arrive: {}", arrive.join(", ")));
     }
@@ -121,8 +121,8 @@ pub(super) fn of_requests(seen: &AgentSeen, attached: Option<bool>, report: &mut
         let text = format!(
             "{requests} of {of} sampled requests come from {addresses} of {network}: is this your CDN?"
         );
-        let fix = "if it is, its clients share limits: take the client's address, with `slowlane attach --trusted`, \
-                   [http] trusted, or as in the manual's example \"A CDN in front\"";
+        let fix = "if it is, its clients share limits: take each client's address with `slowlane attach --trusted`, \
+                   with [http] trusted, or as in the manual's example \"A CDN in front\"";
         report.note("proxy", text, fix);
     }
     !is_gone && (requests > 0 || connects)
@@ -133,13 +133,13 @@ fn fix(line: &FaultLine) -> &'static str {
     let is_list = line.example.as_deref().is_some_and(|example| example.contains(','));
     match (line.fault, line.field.as_str()) {
         (Fault::Absent, _) => {
-            "send it, or limit requests without it by another map, like source.map, or by SLO 0"
+            "send the field, or limit requests without it by another map, like source.map, or by SLO 0"
         }
         (_, "cost") => "send a whole number, like `cost=int(5)`; without a cost, a request counts as 1",
         (_, "announced") => "send an amount, like 250 or 1.5",
         _ if is_list => {
-            "send one address, not a list: [http] trusted takes the client out of X-Forwarded-For, and the manual's \
-             example \"A CDN in front\" shows it for proxies"
+            "send one address, not a list: [http] trusted takes the client's address from X-Forwarded-For, and the \
+             manual's example \"A CDN in front\" shows how a proxy can do so"
         }
         _ => {
             "send the client's address; `slowlane config haproxy` and `slowlane config nginx` print files that do"
@@ -153,13 +153,13 @@ pub(super) fn of_cluster(status: &Snapshot, report: &mut DoctorReport) {
     match silent {
         Some(reason) => report.wrong(
             "cluster",
-            format!("the store is silent for {since_s} s: {reason}"),
-            "start it, or correct [cluster] store; until then, each node follows on_silence",
+            format!("the store has been silent for {since_s} s: {reason}"),
+            "start the store, or correct [cluster] store; until then, each node follows on_silence",
         ),
         None if *other_slos > 0 => report.wrong(
             "cluster",
             format!("nodes with other SLOs: {other_slos} of {nodes}"),
-            "give all nodes the same policy; `slowlane status cluster` names them",
+            "give all nodes the same policy; `slowlane status cluster` shows which nodes differ",
         ),
         None => report.ok("cluster", format!("the store answers; nodes: {nodes}")),
     }
@@ -183,7 +183,7 @@ mod tests {
             (may_be_asked, first.text, first.fix.unwrap_or_default())
         };
         let told = |may_be_asked, text: &str, fix: &str| (may_be_asked, text.to_owned(), fix.to_owned());
-        let nobody = "no proxy is connected, and none has asked";
+        let nobody = "no proxy is connected, and no request has arrived";
         assert_eq!(looked(0, 0, 0.0, None), told(false, nobody, ATTACH));
         assert_eq!(looked(0, 0, 0.0, Some(false)), told(false, nobody, ATTACH));
         assert_eq!(looked(0, 0, 0.0, Some(true)), told(false, nobody, RELOAD), "attached, not yet reloaded");

@@ -34,8 +34,7 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
     let jump_s = Clock::wall().as_secs().abs_diff(status.at_ms / 1_000);
     if jump_s > JUMP_MIN_S {
         let text = format!("the clock has jumped by {jump_s} s since the start of slowlane");
-        let fix =
-            "nothing: calendar quotas follow within a second; other times are right again after a restart";
+        let fix = "nothing to do: calendar quotas follow within a second, and other times are right again after a restart";
         report.note("clock", text, fix);
     }
     let asked = Command::new("timedatectl").args(["show", "--property=NTPSynchronized", "--value"]).output();
@@ -44,12 +43,12 @@ pub(super) fn of_clock(status: &Snapshot, report: &mut DoctorReport) {
         b"no" => {
             // Without a cluster, only calendar quotas follow the wall clock.
             let add = if status.cluster.is_some() { DoctorReport::wrong } else { DoctorReport::note };
-            add(report, "clock", "not synchronised", "`timedatectl set-ntp true`, or run chrony");
+            add(report, "clock", "time is not synchronised", "`timedatectl set-ntp true`, or run chrony");
         }
         _ => report.note(
             "clock",
-            "timedatectl does not say whether it is synchronised",
-            "ask your time service",
+            "timedatectl does not say whether the clock is synchronised",
+            "ask your time service, for example with `chronyc tracking`",
         ),
     }
 }
@@ -63,8 +62,8 @@ pub(super) fn of_open_files(config: &Config, seen: &AgentSeen, report: &mut Doct
     match max >= needed as f64 || max == 0.0 {
         true => report.ok("files", text),
         false => {
-            let fix = "raise its hard limit (LimitNOFILE= in its unit; in a container, that of the container), \
-                       or lower connections_max";
+            let fix = "raise the daemon's hard limit (`LimitNOFILE=` in its unit, or the limit of its container), or \
+                       lower connections_max";
             report.wrong("files", text, fix);
         }
     }
@@ -76,7 +75,7 @@ pub(super) fn of_state(config: &Config, seen: &AgentSeen, report: &mut DoctorRep
         return report.note(
             "state",
             "no state file: a restart forgets all counts",
-            "[state] file in the config",
+            "set [state] file in the config",
         );
     };
     let old_s = (state.every * PERIODS_MAX).as_secs_f64();
@@ -85,7 +84,7 @@ pub(super) fn of_state(config: &Config, seen: &AgentSeen, report: &mut DoctorRep
     let last = if written_s == 0.0 { "never".to_owned() } else { format!("{age_s:.0} s ago") };
     let (bytes, failures) =
         (seen.metric("slowlane_state_file_bytes"), seen.metric("slowlane_state_failures_total"));
-    let text = format!("{}: {bytes} bytes, written {last}, {failures} attempts failed", state.path.display());
+    let text = format!("{}: {bytes} bytes, written {last}, failures: {failures}", state.path.display());
     match age_s > old_s && (failures > 0.0 || seen.status.uptime_s as f64 > old_s) {
         true => report.wrong(
             "state",

@@ -76,7 +76,7 @@ impl DoctorReport {
     fn wrong(&mut self, about: &'static str, text: impl Into<String>, fix: impl Into<String>) {
         let text = text.into();
         match text.contains(DENIED) {
-            true => self.add(Health::Unknown, about, text, "run as root".into()),
+            true => self.add(Health::Unknown, about, text, "run this as root".into()),
             false => self.add(Health::Wrong, about, text, fix.into()),
         }
     }

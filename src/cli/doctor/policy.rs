@@ -50,7 +50,7 @@ fn of_edits(source: &Source, status: &Snapshot, report: &mut DoctorReport) {
     let newest = files.iter().filter_map(|path| Some((edited(path)?, path))).min();
     let Some((age, path)) = newest else { return };
     if age > RELOAD_MAX && age < Duration::from_millis(read_ms_ago) {
-        let text = format!("{}: edited {} s ago, and not in force", path.display(), age.as_secs());
+        let text = format!("{}: edited {} s ago, but not in force", path.display(), age.as_secs());
         let fix = "`systemctl reload slowlane`; its log names the directory that it reads";
         report.wrong("policy", text, fix);
     }
@@ -80,7 +80,7 @@ pub(super) fn of_limits(status: &Snapshot, report: &mut DoctorReport) {
     for SloLine { id, unit, .. } in status.slos.iter().filter(unsettled) {
         let unit = unit.as_deref().unwrap_or_default();
         let text = format!(
-            "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each costs its reservation"
+            "SLO {id} counts {unit}, but no proxy has reported the cost of a request: each request costs its reservation"
         );
         report.wrong("policy", text, "report the end of each request: see \"Limits in work\" in the manual");
     }

@@ -48,7 +48,7 @@ struct ProxyConfig {
 pub(super) struct Proxies(Vec<ProxyConfig>);
 
 /// The remedy for HAProxy's `option abortonclose`.
-const KEEP_QUERIES: &str = "from HAProxy 3.3 on, `no option abortonclose` in the frontend; before, move the option from defaults to the backends";
+const KEEP_QUERIES: &str = "from HAProxy 3.3 on, write `no option abortonclose` in the frontend; before 3.3, move the option from defaults to the backends";
 
 /// nginx's own default for `worker_connections`.
 const WORKER_CONNECTIONS: u64 = 512;
@@ -117,7 +117,7 @@ impl ProxyConfig {
                 None => report.ok(kind, format!("{path}: slowlane is queried by {names}")),
                 Some(lacks) if asks || may_be_unattached => {
                     // Behind another proxy, all clients would share that proxy's address.
-                    let fix = format!("if clients reach it directly, {fix}");
+                    let fix = format!("if clients connect here directly, {fix}");
                     report.note(kind, format!("{path}: {lacks}: {names}"), fix);
                 }
                 Some(lacks) => report.wrong(kind, format!("{path}: {lacks}: {names}"), &fix),
@@ -127,7 +127,7 @@ impl ProxyConfig {
         let ending = ending.collect::<Vec<_>>().join(", ");
         if !ending.is_empty() {
             let text = format!(
-                "{path}: `option abortonclose`: a client that disconnects may pass uncounted: {ending}"
+                "{path}: with `option abortonclose`, a client that disconnects early may pass uncounted: {ending}"
             );
             report.wrong(kind, text, KEEP_QUERIES);
         }
@@ -141,14 +141,16 @@ impl ProxyConfig {
         if !read.agents.iter().filter_map(|agent| agent.parse().ok()).any(|agent| reaches(&agent)) {
             let own = listen.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
             let text = match read.agents.join(", ") {
-                none if none.is_empty() => format!("{path}: no server of slowlane, which listens on {own}"),
-                agents => format!("{path}: expects slowlane at {agents}, but it listens on {own}"),
+                none if none.is_empty() => {
+                    format!("{path}: no server for slowlane, which is at {own}")
+                }
+                agents => format!("{path}: expects slowlane at {agents}, but slowlane listens on {own}"),
             };
             report.wrong(kind, text, format!("use the same address here and in [{}] listen", listen.section));
         }
         if let Some(number) = read.worker_connections.filter(|number| *number < WORKER_CONNECTIONS_MIN) {
-            let text = format!("{path}: worker_connections {number}: each client that waits takes two");
-            report.note(kind, text, "`worker_connections 4096;` in the block events");
+            let text = format!("{path}: worker_connections {number}: each waiting client takes 2 of them");
+            report.note(kind, text, "write `worker_connections 4096;` in the block `events`");
         }
     }
 }
@@ -201,7 +203,7 @@ fn frontend(config: &HaproxyConfig<'_>, section: &Section, version: Option<Versi
     let lacks = match has(&["filter", "spoe", "engine", "slowlane"]) {
         false => Some("no `filter spoe engine slowlane`"),
         true if has(&["http-request", "send-spoe-group", "slowlane"]) => None,
-        true => Some("slowlane's filter, and no `http-request send-spoe-group slowlane decide`"),
+        true => Some("slowlane's filter, but no `http-request send-spoe-group slowlane decide`"),
     };
     let is_ipv6 = |address: &str| address.contains("::") || address.starts_with("ipv6@");
     let has_ipv6 = words(config, section, "bind", 1).any(is_ipv6);

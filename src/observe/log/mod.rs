@@ -24,7 +24,7 @@ use tracing_subscriber::{Layer, Registry, fmt};
 
 use crate::observe::line_writer::{LineOutput, LineQueue};
 use journal::{Prioritised, is_journal};
-use slowlane_core::base::Timestamp;
+use slowlane_core::base::{Timestamp, plural};
 
 /// The level of the log. `info` logs each change of state, but no requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -146,7 +146,7 @@ thread_local! {
 
 fn line_about(dropped: u64) -> Vec<u8> {
     OWN.set(Some(Vec::new()));
-    tracing::warn!("{dropped} log lines dropped: standard error was not read");
+    tracing::warn!("{} dropped: standard error was not read fast enough", plural(dropped, "log line"));
     OWN.take().unwrap_or_default()
 }
 

@@ -225,7 +225,7 @@ impl Look {
         let text = match (fault, needed.kind) {
             (Fault::Absent, _) => {
                 format!(
-                    "{requests} of the last {of} requests carried no {field}, and each limit needs one: none applies"
+                    "{requests} of the last {of} requests carried no {field}, which every limit needs: no limit applied"
                 )
             }
             (_, ValueKind::Number) => format!(
@@ -266,7 +266,7 @@ fn listed(words: &[String]) -> String {
 impl fmt::Display for MissingLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MissingLine { field, needed_by, requests } = self;
-        write!(f, "no request of {requests} carried {field}, which ")?;
+        write!(f, "none of {requests} requests carried {field}, which ")?;
         write!(f, "{} {}", listed(needed_by), if needed_by.len() > 1 { "need" } else { "needs" })
     }
 }
@@ -311,8 +311,8 @@ mod tests {
         ask(&policy, "source");
         assert_eq!(missing.tick(&policy, REQUESTS_MIN - 1).missing, []);
         let expected = [
-            "no request of 500 carried owner, which source+owner.map and type 4 need",
-            "no request of 500 carried website, which website.map needs",
+            "none of 500 requests carried owner, which source+owner.map and type 4 need",
+            "none of 500 requests carried website, which website.map needs",
         ];
         assert_eq!(reported(&missing.tick(&policy, REQUESTS_MIN).missing), expected);
         assert_eq!(missing.tick(&policy, REQUESTS_MIN + 1).missing, [], "once");

@@ -259,14 +259,14 @@ impl fmt::Display for Why {
         if !self.unused.is_empty() {
             writeln!(
                 f,
-                "not used  {}: no map, key or share of this policy names it",
+                "not used  {}: not named by any map, key or share of this policy",
                 self.unused.join(", ")
             )?;
         }
         self.slos.iter().try_for_each(|slo| slo.fmt(f))?;
         if let Some(BlockedKey { by, left_s }) = &self.blocked {
             let (by, left) = (Shown(by.as_bytes()), left(u64::from(*left_s)));
-            writeln!(f, "blocked   by {by}, for another {left}; `slowlane block rm` ends it")?;
+            writeln!(f, "blocked   by {by}, for another {left}; `slowlane block rm` ends the block")?;
         }
         let of = if self.slos.len() > 1 { format!(" (SLO {})", self.slo) } else { String::new() };
         writeln!(f, "verdict   {}{of}, if asked now; nothing was counted", self.outcome)

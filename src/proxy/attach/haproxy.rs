@@ -45,7 +45,7 @@ pub fn attach(
     }
     for kind in ["config", "parent"] {
         if let Some(line) = config.find(&["default-path", kind]) {
-            let reason = "with this `default-path`, a copy elsewhere cannot be checked";
+            let reason = "with this `default-path`, slowlane cannot check a copy in another directory";
             return Err(Refused::Odd { place: place(line), reason });
         }
     }
@@ -61,7 +61,7 @@ pub fn attach(
     // HAProxy may leave out a section that is inside an `.if`.
     let mut needed = chosen.iter().map(|site| site.of).chain(global);
     if let Some(section) = needed.find(|section| config.lines[section.first].depth > 0) {
-        let reason = "with an `.if`, slowlane's lines might be left out";
+        let reason = "HAProxy may leave out slowlane's lines inside this `.if`";
         return Err(Refused::Odd { place: place(config.outside(section.first)), reason });
     }
     let taken: Vec<Option<usize>> = chosen.iter().map(|site| config.client_line(site.of)).collect();
@@ -194,7 +194,7 @@ fn note(words: &[&str]) -> Option<String> {
              with the networks of your CDN"
         }
         words if takes_client(words) => "slowlane counts the client's address that this line takes",
-        ["monitor-uri", ..] => "HAProxy answers `monitor-uri` itself, uncounted",
+        ["monitor-uri", ..] => "HAProxy answers requests for `monitor-uri` itself, so they are not counted",
         _ => return None,
     };
     Some(note.to_owned())

@@ -24,32 +24,32 @@ const END_SPLIT: &str = "# slowlane: end, the rest of a line follows";
 const INSTEAD: &str = "# slowlane: instead of: ";
 
 /// The note if no line takes the client's address from a header.
-const BEHIND: &str = "behind a CDN or a load balancer, all clients have its address: with its networks, --trusted takes \
-                      theirs from X-Forwarded-For";
+const BEHIND: &str = "behind a CDN or a load balancer, all clients seem to have its address: give its networks to \
+                      --trusted, to take each client's address from X-Forwarded-For";
 
 /// The reason why `--trusted` is refused.
-const TAKEN: &str = "this takes the client's address already: leave out --trusted";
+const TAKEN: &str = "this line already takes the client's address: leave out --trusted";
 
 /// The reason why a configuration is not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    #[error("{0}: slowlane is attached already; --undo removes what attach has written")]
+    #[error("{0}: slowlane is already attached; --undo removes the lines that attach has written")]
     Attached(String),
-    #[error("{0}: slowlane is attached by hand already: keep that, or remove its lines first")]
+    #[error("{0}: slowlane is already attached by hand: keep its lines, or remove them first")]
     ByHand(String),
-    #[error("no {kind} {name:?} here, only {}", joined(.found))]
+    #[error("there is no {kind} {name:?}, only {}", joined(.found))]
     NoSuch { kind: &'static str, name: String, found: Vec<String> },
     #[error("there is no {0} that serves an application over HTTP")]
     None(&'static str),
-    #[error("several match: choose with --{kind}, which may be repeated: {}", joined(.found))]
+    #[error("several {kind}s match: choose with --{kind}, which may be repeated: {}", joined(.found))]
     Several { kind: &'static str, found: Vec<String> },
     #[error("{place}: {reason}")]
     Odd { place: String, reason: &'static str },
-    #[error("{}:{line}: this is not understood", path.display())]
+    #[error("{}:{line}: slowlane does not understand this line", path.display())]
     Syntax { path: PathBuf, line: usize },
     #[error("{0}")]
     Unread(String),
-    #[error("line {0}: the marks of slowlane's lines do not match: remove its lines by hand")]
+    #[error("line {0}: the comments around slowlane's lines do not match: remove its lines by hand")]
     Marks(usize),
     #[error(
         "{proxy} refuses your configuration as it is; if it cannot read a file, run this as root:\n{said}"
@@ -113,7 +113,7 @@ fn chosen<T>(
     }
     let (chosen, others): (Vec<_>, Vec<_>) = sites.into_iter().partition(|site| chosen.contains(&site.place));
     let others: Vec<String> = others.into_iter().map(|other| other.shown).collect();
-    let note = (!others.is_empty()).then(|| format!("without slowlane: {}", joined(&others)));
+    let note = (!others.is_empty()).then(|| format!("not attached to slowlane: {}", joined(&others)));
     Ok((chosen, note))
 }
 

@@ -79,7 +79,7 @@ pub fn attach(
         let is_default = |server: &&Server<'_>| !has(&server.inner, LOG) && !has(&inner, LOG);
         notes.extend(servers.into_iter().find(is_default).map(|server| {
             format!(
-                "{}: write your access_log here: with it, nginx drops its default access_log",
+                "{}: write your access_log here, because slowlane's access_log replaces nginx's default one",
                 server.at.place()
             )
         }));
@@ -153,7 +153,7 @@ fn client<'f>(http: &[Placed<'f>], server: &[Placed<'f>]) -> Option<(Placed<'f>,
     Some(match find("real_ip_header") {
         Some(header) => (header, "slowlane counts the client's address that this header has"),
         None => {
-            (from, "nginx reads X-Real-IP: for the header of a CDN, add `real_ip_header X-Forwarded-For;`")
+            (from, "nginx reads X-Real-IP: to read the CDN's header, add `real_ip_header X-Forwarded-For;`")
         }
     })
 }
@@ -269,7 +269,7 @@ fn effect(
             return Err("slowlane's auth_request would replace this one in the server");
         }
         (Nesting::Server, ["auth_request", ..]) => {
-            return Err("this server has an auth_request of its own: nginx allows one");
+            return Err("this server has an auth_request of its own, and nginx allows only one");
         }
         (_, ["satisfy", "any"]) if level == Nesting::Http || !is_exempt => {
             return Err(
@@ -289,9 +289,9 @@ fn effect(
             "a server that queries slowlane no longer inherits this: repeat it there"
         }
         (Nesting::Http, _) => return Ok(None),
-        (_, ["return", ..]) => "nginx answers `return` before it queries slowlane: not counted",
+        (_, ["return", ..]) => "nginx answers `return` before it queries slowlane: this is not counted",
         (_, ["rewrite", .., "redirect" | "permanent"]) => {
-            "nginx redirects before it queries slowlane: not counted"
+            "nginx redirects before it queries slowlane: this is not counted"
         }
         (_, ["auth_request", "off"]) => "with `auth_request off`, this location does not query slowlane",
         (_, ["auth_request", ..]) => "this location queries another service instead of slowlane",

@@ -83,7 +83,7 @@ pub enum Unprintable {
     Word(String),
     #[error("{0:?}: expected an address and a port, like {listen}", listen = envoy::LISTEN)]
     Port(String),
-    #[error("--ratelimit: Envoy cannot pass it on with --delivery hold: expected --delivery header")]
+    #[error("--ratelimit: Envoy passes no headers on with --delivery hold: expected --delivery header")]
     NoRateLimit,
     #[error("HAProxy {0} has no `pause`: expected --delivery hold or lua, or --version 3.2 or later")]
     NoPause(Version),

@@ -66,7 +66,7 @@ async fn greet(
                 let (from, to, name) = (hello.from, hello.to, &peers.settings.name);
                 let text = || {
                     format!(
-                        "peer {from} looks for a peer named {to}, and this one is {name}: see [peers] name"
+                        "peer {from} looks for a peer named {to}, but this one is named {name}: see [peers] name"
                     )
                 };
                 peers.refused_line.warn(now, text);
@@ -199,7 +199,7 @@ impl Session {
             End::Broken(error) => tracing::warn!(suppressed, "peer {name} is disconnected: {error}"),
             End::Silent(silence) => {
                 let seconds = silence.as_secs();
-                tracing::warn!(suppressed, "peer {name} is disconnected: silent for {seconds} s");
+                tracing::warn!(suppressed, "peer {name} is disconnected: it was silent for {seconds} s");
             }
             End::Io(error) => tracing::info!(suppressed, "peer {name} is disconnected: {error}"),
             End::Replaced => tracing::info!(suppressed, "peer {name} has connected again"),

@@ -96,7 +96,7 @@ impl Tls {
             }
             Err(error) => {
                 self.metrics.refused(section);
-                tracing::warn!("[{section}.tls] not read again, the previous files stay in force: {error}");
+                tracing::warn!("[{section}.tls] not read again; the previous files stay in force: {error}");
             }
         }
     }
@@ -200,11 +200,11 @@ enum FileError {
     NoFile,
     #[error("expected PEM, but a line is damaged")]
     NoPem,
-    #[error("no certificate in it; expected PEM that begins with -----BEGIN CERTIFICATE-----")]
+    #[error("it has no certificate; expected PEM that begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate,
     #[error("the certificate cannot be used: {0}")]
     Certificate(String),
-    #[error("no private key in it; expected PEM like -----BEGIN PRIVATE KEY-----")]
+    #[error("it has no private key; expected PEM like -----BEGIN PRIVATE KEY-----")]
     NoKey,
     #[error(
         "the key is encrypted, and slowlane cannot ask for its passphrase; `openssl pkey` writes it without one"
@@ -214,7 +214,7 @@ enum FileError {
     Key,
     #[error("the key does not belong to the certificate in {}", .0.display())]
     Mismatch(PathBuf),
-    #[error("no certificate in it; expected those of the CAs to trust")]
+    #[error("it has no certificate; expected the certificates of the CAs to trust")]
     NoAuthority,
 }
 
@@ -248,9 +248,7 @@ impl TlsFiles {
     pub(crate) fn warning(&self, expires: Option<Duration>, wall: Duration) -> Option<String> {
         let expires = expires.filter(|&expires| expires < wall)?;
         let (path, day) = (self.cert.display(), written(Timestamp::default() + expires));
-        Some(format!(
-            "{path}: the certificate has expired on {day} UTC, so proxies refuse it: replace the file"
-        ))
+        Some(format!("{path}: the certificate expired on {day} UTC, so proxies refuse it: replace the file"))
     }
 
     /// Reads the files. `protocols` are the listener's ALPN protocols.

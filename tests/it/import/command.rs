@@ -111,8 +111,8 @@ fn a_file_that_cannot_be_said_is_code_1() {
     );
     for (text, problem) in [
         ("server {\n  listen 80;\n}\n", "-: it has no rate limits"),
-        ("a text\n", "-: cannot tell which program this is for: name the program with --from"),
-        ("http {\n  limit_req zone=a;\n", "-: line 3: not understood as nginx configuration"),
+        ("a text\n", "-: cannot tell which program this configuration is for: name the program with --from"),
+        ("http {\n  limit_req zone=a;\n", "-: line 3: cannot be read as nginx configuration"),
         ("descriptors: [\n", "-: line 2: while parsing a node, did not find expected node content"),
     ] {
         let refused = piped(text, &[]);

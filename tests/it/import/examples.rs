@@ -39,7 +39,7 @@ fn a_location_of_nginx_is_a_beginning_of_a_path() {
     assert_eq!(file(&written, "path-prefix.map"), "/search/ 3001\n");
     let toml = file(&written, "slowlane.toml");
     assert!(toml.contains("fields = [\"path\"]\nmap = \"path-prefix.map\"\nmatch = \"beg\"\n"), "{toml}");
-    has_note(&written, "burst=5 lets six in at once");
+    has_note(&written, "burst=5 admits six at once");
     has_note(&written, "503");
     assert_eq!(written.omissions, []);
 }
@@ -504,7 +504,7 @@ fn descriptors_of_envoy_are_windows_by_the_clock() {
         file(&two, "descriptor-reg.map"),
         "^messaging\\+message_type=marketing,to_number=[^,]*$ 6001\n^messaging\\+to_number=[^,]*$ 6002\n"
     );
-    has_note(&two, "Counts are in the memory of each slowlane");
+    has_note(&two, "Each slowlane keeps its counts in its own memory");
     let three = imported(
         "domain: edge_proxy_per_ip\ndescriptors:\n  - key: remote_address\n    rate_limit:\n      unit: second\n      \
          requests_per_unit: 10\n\n  # Black list IP\n  - key: remote_address\n    value: 50.0.0.5\n    rate_limit:\n      \

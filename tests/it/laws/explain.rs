@@ -293,7 +293,7 @@ fn a_field_that_is_misspelt_is_told_from_one_that_counts() {
     let why = Why::of(&throttle, &request, at_ms(0));
     assert_eq!(why.unused, ["webiste", "source", r"a\u{1b}b"]);
     let outcome =
-        "\nnot used  webiste, source, a\\u{1b}b: no map, key or share of this policy names it\nSLO 0 ";
+        "\nnot used  webiste, source, a\\u{1b}b: not named by any map, key or share of this policy\nSLO 0 ";
     assert!(why.to_string().contains(outcome), "{why}");
     assert!(why.json().contains("\"webiste\",\n"), "{}", why.json());
 }

@@ -74,7 +74,10 @@ fn commands_with_the_config_trust_its_certificate() {
     let config = fs::read_to_string(daemon.path("slowlane.toml")).unwrap();
     fs::write(daemon.path("slowlane.toml"), config.replace("server.pem", "other.pem")).unwrap();
     let Ran { code, problems, .. } = daemon.configured(&["block", "list"]);
-    assert!(code == 1 && problems[0].starts_with("no TLS with slowlane at 127.0.0.1:"), "{problems:?}");
+    assert!(
+        code == 1 && problems[0].starts_with("no TLS connection to slowlane at 127.0.0.1:"),
+        "{problems:?}"
+    );
     drop(other);
 }
 
@@ -88,14 +91,14 @@ fn an_address_with_https_needs_the_authority() {
     for more in [&["--ca", &foreign][..], &[]] {
         let Ran { code, problems, .. } = daemon.asked("https://", more);
         let expected = format!(
-            "no TLS with slowlane at localhost:{}: invalid peer certificate: UnknownIssuer; --ca names its CA",
+            "no TLS connection to slowlane at localhost:{}: invalid peer certificate: UnknownIssuer; name its CA with --ca",
             daemon.port
         );
         assert_eq!((code, &problems[..]), (1, &[expected][..]), "{more:?}");
     }
     for scheme in ["", "http://"] {
         let Ran { code, problems, .. } = daemon.asked(scheme, &[]);
-        let expected = format!("With [admin.tls] it is https://localhost:{}", daemon.port);
+        let expected = format!("With [admin.tls], use https://localhost:{}", daemon.port);
         assert!(code == 1 && problems[0].ends_with(&expected), "{problems:?}");
     }
     let missing = daemon.asked("https://", &["--ca", "missing.pem"]).problems;

@@ -176,18 +176,18 @@ fn files_that_cannot_be_used_are_told_with_a_remedy() {
     let good_cert = good.cert.display();
     for (cert, key, ca, line, expected) in [
         (&missing, &good.key, None, 2, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".to_owned()),
-        (&empty, &good.key, None, 2, format!("empty.pem: no certificate in it; {pem}")),
-        (&good.key, &good.key, None, 2, format!("{}: no certificate in it; {pem}", good.key.display())),
+        (&empty, &good.key, None, 2, format!("empty.pem: it has no certificate; {pem}")),
+        (&good.key, &good.key, None, 2, format!("{}: it has no certificate; {pem}", good.key.display())),
         (&damaged, &good.key, None, 2, "damaged.pem: expected PEM, but a line is damaged".into()),
         (&no_der, &good.key, None, 2, "no-der.pem: the certificate cannot be used: ".into()),
         (&long, &good.key, None, 2, "long.pem: expected a file of at most 1024 KiB".into()),
         (&folder.path().to_owned(), &good.key, None, 2, ": expected a file of at most 1024 KiB".into()),
-        (&good.cert, &empty, None, 3, "empty.pem: no private key in it; expected PEM like -----BEGIN PRIVATE KEY-----".into()),
+        (&good.cert, &empty, None, 3, "empty.pem: it has no private key; expected PEM like -----BEGIN PRIVATE KEY-----".into()),
         (&good.cert, &bad_key, None, 3, "bad.key: the key cannot be used; expected RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519".into()),
         (&good.cert, &pkcs8, None, 3, format!("pkcs8.key: {encrypted}")),
         (&good.cert, &traditional, None, 3, format!("traditional.key: {encrypted}")),
         (&good.cert, &foreign.key, None, 3, format!("{}: the key does not belong to the certificate in {good_cert}", foreign.key.display())),
-        (&good.cert, &good.key, Some(&empty), 4, "empty.pem: no certificate in it; expected those of the CAs to trust".into()),
+        (&good.cert, &good.key, Some(&empty), 4, "empty.pem: it has no certificate; expected the certificates of the CAs to trust".into()),
         (&good.cert, &good.key, Some(&missing), 4, "missing.pem: No such file or directory (os error 2); slowlane must be able to read it".into()),
     ] {
         let (code, outcome) = outcome(folder.path(), cert, key, ca.map(|path: &std::path::PathBuf| path.as_path()));
@@ -203,9 +203,9 @@ fn an_expired_certificate_is_a_warning() {
     let old = authority.expired_pair("old");
     let (code, warning) = outcome(folder.path(), &old.cert, &old.key, None);
     assert_eq!(code, 0);
-    assert!(warning.contains("old.pem: the certificate has expired on 20"), "{warning}");
+    assert!(warning.contains("old.pem: the certificate expired on 20"), "{warning}");
     let slowlane = Slowlane::with_config(POLICY, &format!("[spop.tls]\n{}", old.lines()));
-    assert!(slowlane.process.log().join("\n").contains("the certificate has expired on 20"));
+    assert!(slowlane.process.log().join("\n").contains("the certificate expired on 20"));
 }
 
 #[test]
