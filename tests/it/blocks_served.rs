@@ -57,7 +57,7 @@ fn blocks_hold(slowlane: &Slowlane, client: impl Fn() -> Client) {
     let outcome = said(slowlane, &["block", "add", "method=POST", "--for", "1h"]);
     assert_eq!(
         outcome,
-        "blocked method=POST for 1h\nthe policy does not use method: make sure that the proxy sends it\n"
+        "blocked method=POST for 1h\nmake sure that the proxy sends method, which the policy does not use\n"
     );
     assert_eq!([ask("POST", "shop.example"), ask("GET", "shop.example")], [429, 200]);
     said(slowlane, &["block", "rm", "method=POST"]);

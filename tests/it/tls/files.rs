@@ -213,10 +213,10 @@ fn half_of_a_pair_is_a_mistake() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("slowlane.toml");
     for (text, expected) in [
-        ("[spop.tls]\ncert = \"a.pem\"\n", ":2: [spop.tls] has cert and no key: name both"),
-        ("[http.tls]\nkey = \"a.key\"\n", ":2: [http.tls] has key and no cert: name both"),
-        ("[admin.tls]\nclient_ca = \"a.pem\"\n", ":2: [admin.tls] has client_ca and no cert: name both"),
-        ("[cluster]\ncert = \"a.pem\"\n", ":2: [cluster] has cert and no key: name both"),
+        ("[spop.tls]\ncert = \"a.pem\"\n", ":2: [spop.tls] has cert but no key: name both"),
+        ("[http.tls]\nkey = \"a.key\"\n", ":2: [http.tls] has key but no cert: name both"),
+        ("[admin.tls]\nclient_ca = \"a.pem\"\n", ":2: [admin.tls] has client_ca but no cert: name both"),
+        ("[cluster]\ncert = \"a.pem\"\n", ":2: [cluster] has cert but no key: name both"),
         (
             "[http.tls]\ncertificate = \"a.pem\"\n",
             ":2: unknown field `certificate`, expected one of `cert`, `key`, `client_ca`",
