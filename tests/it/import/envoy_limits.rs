@@ -536,7 +536,7 @@ fn files_that_the_service_refuses_are_named() {
         (
             "no limit with a unit",
             format!("{one}  rate_limit: {{unlimited: true, unit: day, requests_per_unit: 5}}\n"),
-            "line 5: `unlimited` beside a unit",
+            "line 5: `unlimited` is combined with `unit`",
         ),
     ] {
         let told = match import(&rules(&text), Some(Program::Envoy)) {

@@ -144,8 +144,8 @@ fn a_zone_under_two_laws_has_its_note() {
              zone=a burst={second}; }} }}\n"
         ))
     };
-    has_note(&of("9 nodelay"), "counts the two apart");
-    assert!(!of("9").differences.iter().any(|note| note.contains("counts the two apart")));
+    has_note(&of("9 nodelay"), "counts the two places separately");
+    assert!(!of("9").differences.iter().any(|note| note.contains("counts the two places separately")));
 }
 
 #[test]

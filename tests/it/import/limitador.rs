@@ -183,7 +183,7 @@ fn what_limitador_alone_can_say_is_named_with_its_line() {
         (5, "unknown"),
         (6, "the same limit again"),
         (7, "expected a max_value below 2^32"),
-        (8, "more requests than slowlane can count"),
+        (8, "it allows more requests than slowlane can count"),
     ];
     assert_eq!(told, expected);
 }
