@@ -78,7 +78,7 @@ fn a_rate_of_nginx_per_minute_and_a_long_queue_have_their_notes() {
         "limit_req_zone $remote_addr zone=a:1m rate=10r/m;\nserver { limit_req zone=a burst=5; limit_req_dry_run on; }\n",
     );
     assert_eq!(slos(&written), ["3001 burst=1 rate=10/m max_delay=20s dry_run=yes"]);
-    has_note(&written, "20 s at most");
+    has_note(&written, "at most 20 s");
     has_note(&written, "9.96/m");
 }
 
