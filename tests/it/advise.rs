@@ -95,11 +95,11 @@ fn it_says_what_it_cannot_do() {
         ),
         (
             &["--field", "api_key=$http_user_agent", "access.log"],
-            "--field api_key: not used; --by api_key proposes a limit for it",
+            "--field api_key: not used: add --by api_key to propose a limit for that field",
         ),
         (
             &["--by", "website", "--by", "source+website", "access.log"],
-            "--by website and --by source+website: their map is the same, and has one SLO for a value: ask for one type at a time",
+            "--by website and --by source+website use the same map, which has one SLO for each value: give one of them at a time",
         ),
     ] {
         let Ran { code, out, problems } = ran_in(folder.path(), &[&["advise"], args].concat());
@@ -137,7 +137,7 @@ fn several_types_are_proposed_together() {
 #[test]
 fn few_clients_are_all_spared_and_it_says_so() {
     let Ran { code, problems, .. } = ran_in(folder().path(), &["advise", "access.log"]);
-    let note = "by source: 99.9 % of 21 clients spares all of them; a lower --spare lets the busiest wait";
+    let note = "by source: --spare 99.9 spares all of 21 clients: with a lower --spare, the busiest wait";
     assert_eq!((code, problems), (0, vec![note.to_owned()]));
 }
 
@@ -293,8 +293,8 @@ fn a_crowd_that_nothing_tells_apart_is_said_to_be_one() {
     let folder = crowded(ask.into_iter());
     let (advice, text) = advice(folder.path());
     assert_eq!(advice["crowds"], Value::Array(Vec::new()), "{text}");
-    let sentence = "1250 addresses send 74 % of the requests, 10 each at most. No network, user agent or page tells a \
-                    crowd from the others, so a limit would make everybody wait. If the application is overrun, use \
+    let sentence = "1250 addresses send 74 % of the requests, at most 10 each. No network, user agent or page \
+                    distinguishes a crowd, so a limit would make everybody wait. If the application is overloaded, use \
                     law=protect.";
     assert!(text.contains(sentence), "{text}");
 }
@@ -315,5 +315,5 @@ fn user_agents_in_a_million_forms_take_no_memory() {
     let ran = Command::new("sh").args(["-c", &limited]).current_dir(folder.path()).output().unwrap();
     let (out, problems) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{problems}");
-    assert!(out.contains("No network, user agent or page tells a crowd from the others"), "{out}");
+    assert!(out.contains("No network, user agent or page distinguishes a crowd"), "{out}");
 }

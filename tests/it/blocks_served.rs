@@ -151,7 +151,7 @@ fn all_that_is_blocked_is_listed_counted_and_explained() {
 
     let why = said(&slowlane, &["why", "source=2001:db8::9", "website=shop.example"]);
     assert!(why.contains("blocked   by source=2001:db8::/64 website=shop.example, for another "), "{why}");
-    assert!(why.contains("not asked: the request is blocked"), "{why}");
+    assert!(why.contains("not consulted: the request is blocked"), "{why}");
     let why: Value =
         serde_json::from_str(&said(&slowlane, &["why", "--json", "website=long.example"])).unwrap();
     assert_eq!((&why["blocked"]["by"], &why["verdict"]), (&"SLO 2002".into(), &"deny".into()));
@@ -223,7 +223,10 @@ fn a_block_that_cannot_be_set_names_the_remedy() {
             &["block", "rm", "source=192.0.2.66"],
             "source=192.0.2.66 is not blocked: `slowlane block list` lists all blocks",
         ),
-        (&["block", "rm", "key=26"], "key stands alone, with sixteen hex digits, like key=26C7827D889F6DA3"),
+        (
+            &["block", "rm", "key=26"],
+            "key: expected sixteen hex digits and no other field, like key=26C7827D889F6DA3",
+        ),
     ] {
         assert_eq!(refused(&slowlane, args), outcome, "{args:?}");
     }

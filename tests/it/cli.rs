@@ -290,8 +290,13 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "--config", "a", "--config", "b"], "'--config <FILE>' cannot be used multiple times"),
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
+<<<<<<< HEAD
         (&["advise", "--spare", "101", "x"], "expected a percentage from 0 to 100, like 99.9"),
         (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost and its item"),
+=======
+        (&["advise", "--spare", "101", "x"], "expected a percentage from 0 to 100, like 99.9"),
+        (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost with its item"),
+>>>>>>> 5a6e28a3 (Messages of core, lab and spop: a copy edit)
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
             &["simulate", "--attack", "5x/s"],
@@ -338,7 +343,7 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["simulate", "--skew", "0.8"], "expected a part of the load from 0% to 100%, like 80% or 12.5%"),
         (
             &["simulate", "--store-dead", "80s"],
-            "expected two times since the start, the later one second, like 20s..80s",
+            "expected two times since the start, the earlier one first, like 20s..80s",
         ),
         (&["simulate", "--attack", "1000001/s"], "expected a rate of at most 1000000/s"),
     ] {
@@ -451,7 +456,8 @@ fn problems_of(dir: &Path) -> Vec<String> {
     checked.problems.iter().map(place).collect()
 }
 
-const NO_SLO_MAP: &str = "slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`";
+const NO_SLO_MAP: &str =
+    "slo.map: no such file: create it with one SLO per line, at least `0 rate=unlimited`";
 
 #[test]
 fn a_policy_without_slo_map_is_one_problem() {
@@ -494,9 +500,9 @@ fn every_problem_of_a_policy_is_told_with_its_line() {
         problems_of(folder.path()),
         [
             "slo.map:3: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
-            "slo.map:4: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
+            "slo.map:4: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare it in [policy.types]",
             "source.map:3: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
-            "website.map:2: SLO 2002 is not in slo.map",
+            "website.map:2: SLO 2002 is not in slo.map: add it there, or name an SLO that is",
         ]
     );
 }
@@ -558,8 +564,8 @@ fn a_line_that_has_no_effect_is_a_warning() {
         "website.map:4: \"a.example#ours\": the # is part of the key: ",
         "owner.map:1: \"acme=1001\" has no value, so it selects SLO 0: put a space before the SLO instead of =",
         "owner.map:2: \"ann\" has no value, so it selects SLO 0: ",
-        "slo.map:2: also=website leads from SLO 2001 to SLO 2001 of a type that is already counted: ",
-        "slo.map:3: no map names SLO 1001, so it has no effect: name it in owner.map",
+        "slo.map:2: also=website leads from SLO 2001 to SLO 2001, which has no effect there, ",
+        "slo.map:3: no map names SLO 1001: an SLO has no effect until a line of owner.map names it",
     ];
     assert_eq!((checked.code, outcome.len()), (0, expected.len()), "{outcome:#?}");
     for (outcome, expected) in outcome.iter().zip(expected) {
@@ -598,11 +604,11 @@ fn with_strict_a_policy_that_does_something_else_is_refused() {
                 ("source.map", "0.0.0.0/0 3001\n"),
                 ("source+owner.map", "192.0.2.1+acme 1001\n"),
             ],
-            "source.map:1: this line covers only IPv4, so no client with an IPv6 address falls under it: add \"::/0\"",
+            "source.map:1: this line covers only IPv4, so clients with IPv6 addresses escape it: add a line for \"::/0\"",
         ),
         (
             &[("slo.map", SLOS), ("source.map", "0.0.0.0/0 3001\n::/0 3001\n"), ("owner.map", "acme 1001\n")],
-            "owner.map: source.map:2 matches every client first, so this map is never used",
+            "owner.map: source.map:2 matches every client first, so none reaches this map",
         ),
         (&[("slo.map", "0 rate=unlimited\n3001 burst=20 rate=10/s\n")], "slo.map:2: no map names SLO 3001"),
         (
@@ -645,7 +651,7 @@ fn a_delay_that_would_be_cut_is_a_warning() {
         let checked = ran(&["check", "--config", config.to_str().unwrap()]);
         assert_eq!((checked.code, checked.problems.len()), (0, usize::from(warned)));
         if let [warning] = checked.problems.as_slice() {
-            let expected = "slo.map:2: max_delay 20s is longer than [hold] longest, 19s: holds are cut there";
+            let expected = "slo.map:2: max_delay 20s is longer than [hold] longest, 19s, so holds end early";
             assert!(warning.contains(expected), "{warning}");
         }
     }
@@ -750,7 +756,7 @@ ipv4_prefix = 33
         format!(
             "{dir}/./slo.map:1: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s"
         ),
-        format!("{dir}/./website.map:1: SLO 2001 is not in slo.map"),
+        format!("{dir}/./website.map:1: SLO 2001 is not in slo.map: add it there, or name an SLO that is"),
     ];
     assert_eq!(policy, expected);
     // A start tells the same of the config.
@@ -780,7 +786,7 @@ fn an_error_names_what_was_probably_meant() {
     ];
     assert_eq!(ran(&["check", "--policy", dir]).problems, expected);
     let no_directory =
-        format!("{slo_map}/slo.map: this is a file: name the directory of slo.map and the other maps");
+        format!("{slo_map}/slo.map: its parent is a file: name the directory of slo.map and the other maps");
     assert_eq!(ran(&["check", "--policy", &slo_map]).problems[0], no_directory);
 }
 
@@ -828,7 +834,7 @@ fn with_json_a_check_is_for_programs() {
     assert_eq!((said["errors"].as_array().unwrap().len(), &said["errors_total"]), (100, &150.into()));
     assert_eq!(
         said["errors"][1],
-        serde_json::json!({"file": place, "line": 2, "text": "SLO 7 is not in slo.map"})
+        serde_json::json!({"file": place, "line": 2, "text": "SLO 7 is not in slo.map: add it there, or name an SLO that is"})
     );
     // A file that cannot be read has no line.
     let (code, said) = json(&["--config", "/nowhere/slowlane.toml"]);

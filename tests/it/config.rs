@@ -133,8 +133,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         (
             "[policy.derived.asn]\nfrom = \"network\"\nmap = \"asn.map\"\nmatch = \"ip\"",
-            ":1: derived field asn: it is made of a derived field, or is the field source; derive it of a field that the \
-             proxy sends",
+            ":1: derived field asn: expected a name other than source, derived from a field that the proxy sends",
         ),
         ("[spop]\ntimeout = \"5\"", ":2: \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s"),
         ("[hold]\nlongest = \"0s\"", ":2: \"0s\": expected more than 0, like 5s"),
@@ -171,7 +170,7 @@ fn what_is_wrong_is_told_in_one_line_with_its_place_and_what_may_stand_there() {
         ),
         ("[policy.types]\n6 = \"a\"", ":2: invalid type: string \"a\", expected a list in [ ]"),
         ("[policy.types]\n6 = [\"a\"]\n7 = []", ":3: no fields: name at least one"),
-        ("[policy.types]\n6 = [\"a\", \"\"]", ":2: a field without a name"),
+        ("[policy.types]\n6 = [\"a\", \"\"]", ":2: a field has an empty name: expected a name, like source"),
         (
             "[[policy.lookups]]\nfields = []\nmap = \"a.map\"\nmatch = \"str\"",
             ":2: no fields: name at least one",

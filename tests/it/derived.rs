@@ -214,5 +214,8 @@ fn the_commands_know_the_field_by_its_name() {
     says(&["check", "--config", "slowlane.toml", "--policy", "policy"], "asn.map 4 lines, bot.map 2 lines");
     fs::write(slowlane.policy().join("bot.map"), "GPTBot openai\nbot\n").unwrap();
     let (said, is_done) = ran(&["check", "--config", "slowlane.toml", "--policy", "policy"], &slowlane);
-    assert!(!is_done && said.contains("bot.map:2: \"bot\": expected a value of the derived field"), "{said}");
+    assert!(
+        !is_done && said.contains("bot.map:2: \"bot\": expected a value of 1 to 256 bytes after the key"),
+        "{said}"
+    );
 }

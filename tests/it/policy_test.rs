@@ -396,7 +396,7 @@ fn a_hostile_file_is_a_mistake_with_its_place() {
         (b"a=\0 -> 0", "policy.test:1:3: a control character, \\u{0}: remove it"),
         (b"a=1\x1b[31m -> 0", "policy.test:1:4: a control character, \\u{1b}: remove it"),
         (b"\n\xff\xfe", "policy.test:2:1: not UTF-8: save the file as UTF-8"),
-        (&b"a".repeat(20_000), "policy.test:1:1: a line of more than 16384 bytes"),
+        (&b"a".repeat(20_000), "policy.test:1:1: the line has more than 16384 bytes: shorten it"),
         (&b"a=1 -> 0\n".repeat(500_000), "policy.test: more than 4194304 bytes: split the file"),
         (
             (case.to_owned() + "99999999999999999999 at once -> pass").as_bytes(),

@@ -282,7 +282,7 @@ fn without_slo_map_the_policy_before_serves_on() {
     let mut slowlane = slowlane();
     fs::remove_file(slowlane.policy().join("slo.map")).unwrap();
     refused(&slowlane);
-    slowlane.process.logged("policy/slo.map: no such file: it holds one SLO per line");
+    slowlane.process.logged("policy/slo.map: no such file: create it with one SLO per line");
     slowlane.process.logged("the previous one stays in force");
     assert_eq!((slo(&slowlane).as_str(), reloads(&slowlane, "done")), ("2001", 0.0));
     fs::write(slowlane.policy().join("slo.map"), SLO_MAP).unwrap();
@@ -544,7 +544,7 @@ fn a_map_that_shrinks_waits_for_a_second_look() {
 fn a_hangup_puts_a_smaller_map_in_force_at_once() {
     let mut slowlane = with_200_lines();
     fs::remove_file(slowlane.policy().join("website.map")).unwrap();
-    slowlane.process.logged("website.map is gone, it had 200 lines: in force in ");
+    slowlane.process.logged("website.map is gone (it had 200 lines): in force in ");
     slowlane.process.signal("HUP");
     slowlane.process.logged("policy: website.map 200 lines -> gone");
     eventually("the edit is served", || (slo_of(&slowlane, "w0.example") == "0").then_some(()));

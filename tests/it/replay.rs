@@ -510,7 +510,7 @@ fn work_that_a_log_does_not_have_is_said_once() {
         ("slo,policy,2001,token-bucket,1/h,,,3,0,0,,,,,tokens,3,3,0,0", 0)
     );
     let Ran { code, problems, .. } = workdir.ran(&["--measure", "cost=$tokens", "access.log"]);
-    let missing = "--measure cost: $tokens is not in the format; it has $remote_addr";
+    let missing = "--measure cost: $tokens is not in the format; the format has $remote_addr";
     assert!(code == 1 && problems[0].contains(missing), "{problems:?}");
     workdir.write("policy/slo.map", WORKDIR_SLO_MAP.as_bytes());
     let Ran { code, problems, .. } = workdir.ran(&["--measure", "cost=1", "access.log"]);
@@ -589,7 +589,7 @@ fn an_hour_that_occurs_twice_is_two_hours() {
     let ReplayCounts { requests, delayed, denied, .. } = outcome.sides[0].total.counts;
     assert_eq!((requests, denied), (25 * hour / 2, 0));
     assert!(delayed <= 5, "{delayed}");
-    let note = "log: the clock goes back at line 3603: the times from there on are read an hour later";
+    let note = "log: the clock goes back at line 3603: an hour is added to the times from there on";
     assert!(outcome.notes.iter().any(|own| own == note), "{:?}", outcome.notes);
 
     // A few long requests among others are behind, and the clock has not changed.
@@ -612,9 +612,9 @@ fn a_line_far_ahead_or_behind_is_harmless() {
     assert_eq!(
         problems,
         [
-            "1 request came more than 1m after later ones and got the time of the last: raise --reorder, or give each \
+            "1 request came more than 1m after later requests and got the time of the last one: raise --reorder, or give each \
              proxy's log as a separate file",
-            "left out 1 request with a time far ahead of the lines after it",
+            "left out 1 request with times far ahead of the following lines",
         ]
     );
     assert_eq!(workdir.rows(&["--reorder", "10m", "access.log"]).1.len(), 1);
@@ -626,7 +626,7 @@ fn a_line_after_too_many_later_ones_has_its_own_note() {
     let line = |ms: u64| line(&Asked { ms: 1_700_000_000_000 + ms, source: [1; 4], website: 0, cost: 1 });
     let log: String = (0..300_000).map(|number| line(10_000 + number / 100)).chain([line(0)]).collect();
     let Outcome { notes, .. } = replayed(log);
-    let want = "1 request came after more than 262144 later ones and got the time of the last: give each proxy's log as a \
+    let want = "1 request came after more than 262144 later requests and got the time of the last one: give each proxy's log as a \
                 separate file";
     assert_eq!(notes.last().map(String::as_str), Some(want), "{notes:?}");
 }
@@ -653,11 +653,19 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
         problems,
         [
             "5 of 207 lines (2.4 %) could not be read, or have no usable client",
+<<<<<<< HEAD
             "access.log: 2 of 207 lines left out: does not fit the format: $remote_addr is not an address (lines 2, 206)",
             "access.log: 1 of 207 lines left out: not a request, so no proxy would ask about it (line 3)",
             "access.log: 1 of 207 lines left out: longer than 65536 bytes (line 4)",
             "access.log: 1 of 207 lines left out: binary data (line 5)",
             "access.log: 1 of 207 lines left out: does not fit the format: no \"] \\\"\" after $time_local (line 207)",
+=======
+            "access.log: 2 of 207 lines left out: does not fit the format: $remote_addr is not an address (lines 2, 206)",
+            "access.log: 1 of 207 lines left out: not a request, so a proxy would not query slowlane for it (line 3)",
+            "access.log: 1 of 207 lines left out: longer than 65536 bytes (line 4)",
+            "access.log: 1 of 207 lines left out: binary data (line 5)",
+            "access.log: 1 of 207 lines left out: does not fit the format: no \"] \\\"\" after $time_local (line 207)",
+>>>>>>> 5a6e28a3 (Messages of core, lab and spop: a copy edit)
         ]
     );
 
@@ -761,15 +769,15 @@ fn every_error_has_a_remedy() {
         (&["policy"], "policy: is a directory: name the logs in it"),
         (
             &["--against", "nowhere", "good"],
-            "nowhere/slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`",
+            "nowhere/slo.map: no such file: create it with one SLO per line, at least `0 rate=unlimited`",
         ),
         (
             &["--format", "$remote_addr $status", "good"],
-            "no time: expected $msec, $time_iso8601 or $time_local",
+            "the format has no time: expected $msec, $time_iso8601 or $time_local",
         ),
         (
             &["--field", "website=$http_x", "good"],
-            "--field website: $http_x is not in the format; it has $remote_addr $time_local $request $status $body_bytes_sent \
+            "--field website: $http_x is not in the format; the format has $remote_addr $time_local $request $status $body_bytes_sent \
              $request_time $host $slowlane_verdict $request_id",
         ),
         (
@@ -905,7 +913,7 @@ fn concurrency_uses_the_ends_in_the_log() {
     assert_eq!(rows[0], "total,policy,,,,,,3,0,2,,,,");
     assert_eq!(
         problems[1],
-        "the log has no durations (%Ta, $request_time): 1 requests under law=concurrency count for their whole lease"
+        "the log has no durations (%Ta, $request_time), so each of 1 request under law=concurrency counts for its whole lease"
     );
 }
 
@@ -1133,7 +1141,13 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
         );
         assert_eq!(
             problems,
+<<<<<<< HEAD
             ["access.log: 1 of 25 lines left out: not a request, so no proxy would ask about it (line 25)"]
+=======
+            [
+                "access.log: 1 of 25 lines left out: not a request, so a proxy would not query slowlane for it (line 25)"
+            ]
+>>>>>>> 5a6e28a3 (Messages of core, lab and spop: a copy edit)
         );
     }
 }

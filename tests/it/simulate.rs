@@ -349,7 +349,7 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
         ),
         (
             &["--rate", "1/d", "--burst", "3661"],
-            "pace: burst 3661 at 1/d takes longer than 10 years to refill: expected less",
+            "pace: burst 3661 at 1/d takes longer than 10 years to refill: lower the burst",
         ),
         (
             &["--option", "unit=seconds", "--burst", "20s"],
@@ -375,25 +375,22 @@ fn what_cannot_be_simulated_is_told_with_a_remedy() {
             &["--nodes", "35", "--law", "fair"],
             "fair: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node",
         ),
-        (
-            &["--nodes", "35", "--rate", "0/s"],
-            "0/s: nothing to share between nodes: expected at least one request per day",
-        ),
+        (&["--nodes", "35", "--rate", "0/s"], "0/s: nothing to share between nodes: expected a rate above 0"),
         (
             &["--nodes", "35", "--rtt", "500ms"],
             "a round trip of 500ms: expected less than 500ms, or the store counts as silent",
         ),
         (
             &["--nodes", "35", "--period", "1us"],
-            "a period of 1us: the nodes talk too often in this run: use a longer period, or fewer seconds",
+            "a period of 1us: the nodes would contact the store too often in this run: use a longer period, or fewer seconds",
         ),
         (
             &["--nodes", "35", "--store-dead", "60s..90s"],
-            "a fault of the store at 1m, but the run ends before that: use more seconds",
+            "the store has a fault at 1m, but the run ends before that: use more seconds",
         ),
         (
             &["--nodes", "35", "--store-flush", "2m"],
-            "a fault of the store at 2m, but the run ends before that: use more seconds",
+            "the store has a fault at 2m, but the run ends before that: use more seconds",
         ),
         (
             &["--attack", "9/s", "--attack-during", "50s..70s"],

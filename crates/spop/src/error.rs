@@ -35,7 +35,7 @@ pub enum Error {
     NoFrameSize,
     #[error("hello without version 2.0")]
     BadVersion,
-    #[error("hello with a max-frame-size below 256 or not a number")]
+    #[error("hello with a max-frame-size that is below 256 or not a number")]
     BadFrameSize,
     #[error("action that is neither set-var nor unset-var")]
     UnknownAction,

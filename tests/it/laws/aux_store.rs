@@ -76,7 +76,7 @@ proptest! {
                 let why = Why::of(&throttle, &request, now);
                 let decision = throttle.decide_one(&request, now, Sample::MIDDLE);
                 let falls_back = throttle.aux_usage().fallbacks > fallbacks;
-                prop_assert_eq!(why.slos[0].formula.starts_with("no auxiliary memory left"), falls_back, "{}: {}", law, why);
+                prop_assert_eq!(why.slos[0].formula.starts_with("no auxiliary memory is left"), falls_back, "{}: {}", law, why);
                 prop_assert_eq!(why.outcome.delay_ms, decision.verdict.delay_ms());
                 prop_assert_eq!((why.outcome.verdict.name(), why.outcome.remaining), (decision.verdict.name(), counted(decision.remaining)));
             }

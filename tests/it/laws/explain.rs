@@ -91,7 +91,7 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             10,
             1_000,
             "sum 0 of 2 sub-windows + cost 1 = 1 <= N 10 (10/s in 1s); \
-             with 10 of the previous one = 11 <= N + N / 2 = 15",
+             plus 10 of the sub-window before = 11 <= N + N / 2 = 15",
         ),
         (
             "burst=0 rate=2/s law=sliding-log",
@@ -103,7 +103,7 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "burst=2 rate=1/s law=concurrency",
             1,
             0,
-            "in flight 1 + cost 1 = 2 <= max 2; each counts for 60 s at most",
+            "in flight 1 + cost 1 = 2 <= max 2; each request counts for at most 60 s",
         ),
         (
             "burst=100 rate=50/s law=adaptive",
@@ -123,7 +123,7 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
             "burst=5 rate=10/s law=fair",
             7,
             0,
-            "tokens 0 - 2 kept for others = 0 < cost 1; slots taken: 2, other sources waiting: 0, its turn: from \
+            "tokens 0 - 2 kept for others = 0 < cost 1; slots taken: 2, other sources waiting: 0, turn of this source: from \
              slot 3 on; its slot of 1 / 10/s begins in 400 ms <= max_delay 5s",
         ),
         ("burst=5 rate=0/s law=sliding-log", 3, 0, "rate 0: every request is denied"),
@@ -131,7 +131,10 @@ fn each_law_tells_its_formula_with_the_numbers_in_it() {
         assert_eq!(story(line, asked, later_ms), formula, "{line}, asked {asked} times, {later_ms} ms ago");
     }
     let free = Arrival { cost: 0, ..Arrival::at(at_ms(1)) };
-    assert_eq!(explained(&Subject::new("burst=1 rate=1/s"), &free), "cost 0: passes, and is not counted");
+    assert_eq!(
+        explained(&Subject::new("burst=1 rate=1/s"), &free),
+        "cost 0: the request passes and is not counted"
+    );
 }
 
 /// The delay in a formula, in microseconds, if any.

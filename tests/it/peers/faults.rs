@@ -116,9 +116,9 @@ fn tables_may_have_keys_of_any_length() {
 fn limits_with_keys_of_another_type_are_not_taught() {
     each(EACH, |version, delivery| {
         for (keys, outcome) in [
-            (["string len 128", "ip"], "slowlane_limits is not of `type string`"),
-            (["string len 128", "binary len 10"], "slowlane_limits is not of `type string`"),
-            (["ip", "string len 128"], "slowlane_pace is not of `type string`"),
+            (["string len 128", "ip"], "slowlane_limits must be `type string`"),
+            (["string len 128", "binary len 10"], "slowlane_limits must be `type string`"),
+            (["ip", "string len 128"], "slowlane_pace must be `type string`"),
         ] {
             let ((mut slowlane, peers), app) = (slowlane(FIVE, ""), Backend::start());
             let at = (version, delivery);

@@ -53,9 +53,9 @@ pub enum TargetError {
     Twice(String),
     #[error("{0} has no value: give one, like {0}=x")]
     NoValue(String),
-    #[error("{0}: a value has at most {VALUE_BYTES_MAX} bytes")]
+    #[error("{0}: expected a value of at most {VALUE_BYTES_MAX} bytes")]
     LongValue(String),
-    #[error("key stands alone, with sixteen hex digits, like key=26C7827D889F6DA3")]
+    #[error("key: expected sixteen hex digits and no other field, like key=26C7827D889F6DA3")]
     Key,
     #[error("{0:?}: expected fields and their values, like source=192.0.2.66 website=shop.example")]
     Text(String),
@@ -196,8 +196,8 @@ mod tests {
             ("source=", "source has no value: give one, like source=x"),
             ("=x", "\"\": expected the name of a field"),
             ("a_b=1 a-b=1", "a_b is given twice"),
-            ("key=26C7", "key stands alone, with sixteen hex digits"),
-            ("key=26C7827D889F6DA3 source=x", "key stands alone"),
+            ("key=26C7", "key: expected sixteen hex digits"),
+            ("key=26C7827D889F6DA3 source=x", "key: expected sixteen hex digits and no other field"),
             ("a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1", "more than 8 fields: name fewer"),
         ] {
             let error = Target::parse(text.as_bytes()).unwrap_err().to_string();

@@ -17,7 +17,7 @@ pub struct Token(String);
 /// The text is not a token. The message does not repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "expected a token of {LENGTH_MIN} or more letters, digits and signs without spaces, like `openssl rand -hex 16` prints"
+    "expected a token of {LENGTH_MIN} or more ASCII letters, digits or punctuation marks, like the output of `openssl rand -hex 16`"
 )]
 pub struct TokenError;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::base::{Key, Timestamp, Turn, Verdict};
+use crate::base::{Key, Timestamp, Turn, Verdict, plural};
 use crate::cluster::local_budget::{self, LocalBudget};
 use crate::cluster::{
     Answer, Arguments, HINTS_MAX, Hint, KeyUpdate, LocalView, Message, OnSilence, Plan, Settings, Share,
@@ -253,8 +253,8 @@ impl Cluster {
             && !local_budget::is_shared(entry)
             && local_budget.charge(&mut { *entry }, arrival.cost.into(), arrival.now)
         {
-            let unreported = local_budget.unreported(entry, arrival.now).ceil();
-            return Some(format!("hardly used: {unreported} unreported requests within the local budget"));
+            let unreported = plural(local_budget.unreported(entry, arrival.now).ceil(), "unreported request");
+            return Some(format!("the key is hardly used: {unreported}, within the local budget"));
         }
         Some(self.copy(key, share)?.explain(&self.situation(arrival.now), arrival.cost))
     }
@@ -523,7 +523,7 @@ mod tests {
     fn a_view_is_explained_by_what_is_left_of_it() {
         let count = Share::Count(law("fixed-window", 0, "100/m").shared_window().unwrap());
         for (share, left, explanation) in [
-            (quota(), 0, "this node holds 0 of 100 of the window"),
+            (quota(), 0, "this node may admit 0 more of the 100 in the window"),
             (count, 99, "room for 99 of 100 in the window, as last reported by all nodes"),
         ] {
             let (cluster, mut entry) = (cluster(10), Entry::default());

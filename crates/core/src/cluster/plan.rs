@@ -37,9 +37,9 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnSilence {
-    /// The node takes its share of the last seconds, or an equal share if it has none.
+    /// The node admits its share of the last seconds, or an equal share if it has none.
     Share,
-    /// The node takes the full rate.
+    /// The node admits the full rate.
     Open,
     /// The node refuses every request of a shared key.
     Closed,
@@ -49,8 +49,8 @@ impl OnSilence {
     /// The behaviour in words, for the log.
     pub const fn response(self) -> &'static str {
         match self {
-            OnSilence::Share => "takes its share of the last seconds",
-            OnSilence::Open => "takes the full rate",
+            OnSilence::Share => "admits its recent share of each rate",
+            OnSilence::Open => "admits the whole of each rate",
             OnSilence::Closed => "refuses every request of a shared key",
         }
     }

@@ -255,7 +255,7 @@ impl Calendar {
         let (taken, turn) = (clock.taken, offer.from.saturating_sub(clock.begun));
         format!(
             "tokens {} - {kept} kept for others = {left} {compared} cost {cost}; slots taken: {taken}, other sources \
-             waiting: {others}, its turn: from slot {turn} on",
+             waiting: {others}, turn of this source: from slot {turn} on",
             clock.tokens
         )
     }

@@ -94,7 +94,7 @@ impl Rule for Concurrency {
         let wanted = in_flight.saturating_add(cost);
         let (within, lease) = (compared(wanted <= max), time(self.quarter_ns * u64::from(QUARTERS)));
         format!(
-            "in flight {in_flight} + cost {cost} = {wanted} {within} max {max}; each counts for {lease} at most"
+            "in flight {in_flight} + cost {cost} = {wanted} {within} max {max}; each request counts for at most {lease}"
         )
     }
 

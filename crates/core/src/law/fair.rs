@@ -92,7 +92,7 @@ impl Fair {
             }
             slots => {
                 let reason =
-                    format!("holds {slots} slots, and fair keeps at most {SLOTS_MAX}: make it shorter");
+                    format!("spans {slots} slots, but fair keeps at most {SLOTS_MAX}: make it shorter");
                 let given = pace.delay_max();
                 Err(OptionError::Rate { name: "max_delay", given, rate: objective.rate, reason })
             }
@@ -112,7 +112,7 @@ impl Rule for Fair {
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Some(AuxState::Calendar(calendar)) = aux else {
             let stand_in = self.pace.explain(scale, entry, None, arrival);
-            return format!("no auxiliary memory left for waiting sources, so decided as pace: {stand_in}");
+            return format!("no auxiliary memory is left for waiting sources, so pace decides: {stand_in}");
         };
         let (now_ns, max_delay_ns) = (arrival.now.as_nanos(), self.pace.max_delay_ns);
         let rate = &scale.rate;
@@ -129,7 +129,7 @@ impl Rule for Fair {
                 format!("{state}; its slot of 1 / {rate} begins in {delay} {within} max_delay {max_delay}")
             }
             Booking::TooLate => {
-                format!("{state}; its slot of 1 / {rate} would begin in > max_delay {max_delay}")
+                format!("{state}; its slot of 1 / {rate} would begin after a delay > max_delay {max_delay}")
             }
         }
     }

@@ -26,8 +26,8 @@ pub enum OptionError {
     #[error("{name} {value:?}: expected {}", .choices.join(" or "))]
     Choice { name: &'static str, value: String, choices: Vec<&'static str> },
     #[error(
-        "error {error} and confidence {confidence} take {} MiB: the maximum is {} MiB; a larger error or a lower \
-         confidence takes less", .bytes >> 20, .bytes_max >> 20
+        "a sketch with error {error} and confidence {confidence} takes {} MiB: the maximum is {} MiB; raise error or \
+         lower confidence", .bytes >> 20, .bytes_max >> 20
     )]
     Memory { error: String, confidence: String, bytes: usize, bytes_max: usize },
     #[error("law {name:?}: {}", meant(.name, .names))]

@@ -196,7 +196,7 @@ impl Law {
     /// ```
     pub fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         if arrival.cost == 0 && !self.is_closed() {
-            return "cost 0: passes, and is not counted".into();
+            return "cost 0: the request passes and is not counted".into();
         }
         of_each!(self, rule => rule.explain(scale, entry, aux, arrival))
     }

@@ -144,7 +144,7 @@ impl Rule for Sketch {
     fn explain(&self, scale: &Scale, entry: &Entry, aux: Option<&AuxState>, arrival: &Arrival) -> String {
         let Sketch { error, confidence, .. } = self;
         let formula = self.counts.explain(scale, entry, aux, arrival);
-        format!("{formula}; prev and curr are estimates, error {error}, confidence {confidence}")
+        format!("{formula}; prev and curr are estimates with error {error} and confidence {confidence}")
     }
 
     fn take_back(&self, entry: &mut Entry, aux: Option<&mut AuxState>, gone: &Admission) {

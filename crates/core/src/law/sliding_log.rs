@@ -80,7 +80,7 @@ impl Rule for SlidingLog {
         let stand_in = || self.stand_in.explain(scale, entry, None, arrival);
         let Some(AuxState::Log(log)) = aux else {
             return format!(
-                "no auxiliary memory left for a log, so decided as sliding-window: {}",
+                "no auxiliary memory is left for a log, so sliding-window decides: {}",
                 stand_in()
             );
         };

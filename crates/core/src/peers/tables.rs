@@ -82,20 +82,20 @@ pub fn faults<'t>(tables: impl Iterator<Item = &'t Definition>) -> Vec<String> {
 fn fault(pace: &Definition, tables: &[&Definition]) -> Option<String> {
     let name = Pair::of(&pace.name, &[])?.limits();
     let [of_pace, of_limits] = [&pace.name, &name].map(|name| shown(name.as_bytes()));
-    let not_text = |table: &str| format!("{table} is not of `type string`: its keys are not limited");
+    let not_text = |table: &str| format!("{table} must be `type string`: until then, its keys have no limit");
     if pace.key_type != KeyType::String {
         return Some(not_text(&of_pace));
     }
     let Some(limits) = tables.iter().find(|table| table.name == name) else {
-        return Some(format!("{of_pace} has no table {of_limits} beside it: its keys are not limited"));
+        return Some(format!("{of_pace} needs a table {of_limits}: until then, its keys have no limit"));
     };
     let numbers = limits.columns.iter().find(|column| column.number == Column::GPT);
     if limits.key_type != KeyType::String {
         Some(not_text(&of_limits))
     } else if numbers.is_none_or(|column| column.values as usize != size_of::<Numbers>() / size_of::<u64>()) {
-        Some(format!("{of_limits} does not store `gpt(4)`: its keys are not limited"))
+        Some(format!("{of_limits} must store `gpt(4)`: until then, its keys have no limit"))
     } else if limits.key_bytes < pace.key_bytes {
-        Some(format!("{of_limits} has a shorter `len` than {of_pace}: long keys share a limit"))
+        Some(format!("{of_limits} needs the `len` of {of_pace}: until then, long keys share a limit"))
     } else {
         None
     }
@@ -144,15 +144,15 @@ mod tests {
         let of_three = table("slowlane_limits", KeyType::String, 129, 3);
         let short = Definition { key_bytes: 65, ..limits.clone() };
         for (limits, reported) in [
-            (of_addresses, "slowlane_limits is not of `type string`"),
-            (of_three, "slowlane_limits does not store `gpt(4)`"),
-            (short, "slowlane_limits has a shorter `len`"),
-            (other, "slowlane_pace has no table slowlane_limits"),
+            (of_addresses, "slowlane_limits must be `type string`"),
+            (of_three, "slowlane_limits must store `gpt(4)`"),
+            (short, "slowlane_limits needs the `len` of slowlane_pace"),
+            (other, "slowlane_pace needs a table slowlane_limits"),
         ] {
             let found = found(&[&pace, &limits]);
             assert!(found.len() == 1 && found[0].starts_with(reported), "{found:?}");
         }
         let pace = Definition { key_type: KeyType::Int, key_bytes: 4, ..pace };
-        assert!(found(&[&pace, &limits])[0].starts_with("slowlane_pace is not of"));
+        assert!(found(&[&pace, &limits])[0].starts_with("slowlane_pace must be"));
     }
 }

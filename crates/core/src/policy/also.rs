@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(reported(slos, "ann 1001\n", "shop.example 2001\n"), reported(slos, "", ""), "two types");
         assert_eq!(reported(slos, "ann 1001\n", ""), "");
         let same = reported(slos, "ann 2002\n", "shop.example 2001\n");
-        let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002 of a type that is already counted: \
-                        SLO 2002 has no effect there";
+        let expected = "slo.map:4: also=owner leads from SLO 2001 to SLO 2002, which has no effect there, because its type \
+                        has already counted the request: give it another type, or remove also=";
         assert_eq!(same, expected);
     }
 
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(warnings(&[("slo.map", &slos(" assured=1/s")), maps[0]]), "");
         let round = warnings(&[("slo.map", &slos("")), maps[0], maps[1]]);
         assert!(
-            round.contains("slo.map:3: also=website leads from SLO 1002 to SLO 2001 of a type"),
+            round.contains("slo.map:3: also=website leads from SLO 1002 to SLO 2001, which has no effect"),
             "{round}"
         );
         let alone = "0 burst=1 rate=1/s\n2001 burst=1 rate=1/s also=website assured=1/s\n";

@@ -135,8 +135,8 @@ mod tests {
         let reported = |sites, owners: &str| read(&slos, sites, owners).unwrap().warnings().to_string();
         let too_much = |assured: &str, rate: &str| {
             format!(
-                "slo.map:2: the keys with also=owner are assured {assured}/s in all, but the SLOs of that map have \
-                 {rate}/s: assure less, or raise their rates"
+                "slo.map:2: the keys with also=owner are assured {assured}/s in all, but the SLOs of that lookup have \
+                 only {rate}/s: assure less, or raise their rates"
             )
         };
         assert_eq!(reported(10, "acme 1001\n"), "", "ten sites of 10/s have 100/s");
@@ -172,25 +172,25 @@ mod tests {
             assert_eq!(
                 reported(&above(law)),
                 format!(
-                    "slo.map:2: assured=10/s: also=owner leads to SLO 1001, whose law {law} cannot go into debt: give it \
-                     law=pace, token-bucket or leaky-bucket"
+                    "slo.map:2: assured=10/s: also=owner leads to SLO 1001, whose law {law} cannot go into debt: give \
+                     SLO 1001 law=pace, token-bucket or leaky-bucket"
                 )
             );
         }
         let site = |options: &str| format!("2001 {options}\n3001 burst=1 rate=1/s\n1001 burst=9 rate=9/s\n");
         for (options, expected) in [
-            ("burst=1 rate=9/s assured=1/s", "assured=1/s without also: name the lookup of the SLO above"),
+            ("burst=1 rate=9/s assured=1/s", "assured=1/s needs also=: name the lookup of the SLO above"),
             (
                 "burst=1 rate=9/s also=owner assured=10/s",
                 "assured=10/s is more than the rate 9/s: assure less",
             ),
-            ("burst=1 rate=9/s also=owner assured=0/s", "assured \"0/s\": expected a rate, like 10/s"),
+            (
+                "burst=1 rate=9/s also=owner assured=0/s",
+                "assured \"0/s\": expected a rate above 0, like 10/s",
+            ),
             ("burst=1 rate=9/s also=owner assured=unlimited", "assured \"unlimited\": expected a"),
             ("burst=1 rate=9/s also=owner assured=1", "assured \"1\": expected a whole number and a period"),
-            (
-                "rate=unlimited also=owner assured=1/s",
-                "assured=1/s: it needs a limit, and rate=unlimited has none",
-            ),
+            ("rate=unlimited also=owner assured=1/s", "assured=1/s has no effect with rate=unlimited"),
         ] {
             let reported = reported(&site(options));
             assert!(reported.starts_with(&format!("slo.map:2: {expected}")), "{options}: {reported}");

@@ -35,8 +35,8 @@ pub enum BlockTargetError {
     )]
     TooManyShapes,
     #[error(
-        "blocks already use {EXTRA_MAX} fields that the policy does not use, the maximum: block by another field; a \
-         reload of the policy frees fields without a block"
+        "blocks already use {EXTRA_MAX} fields that the policy does not use, the maximum: block by another field, or \
+         end blocks with such a field and reload the policy"
     )]
     TooManyFields,
 }

@@ -25,20 +25,20 @@ pub type PolicyErrors = Findings<PolicyErrorKind, ERRORS_MAX>;
 pub enum PolicyErrorKind {
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    #[error("this is a file: name the directory of slo.map and the other maps")]
+    #[error("its parent is a file: name the directory of slo.map and the other maps")]
     NoDirectory,
-    #[error("no such file: it holds one SLO per line, at least `{DEFAULT_LINE}`")]
+    #[error("no such file: create it with one SLO per line, at least `{DEFAULT_LINE}`")]
     NoSloMap,
-    #[error("SLO 0, for requests that no map names, is missing: add the line `{DEFAULT_LINE}`")]
+    #[error("SLO 0, for requests that match no map, is missing: add the line `{DEFAULT_LINE}`")]
     NoDefault,
-    #[error("a line of more than {LINE_BYTES_MAX} bytes, which HAProxy would read as two")]
+    #[error("the line has more than {LINE_BYTES_MAX} bytes, so HAProxy would read it as two: shorten it")]
     LineTooLong,
-    #[error("a NUL byte, at which HAProxy would stop reading")]
+    #[error("the line has a NUL byte, at which HAProxy would stop reading: remove it")]
     Nul,
 
     #[error("{0:?}: expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`")]
     Id(String),
-    #[error("SLO {id}: type {} has no fields: use one of the types {types}, or give it fields in the config",
+    #[error("SLO {id}: type {} is not declared: use one of the types {types}, or declare it in [policy.types]",
             .id.kind())]
     Type { id: SloId, types: String },
     #[error("SLO {id} is already on line {first}: keep one of the two")]
@@ -53,7 +53,7 @@ pub enum PolicyErrorKind {
     NoBurst,
     #[error("rate is missing: add it, like rate=50/s, or rate=unlimited")]
     NoRate,
-    #[error("{0}: it needs a limit, and rate=unlimited has none: remove it, or give a rate like 50/s")]
+    #[error("{0} has no effect with rate=unlimited: remove it, or give a rate like 50/s")]
     OfNoLimit(String),
     #[error(
         "no request can pass: with burst={burst} the first one waits for 1/rate, {}, which is longer than max_delay: \
@@ -61,7 +61,7 @@ pub enum PolicyErrorKind {
         written(.rate.slot())
     )]
     NonePasses { burst: u32, rate: Rate },
-    #[error("burst {burst} at {rate} takes longer than {} years to refill: expected less", BURST_YEARS_MAX)]
+    #[error("burst {burst} at {rate} takes longer than {BURST_YEARS_MAX} years to refill: lower the burst")]
     BurstTime { burst: u32, rate: Rate },
     #[error(transparent)]
     Law(#[from] OptionError),
@@ -73,25 +73,25 @@ pub enum PolicyErrorKind {
          its own"
     )]
     AnswerAndComment(String),
-    #[error("{0:?}: expected a value of the derived field after the key, of 1 to {VALUE_BYTES_MAX} bytes")]
+    #[error("{0:?}: expected a value of 1 to {VALUE_BYTES_MAX} bytes after the key, for the derived field")]
     Value(String),
-    #[error("SLO {0} is not in slo.map")]
+    #[error("SLO {0} is not in slo.map: add it there, or name an SLO that is")]
     NoSuchSlo(i64),
     #[error("{0:?}: expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32")]
     Network(String),
     #[error(
-        "{0:?}: clients behind a translator count under their IPv4 addresses: write those networks, or 0.0.0.0/0 for \
-         all clients with IPv4"
+        "{0:?}: clients behind NAT64 count under their IPv4 addresses: write those networks, or 0.0.0.0/0 for all \
+         clients with IPv4"
     )]
     Translators(String),
     #[error(
-        "{0:?}: no host has a * in its middle: list the names, or write the host as an expression in a map with match = \
-         \"reg\", like ^shop\\.[^.]+\\.example$"
+        "{0:?}: a * in the middle of a host is not a wildcard: list the names, or write the host as an expression in a map \
+         with match = \"reg\", like ^shop\\.[^.]+\\.example$"
     )]
     Wildcard(String),
-    #[error("{0:?}: expected a network, + and the rest, like 192.0.2.0/24+shop.example")]
+    #[error("{0:?}: expected a network, a + and the other fields, like 192.0.2.0/24+shop.example")]
     NoRest(String),
-    #[error("{0:?}: expected more than the delimiters / ? . :")]
+    #[error("{0:?}: expected a character other than the delimiters / ? . :")]
     Delimiters(String),
     #[error("{key:?}: {reason}")]
     Regex { key: String, reason: String },
@@ -102,8 +102,8 @@ pub enum PolicyErrorKind {
     #[error("beyond=also needs also=: name the lookup of the SLO that decides beyond the rate")]
     NoAlso,
     #[error(
-        "the sketches up to this line take {} MiB: the maximum for all is {} MiB; a larger error or a lower \
-         confidence takes less", .0 >> 20, SKETCHES_BYTES_MAX >> 20
+        "this sketch and those of SLOs with lower ids take {} MiB: the maximum for all is {} MiB; raise error or lower \
+         confidence", .0 >> 20, SKETCHES_BYTES_MAX >> 20
     )]
     Sketches(usize),
     #[error(
@@ -119,38 +119,38 @@ pub enum PolicyErrorKind {
         "SLO {slo} has also=, and the lookup {lookup} has also = true: remove also= here, and add a lookup with also = true"
     )]
     AlsoAdded { slo: SloId, lookup: String },
-    #[error("assured \"{0}\": expected a rate, like 10/s")]
+    #[error("assured \"{0}\": expected a rate above 0, like 10/s")]
     NoAssured(Rate),
-    #[error("assured={0} without also: name the lookup of the SLO above, like also=owner")]
+    #[error("assured={0} needs also=: name the lookup of the SLO above, like also=owner")]
     AssuredAlone(Rate),
     #[error("assured={assured} is more than the rate {rate}: assure less, or raise the rate")]
     AssuredOver { assured: Rate, rate: Rate },
     #[error(
-        "assured={assured}: also={lookup} leads to SLO {above}, whose law {law} cannot go into debt: give it law=pace, \
-         token-bucket or leaky-bucket"
+        "assured={assured}: also={lookup} leads to SLO {above}, whose law {law} cannot go into debt: give SLO {above} \
+         law=pace, token-bucket or leaky-bucket"
     )]
     AssuredAbove { assured: Rate, lookup: String, above: SloId, law: &'static str },
-    #[error("share: {law} takes {most} fields at most")]
+    #[error("share: law {law} takes at most {most} fields: name fewer")]
     ShareMax { law: &'static str, most: usize },
-    #[error("share \"\": expected the name of a field, like source")]
+    #[error("share= or page= has an empty name: expected the name of a field, like source")]
     NoShare,
     #[error(
         "more than {FIELDS_MAX} fields in all, the maximum for a request: for share=, use a field that a type has"
     )]
     TooManyFields,
     #[error(
-        "more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share one, each has a bucket of its own"
+        "more than {SLO_LINES_MAX} SLOs: let keys with the same burst and rate share one, as each key has its own bucket"
     )]
     TooManySlos,
     #[error(
-        "more than {0} lines, and a request may have to try all: use `str` or `beg`, which have no limit"
+        "the map has more than {0} lines, all of which a request may have to try: use `str` or `beg`, which have no limit"
     )]
     TooManyLines(usize),
-    #[error("the keys up to this line have more than {SUBSTRINGS_BYTES_MAX} bytes: shorten them")]
+    #[error("the keys up to this line have over {SUBSTRINGS_BYTES_MAX} bytes in all: shorten or remove some")]
     SubstringBytes,
     #[error(
-        "this map has too many expressions, or too complex ones: the first {taken} of {lines} take all the memory and \
-         time that a map may have; {{ }} and .* cost most"
+        "the first {taken} of the {lines} expressions take all the memory and time that a map may have: remove or \
+         simplify some; {{ }} and .* cost most"
     )]
     Regexes { taken: usize, lines: usize },
 }

@@ -127,9 +127,9 @@ pub enum LayoutError {
     Type(u16),
     #[error("no fields: name at least one")]
     NoFields,
-    #[error("a field without a name")]
+    #[error("a field has an empty name: expected a name, like source")]
     Unnamed,
-    #[error("more than {ADDED_MAX} lookups with also = true: a request has at most so many SLOs")]
+    #[error("more than {ADDED_MAX} lookups have also = true, the maximum: remove it from some")]
     TooManyAdded,
     #[error("more than {FIELDS_MAX} fields in all, the maximum for a request: name fewer")]
     TooManyFields,
@@ -138,7 +138,7 @@ pub enum LayoutError {
     #[error("derived field {0}: expected map and match, or ipv4_prefix and ipv6_prefix")]
     Derivation(String),
     #[error(
-        "derived field {0}: it is made of a derived field, or is the field source; derive it of a field that the proxy sends"
+        "derived field {0}: expected a name other than source, derived from a field that the proxy sends"
     )]
     DerivedTwice(String),
     #[error("prefix {prefix}: expected 0 to {max}")]

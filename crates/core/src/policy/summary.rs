@@ -54,7 +54,7 @@ impl Policy {
             let (file, was) = (shown_path(file), plural(was, "line"));
             Some(match now {
                 Some(now) => format!("{file} has {} instead of {was}", plural(now, "line")),
-                None => format!("{file} is gone, it had {was}"),
+                None => format!("{file} is gone (it had {was})"),
             })
         });
         shrunk.collect()
@@ -84,7 +84,7 @@ impl Policy {
         let mut changes: Vec<String> = changed.chain(removed).collect();
         let more = changes.len().saturating_sub(SLOS_MAX);
         changes.truncate(SLOS_MAX);
-        changes.extend((more > 0).then(|| format!("{more} more SLOs changed")));
+        changes.extend((more > 0).then(|| format!("{} changed", plural(more, "more SLO"))));
         changes
     }
 
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(with(5).shrunk_since(&with(10)), none);
         assert_eq!(with(4).shrunk_since(&with(10)), ["website.map has 4 lines instead of 10 lines"]);
         assert_eq!(with(0).shrunk_since(&with(1)), ["website.map has 0 lines instead of 1 line"]);
-        assert_eq!(policy(&[SLOS]).shrunk_since(&with(1)), ["website.map is gone, it had 1 line"]);
+        assert_eq!(policy(&[SLOS]).shrunk_since(&with(1)), ["website.map is gone (it had 1 line)"]);
         assert_eq!(policy(&[SLOS]).shrunk_since(&with(0)), none, "an empty map may go");
         assert_eq!(with(9).shrunk_since(&policy(&[SLOS])), none);
         let one = policy(&[("slo.map", "0 burst=1 rate=1/s")]);

@@ -83,7 +83,7 @@ fn the_first_map_that_answers_decides() {
 fn a_burst_that_would_never_come_back_is_refused() {
     let slo_map = |line: &str| errors(&[("slo.map", line)]);
     assert_eq!(slo_map("0 burst=3660 rate=1/d"), [""; 0]);
-    let error = "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to refill: expected less";
+    let error = "maps/slo.map:1: burst 3661 at 1/d takes longer than 10 years to refill: lower the burst";
     assert_eq!(slo_map("0 burst=3661 rate=1/d"), [error]);
     assert_eq!(slo_map("0 burst=4294967295 rate=1000000/s"), [""; 0]);
 }
@@ -243,7 +243,7 @@ fn options_that_name_nothing_are_refused() {
     assert_eq!(
         errors(&[("slo.map", slo_map)]),
         [
-            "maps/slo.map:1: share \"\": expected the name of a field, like source",
+            "maps/slo.map:1: share= or page= has an empty name: expected the name of a field, like source",
             "maps/slo.map:2: also \"\": expected a lookup, one of source+website, source+owner, source, website, owner",
         ],
     );
@@ -263,7 +263,7 @@ fn every_problem_has_its_place_and_its_remedy() {
     let expected = [
         "maps/slo.map:1: \"x\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
         "maps/slo.map:2: \"1000000\": expected the id of an SLO, 0 to 999999, and its options, like `0 burst=100 rate=50/s`",
-        "maps/slo.map:3: SLO 6001: type 6 has no fields: use one of the types 0, 1, 2, 3, 4, 5, or give it fields in the config",
+        "maps/slo.map:3: SLO 6001: type 6 is not declared: use one of the types 0, 1, 2, 3, 4, 5, or declare it in [policy.types]",
         "maps/slo.map:4: burst \"1e3\": expected a number from 0 to 4294967295",
         "maps/slo.map:4: rate \"5x/s\": expected a whole number and a period s, m, h, d or month, like 50/s, or 90/m for 1.5/s",
         "maps/slo.map:4: law \"best\": expected one of adaptive, pace, fair, token-bucket, leaky-bucket, \
@@ -275,12 +275,12 @@ fn every_problem_has_its_place_and_its_remedy() {
         "maps/slo.map:6: unknown option \"jitter\": pace takes max_delay",
         "maps/slo.map:7: burst \"-1\": expected a number from 0 to 4294967295",
         "maps/slo.map:8: max_delay \"5\": expected a number and a unit us, ms, s, m, h or d, like 5s",
-        "maps/slo.map: SLO 0, for requests that no map names, is missing: add the line `0 rate=unlimited`",
-        "maps/source+owner.map:1: \"10.0.0.0/8\": expected a network, + and the rest, like 192.0.2.0/24+shop.example",
+        "maps/slo.map: SLO 0, for requests that match no map, is missing: add the line `0 rate=unlimited`",
+        "maps/source+owner.map:1: \"10.0.0.0/8\": expected a network, a + and the other fields, like 192.0.2.0/24+shop.example",
         "maps/source.map:1: \"10.0.0.0/33\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
-        "maps/source.map:2: SLO -5 is not in slo.map",
+        "maps/source.map:2: SLO -5 is not in slo.map: add it there, or name an SLO that is",
         "maps/source.map:2: \"localhost\": expected an address or a network, like 192.0.2.0/24 or 2001:db8::/32",
-        "maps/website.map:2: SLO 2009 is not in slo.map",
+        "maps/website.map:2: SLO 2009 is not in slo.map: add it there, or name an SLO that is",
         "maps/website.map:3: \"x\": expected the id of an SLO, or -1 to leave the answer to the next lookup",
         "maps/website.map:4: \"10 # no comment\": expected the id of an SLO, or -1 to leave the answer to the next lookup; \
             a comment needs a line of its own",
@@ -316,8 +316,8 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
             line(1006, "window=60d"),
         ]),
         [
-            "maps/slo.map:2: error 0.000005 and confidence 0.99 take 32 MiB: the maximum is 16 MiB; a larger error or a lower \
-             confidence takes less",
+            "maps/slo.map:2: a sketch with error 0.000005 and confidence 0.99 takes 32 MiB: the maximum is 16 MiB; raise error or lower \
+             confidence",
             "maps/slo.map:3: error \"0.000001\": expected a number from 0.000005 to 0.5",
             "maps/slo.map:4: confidence \"1\": expected a number from 0.5 to 0.999999",
             "maps/slo.map:5: beyond \"pass\": expected deny or also",
@@ -330,8 +330,8 @@ fn a_sketch_that_takes_absurd_memory_is_a_problem_with_its_remedy() {
     assert_eq!(
         reported(&four),
         [
-            "maps/slo.map:6: the sketches up to this line take 80 MiB: the maximum for all is 64 MiB; a larger error or a lower \
-          confidence takes less"
+            "maps/slo.map:6: this sketch and those of SLOs with lower ids take 80 MiB: the maximum for all is 64 MiB; raise error or lower \
+          confidence"
         ]
     );
 }
@@ -410,12 +410,16 @@ fn a_delay_that_is_longer_than_a_hold_is_told() {
     assert_eq!(policy.warnings().count(), 0);
     policy.warn_of_delays_over(Duration::from_secs(60));
     let reported = policy.warnings().to_string();
-    let cut = "holds are cut there, and the SLO is exceeded";
+    let cut = ", so holds end early and the SLO is exceeded:";
     let expected = [
-        format!("maps/slo.map:1: max_delay 61s is longer than [hold] longest, 1m: {cut}"),
-        format!("maps/slo.map:3: max_delay 2m is longer than [hold] longest, 1m: {cut}"),
         format!(
-            "maps/slo.map:5: adaptive without max_delay may delay for longer than [hold] longest, 1m: {cut}"
+            "maps/slo.map:1: max_delay 61s is longer than [hold] longest, 1m{cut} shorten max_delay, or raise longest"
+        ),
+        format!(
+            "maps/slo.map:3: max_delay 2m is longer than [hold] longest, 1m{cut} shorten max_delay, or raise longest"
+        ),
+        format!(
+            "maps/slo.map:5: adaptive without max_delay may delay for longer than [hold] longest, 1m{cut} add max_delay="
         ),
     ];
     assert_eq!(reported.lines().collect::<Vec<_>>(), expected);
@@ -447,7 +451,7 @@ fn map_files_that_no_lookup_reads_are_told() {
 
 #[test]
 fn without_slo_map_only_that_is_the_problem() {
-    let expected = "maps/slo.map: no such file: it holds one SLO per line, at least `0 rate=unlimited`";
+    let expected = "maps/slo.map: no such file: create it with one SLO per line, at least `0 rate=unlimited`";
     assert_eq!(errors(&[("website.map", "shop.example 2001")]), [expected]);
     assert_eq!(errors(&[("slo.map", "0 burst=1 rate=1/d")]), [""; 0]);
 }
@@ -471,8 +475,8 @@ fn a_delay_that_the_shipped_files_cut_is_a_warning() {
     policy.warn_of_delays_over(Duration::from_secs(300));
     assert_eq!(
         policy.warnings().to_string(),
-        "maps/slo.map:2: max_delay 2m is longer than HAProxy waits for a hold as shipped, 20s: print its files \
-         again with `slowlane config haproxy`, or the request proceeds early"
+        "maps/slo.map:2: max_delay 2m is longer than HAProxy waits with the shipped files, 20s, so requests proceed early: print its files \
+         again with `slowlane config haproxy`"
     );
 }
 
@@ -486,9 +490,8 @@ fn an_unlimited_rate_takes_no_limit() {
     let also = slo("also=owner rate=unlimited dry_run=yes").unwrap();
     assert_eq!((also.also.as_deref(), also.dry_run, also.law.max_delay()), (Some("owner"), true, None));
     for useless in ["burst=9", "law=pace", "law=unlimited", "max_delay=5s", "share=owner", "window=1s"] {
-        let expected = format!(
-            "{useless}: it needs a limit, and rate=unlimited has none: remove it, or give a rate like 50/s"
-        );
+        let expected =
+            format!("{useless} has no effect with rate=unlimited: remove it, or give a rate like 50/s");
         assert_eq!(slo(&format!("{useless} rate=unlimited")), Err(vec![expected]));
     }
     for wrong in ["rate=unlimited/s", "rate=Unlimited", "rate=unlimited rate=5/s", "rate=unlimited dry_run=1"]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::policy::layout::is_known;
-use crate::policy::{Layout, LookupMap, Policy, WarningKind};
+use crate::policy::{Layout, Lookup, LookupMap, Policy, WarningKind};
 
 /// Fields whose values many clients share.
 const OF_MANY: [&str; 7] = ["owner", "website", "method", "path", "query", "url", "base"];
@@ -40,13 +40,15 @@ impl Policy {
         let reachable: BTreeSet<usize> = self.reachable().collect();
         let unnamed: Vec<usize> = (0..self.slos.len()).filter(|place| !reachable.contains(place)).collect();
         let Some(&first) = unnamed.first() else { return };
-        let fields = layout.type_fields(self.slos[first].id.kind());
-        let lookup = layout.lookups().iter().find(|lookup| lookup.fields == fields);
+        let fields = |place: usize| layout.type_fields(self.slos[place].id.kind());
+        let names_all = |lookup: &&Lookup| unnamed.iter().all(|&place| lookup.fields == fields(place));
+        let lookup = layout.lookups().iter().find(names_all);
         let file = lookup.map_or("a map".to_owned(), |lookup| lookup.file.display().to_string());
         let listed: Vec<String> =
             unnamed.iter().take(UNNAMED_MAX).map(|&place| self.slos[place].id.to_string()).collect();
         let more = if unnamed.len() > UNNAMED_MAX { ", ..." } else { "" };
-        let warning = WarningKind::Unnamed { ids: listed.join(", ") + more, file };
+        let slos = if unnamed.len() == 1 { "SLO" } else { "the SLOs" };
+        let warning = WarningKind::Unnamed { ids: format!("{slos} {}{more}", listed.join(", ")), file };
         self.warnings.add(&self.slo_map.path, Some(self.refs[first].line), warning);
     }
 
@@ -110,7 +112,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::policy::{Lookup, Method};
+    use crate::policy::Method;
 
     /// The warnings of a policy, without the folder.
     fn reported_with(layout: &Layout, files: &[(&str, &str)]) -> Vec<String> {
@@ -153,12 +155,17 @@ mod tests {
     fn an_slo_that_no_map_names_is_told_with_its_map() {
         let slos = "0 rate=unlimited\n1 burst=1 rate=1/s\n2001 burst=1 rate=1/s\n3001 burst=1 rate=1/s\n";
         let lines = reported(&[("slo.map", slos), ("source.map", "192.0.2.1 3001\n")]);
-        assert_eq!(lines, ["slo.map:2: no map names SLO 1, 2001, so it has no effect: name it in a map"]);
+        assert_eq!(
+            lines,
+            ["slo.map:2: no map names the SLOs 1, 2001: an SLO has no effect until a line of a map names it"]
+        );
         let lines =
             reported(&[("slo.map", &slos.replace("\n1 ", "\n3002 ")), ("source.map", "192.0.2.1 3001\n")]);
         assert_eq!(
             lines,
-            ["slo.map:3: no map names SLO 2001, 3002, so it has no effect: name it in website.map"]
+            [
+                "slo.map:3: no map names the SLOs 2001, 3002: an SLO has no effect until a line of a map names it"
+            ]
         );
     }
 

@@ -40,13 +40,13 @@ pub enum WarningKind {
     )]
     Comment(String),
     #[error(
-        "also={lookup} leads from SLO {via} to SLO {next} of a type that is already counted: SLO {next} has no \
-         effect there"
+        "also={lookup} leads from SLO {via} to SLO {next}, which has no effect there, because its type has already counted \
+         the request: give it another type, or remove also="
     )]
     Also { via: SloId, lookup: String, next: SloId },
     #[error(
-        "the keys with also={lookup} are assured {assured}/s in all, but the SLOs of that map have {rate}/s: \
-         assure less, or raise their rates"
+        "the keys with also={lookup} are assured {assured}/s in all, but the SLOs of that lookup have only \
+         {rate}/s: assure less, or raise their rates"
     )]
     Assured { assured: String, rate: String, lookup: String },
     #[error(
@@ -55,23 +55,22 @@ pub enum WarningKind {
     )]
     SharedBlock(String),
     #[error(
-        "SLO 0 is one bucket for all clients together, and a single client can use it up; for a bucket per \
-         client, write three lines: `0 rate=unlimited` and `3001 burst=20 rate=10/s` in slo.map, `0.0.0.0/0 3001` in \
-         source.map, and for IPv6 also `::/0 3001`"
+        "SLO 0 is one bucket for all clients together, so a single client can use it up: for a bucket per client, write \
+         `0 rate=unlimited` and `3001 burst=20 rate=10/s` to slo.map, and `0.0.0.0/0 3001` and `::/0 3001` to source.map"
     )]
     OneBucket,
     #[error(
-        "the lookup {lookup} adds SLOs of a type that the lookup {before} names too, and a request is counted by one SLO \
-         of a type, the first: give them a type of their own"
+        "the lookup {lookup} adds SLOs of a type that the lookup {before} names too, but only the first SLO of a type \
+         counts a request: give the added SLOs a type of their own"
     )]
     AddedTwice { lookup: String, before: String },
-    #[error("no map names SLO {ids}, so it has no effect: name it in {file}")]
+    #[error("no map names {ids}: an SLO has no effect until a line of {file} names it")]
     Unnamed { ids: String, file: String },
-    #[error("this line covers only IPv4, so no client with an IPv6 address falls under it: add {0:?}")]
+    #[error("this line covers only IPv4, so clients with IPv6 addresses escape it: add a line for {0:?}")]
     Ipv4Alone(String),
     #[error(
-        "{by} matches every {whom} first, so this map is never used: move its lookup before that one, or add \
-         also={also} to the SLO of that line"
+        "{by} matches every {whom} first, so none reaches this map: move its lookup before that one, or add also={also} \
+         to the SLO of that line"
     )]
     NeverAsked { by: String, whom: &'static str, also: String },
     #[error(
@@ -80,33 +79,34 @@ pub enum WarningKind {
     )]
     UnknownField { kind: u16, field: String },
     #[error(
-        "max_delay {} is longer than [hold] longest, {}: holds are cut there, and the SLO is exceeded",
+        "max_delay {} is longer than [hold] longest, {}, so holds end early and the SLO is exceeded: shorten max_delay, or \
+         raise longest",
         written(*.max_delay), written(*.longest)
     )]
     Cut { max_delay: Duration, longest: Duration },
     #[error(
-        "max_delay {} is longer than HAProxy waits for a hold as shipped, {}: print its files again with `slowlane config \
-         haproxy`, or the request proceeds early",
+        "max_delay {} is longer than HAProxy waits with the shipped files, {}, so requests proceed early: print its files \
+         again with `slowlane config haproxy`",
         written(*.max_delay), written(HOLD_SHIPPED)
     )]
     Shipped { max_delay: Duration },
     #[error(
-        "adaptive without max_delay may delay for longer than [hold] longest, {}: holds are cut there, and the SLO \
-         is exceeded", written(*.0)
+        "adaptive without max_delay may delay for longer than [hold] longest, {}, so holds end early and the SLO is \
+         exceeded: add max_delay=", written(*.0)
     )]
     Unbounded(Duration),
     #[error(
-        "law {law} cannot be shared: each node of the cluster has the whole SLO; write cluster=local if that is intended"
+        "law {law} cannot be shared, so each node of the cluster admits the whole SLO: write cluster=local if that is meant"
     )]
     Unshared { law: &'static str },
     #[error(
-        "cluster=rate: burst {burst} at {rate} is too short for [cluster] period {}: nodes refuse requests below the \
-         rate; make the burst {least} or more, or the period shorter", written(*.period)
+        "cluster=rate: burst {burst} at {rate} is too small for [cluster] period {}, so nodes refuse requests below the \
+         rate: make the burst {least} or more, or the period shorter", written(*.period)
     )]
     Hasty { burst: u32, rate: Rate, period: Duration, least: u64 },
     #[error(
-        "{rate} is too low for several nodes that push it to HAProxy as a peer: single seconds exceed it; print the \
-         configuration with --delivery hold or pause"
+        "rate {rate} is too low for several nodes that push limits to HAProxy as a peer, so single seconds exceed it: print \
+         HAProxy's files again with --delivery hold or pause"
     )]
     Uneven { rate: Rate },
     #[error(
@@ -119,7 +119,7 @@ pub enum WarningKind {
     )]
     Unprotected,
     #[error(
-        "cluster={sharing}: all nodes together may let through more than the quota of {}; cluster=lease never does",
+        "cluster={sharing}: all nodes together may let through more than the quota allows in {}; cluster=lease never does",
         written(*.window)
     )]
     Quota { sharing: &'static str, window: Duration },

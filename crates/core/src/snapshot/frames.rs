@@ -38,8 +38,8 @@ const HEAD_BYTES: u64 = 12;
 pub enum SnapshotError {
     #[error("it is not a slowlane snapshot")]
     Foreign,
-    #[error("it has the layout {0}, and this slowlane reads {1}")]
-    Version(u16, u16),
+    #[error("it has layout {0}, but this slowlane reads layouts {OLDEST_READ} to {VERSION}")]
+    Version(u16),
     #[error("it is truncated")]
     CutOff,
     #[error("it is damaged: part {0} does not match its checksum")]
@@ -136,7 +136,7 @@ impl<R: Read> Parts<R> {
         from.read_exact(&mut version)?;
         let version = u16::from_le_bytes(version);
         if !(OLDEST_READ..=VERSION).contains(&version) {
-            return Err(SnapshotError::Version(version, VERSION));
+            return Err(SnapshotError::Version(version));
         }
         let mut payload = Vec::new();
         if !read_frame(&mut from, (0, version), &mut payload)? {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 
 use crate::base::units::written;
-use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict};
+use crate::base::{Blocked, Decision, JUDGED_MAX, Sample, Timestamp, UNCOUNTED, Verdict, plural};
 use crate::law::protect::ProtectView;
 use crate::law::{Arrival, Assured, Judgement, Used};
 use crate::policy::{Asker, Case, Cases};
@@ -112,7 +112,7 @@ impl Throttle {
         let of_nodes = self.shared(slo).and_then(|(cluster, share)| cluster.used(key, &share, now));
         let used = of_nodes.or_else(|| slo.law.used(&entry, aux.as_ref(), now));
         if let Some(blocked) = by_operator.or_else(|| self.blocks.find(case, now)) {
-            let formula = "not asked: the request is blocked".into();
+            let formula = "not consulted: the request is blocked".into();
             let judgement = Judgement::blocked(blocked, now);
             return View { found, formula, used, assured: None, judgement };
         }
@@ -148,9 +148,9 @@ impl Throttle {
     fn left_out(&self, case: &Case<'_>, arrival: Arrival) -> View {
         let formula = match self.sketch(case.slo) {
             Some(sketch) => {
-                explain_sketched(case, &sketch, arrival) + ": beyond it, the SLOs of also= decide"
+                explain_sketched(case, &sketch, arrival) + "; beyond this rate, the SLOs of also= decide"
             }
-            None => "not asked: the request is within the rate of the first stage".into(),
+            None => "not consulted: the request is within the rate of the first stage".into(),
         };
         let judgement = Judgement::new(Verdict::Pass, UNCOUNTED);
         View { found: self.table.row(case.key, arrival.now), formula, used: None, assured: None, judgement }
@@ -163,7 +163,7 @@ impl Throttle {
             self.shared(case.slo).and_then(|(_, share)| cluster.explain(case.key, &share, entry, arrival));
         shared.or_else(|| {
             let alone = self.law_alone(case.slo).explain(&case.slo.scale(), entry, None, arrival);
-            Some(format!("one of {} nodes: {alone}", cluster.nodes()))
+            Some(format!("as one of {} nodes: {alone}", cluster.nodes()))
         })
     }
 }
@@ -172,16 +172,16 @@ impl Throttle {
 /// whole queue.
 fn of_gate(of: &Outlook) -> (Verdict, String) {
     let &ProtectView { limit, inside, waiting, slow_down, .. } = &of.view;
-    let state = format!("{inside} inside of {limit}, {waiting} waiting, slow-down {slow_down:.2}");
+    let state = format!("{inside} inside, limit {limit}, {waiting} waiting, slow-down {slow_down:.2}");
     if !of.view.sees_ends {
-        return (Verdict::Pass, format!("{state}; no end has been reported, so it passes"));
+        return (Verdict::Pass, format!("{state}; no request has reported its end, so this one passes"));
     }
     if inside < limit && waiting == 0 {
-        return (Verdict::Pass, format!("{state}; it passes"));
+        return (Verdict::Pass, format!("{state}; the request passes"));
     }
     let wait = Duration::from_millis(of.wait.as_millis().max(1) as u64);
     let behind = of.behind.as_ref().map_or(String::new(), |group| {
-        format!("it waits behind the {} requests of {}; ", group.requests, group.name)
+        format!("it waits behind {} of {}; ", plural(group.requests, "request"), group.name)
     });
     (Verdict::Delay(wait), format!("{state}; {behind}its turn is in about {}", written(wait)))
 }

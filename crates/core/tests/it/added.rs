@@ -219,8 +219,8 @@ fn limits_that_cannot_hold_together_are_told() {
     let slos = "0 rate=unlimited\n2001 burst=1 rate=1/s\n2002 burst=1 rate=1/s\n";
     let maps = [("website.map", "shop 2001\n"), ("path.map", "/login 2002\n")];
     let policy = read(&layout(&[], lookups()), &[("slo.map", slos), maps[0], maps[1]]).unwrap();
-    let warning = "path.map: the lookup path adds SLOs of a type that the lookup website names too, and a request is \
-                   counted by one SLO of a type, the first: give them a type of their own";
+    let warning = "path.map: the lookup path adds SLOs of a type that the lookup website names too, but only the \
+                   first SLO of a type counts a request: give the added SLOs a type of their own";
     assert_eq!(policy.warnings().to_string(), warning);
     let throttle = throttle(policy);
     assert_eq!(ask(&throttle, &[("website", "shop"), ("path", "/login")], 0).0, [2001]);

@@ -422,7 +422,7 @@ fn the_option_block_is_a_duration_of_at_least_a_second() {
         ),
         ("burst=1 rate=1/s block=367d", r#"block "367d": expected a duration of at most 366 days"#),
         ("burst=1 rate=1/s block=999ms", "block 999ms: expected at least 1s"),
-        ("rate=unlimited block=10m", "block=10m: it needs a limit, and rate=unlimited has none"),
+        ("rate=unlimited block=10m", "block=10m has no effect with rate=unlimited"),
     ] {
         assert!(errors(options).unwrap_err().contains(reported), "{options}: {:?}", errors(options));
     }

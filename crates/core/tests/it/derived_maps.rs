@@ -232,14 +232,14 @@ fn an_error_in_a_map_is_named_with_its_line() {
     for (text, expected) in [
         (
             "# ours\n192.0.2.0/24\n",
-            "asn.map:2: \"192.0.2.0/24\": expected a value of the derived field after the key",
+            "asn.map:2: \"192.0.2.0/24\": expected a value of 1 to 256 bytes after the key",
         ),
         (
             &long,
-            "asn.map:1: \"192.0.2.0/24\": expected a value of the derived field after the key, of 1 to 256 bytes",
+            "asn.map:1: \"192.0.2.0/24\": expected a value of 1 to 256 bytes after the key, for the derived field",
         ),
         ("192.0.2.0/33 1\n", "asn.map:1: \"192.0.2.0/33\": expected an address or a network"),
-        ("192.0.2.0/24 1\0\n", "asn.map:1: a NUL byte"),
+        ("192.0.2.0/24 1\0\n", "asn.map:1: the line has a NUL byte"),
     ] {
         assert!(errors(text).starts_with(expected), "{}", errors(text));
     }
@@ -247,7 +247,7 @@ fn an_error_in_a_map_is_named_with_its_line() {
     assert!(missing.starts_with("asn.map: cannot be read: "), "{missing}");
     let too_long: String = (0..500).map(|line| format!("{line}{} a\n", "x".repeat(150))).collect();
     let refused = read(&layout(), &[SLOS, ASN_MAP, ("bot.map", &too_long)]).unwrap_err().to_string();
-    assert!(refused.contains("bot.map:") && refused.contains("more than 65536 bytes"), "{refused}");
+    assert!(refused.contains("bot.map:") && refused.contains("over 65536 bytes"), "{refused}");
 }
 
 #[test]

@@ -218,12 +218,15 @@ fn an_operator_sees_why_a_request_waits() {
         let foreseen = shop.throttle.foresee_for(asker, &explained.cases, shop.now, Sample::MIDDLE);
         (foreseen.decision.verdict.name(), foreseen.views[0].formula.clone())
     };
-    assert_eq!(why(&shop), ("pass", "0 inside of 16, 0 waiting, slow-down 1.00; it passes".into()));
+    assert_eq!(
+        why(&shop),
+        ("pass", "0 inside, limit 16, 0 waiting, slow-down 1.00; the request passes".into())
+    );
     shop.fill();
     (0..8).for_each(|_| _ = shop.ask("198.51.100.7"));
     let (verdict, formula) = why(&shop);
     assert_eq!(verdict, "delay");
-    let expected = "16 inside of 16, 8 waiting, slow-down 1.00; it waits behind the 24 requests of network \
+    let expected = "16 inside, limit 16, 8 waiting, slow-down 1.00; it waits behind 24 requests of network \
                     198.51.100.0/24; its turn is in about ";
     assert!(formula.starts_with(expected), "{formula}");
     shop.pass(1);
@@ -266,9 +269,9 @@ fn its_line_needs_no_number_and_says_what_it_does_not_know() {
         ("law=protect rate=5/s", "unknown option \"rate\""),
         ("law=protect slowdown=1", "expected a number from 1.1 to 10"),
         ("law=protect max_delay=50ms", "expected at least 200ms"),
-        ("law=protect share=a+b+c+d+e", "takes 4 fields at most"),
+        ("law=protect share=a+b+c+d+e", "takes at most 4 fields"),
         ("law=protect share=network+", "expected the name of a field"),
-        ("burst=5 rate=1/s law=fair share=a+b+c+d+e", "fair takes 4 fields at most"),
+        ("burst=5 rate=1/s law=fair share=a+b+c+d+e", "fair takes at most 4 fields"),
         ("burst=5 rate=1/s law=protecd", "pace, "),
     ] {
         assert!(errors(line).contains(reason), "{line}: {}", errors(line));

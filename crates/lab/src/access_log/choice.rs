@@ -37,9 +37,9 @@ impl Choice {
                 return (kind.or_else(|| Some((given.clone(), Wraps::default()))), None);
             }
             (_, Some((format, wraps))) => Some(format!("read as {}{}", format.name, wraps.describe())),
-            _ => {
-                proposal.map(|options| format!("JSON with unknown keys: if these are right, give {options}"))
-            }
+            _ => proposal.map(|options| {
+                format!("JSON with unknown keys: if these options are right, give them: {options}")
+            }),
         };
         (kind, told)
     }

@@ -81,19 +81,17 @@ const CLF_NOUNS: [&str; 2] = ["$time_local", "$start_local"];
 /// Why a format cannot be read, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FormatError {
-    #[error("no items: expected some, like %ci or $remote_addr")]
+    #[error("no items: expected at least one, like %ci or $remote_addr")]
     NoItems,
     #[error("more than {ITEMS_MAX} items: expected fewer")]
     TooManyItems,
-    #[error("{0:?} is not closed")]
+    #[error("{0:?} is not closed: add the missing bracket")]
     Open(String),
-    #[error("{0}: not an item of HAProxy")]
+    #[error("{0} is not an item of HAProxy's log-format")]
     Unknown(String),
     #[error("{0} and {1} have nothing between them: separate them, for example by a space")]
     Adjacent(String, String),
-    #[error(
-        "{0}: cannot be replayed: JSON is recognised without --format; use a log-format without the others"
-    )]
+    #[error("{0}: expected a log-format without +json, +cbor and +bin; JSON is recognised without --format")]
     Encoded(String),
     #[error("{0}: expected a single item, like %[var(txn.owner)] or $http_x_owner")]
     NotOneItem(String),
@@ -101,7 +99,7 @@ pub enum FormatError {
         "expected a field and an item or a value, like owner=%[var(txn.owner)], owner=$http_x_owner or owner=acme"
     )]
     NoMapping,
-    #[error("expected seconds, bytes or cost and its item, like seconds=$request_time or cost=$tokens")]
+    #[error("expected seconds, bytes or cost with its item, like seconds=$request_time or cost=$tokens")]
     NoMeasure,
 }
 
@@ -404,16 +402,16 @@ mod tests {
     #[test]
     fn an_unreadable_format_has_a_reason() {
         for (text, error) in [
-            ("", "no items: expected some, like %ci or $remote_addr"),
-            ("haproxy", "no items: expected some, like %ci or $remote_addr"),
-            ("%ci %xy", "%xy: not an item of HAProxy"),
+            ("", "no items: expected at least one, like %ci or $remote_addr"),
+            ("haproxy", "no items: expected at least one, like %ci or $remote_addr"),
+            ("%ci %xy", "%xy is not an item of HAProxy's log-format"),
             ("%ci%tr", "%ci and %tr have nothing between them: separate them, for example by a space"),
             ("$a$b", "$a and $b have nothing between them: separate them, for example by a space"),
-            ("%[src", "\"%[src\" is not closed"),
-            ("${host", "\"${host\" is not closed"),
+            ("%[src", "\"%[src\" is not closed: add the missing bracket"),
+            ("${host", "\"${host\" is not closed: add the missing bracket"),
             (
                 "%{+json}o %ci",
-                "+json: cannot be replayed: JSON is recognised without --format; use a log-format without the others",
+                "+json: expected a log-format without +json, +cbor and +bin; JSON is recognised without --format",
             ),
             (&"$a ".repeat(129), "more than 128 items: expected fewer"),
         ] {

@@ -19,9 +19,9 @@ use slowlane_core::base::peer;
 /// The reason why a format yields no requests.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
-    #[error("no time: expected {0}")]
+    #[error("the format has no time: expected {0}")]
     NoTime(&'static str),
-    #[error("{option} {field}: {noun} is not in the format; it has {has}")]
+    #[error("{option} {field}: {noun} is not in the format; the format has {has}")]
     NotInFormat { option: &'static str, field: String, noun: String, has: String },
     #[error("more than {FIELDS_MAX} fields: expected fewer --field options")]
     TooManyFields,
@@ -219,17 +219,17 @@ impl LogPlan {
             }
             ParseError::After(item) => match &items[item] {
                 Item { noun, shape: LogShape::BeforeTime, .. } => {
-                    mismatch(format!("not one time after {noun}"))
+                    mismatch(format!("expected a single time after {noun}"))
                 }
                 Item { noun, after, .. } => mismatch(format!("no {after:?} after {noun}")),
             },
             ParseError::Address(item) => mismatch(format!("{} is not an address", items[item].noun)),
-            ParseError::Continues => mismatch("it continues after the last item".to_owned()),
+            ParseError::Continues => mismatch("the line continues after the last item".to_owned()),
             ParseError::Quotes => {
-                mismatch("a client has put quotes into it, so no value is certain".to_owned())
+                mismatch("a client has put quotes into the line, so no value is certain".to_owned())
             }
             ParseError::NoJson => mismatch("not a whole JSON object".to_owned()),
-            ParseError::Twice(item) => mismatch(format!("{} is there twice", items[item].noun)),
+            ParseError::Twice(item) => mismatch(format!("{} occurs twice", items[item].noun)),
             ParseError::NoTime => format!("{} is not a time", self.times.noun),
             ParseError::NoAddress => "the source is not an address".to_owned(),
             ParseError::List => {
@@ -237,8 +237,8 @@ impl LogPlan {
                     .to_owned()
             }
             ParseError::ShortList => "the list of addresses is shorter than --forwarded".to_owned(),
-            ParseError::NoClient => "no address of a client".to_owned(),
-            ParseError::NoRequest => "not a request, so no proxy would ask about it".to_owned(),
+            ParseError::NoClient => "the line has no client address".to_owned(),
+            ParseError::NoRequest => "not a request, so a proxy would not query slowlane for it".to_owned(),
             ParseError::TooLong => format!("longer than {LINE_BYTES_MAX} bytes"),
             ParseError::Binary => "binary data".to_owned(),
             ParseError::NoWrap(name) => format!("not in the form of {name}"),
@@ -387,11 +387,11 @@ mod tests {
         for (line, why) in [
             (
                 "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"\\x16\\x03\\x01\" 400 3 \"-\" \"x\"",
-                "not a request, so no proxy would ask about it",
+                "not a request, so a proxy would not query slowlane for it",
             ),
             (
                 "192.0.2.7 - - [06/Feb/2009:13:14:14 +0100] \"\" 400 3 \"-\" \"x\"",
-                "not a request, so no proxy would ask about it",
+                "not a request, so a proxy would not query slowlane for it",
             ),
             (
                 "192.0.2.7 - - [06/Fab/2009:13:14:14 +0100] \"GET / HTTP/1.1\" 200",
@@ -401,7 +401,10 @@ mod tests {
                 "host.example - - [06/Feb/2009:13:14:14 +0100] \"GET / HTTP/1.1\" 200",
                 "does not fit the format: $remote_addr is not an address",
             ),
-            ("192.0.2.7 - - [06/Feb/2009:13:14", "does not fit the format: not one time after $remote_user"),
+            (
+                "192.0.2.7 - - [06/Feb/2009:13:14",
+                "does not fit the format: expected a single time after $remote_user",
+            ),
             ("192.0.2.7 x", "does not fit the format: no \" - \" before $remote_user"),
             ("\0\0\0", "binary data"),
         ] {
@@ -417,11 +420,11 @@ mod tests {
     fn missing_items_and_times_are_named() {
         assert_eq!(
             plan("$remote_addr [$msec]", &["owner=$http_x_owner"]).unwrap_err().to_string(),
-            "--field owner: $http_x_owner is not in the format; it has $remote_addr $msec"
+            "--field owner: $http_x_owner is not in the format; the format has $remote_addr $msec"
         );
         assert_eq!(
             plan("%ci %r", &[]).unwrap_err().to_string(),
-            "no time: expected %tr, %t, %Ts or a similar item"
+            "the format has no time: expected %tr, %t, %Ts or a similar item"
         );
     }
 

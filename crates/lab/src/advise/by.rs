@@ -126,7 +126,7 @@ impl By {
         }
         if is_own && !self.is_by_address() || method == Method::Reg {
             lines += &format!(
-                "# Lookups replace the built-in ones: repeat here those that you use.\n[[policy.lookups]]\nfields = \
+                "# These lookups replace the built-in ones: repeat the ones that you use.\n[[policy.lookups]]\nfields = \
                  [{field:?}]\nmap = {:?}\nmatch = {:?}\n",
                 self.map(method),
                 method.name()

@@ -56,9 +56,9 @@ impl Clients {
             (self.rows.values().filter(is_few).count() as u64 + self.forgotten, requests - busy);
         (addresses >= SCATTERED_MIN && few * 2 > requests).then(|| {
             format!(
-                "{addresses} addresses send {} % of the requests, {FEW} each at most. No network, user agent or page \
-                 tells a crowd from the others, so a limit would make everybody wait. If the application is overrun, \
-                 use law=protect.",
+                "{addresses} addresses send {} % of the requests, at most {FEW} each. No network, user agent or page \
+                 distinguishes a crowd, so a limit would make everybody wait. If the application is overloaded, use \
+                 law=protect.",
                 few * 100 / requests
             )
         })

@@ -84,10 +84,10 @@ pub enum AdviseError {
     )]
     NoClients(String),
     #[error(
-        "--by {0} and --by {1}: their map is the same, and has one SLO for a value: ask for one type at a time"
+        "--by {0} and --by {1} use the same map, which has one SLO for each value: give one of them at a time"
     )]
     SameMap(String, String),
-    #[error("--field {0}: not used; --by {0} proposes a limit for it")]
+    #[error("--field {0}: not used: add --by {0} to propose a limit for that field")]
     UselessField(String),
 }
 

@@ -32,7 +32,7 @@ fn crowd(crowd: &Crowd) -> String {
     text += &table(groups.iter().map(row));
     let (waiting, others) = (crowd.waiting_requests, plural(crowd.others, "other client"));
     text += &format!(
-        "\nIn a replay of these lines, {waiting} of its {requests} requests were delayed or denied. "
+        "\nIn a replay of these lines, {waiting} of the crowd's {requests} requests were delayed or denied. "
     );
     text += &match crowd.others_waiting {
         0 => format!("Of {others}, none waited.\n"),
@@ -49,10 +49,10 @@ fn lines(lines: &ProposedLines, values_left_out: usize) -> String {
     let ProposedLines { slo_line, map, map_lines, config } = lines;
     let config = match &**config {
         "" => String::new(),
-        config => format!("\n# slowlane.toml; it takes a restart\n{config}"),
+        config => format!("\n# slowlane.toml; restart slowlane after a change\n{config}"),
     };
     let left_out =
-        if values_left_out > 0 { format!("; {values_left_out} more have no line") } else { String::new() };
+        if values_left_out > 0 { format!("; values left out: {values_left_out}") } else { String::new() };
     format!("{config}\n# slo.map, below the line of SLO 0\n{slo_line}\n\n# {map}{left_out}\n{map_lines}")
 }
 

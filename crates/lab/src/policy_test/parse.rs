@@ -69,7 +69,7 @@ struct Reader {
 impl Reader {
     fn line(&mut self, line: &[u8]) -> Result<(), CaseError> {
         if line.len() > LINE_BYTES_MAX {
-            return Err((1, format!("a line of more than {LINE_BYTES_MAX} bytes")));
+            return Err((1, format!("the line has more than {LINE_BYTES_MAX} bytes: shorten it")));
         }
         let text = str::from_utf8(line).map_err(|error| {
             let before = String::from_utf8_lossy(&line[..error.valid_up_to()]);
@@ -139,7 +139,7 @@ impl Reader {
         }
         if *time > DURATION_MAX {
             let days = DURATION_MAX.as_secs() / 86_400;
-            return Err((column, format!("the case takes more than {days} days")));
+            return Err((column, format!("the case takes more than {days} days: shorten its times")));
         }
         let case = self.suite.cases.last_mut().expect("a case is open");
         if let Action::Ask { fields, .. } = &step.action
@@ -236,15 +236,15 @@ mod tests {
     fn a_mistake_in_the_verdicts_is_told_with_its_place() {
         for (verdicts, fault) in [
             ("3 pass, deny, ^delay", "\"delay\": expected a count: only one verdict may omit it"),
-            ("^9 pass", "9 for 10: expected one verdict for each request"),
-            ("^9 pass, 2 deny", "11 for 10: expected one verdict for each request"),
+            ("^9 pass", "9 verdicts for 10 requests: expected one verdict for each request"),
+            ("^9 pass, 2 deny", "11 verdicts for 10 requests: expected one verdict for each request"),
             (
                 "10 pass, ^deny",
-                "no request is left for this verdict: 10 are listed before, or give it a count",
+                "no request is left for this verdict: the others take 10 of 10; remove it, or lower their counts",
             ),
             (
                 "5 delay, ^5 delay 20ms",
-                "\"delay\": overlaps with a verdict before: a request could count for either",
+                "\"delay\": overlaps with an earlier verdict: a request could count for either, so merge them or change a range",
             ),
             ("10 delay ^20ms..10ms", "\"20ms..10ms\": expected the shorter time first, like 20ms..1s"),
             ("10 delay ^1500us", "\"1500us\": expected whole milliseconds, like 20ms"),
@@ -290,7 +290,10 @@ mod tests {
             ),
             ("a=1 -> 0; after^", "expected a time, like 2s".into()),
             ("a=1 -> 0; after ^367d", "\"367d\": expected a duration of at most 366 days".into()),
-            ("a=1 -> 0; after 366d; ^after 1s", "the case takes more than 366 days".into()),
+            (
+                "a=1 -> 0; after 366d; ^after 1s",
+                "the case takes more than 366 days: shorten its times".into(),
+            ),
             (
                 "a=1 -> 0; 10 at once -> pass; ^12th -> delay",
                 "\"12th\": this is request 11 of the case".into(),
@@ -307,7 +310,7 @@ mod tests {
                 "a=1 -> 0; 999999 at once -> pass\nb=1 -> 0\n^2 in 1s -> pass\n???",
                 "more than 1000000 requests in one file: use fewer, or split the file".into(),
             ),
-            ("a=1 ^b=\"c -> 0", "an unterminated quote".into()),
+            ("a=1 ^b=\"c -> 0", "an unterminated quote: add the closing quote".into()),
             ("a=1 -> 0^\0", "a control character, \\u{0}: remove it".into()),
         ] {
             assert_eq!(at(marked), fault);
@@ -321,7 +324,7 @@ mod tests {
         let fields = |from: usize, to: usize| (from..to).map(|n| format!("f{n}=1 ")).collect::<String>();
         let case = fields(0, 32) + "-> 0; ";
         assert!(Suite::parse((case.clone() + "1 at once f0=2 -> pass").as_bytes()).is_ok());
-        let most = "more than 32 fields, the maximum for a request";
+        let most = "more than 32 fields, the maximum for a request: give fewer";
         assert_eq!(at(&(case + "^1 at once g=1 -> pass")), most);
         assert_eq!(at(&(fields(0, 32) + "^f32=1 -> 0")), most);
         assert_eq!(at(&(fields(0, 20) + "-> 0; ^1st " + &fields(20, 40) + "-> pass")), most);
@@ -343,7 +346,7 @@ mod tests {
         assert_eq!(errors(b"# a=1 -> 0\n\n"), errors(b""));
         assert_eq!(errors(&b"#".repeat(FILE_BYTES_MAX + 1)), ["more than 4194304 bytes: split the file"]);
         let long = b"#".repeat(LINE_BYTES_MAX + 1);
-        assert_eq!(errors(&long), ["1:1: a line of more than 16384 bytes"]);
+        assert_eq!(errors(&long), ["1:1: the line has more than 16384 bytes: shorten it"]);
         let cases = "a=1 -> 0\n".repeat(CASES_MAX);
         assert_eq!(Suite::parse(cases.as_bytes()).unwrap().cases.len(), CASES_MAX);
         assert_eq!(

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::policy_test::cases::{
     ANY, Action, Expected, REFUSED, Slos, TestFields, UNLIMITED, Verdicts, quoted,
 };
-use slowlane_core::base::{Kind, SloId, units};
+use slowlane_core::base::{Kind, SloId, plural, units};
 
 /// The column of an error, and its text.
 pub(super) type CaseError = (usize, String);
@@ -114,7 +114,7 @@ impl<'t> Words<'t> {
             let verdicts = self.verdict(count)?;
             let name = quoted(verdicts.kind.name());
             if all.iter().any(|other| other.overlaps(&verdicts)) {
-                let error = "overlaps with a verdict before: a request could count for either";
+                let error = "overlaps with an earlier verdict: a request could count for either, so merge them or change a range";
                 return Err((column, format!("{name}{error}")));
             }
             if count == 0 && rest.replace((all.len(), column)).is_some() {
@@ -128,11 +128,12 @@ impl<'t> Words<'t> {
         let listed: u64 = all.iter().map(|verdicts| u64::from(verdicts.count)).sum();
         match (rest, u64::from(asked).checked_sub(listed)) {
             (Some((_, column)), None | Some(0)) => {
-                let error = "no request is left for this verdict";
-                Err((column, format!("{error}: {asked} are listed before, or give it a count")))
+                let error = "no request is left for this verdict: the others take";
+                Err((column, format!("{error} {listed} of {asked}; remove it, or lower their counts")))
             }
             (None, Some(0)) => Ok(Expected(all)),
             (None, _) => {
+                let (listed, asked) = (plural(listed, "verdict"), plural(asked, "request"));
                 Err((begins, format!("{listed} for {asked}: expected one verdict for each request")))
             }
             (Some((place, _)), Some(left)) => {
@@ -289,7 +290,7 @@ impl Token<'_> {
     }
 }
 
-const OPEN_QUOTE: &str = "an unterminated quote";
+const OPEN_QUOTE: &str = "an unterminated quote: add the closing quote";
 
 /// The tokens of a line up to its comment, or the column of an error.
 ///

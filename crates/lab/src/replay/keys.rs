@@ -141,7 +141,7 @@ pub(crate) fn name(policy: &Policy, slo: SloId, request: &Request<'_>) -> Box<st
         }
     });
     if given < policy.key_fields(slo).count() {
-        name += if given > 0 { " (the rest absent)" } else { "(absent)" };
+        name += if given > 0 { " (other fields absent)" } else { "(absent)" };
     } else if given == 0 {
         name += "(all)";
     }

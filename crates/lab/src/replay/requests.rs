@@ -146,26 +146,26 @@ impl Requests {
         }
         for (log, (_, line)) in self.logs.iter().filter_map(|log| Some((log, log.went_back()?))) {
             notes.push(format!(
-                "{}: the clock goes back at line {line}: the times from there on are read an hour later",
+                "{}: the clock goes back at line {line}: an hour is added to the times from there on",
                 shown(&log.name)
             ));
         }
         let late = plural(self.late, "request");
         if self.late > 0 && self.order.was_full {
             notes.push(format!(
-                "{late} came after more than {RECORDS_MAX} later ones and got the time of the last: give each proxy's log \
-                 as a separate file"
+                "{late} came after more than {RECORDS_MAX} later requests and got the time of the last one: give each \
+                 proxy's log as a separate file"
             ));
         } else if self.late > 0 {
             notes.push(format!(
-                "{late} came more than {} after later ones and got the time of the last: raise --reorder, or give each \
-                 proxy's log as a separate file",
+                "{late} came more than {} after later requests and got the time of the last one: raise --reorder, or \
+                 give each proxy's log as a separate file",
                 units::written(Duration::from_nanos(self.reorder_ns))
             ));
         }
         if self.stray > 0 {
             let stray = plural(self.stray, "request");
-            notes.push(format!("left out {stray} with a time far ahead of the lines after it"));
+            notes.push(format!("left out {stray} with times far ahead of the following lines"));
         }
         notes
     }

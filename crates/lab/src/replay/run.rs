@@ -196,28 +196,30 @@ impl Run<'_> {
         }
         notes.extend(requests.notes());
         let unknown = self.sides.iter().map(|side| side.unknown_ends).max().unwrap_or(0);
+        let open = plural(unknown, "request");
         if unknown > 0 && plans.iter().all(|plan| plan.times.has_duration()) {
             notes.push(format!(
-                "the end of {unknown} requests under law=concurrency is unknown: they count for their whole lease"
+                "the end of {open} under law=concurrency is unknown: each counts for its whole lease"
             ));
         } else if unknown > 0 {
             notes.push(format!(
-                "the log has no durations (%Ta, $request_time): {unknown} requests under law=concurrency count for \
-                 their whole lease"
+                "the log has no durations (%Ta, $request_time), so each of {open} under law=concurrency counts for its \
+                 whole lease"
             ));
         }
         for (side, of) in self.sides.iter().zip(["--policy", "--against"]) {
             let throttle = &side.subject.throttle;
             let (evictions, fallbacks) = (throttle.usage().evictions, throttle.aux_usage().fallbacks);
             if evictions > 0 {
+                let evictions = plural(evictions, "eviction");
                 notes.push(format!(
-                    "{of}: the table was full and evicted {evictions} entries, as it would in production: raise [table] size"
+                    "{of}: the table was full, with {evictions}, as it would be in production: raise [table] size"
                 ));
             }
             if fallbacks > 0 {
+                let requests = plural(fallbacks, "request");
                 notes.push(format!(
-                    "{of}: out of memory, {fallbacks} requests were decided by a simpler law: raise [table] \
-                     annex_bytes_max"
+                    "{of}: auxiliary memory ran out, so a simpler law decided {requests}: raise [table] annex_bytes_max"
                 ));
             }
             let unmeasured = side.unmeasured();
@@ -226,8 +228,8 @@ impl Run<'_> {
             let (forgotten, requests_max) = (side.keys.forgotten, side.keys.forgotten_requests_max);
             if forgotten > 0 {
                 notes.push(format!(
-                    "{of}: the {forgotten} least important keys were dropped; a key that is shown may have had \
-                     {requests_max} more requests"
+                    "{of}: the {forgotten} least important keys were dropped; a key that is shown may have had up to {}",
+                    plural(requests_max, "more request")
                 ));
             }
         }

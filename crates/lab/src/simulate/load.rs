@@ -186,7 +186,7 @@ impl FromStr for CrowdLoad {
             {
                 Ok(CrowdLoad { sources, connections, networks })
             }
-            _ => Err("expected sources, connections of each and networks of up to 254 sources, like 200x2/5"),
+            _ => Err("expected SOURCESxCONNECTIONS/NETWORKS, at most 254 sources per network, like 200x2/5"),
         }
     }
 }
@@ -225,7 +225,7 @@ impl FromStr for Costs {
         let sigma = sigma.parse().ok().filter(|sigma| (0.0..=SIGMA_MAX).contains(sigma));
         median.zip(sigma).map(|(median, sigma)| Costs { median, sigma }).ok_or_else(|| {
             format!(
-                "expected a median above 0, like 0.4, and perhaps a sigma from 0 to {SIGMA_MAX}, like 0.4,0.5"
+                "expected a median above 0, like 0.4, or a median and a sigma from 0 to {SIGMA_MAX}, like 0.4,0.5"
             )
         })
     }
@@ -294,7 +294,7 @@ pub struct Span {
     pub to: Duration,
 }
 
-const EXPECTED_SPAN: &str = "expected two times since the start, the later one second, like 20s..80s";
+const EXPECTED_SPAN: &str = "expected two times since the start, the earlier one first, like 20s..80s";
 
 impl Span {
     pub fn contains(self, moment: Duration) -> bool {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::columns::{NONE, ReportCell, columns, or_none, percent};
 use crate::simulate::{Figures, Phase, Record, Scenario, SimulationOutcome};
+use slowlane_core::base::plural;
 
 const LEFT: &str = "left %";
 const WORST: &str = "worst s %";
@@ -33,8 +34,10 @@ pub fn report(outcomes: &[SimulationOutcome]) -> String {
     let mut text = columns(&rows, &["law", "who"]);
     for outcome in outcomes.iter().filter(|outcome| outcome.record.fallbacks > 0) {
         text += &format!(
-            "{} with {} clients: out of memory, a simpler law decided {} requests\n",
-            outcome.scenario.law, outcome.scenario.load.clients, outcome.record.fallbacks
+            "{}, clients {}: auxiliary memory ran out, so a simpler law decided {}\n",
+            outcome.scenario.law,
+            outcome.scenario.load.clients,
+            plural(outcome.record.fallbacks, "request")
         );
     }
     text

@@ -74,7 +74,7 @@ pub enum ScenarioError {
         "{0}: several nodes share only pace, token-bucket and leaky-bucket: choose one of them, or one node"
     )]
     SharedLaw(String),
-    #[error("{0}: nothing to share between nodes: expected at least one request per day")]
+    #[error("{0}: nothing to share between nodes: expected a rate above 0")]
     SharedRate(String),
     #[error("unit={0}: the cost of a request is unknown: add --cost, like --cost 0.4")]
     NoCost(Unit),
@@ -90,7 +90,7 @@ pub enum ScenarioError {
     )]
     RoundTrip(Duration),
     #[error(
-        "a period of {}: the nodes talk too often in this run: use a longer period, or fewer seconds",
+        "a period of {}: the nodes would contact the store too often in this run: use a longer period, or fewer seconds",
         written(*.0)
     )]
     Period(Duration),
@@ -206,7 +206,7 @@ impl Scenario {
         }
         let mut faults = cluster.dead.map(|dead| dead.from).into_iter().chain(cluster.flushed);
         match faults.find(|&at| at >= end) {
-            Some(at) => Err(ScenarioError::Late(format!("a fault of the store at {}", written(at)))),
+            Some(at) => Err(ScenarioError::Late(format!("the store has a fault at {}", written(at)))),
             None => Ok(()),
         }
     }

@@ -12,7 +12,7 @@ pub enum Error {
     TooBig { bytes: u64, bytes_max: u64 },
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("message with {0} bytes too many")]
+    #[error("message with extra bytes at its end: {0}")]
     TooLong(usize),
     #[error("message class {0} does not exist")]
     UnknownClass(u8),
@@ -20,9 +20,9 @@ pub enum Error {
     UnknownType { class: u8, kind: u8 },
     #[error("table with key type {0}, which does not exist")]
     UnknownKeyType(u64),
-    #[error("table with a column {0}, which this version does not know")]
+    #[error("table with column {0}, which this version does not know")]
     UnknownColumn(u32),
-    #[error("table with columns in another order than that of their numbers")]
+    #[error("table with columns that are not in the order of their numbers")]
     ColumnOrder,
     #[error("table with {0} values in a column: at most 100 are allowed")]
     TooManyValues(u64),
@@ -34,7 +34,7 @@ pub enum Error {
     NoTable,
     #[error("switch to table {0}, which is not defined")]
     UnknownTable(u64),
-    #[error("the peer reports an error of this side: {0}")]
+    #[error("the peer rejected a message from this side: {0} error")]
     Reported(&'static str),
 }
 

@@ -88,7 +88,7 @@ impl Regexes {
         let key = pattern.key(text);
         let kind = |reason: String| PolicyErrorKind::Regex { key: quoted(key), reason };
         let regex = std::str::from_utf8(key)
-            .map_err(|_| kind("bytes that are not UTF-8 are written as \\xNN".into()))?;
+            .map_err(|_| kind("the expression is not UTF-8: write other bytes as \\xNN".into()))?;
         compile(&[regex], self.ignores_case, DFA_BYTES_MAX).map_err(|error| kind(reason(&error)))?;
         let first = self.lines.insert(pattern, text)?;
         self.regexes.push(regex.to_owned());
@@ -204,7 +204,7 @@ fn reason(error: &dense::BuildError) -> String {
     let text = innermost.to_string();
     if error.is_size_limit_exceeded() || text.contains("exceeded") {
         let limit = DFA_BYTES_MAX >> 10;
-        return format!("it takes up more than {limit} KiB; a smaller count in {{ }} helps most");
+        return format!("the expression takes more than {limit} KiB: lower the counts in {{ }} first");
     }
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
@@ -266,12 +266,15 @@ mod tests {
     fn an_expression_that_takes_much_memory_is_refused() {
         assert!(regexes(&[b"x.{8}y"]).is_ok());
         let refused = regexes(&[b"x.{19}y"]).unwrap_err();
-        assert_eq!(refused, "\"x.{19}y\": it takes up more than 256 KiB; a smaller count in { } helps most");
+        assert_eq!(
+            refused,
+            "\"x.{19}y\": the expression takes more than 256 KiB: lower the counts in { } first"
+        );
         // Each is small, and two of them together have the states of one times those of the other.
         let many: Vec<Vec<u8>> =
             (0..LIST_LINES_MAX).map(|line| format!("{line}.{{8}}y{line}").into_bytes()).collect();
         let refused = regexes(&many.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap_err();
-        assert!(refused.contains("this map has too many expressions"), "{refused}");
+        assert!(refused.contains("expressions take all the memory and time"), "{refused}");
     }
 
     #[test]

@@ -149,9 +149,9 @@ impl Slo {
         let work = if is_unlimited { Ok(None) } else { Work::take(&mut options) };
         // If the unit is unknown, the other options cannot be read.
         let Some(work) = keep(work, &mut kinds) else { return Err(kinds) };
-        let (burst, rate) = if work.is_some() {
+        let (burst, rate) = if let Some(work) = &work {
             if is_protect {
-                kinds.push(OptionError::unfit("unit", "", "another law: protect needs no number").into());
+                kinds.push(OptionError::unfit("unit", work.unit.name(), "a law other than protect").into());
             }
             (None, None)
         } else if is_protect {
@@ -173,7 +173,7 @@ impl Slo {
         if work.is_some()
             && let Some(given) = options.take("assured")
         {
-            kinds.push(OptionError::unfit("assured", &given, "an SLO that counts requests").into());
+            kinds.push(OptionError::unfit("assured", &given, "an SLO without unit=").into());
         }
         let assured = keep(options.rate("assured"), &mut kinds).flatten();
         let share = options.get("share").unwrap_or(if is_protect { SHARE_OF_PROTECT } else { SHARE_DEFAULT });

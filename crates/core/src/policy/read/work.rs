@@ -116,7 +116,7 @@ impl Work {
             };
             match Law::new(name, objective, options.clone()) {
                 Ok(law) if law.settles() && law.window().is_none() && burst == Amount::ZERO => {
-                    return Err(OptionError::unfit("burst", "0", "more than 0: no reservation is larger"));
+                    return Err(OptionError::unfit("burst", "0", "more than 0: it bounds each reservation"));
                 }
                 Ok(mut law) if law.settles() || law.is_closed() => {
                     law.owe_work();
@@ -324,24 +324,21 @@ mod tests {
                 "burst=1 rate=1/s unit=10s",
                 "unit \"10s\": expected requests, seconds, bytes, or a name of your own, like tokens",
             ),
-            ("burst=0 rate=1/s unit=tokens", "burst \"0\": expected more than 0: no reservation is larger"),
+            ("burst=0 rate=1/s unit=tokens", "burst \"0\": expected more than 0: it bounds each reservation"),
             (
                 "burst=1 rate=1/s unit=tokens reserve=p100",
                 "reserve \"p100\": expected an amount of the unit, p50 to p99, or announced",
             ),
             ("burst=1 rate=1/s unit=tokens lease=2d", "lease \"2d\": expected at most 1d"),
             ("burst=1 rate=1/s unit=tokens lease=1ms", "lease 1ms: expected at least 100ms"),
-            (
-                "burst=1 rate=1/s unit=tokens assured=1/s",
-                "assured \"1/s\": expected an SLO that counts requests",
-            ),
+            ("burst=1 rate=1/s unit=tokens assured=1/s", "assured \"1/s\": expected an SLO without unit="),
             (
                 "burst=1 rate=1/s unit=tokens law=fixed-window cluster=lease",
                 "cluster=lease: law fixed-window takes count, split, local",
             ),
             (
                 "rate=unlimited unit=tokens",
-                "unit=tokens: it needs a limit, and rate=unlimited has none: remove it, or give a rate like 50/s",
+                "unit=tokens has no effect with rate=unlimited: remove it, or give a rate like 50/s",
             ),
             ("burst=1 rate=1/s reserve=5", "unknown option \"reserve\": pace takes max_delay"),
         ] {

@@ -199,11 +199,11 @@ fn a_foreseen_decision_names_the_slos_that_a_first_stage_leaves_out() {
     };
     let (slo, formulas) = foreseen();
     assert_eq!(slo, 5001);
-    assert_eq!(formulas[1], "not asked: the request is within the rate of the first stage");
+    assert_eq!(formulas[1], "not consulted: the request is within the rate of the first stage");
     (0..2).for_each(|_| _ = ask(&throttle, 7, now));
     let (slo, formulas) = foreseen();
     assert_eq!((slo, &*formulas[1]), (3001, "used 0 + cost 1 <= burst 5"));
-    assert!(formulas[0].ends_with(": beyond it, the SLOs of also= decide"), "{formulas:?}");
+    assert!(formulas[0].ends_with("; beyond this rate, the SLOs of also= decide"), "{formulas:?}");
 }
 
 /// The chain of a first stage may go on, and a dry run is no stage.
