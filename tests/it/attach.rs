@@ -145,7 +145,7 @@ fn haproxy_asks_slowlane_after_attach_and_no_more_after_undo() {
     let modes = [mode("haproxy.cfg"), mode(&kept), mode("slowlane/spoe-slowlane.conf")];
     assert_eq!(modes, [0o640, 0o640, 0o644]);
     let refused = own.refused("haproxy", "haproxy.cfg", &[]);
-    assert!(refused.contains("slowlane is attached already"), "{refused}");
+    assert!(refused.contains("slowlane is already attached"), "{refused}");
     {
         let mut command = Command::new("haproxy");
         let _haproxy = Process::start(command.arg("-db").arg("-f").arg(own.path("haproxy.cfg")));
@@ -294,7 +294,7 @@ fn several_files_of_haproxy_are_one_configuration() {
     assert!(own.text("sites/b.cfg").contains("filter spoe engine slowlane"), "{}", own.text("sites/b.cfg"));
     assert!(own.text("base.cfg").contains("backend slowlane-agents"), "{}", own.text("base.cfg"));
     let refused = own.refused("haproxy", "base.cfg", &more);
-    assert!(refused.contains("base.cfg:") && refused.contains("attached already"), "{refused}");
+    assert!(refused.contains("base.cfg:") && refused.contains("already attached"), "{refused}");
     own.said("haproxy", "base.cfg", &[&more[..], &["--undo"]].concat());
     assert_eq!((own.text("base.cfg"), own.text("sites/b.cfg")), (BASE.to_owned(), site + "\n"));
 }
@@ -438,7 +438,7 @@ fn nginx_asks_slowlane_after_attach_and_no_more_after_undo() {
     own.attached("nginx", "nginx.conf", &["--write"]);
     assert_eq!((own.kept("nginx.conf"), own.kept("sites/shop.conf")), (main.clone(), site.clone()));
     let refused = own.refused("nginx", "nginx.conf", &[]);
-    assert!(refused.contains("slowlane is attached already"), "{refused}");
+    assert!(refused.contains("slowlane is already attached"), "{refused}");
     {
         let _nginx = nginx(&own);
         eventually("nginx listens", || std::net::TcpStream::connect(shop).ok());

@@ -290,13 +290,8 @@ fn what_cannot_be_typed_is_told_with_the_usage() {
         (&["run", "--config", "a", "--config", "b"], "'--config <FILE>' cannot be used multiple times"),
         (&["run", "policy"], "'policy'"),
         (&["check", "--spop", "127.0.0.1:1"], "'--spop'"),
-<<<<<<< HEAD
-        (&["advise", "--spare", "101", "x"], "expected a percentage from 0 to 100, like 99.9"),
-        (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost and its item"),
-=======
         (&["advise", "--spare", "101", "x"], "expected a percentage from 0 to 100, like 99.9"),
         (&["replay", "--measure", "tokens=$x", "x"], "expected seconds, bytes or cost with its item"),
->>>>>>> 5a6e28a3 (Messages of core, lab and spop: a copy edit)
         (&["advise", "--by", "website+owner", "x"], "expected a field, or source and a field"),
         (
             &["simulate", "--attack", "5x/s"],

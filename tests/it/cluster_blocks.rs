@@ -84,7 +84,7 @@ fn a_block_without_room_in_the_store_is_told_and_holds_on() {
     let outcome = block(&one, "website=quiet.example");
     let error = String::from_utf8_lossy(&outcome.stderr);
     assert_eq!((outcome.status.code(), outcome.stdout.as_slice()), (Some(1), &b""[..]), "{error}");
-    assert!(error.contains("website=quiet.example is blocked on this node alone"), "{error}");
+    assert!(error.contains("website=quiet.example is blocked on this node only"), "{error}");
     assert_eq!([&one, &other].map(|node| is_blocked(node, "quiet.example")), [true, false]);
     assert_eq!(one.metric("slowlane_cluster_blocks_alone", ""), 1.0);
 

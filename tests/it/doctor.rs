@@ -196,7 +196,7 @@ fn an_attached_nginx_asks_and_a_server_without_the_lines_is_named() {
     };
     looked(&text.replace("include slowlane.conf;", "")).has("wrong", "no `include slowlane.conf`: /");
     let few = with_line(&text, "worker_connections", "worker_connections 768;");
-    looked(&few).has("note", "worker_connections 768: each client that waits takes two");
+    looked(&few).has("note", "worker_connections 768: each waiting client takes 2");
     let more = "map $a $b { default \"}{;#\"; }\nserver { listen [::]:81; server_name \"api.example\"; location / { auth_request off; } }\n";
     let report = looked(
         &text.replace("include slowlane-upstream.conf;", &format!("include slowlane-upstream.conf;\n{more}")),

@@ -51,7 +51,8 @@ fn is_reported(slowlane: &mut Slowlane) {
     assert_eq!(["owner", "source", "website"].map(|field| gauge(slowlane, field)), [1.0, 0.0, 0.0]);
     let top = ran(&["top", "--once", "--admin", &slowlane.admin.to_string()]).out;
     assert!(
-        top.contains(&format!("of {} {REPORTED}", outcome[0]["requests"])) && top.contains("FIELD MISSING"),
+        top.contains(&format!("of {} requests {REPORTED}", outcome[0]["requests"]))
+            && top.contains("FIELD MISSING"),
         "{top}"
     );
 }

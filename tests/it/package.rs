@@ -377,7 +377,7 @@ chmod 600 /etc/slowlane/policy/website.map
 fails slowlane check 2>/root/said
 grep 'policy/website.map: the service runs as the user slowlane, which cannot read this file' /root/said
 [ "$(grep -c '^slowlane: ' /root/said)" = 1 ]
-slowlane doctor --json | grep -F 'policy/website.map: the user slowlane'
+slowlane doctor --json | grep -F 'policy/website.map: the service runs as the user slowlane'
 chmod 644 /etc/slowlane/policy/website.map
 slowlane check >/root/said 2>&1
 fails grep 'cannot read' /root/said

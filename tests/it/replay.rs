@@ -653,19 +653,11 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
         problems,
         [
             "5 of 207 lines (2.4 %) could not be read, or have no usable client",
-<<<<<<< HEAD
-            "access.log: 2 of 207 lines left out: does not fit the format: $remote_addr is not an address (lines 2, 206)",
-            "access.log: 1 of 207 lines left out: not a request, so no proxy would ask about it (line 3)",
-            "access.log: 1 of 207 lines left out: longer than 65536 bytes (line 4)",
-            "access.log: 1 of 207 lines left out: binary data (line 5)",
-            "access.log: 1 of 207 lines left out: does not fit the format: no \"] \\\"\" after $time_local (line 207)",
-=======
             "access.log: 2 of 207 lines left out: does not fit the format: $remote_addr is not an address (lines 2, 206)",
             "access.log: 1 of 207 lines left out: not a request, so a proxy would not query slowlane for it (line 3)",
             "access.log: 1 of 207 lines left out: longer than 65536 bytes (line 4)",
             "access.log: 1 of 207 lines left out: binary data (line 5)",
             "access.log: 1 of 207 lines left out: does not fit the format: no \"] \\\"\" after $time_local (line 207)",
->>>>>>> 5a6e28a3 (Messages of core, lab and spop: a copy edit)
         ]
     );
 
@@ -1141,13 +1133,9 @@ fn logs_of_nginx_replay_to_the_same_verdicts() {
         );
         assert_eq!(
             problems,
-<<<<<<< HEAD
-            ["access.log: 1 of 25 lines left out: not a request, so no proxy would ask about it (line 25)"]
-=======
             [
                 "access.log: 1 of 25 lines left out: not a request, so a proxy would not query slowlane for it (line 25)"
             ]
->>>>>>> 5a6e28a3 (Messages of core, lab and spop: a copy edit)
         );
     }
 }

@@ -302,7 +302,7 @@ fn a_token_is_sent_to_a_daemon_that_wants_one() {
     }
     fs::write(&path, "two words").unwrap();
     let outcome = ran(&["top", "--admin", &admin, "--token-file", path.to_str().unwrap()]);
-    assert!(outcome.problems[0].contains("token: expected a token of 16 or more letters"));
+    assert!(outcome.problems[0].contains("token: expected a token of 16 or more ASCII letters"));
 }
 
 /// A server with a constant answer.

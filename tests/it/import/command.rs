@@ -124,7 +124,7 @@ fn a_file_that_cannot_be_said_is_code_1() {
     );
     assert_eq!(
         ran(&["import", "/dev/zero"]).problems,
-        ["/dev/zero: more than 4 MiB: import the part with the limits"]
+        ["/dev/zero: the text is longer than 4 MiB: import only the part with the limits"]
     );
     assert_eq!(ran(&["import", "/"]).code, 1);
 }

@@ -211,7 +211,7 @@ fn what_is_not_imported_is_named_with_its_line_and_what_it_changes() {
     let expected = [
         (4, "no metric for each value"),
         (5, "no metric for each value"),
-        (6, "slowlane's answer names the SLO and the key, but has no metadata of the rule"),
+        (6, "slowlane's answer names the SLO and the key"),
         (9, "unknown key"),
         (10, "expected a whole number per second"),
         (12, "expected a whole number per second"),

@@ -504,7 +504,7 @@ fn files_that_the_service_refuses_are_named() {
             "line 6: no key, or a repeated one",
         ),
         ("no domain", "descriptors: [{key: a, @5/day}]\n".to_owned(), "line 1: expected a domain"),
-        ("no key", "domain: d\ndescriptors:\n- value: x\n  @5/day\n".to_owned(), "line 3: without a key"),
+        ("no key", "domain: d\ndescriptors:\n- value: x\n  @5/day\n".to_owned(), "line 3: no key"),
         (
             "a misspelled key",
             format!("{one}  ratelimit: {{unit: day, requests_per_unit: 5}}\n"),
@@ -515,7 +515,7 @@ fn files_that_the_service_refuses_are_named() {
             format!("{one}  rate_limit: {{unit: day, requestsperunit: 5}}\n"),
             "line 5: unknown",
         ),
-        ("no maps", "domain: d\ndescriptors:\n- a\n- b\n".to_owned(), "line 3: without a key"),
+        ("no maps", "domain: d\ndescriptors:\n- a\n- b\n".to_owned(), "line 3: no key"),
         (
             "a key that is a number",
             format!("0.25: d\n{}", &one["domain: d\n".len()..]),
@@ -524,7 +524,7 @@ fn files_that_the_service_refuses_are_named() {
         (
             "no name to replace",
             format!("{one}  rate_limit: {{replaces: [{{name: }}], unit: day, requests_per_unit: 5}}\n"),
-            "line 5: without a name",
+            "line 5: it names no rule, or itself",
         ),
         (
             "its own name",

@@ -176,11 +176,11 @@ fn what_limitador_alone_can_say_is_named_with_its_line() {
         .map(|one| (one.line, one.reason.split(['"', ':', ',']).next().unwrap()))
         .collect();
     let expected = [
-        (1, "the condition "),
-        (2, "the condition "),
+        (1, "cannot read the condition "),
+        (2, "cannot read the condition "),
         (3, "two conditions on "),
         (4, ""),
-        (5, "unknown"),
+        (5, "unknown key"),
         (6, "the same limit again"),
         (7, "expected a max_value below 2^32"),
         (8, "it allows more requests than slowlane can count"),
