@@ -157,7 +157,7 @@ pub(super) fn report_problems(logs: &[LogOutcome], notes: &[String]) {
     if unusable > 0 {
         let noun = if lines == 1 { "line" } else { "lines" };
         tell(format_args!(
-            "{unusable} of {lines} {noun} ({share}) could not be read, or have no usable client"
+            "{unusable} of {lines} {noun} ({share}) could not be read, or had no usable client"
         ));
     }
     for LogOutcome { name, format, told, is_empty, lines, requests, errors, broken } in logs {

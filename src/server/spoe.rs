@@ -40,7 +40,7 @@ pub struct Spoe {
 }
 
 impl Spoe {
-    /// Serves a connection. `spop_state` is its state in an earlier process.
+    /// Serves a connection. `spop_state` is its state in an earlier process, or the default of a new one.
     pub async fn serve(
         self: Arc<Spoe>,
         stream: Stream,

@@ -652,7 +652,7 @@ fn faulty_lines_are_named_and_the_rest_is_replayed() {
     assert_eq!(
         problems,
         [
-            "5 of 207 lines (2.4 %) could not be read, or have no usable client",
+            "5 of 207 lines (2.4 %) could not be read, or had no usable client",
             "access.log: 2 of 207 lines left out: does not fit the format: $remote_addr is not an address (lines 2, 206)",
             "access.log: 1 of 207 lines left out: not a request, so a proxy would not query slowlane for it (line 3)",
             "access.log: 1 of 207 lines left out: longer than 65536 bytes (line 4)",
@@ -702,7 +702,7 @@ fn a_log_without_a_request_is_an_error() {
     workdir.write("good", NGINX_LINE.as_bytes());
     let Ran { code, out, problems } = workdir.ran(&["prose", "good"]);
     assert_eq!((code, out.as_str()), (1, ""), "one of them can, with one line of three");
-    assert_eq!(problems[0], "2 of 3 lines (66.7 %) could not be read, or have no usable client");
+    assert_eq!(problems[0], "2 of 3 lines (66.7 %) could not be read, or had no usable client");
     workdir.write("good", NGINX_LINE.repeat(38).as_bytes());
     assert_eq!(workdir.ran(&["prose", "good"]).code, 0, "two of forty are 5 %");
 }

@@ -205,7 +205,7 @@ fn only_its_owner_can_read_it() {
     assert_eq!(mode(&slowlane), 0o600);
     fs::set_permissions(file(&slowlane), fs::Permissions::from_mode(0o644)).unwrap();
     let slowlane = slowlane.killed_and_restarted();
-    assert!(slowlane.process.log().iter().any(|line| line.contains("other users can read it")));
+    assert!(slowlane.process.log().iter().any(|line| line.contains("other users can read this file")));
 }
 
 /// The clock of the machine is set back by an hour, or forward, while slowlane is away.

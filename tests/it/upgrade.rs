@@ -186,14 +186,14 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
     let mut line = Line::greeted(slowlane.spop);
     let mut client = Client::connect(slowlane.http);
     let programs: [(&str, &str); 4] = [
-        ("exit 3", "did not come up"),
-        ("echo hello >&0; sleep 9", "did not come up"),
+        ("exit 3", "did not start"),
+        ("echo hello >&0; sleep 9", "did not start"),
         // It says Hello, of another version.
         (r"printf '\002\000\000\000\000\011' >&0; sleep 9", "not a slowlane that can take over"),
         // It says Hello, Built and Restored, and ends once the old one has stopped deciding.
         (
             r"printf '\002\000\000\000\000\005\001\000\000\000\003\001\000\000\000\005' >&0; exec sleep 0.2",
-            "did not come up",
+            "did not start",
         ),
     ];
     for (script, failure) in programs {
@@ -223,7 +223,7 @@ fn a_program_that_does_not_come_up_leaves_the_old_one_serving() {
         "printf '\\002\\000\\000\\000\\000\\005\\001\\000\\000\\000\\003' >&0; exec sleep 60",
     );
     let outcome = ran(&["upgrade", "--admin", &slowlane.admin.to_string()]);
-    assert!(outcome.problems.iter().any(|line| line.contains("did not come up")), "{:?}", outcome.problems);
+    assert!(outcome.problems.iter().any(|line| line.contains("did not start")), "{:?}", outcome.problems);
     assert_eq!(line.ask(1, "192.0.2.1", "any.example").variable("verdict"), Some("pass"));
     // A config with a mistake, found by the new process.
     slowlane.replace_program(BINARY);

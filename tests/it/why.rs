@@ -315,8 +315,8 @@ fn no_admin_listens_to_others_without_a_token() {
 
     // With a token it works. Errors do not repeat an invalid token.
     for (text, outcome) in [
-        ("token = \"short\"", ":2: expected a token of 16 or more letters"),
-        ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more letters"),
+        ("token = \"short\"", ":2: expected a token of 16 or more ASCII letters"),
+        ("token = \"0123456789 abcdef\"", ":2: expected a token of 16 or more ASCII letters"),
         (
             "token = \"0123456789abcdef\"\ntoken_file = \"t\"",
             ":3: [admin] token and token_file: keep one of the two",

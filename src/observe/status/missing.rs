@@ -61,7 +61,8 @@ impl FaultLine {
     }
 }
 
-/// The check of the fields. It runs once a second, outside the request path.
+/// Checks whether requests carry usable values of the fields that the policy needs, once a second and outside the
+/// request path.
 #[derive(Debug, Default)]
 pub struct Missing(Mutex<Look>);
 

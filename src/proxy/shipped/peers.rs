@@ -47,7 +47,7 @@ impl Paced {
         }
     }
 
-    /// Whether HAProxy can have the tables of this key: a name with other characters is not a valid table name.
+    /// Whether HAProxy can have the tables of this key: it cannot if a field's name is no valid name of a table.
     fn is_possible(&self) -> bool {
         let is_known = |name: &String| expression(name).is_some() || name == SOURCE || name == OWNER;
         self.fields.iter().all(is_known) && self.fields != [ALL]

@@ -273,7 +273,8 @@ fn help(words: &[String]) -> String {
 const NO_MAPS: &str =
     "slowlane has no map commands: `slowlane why FIELD=VALUE` names the line of a map that matches.\n";
 const NO_INFO: &str = "slowlane has no such command: `slowlane status` prints its version and its state.\n";
-const NO_PROMPT: &str = "slowlane has no prompt: it answers one line, in which `;` separates commands.\n";
+const NO_PROMPT: &str =
+    "slowlane has no prompt: a connection takes one line of commands, separated by `;`.\n";
 
 /// The maximum number of characters of an unknown word that an error repeats.
 const QUOTED_CHARS_MAX: usize = 80;

@@ -299,7 +299,7 @@ impl View {
     pub fn remaining(&self, plan: &Plan, now: Timestamp) -> u32 {
         let tokens = (self.exchange.seconds(now) - self.tat_s) * plan.rate_per_s;
         let share = self.known.map_or(plan.equal_share(), |known| known.share);
-        // An expected request is charged once; any further request is also charged for the other nodes.
+        // As if requests came one by one: an expected one is charged once, any further one also for the other nodes.
         let foreseen = tokens.min(self.allowance);
         (foreseen + (tokens - foreseen) * share).max(0.0) as u32
     }

@@ -221,7 +221,7 @@ impl Fair {
     /// The shortest wait, in whole seconds, after which the request would get its slot; any longer wait works too. The
     /// wait is usually short, so the steps double until the wait is long enough, and then halve.
     fn wait_ns(&self, calendar: &Calendar, request: &SlotRequest) -> u64 {
-        // By then, every slot taken now is over, and the bucket is full.
+        // After this time, every slot that is taken now has passed, and the bucket is full.
         let over_ns = self.pace.max_delay_ns.saturating_add(self.pace.burst_ns);
         let longest_s = over_ns.div_ceil(SECOND_NS).min(LOOK_AHEAD_S);
         let (mut too_short_s, mut first_s, mut step_s) = (0, longest_s + 1, 1);

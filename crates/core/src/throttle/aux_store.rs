@@ -1,4 +1,4 @@
-//! State of keys besides their rows: the auxiliary states of laws, and open tickets.
+//! The state of keys outside the table's rows: the auxiliary states of laws, and open tickets.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;

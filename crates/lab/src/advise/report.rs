@@ -116,7 +116,7 @@ fn waiting(proposal: &Proposal) -> String {
     let rows = table(waiting.iter().map(row));
     let (clients, requests) =
         (plural(*waiting_clients, proposal.noun()), plural(*waiting_requests, "request"));
-    format!("{clients} waited: of {requests}, {delayed} delayed and {denied} denied:\n{rows}")
+    format!("{clients} waited; of {requests}, {delayed} were delayed and {denied} denied:\n{rows}")
 }
 
 fn table(rows: impl Iterator<Item = Vec<ReportCell>>) -> String {

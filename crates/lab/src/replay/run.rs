@@ -213,7 +213,7 @@ impl Run<'_> {
             if evictions > 0 {
                 let evictions = plural(evictions, "eviction");
                 notes.push(format!(
-                    "{of}: the table was full, with {evictions}, as it would be in production: raise [table] size"
+                    "{of}: the table ran out of room ({evictions}), as it would in production: raise [table] size"
                 ));
             }
             if fallbacks > 0 {

@@ -60,7 +60,7 @@ struct Member {
     turn: Option<Turn>,
     /// The waiting requests of a leaf.
     queue: List,
-    /// The members of a group, and how many of them have pending requests.
+    /// The number of members of a group, and of those with pending requests.
     members: u32,
     active: u32,
     virtual_time: VirtualTime,
