@@ -83,13 +83,14 @@ fn crawlers_cost_customers_little() {
     }
 }
 
-/// Two slowlanes, and with half of the workers, one alone: each application has another number of places.
+/// Two slowlanes, and with half of the workers, one alone: each application has another number of places. The medians
+/// of nine runs: two limits find their shares by chance, so that three runs differ by a fifth.
 #[test]
 fn several_slowlanes_and_small_applications_find_their_limit() {
     for load in ["crawlers", "networks"] {
         let one = Runs::of(load);
         let runs = |change: fn(&mut World)| {
-            Runs(Vec::from_iter(SEEDS.map(|seed| {
+            Runs(Vec::from_iter((1..=9).map(|seed| {
                 let mut world = prepared(load, with(ProtectSettings::default()), seed);
                 change(&mut world);
                 world.run(80.5)

@@ -6,7 +6,8 @@ use crate::base::Timestamp;
 use crate::law::protect::limit::LEAST;
 
 /// In the first stage of a probe, this part of the limit goes inside; in each further stage, this part of the one
-/// before.
+/// before. If the limit has just fallen, all of it goes inside in the first stage: a part of it would leave the
+/// application idle.
 const PART: f64 = 0.6;
 
 /// The first stage, and each further stage, is over after this many ends of requests that were released in it.
@@ -49,6 +50,7 @@ struct ProbeRun {
     longest: Duration,
     /// The part of the limit that goes inside.
     part: f64,
+    is_first: bool,
     /// When the number inside had first fallen to the limit of this stage. None: not yet.
     quiet: Option<Timestamp>,
     ends: u32,
@@ -99,7 +101,9 @@ impl Probe {
         let has_fallen = saturation.is_slow && saturation.limit < FALLEN * self.highest;
         let is_paused = self.last.is_some_and(|last| now.since(last) <= PAUSE);
         if self.saturated >= self.due || !is_paused && (has_fallen || saturation.is_unknown) {
-            self.run = Some(ProbeRun { begun: now, longest: LONGEST, part: PART, quiet: None, ends: 0 });
+            let part = if has_fallen { 1.0 } else { PART };
+            self.run =
+                Some(ProbeRun { begun: now, longest: LONGEST, part, is_first: true, quiet: None, ends: 0 });
         }
     }
 
@@ -122,14 +126,21 @@ impl Probe {
     /// in the first stage.
     pub(super) fn end(&mut self, now: Timestamp, limit: f64, fall: impl FnOnce() -> Option<f64>) -> Probed {
         let Some(run) = &mut self.run else { return Probed::Nothing };
-        let enough = if run.part < PART { ENDS_OF_NEXT } else { ENDS };
+        let enough = if run.is_first { ENDS } else { ENDS_OF_NEXT };
         let is_late = now.since(run.begun) > run.longest;
         if run.ends < enough && !is_late {
             return Probed::Nothing;
         }
         if !is_late && limit * run.part > LEAST && fall().is_none_or(|fall| fall > FALL) {
-            let longest = if run.part < PART { run.longest } else { now.since(run.begun) };
-            *run = ProbeRun { begun: now, longest, part: run.part * PART, quiet: None, ends: 0 };
+            let longest = if run.is_first { now.since(run.begun) } else { run.longest };
+            *run = ProbeRun {
+                begun: now,
+                longest,
+                part: run.part * PART,
+                is_first: false,
+                quiet: None,
+                ends: 0,
+            };
             return Probed::Stage;
         }
         *self = Probe { due: EVERY, last: Some(now), ..Probe::new(limit) };
@@ -208,6 +219,11 @@ mod tests {
         assert!(!probe.is_running(), "not slow");
         probe.begin(at(3_600), saturation(6.0, true));
         assert!(probe.is_running());
+        assert_eq!(probe.part(), 1.0, "as it has fallen");
+        assert_eq!(staged(&mut probe, at(4_000), ENDS, None), Probed::Stage);
+        assert_eq!(probe.part(), PART);
+        assert_eq!(staged(&mut probe, at(4_300), ENDS_OF_NEXT, Some(0.5)), Probed::Stage);
+        assert!((probe.part() - PART * PART).abs() < 1e-9);
     }
 
     #[test]
